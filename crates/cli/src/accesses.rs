@@ -8,30 +8,30 @@ use crate::generate::Generator;
 use crate::trace::Request;
 use crate::trace_request::Op;
 
-/// One operation to be done.
+/// One operation to execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// What is to be done.
+    /// The kind of operation.
     pub(crate) op: Op,
     /// First byte.
     pub(crate) offset: u64,
-    /// Number of bytes, which may reach past the end of the file. None stands for the whole file if
-    /// it is to be synced.
+    /// Number of bytes, which may reach past the end of the file. 0 means the whole file for a
+    /// sync.
     pub(crate) len: u64,
     /// Number of the group.
     pub(crate) group: usize,
 }
 
-/// Where a thread's operations come from. Clones start where the original is.
+/// The source of a thread's operations. A clone starts where the original is.
 #[derive(Clone, Debug)]
 pub(crate) enum Accesses {
-    /// For ever, for each group in turn.
+    /// Endless, for each group in turn.
     Generated { generators: Vec<(usize, Generator)>, turn: usize, mix: Mix, op_bytes: u64, file_bytes: u64 },
-    /// Until the trace ends, or over and over.
+    /// Until the trace ends, or repeated.
     Trace { requests: Arc<Vec<Request>>, at: usize, looped: bool, groups: TraceGroups },
 }
 
-/// How many of the generated operations are reads; the others are writes.
+/// The share of reads among generated operations; the others are writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Mix {
     reads_percent: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Mix {
 }
 
 impl Mix {
-    /// So many of a hundred, on average.
+    /// Creates a mix in which `reads_percent` of a hundred operations are reads, on average.
     pub(crate) fn new(reads_percent: u64, seed: u64) -> Self {
         Self { reads_percent, random: Random::seeded(seed) }
     }
@@ -52,24 +52,24 @@ impl Mix {
 /// Which group a request of a trace is for.
 #[derive(Clone, Debug)]
 pub(crate) enum TraceGroups {
-    /// The one that it names; the table translates the trace's numbers into ours.
+    /// The group that the request names; the table translates the trace's numbers into ours.
     Named(Arc<Vec<usize>>),
-    /// Each of these in turn.
+    /// These groups in turn.
     InTurn { groups: Vec<usize>, turn: usize },
 }
 
 impl Accesses {
-    /// Operations from generators, one for each group that the thread serves.
+    /// Creates operations from generators, one for each group that the thread serves.
     pub(crate) fn generated(generators: Vec<(usize, Generator)>, mix: Mix, op_bytes: u64, file_bytes: u64) -> Self {
         Self::Generated { generators, turn: 0, mix, op_bytes, file_bytes }
     }
 
-    /// Operations from a trace.
+    /// Creates operations from a trace.
     pub(crate) fn trace(requests: Vec<Request>, looped: bool, groups: TraceGroups) -> Self {
         Self::Trace { requests: Arc::new(requests), at: 0, looped, groups }
     }
 
-    /// The next one; `None` when the trace has ended.
+    /// Returns the next operation; `None` when the trace has ended.
     pub(crate) fn next(&mut self) -> Option<Access> {
         match self {
             Self::Generated { generators, turn, mix, op_bytes, file_bytes } => {
@@ -94,7 +94,7 @@ impl Accesses {
     }
 }
 
-/// The item whose turn it is.
+/// Returns the next item in round-robin order.
 fn take_turn<'a, T>(items: &'a mut [T], turn: &mut usize) -> Option<&'a mut T> {
     let now = *turn;
     *turn = if now + 1 >= items.len() { 0 } else { now + 1 };

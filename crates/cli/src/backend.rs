@@ -1,4 +1,4 @@
-//! From `--backend` to a backend of the library.
+//! Creates the library's backend for `--backend`.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::content::Content;
 use crate::failure::Failure;
 use crate::target::Target;
 
-/// The builder with the chosen backend, and the disk if it is a simulated one.
+/// Returns the builder with the chosen backend, and the disk if it is a simulated one.
 ///
 /// # Errors
-/// The system's refusal of what was asked for.
+/// The system refuses the chosen backend.
 pub(crate) fn builder(choice: BackendChoice, target: &Target) -> Result<(Builder, Option<SimulatedDisk>), Failure> {
     let backend: Box<dyn Backend> = match choice {
         BackendChoice::Auto => io::automatic(),
@@ -46,7 +46,8 @@ pub(crate) fn builder(choice: BackendChoice, target: &Target) -> Result<(Builder
     Ok((Pagefold::builder().backend(backend), None))
 }
 
-/// A backend that opens one file at another path than its name: errors and metrics have the name.
+/// A backend that opens one file at another path than its name. Errors and metrics contain the
+/// name.
 struct Elsewhere {
     backend: Box<dyn Backend>,
     name: PathBuf,

@@ -1,4 +1,4 @@
-//! Operations of one thread that are under way together (`--depth`).
+//! Runs several operations of one thread at the same time (`--depth`).
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::trace_request::Op;
 use crate::worker::{Failed, Fault, PIECE_BYTES_MAX, Worker, ns};
 use crate::write_log::Write;
 
-/// Bytes of a batch, at most.
+/// The maximum number of bytes of a batch.
 const BATCH_BYTES_MAX: u64 = 16 << 20;
 
-/// An operation, and how much of it the file has.
+/// An operation, and the part of its range that the file has.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     access: Access,
@@ -22,13 +22,13 @@ struct Part {
 }
 
 impl Worker {
-    /// Whether the operation can be one of a batch.
+    /// Returns whether the operation can be part of a batch.
     fn is_batchable(&self, access: Access) -> bool {
         self.depth > 1 && access.op != Op::Sync && access.len <= PIECE_BYTES_MAX
     }
 
-    /// `first`, and the operations after it that can be done together with it: all reads, or all
-    /// writes.
+    /// Returns `first` and the following operations that can run together with it: all reads, or
+    /// all writes.
     pub(crate) fn gather(&mut self, first: Access, most: u64) -> Vec<Access> {
         let mut batch = vec![first];
         let mut bytes = first.len;
@@ -45,14 +45,14 @@ impl Worker {
         batch
     }
 
-    /// Does all of a batch, group by group. Says when it ended.
+    /// Executes a batch, group by group. Returns the time at which it ended.
     pub(crate) fn serve_batch(
         &mut self,
         mut batch: Vec<Access>,
         buffer: &mut Vec<u8>,
         tallies: &mut [Option<Box<Tally>>],
     ) -> Result<Duration, Failed> {
-        batch.sort_by_key(|access| access.group); // Stable: of one group in their order.
+        batch.sort_by_key(|access| access.group); // Stable: a group's operations keep their order.
         let mut now = self.start.elapsed();
         for of_group in batch.chunk_by(|a, b| a.group == b.group) {
             let tally = tallies[of_group[0].group].get_or_insert_with(|| Box::new(Tally::new()));
@@ -105,7 +105,7 @@ impl Worker {
         Ok(self.start.elapsed())
     }
 
-    /// Reads and checks. Says how long the reading took.
+    /// Reads and checks. Returns how long the reading took.
     fn read_parts(&mut self, parts: &[Part], slices: Vec<&mut [u8]>) -> Result<Duration, Failed> {
         let Some(first) = parts.first() else { return Ok(Duration::ZERO) };
         let mut batch: Vec<_> =
@@ -127,7 +127,7 @@ impl Worker {
         Ok(latency)
     }
 
-    /// Stamps and writes. Says how long the writing took.
+    /// Stamps and writes. Returns how long the writing took.
     fn write_parts(&mut self, parts: &[Part], mut slices: Vec<&mut [u8]>) -> Result<Duration, Failed> {
         let Some(first) = parts.first() else { return Ok(Duration::ZERO) };
         let mut stamps = Vec::with_capacity(parts.len());
@@ -146,7 +146,7 @@ impl Worker {
         Ok(done.saturating_sub(before))
     }
 
-    /// Fills `bytes` with what a write puts there.
+    /// Fills `bytes` with the data of a write.
     pub(crate) fn stamp(&mut self, access: Access, bytes: &mut [u8]) -> Stamp {
         let writer = &mut self.writer;
         writer.version = ns(self.start.elapsed()).max(writer.version + 1);
@@ -160,7 +160,7 @@ impl Worker {
         stamp
     }
 
-    /// Notes a write that is done, if the file will be compared later.
+    /// Records a completed write, if the file will be compared later.
     pub(crate) fn written(&mut self, range: std::ops::Range<u64>, write: Write) {
         if self.checker.is_some() {
             self.log.record(range, write);

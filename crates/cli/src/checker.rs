@@ -1,4 +1,4 @@
-//! Whether what was read is what it should be.
+//! Checks whether the bytes that a thread read are the bytes that it should read.
 
 use std::io;
 use std::ops::Range;
@@ -10,33 +10,33 @@ use crate::content::{Content, Mismatch, first_difference};
 use crate::stamp::{CELL, MixedCells, Stamp, Stamps};
 use crate::write_log::WriteLog;
 
-/// Bytes that are compared at once.
+/// Bytes that are compared at a time.
 const BLOCK: u64 = 4096;
 
-/// Why what was read is wrong.
+/// Why bytes that were read are wrong.
 #[derive(Debug)]
 pub(crate) enum Wrong {
     /// A byte of a file that isn't written to.
     Byte(Mismatch),
-    /// Neither what the file held before the run nor anything that was written to this place.
+    /// Neither the bytes before the run nor bytes that a thread wrote to this place.
     Foreign { offset: u64, found: Vec<u8> },
-    /// Older than what the reading thread itself had written.
+    /// Older bytes than the reading thread itself had written.
     Stale { offset: u64, found: Option<Stamp>, written: Stamp },
-    /// What it is to be compared with can't be read.
+    /// The bytes to compare with can't be read.
     Unknown(io::Error),
 }
 
-/// What the file held before the run.
+/// The contents of the file before the run.
 #[derive(Clone, Debug)]
 pub(crate) enum Before {
-    /// What we made it of, up to a length, and zeros beyond.
+    /// Content that this command created, up to a length, and zeros beyond.
     Made { content: Content, len: u64 },
-    /// What the kernel reads from it, where nothing was written since.
+    /// The bytes that the kernel reads from the file, where nothing was written since.
     Kernel(Arc<std::fs::File>),
 }
 
 impl Before {
-    /// Writes what it held from `offset` on.
+    /// Fills `into` with the file's earlier bytes from `offset` on.
     pub(crate) fn fill(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let there = match self {
             Self::Made { content, len } => {
@@ -51,7 +51,7 @@ impl Before {
     }
 }
 
-/// As `read_exact_at`, but the file may end before. Says how much was read.
+/// Reads like `read_exact_at`, but the file may end earlier. Returns the number of bytes read.
 pub(crate) fn read_up_to(file: &std::fs::File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
@@ -65,7 +65,7 @@ pub(crate) fn read_up_to(file: &std::fs::File, offset: u64, into: &mut [u8]) -> 
     Ok(done)
 }
 
-/// What one thread compares with.
+/// The data that one thread compares with.
 #[derive(Debug)]
 pub(crate) struct Checker {
     before: Before,
@@ -74,38 +74,38 @@ pub(crate) struct Checker {
     expected: Vec<u8>,
 }
 
-/// What a thread knows of what was written.
+/// The state of a thread's checks in a run that writes.
 #[derive(Debug)]
 struct Written {
     stamps: Stamps,
     thread: u16,
     mixed: Arc<MixedCells>,
-    /// What the kernel says that the file held may have been written since.
+    /// The bytes that the kernel returns may have been written during the run.
     before_is_sure: bool,
 }
 
-/// What a range that was read holds.
+/// The contents of a range that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Before,
     Stamp(Stamp),
-    /// A part of a cell, which tells nothing.
+    /// A part of a cell, from which nothing follows.
     Unclear,
 }
 
 impl Checker {
-    /// For a file that isn't written to.
+    /// Creates a checker for a file that isn't written to.
     pub(crate) fn new(before: Before) -> Self {
         Self { before, written: None, expected: Vec::new() }
     }
 
-    /// For thread number `thread` of a run that writes.
+    /// Creates a checker for thread number `thread` of a run that writes.
     pub(crate) fn with_writes(before: Before, stamps: Stamps, thread: u16, mixed: Arc<MixedCells>) -> Self {
         let before_is_sure = matches!(before, Before::Made { .. });
         Self { before, written: Some(Written { stamps, thread, mixed, before_is_sure }), expected: Vec::new() }
     }
 
-    /// Looks at what was read from `offset` on by the thread that wrote `log`.
+    /// Checks bytes that the thread that wrote `log` has read from `offset` on.
     pub(crate) fn check(&mut self, offset: u64, read: &[u8], log: &WriteLog) -> Result<(), Wrong> {
         if let (Before::Made { content, .. }, None) = (&self.before, &self.written) {
             return content.check(offset, read).map_or(Ok(()), |mismatch| Err(Wrong::Byte(mismatch)));
@@ -137,8 +137,8 @@ impl Checker {
 }
 
 impl Written {
-    /// What the first bytes of a block, or of the rest of one, are, and how many of them; `None`
-    /// for a cell that is neither what was there before nor a stamp.
+    /// Classifies the start of a block, or of the rest of one, and returns how many bytes that
+    /// covers. `None` for a cell that holds neither the bytes from before the run nor a stamp.
     fn look(&self, at: u64, read: &[u8], before: &[u8]) -> (Option<Found>, u64) {
         let cell_len = (CELL - at % CELL).min(read.len() as u64);
         if cell_len < CELL {
@@ -153,7 +153,7 @@ impl Written {
         let Some(stamp) = self.stamps.decode(at / CELL, cell) else {
             return ((cell == cell_before).then_some(Found::Before), CELL);
         };
-        // Most often it is that of the whole block.
+        // Usually one stamp covers the whole block.
         let mut same = [0; BLOCK as usize];
         let same = &mut same[..len];
         self.stamps.fill(stamp, at, same);
@@ -161,8 +161,8 @@ impl Written {
         (Some(Found::Stamp(stamp)), equal as u64 / CELL * CELL)
     }
 
-    /// A cell that seems to be neither may be a mixed one; and the kernel may have read what was
-    /// written back meanwhile.
+    /// Checks a cell that seems to hold neither. It may be a mixed cell, or the kernel may have
+    /// read bytes that were written back meanwhile.
     fn check_foreign(&self, before: &Before, cell: Range<u64>, read: &[u8]) -> Result<(), Wrong> {
         let number = cell.start / CELL;
         if self.mixed.contains(number) {
@@ -178,7 +178,7 @@ impl Written {
         Err(Wrong::Foreign { offset: cell.start, found: read.to_vec() })
     }
 
-    /// C2: nothing older than what the thread wrote itself.
+    /// Checks C2: the bytes aren't older than the thread's own last write.
     fn check_age(&self, range: Range<u64>, found: Found, log: &WriteLog) -> Result<(), Wrong> {
         let (stamp, stale_if) = match found {
             Found::Unclear => return Ok(()),
@@ -205,7 +205,7 @@ mod tests {
 
     const LEN: usize = 64 << 10;
 
-    /// A file in memory, and thread 0, which knows what it wrote.
+    /// A file in memory, and thread 0, whose log has its writes.
     struct Model {
         file: Vec<u8>,
         log: WriteLog,
@@ -287,7 +287,7 @@ mod tests {
         assert!(matches!(model.check(0, LEN), Err(Wrong::Stale { offset: 1024, found: Some(_), .. })));
         Content::new(9).fill(0, &mut model.file[..4096]);
         assert!(matches!(model.check(0, LEN), Err(Wrong::Stale { offset: 0, found: None, .. })));
-        // Another's may have come later.
+        // Another thread's write may have come later.
         model.file[..4096].copy_from_slice(&others);
         model.check(0, LEN).unwrap();
     }

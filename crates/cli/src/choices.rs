@@ -1,4 +1,4 @@
-//! Values of options that are more than a number: groups with their limits, backends.
+//! Values of options that are more than a number: groups with their limits, backends, swap areas.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -17,9 +17,9 @@ pub(crate) const GROUPS_MAX: usize = 1024;
 /// The value of `--groups`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Groups {
-    /// So many, with equal parts of the budget.
+    /// This many groups, with equal parts of the budget.
     Count(usize),
-    /// These, with these limits in bytes.
+    /// Groups with these names, and their limits in bytes.
     Named(Vec<(String, u64)>),
 }
 
@@ -59,7 +59,7 @@ impl FromStr for Groups {
 /// The value of `--backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendChoice {
-    /// The best that the machine has.
+    /// The best backend that the machine supports.
     Auto,
     Uring,
     Threads {
@@ -68,7 +68,7 @@ pub(crate) enum BackendChoice {
     Posix,
     Direct,
     Buffered,
-    /// With room for the file to grow by so many bytes.
+    /// With room for the file to grow by this many bytes.
     Simulated {
         capacity: Option<u64>,
     },
@@ -139,8 +139,8 @@ impl SwapChoice {
         if encrypted { area.encrypted() } else { area }
     }
 
-    /// What the user should know of it: that its file system hasn't got room for it now. Files of
-    /// the machine alone.
+    /// Returns a warning if the area's file system lacks room for the area at present. Only for
+    /// files of the machine.
     pub(crate) fn lacks_room(&self) -> Option<String> {
         let path = &*self.path;
         if ["memory", "compressed"].map(Path::new).contains(&path) {
@@ -160,8 +160,8 @@ impl SwapChoice {
 pub(crate) struct SwapChoices(pub(crate) Vec<SwapChoice>);
 
 impl SwapChoices {
-    /// `FILE:SIZE,…`. A comma that no size stands before belongs to a file's name, which may be any
-    /// bytes.
+    /// Parses `FILE:SIZE,…`. A comma without a size before it belongs to a file's name, which may
+    /// consist of any bytes.
     ///
     /// # Errors
     /// What is wrong with the list.

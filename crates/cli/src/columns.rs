@@ -1,4 +1,4 @@
-//! Text in columns.
+//! Formats text in columns.
 
 use std::fmt::Write;
 
@@ -9,17 +9,17 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with this head and no rows.
+    /// Creates a table with these headings and no rows.
     pub(crate) fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|&text| text.to_owned()).collect()] }
     }
 
-    /// One more row.
+    /// Adds a row.
     pub(crate) fn add(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
 
-    /// Each row on a line.
+    /// Returns the table as text, one line for each row.
     pub(crate) fn to_text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width =

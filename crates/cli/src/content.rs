@@ -1,10 +1,10 @@
-//! Content that can be checked without a second copy: each 8-byte word of a file follows from its
-//! place and a seed.
+//! Content that can be checked without a second copy: each 8-byte word of a file is a function of
+//! its place and a seed.
 //!
-//! Word `i` of the 4 KiB block `b` is `mix(seed, b) + i × odd`, little endian. Within a block words
-//! differ because the factor is odd; two blocks share a run of words only if their starting points
-//! lie a small multiple of the factor apart, which for random starting points happens about once in
-//! 2^54 pairs. So bytes that come from another place, another file or another time are noticed, and
+//! Word `i` of the 4 KiB block `b` is `mix(seed, b) + i × odd`, little endian. Within a block all
+//! words differ because the factor is odd. Two blocks share a run of words only if their starting
+//! points differ by a small multiple of the factor; for random starting points that happens about
+//! once in 2^54 pairs. So bytes from another place, another file or another time are detected, and
 //! writing or checking costs little more than `memcpy`.
 
 use sync::random::mix;
@@ -15,20 +15,20 @@ const BLOCK: usize = 4096;
 /// The factor: 2^64 divided by the golden ratio, which is odd.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What a file made of `seed` holds.
+/// The contents of a file made of `seed`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Content {
     seed: u64,
 }
 
-/// A byte that isn't what it should be.
+/// A byte with a wrong value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatch {
-    /// Where in the file.
+    /// Its offset in the file.
     pub(crate) offset: u64,
-    /// What the file holds there.
+    /// The byte that the file should hold there.
     pub(crate) expected: u8,
-    /// What was read.
+    /// The byte that was read.
     pub(crate) found: u8,
 }
 
@@ -38,7 +38,7 @@ impl Content {
         Self { seed }
     }
 
-    /// The word at `offset`, a multiple of 8, of the file made of `seed`.
+    /// Returns the word at `offset`, a multiple of 8, of the file made of `seed`.
     pub(crate) fn word(seed: u64, offset: u64) -> u64 {
         let number = offset / BLOCK as u64;
         let word = offset % BLOCK as u64 / 8;
@@ -50,7 +50,7 @@ impl Content {
         self.seed
     }
 
-    /// The whole of block `number`.
+    /// Fills `into` with block `number`.
     fn block(self, number: u64, into: &mut [u8; BLOCK]) {
         let mut word = mix(self.seed ^ mix(number.wrapping_add(1)));
         let (words, _) = into.as_chunks_mut::<8>();
@@ -60,8 +60,8 @@ impl Content {
         }
     }
 
-    /// Calls `part` with each piece of `offset..offset + len` that lies in one block: where it is
-    /// in the caller's bytes, and what it holds. Stops at the first `Some`.
+    /// Calls `part` for each piece of `offset..offset + len` that lies in one block, with the
+    /// piece's place in the caller's bytes and its contents. Stops at the first `Some`.
     fn each_part<T>(self, offset: u64, len: usize, mut part: impl FnMut(usize, &[u8]) -> Option<T>) -> Option<T> {
         let mut block = [0; BLOCK];
         let mut done = 0;
@@ -79,7 +79,7 @@ impl Content {
         None
     }
 
-    /// Writes what the file holds from `offset` on.
+    /// Fills `into` with the file's contents from `offset` on.
     pub(crate) fn fill(self, offset: u64, into: &mut [u8]) {
         self.each_part(offset, into.len(), |at, bytes| {
             into[at..at + bytes.len()].copy_from_slice(bytes);
@@ -87,7 +87,7 @@ impl Content {
         });
     }
 
-    /// The first byte of `read`, which came from `offset`, that isn't what the file holds.
+    /// Returns the first byte of `read`, read at `offset`, that differs from the file's contents.
     pub(crate) fn check(self, offset: u64, read: &[u8]) -> Option<Mismatch> {
         self.each_part(offset, read.len(), |at, bytes| {
             first_difference(offset.wrapping_add(at as u64), bytes, &read[at..at + bytes.len()])
@@ -95,8 +95,8 @@ impl Content {
     }
 }
 
-/// The first place where `found`, which came from `offset`, differs from `expected` of the same
-/// length.
+/// Returns the first place at which `found`, read at `offset`, differs from `expected`, which has
+/// the same length.
 pub(crate) fn first_difference(offset: u64, expected: &[u8], found: &[u8]) -> Option<Mismatch> {
     if expected == found {
         return None;

@@ -1,4 +1,4 @@
-//! Why an operation of a run failed, in terms of the user's file.
+//! Explains why an operation of a run failed, in terms of the user's file.
 
 use anyhow::anyhow;
 
@@ -6,10 +6,10 @@ use crate::checker::Wrong;
 use crate::target::Target;
 use crate::worker::{Failed, Fault};
 
-/// Says why an operation for `group` failed.
+/// Explains why an operation for `group` failed.
 pub(crate) fn explain(failed: Failed, group: &str, target: &Target) -> anyhow::Error {
-    // A file that became shorter is the cause of any other complaint. Whether it has may not be
-    // known any more.
+    // A file that became shorter is the cause of any other error. It may be impossible to find out
+    // whether it did.
     if let Ok(Some(shrank)) = target.shrank() {
         return shrank;
     }

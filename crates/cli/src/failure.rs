@@ -1,13 +1,12 @@
-//! Why a command ended early, and what the shell is told.
+//! Why a command ended early, and its exit status.
 
 use std::fmt;
 
-/// Everything went well.
+/// The command succeeded.
 pub(crate) const EXIT_SUCCESS: u8 = 0;
-/// What was asked for could not be done: a file that can't be read, a trace line that doesn't
-/// parse, a failed check.
+/// The command failed: a file that can't be read, a trace line that doesn't parse, a failed check.
 pub(crate) const EXIT_FAILURE: u8 = 1;
-/// The command line asks for something that makes no sense; clap uses the same number.
+/// The command line is invalid; clap uses the same number.
 pub(crate) const EXIT_USAGE: u8 = 2;
 /// Added to a signal's number, as shells do: 130 after Ctrl-C.
 pub(crate) const EXIT_SIGNAL: u8 = 128;
@@ -15,7 +14,7 @@ pub(crate) const EXIT_SIGNAL: u8 = 128;
 /// Why a command ended early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The arguments contradict each other or the machine.
+    /// The arguments contradict each other, or don't fit the machine.
     Usage(String),
     /// The work failed.
     Failed(anyhow::Error),
@@ -26,12 +25,12 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A usage failure with this message.
+    /// Creates a usage failure with this message.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::Usage(message.into())
     }
 
-    /// What the process exits with.
+    /// Returns the exit status of the process.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => EXIT_USAGE,
@@ -53,8 +52,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error and its causes. A cause that the text before ends with isn't repeated: Pagefold's
-/// errors have theirs in the text.
+/// Returns an error and its causes as text. A cause isn't repeated if the text before ends with it:
+/// Pagefold's errors contain their causes.
 fn chain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text {
         text if text.is_empty() => cause,
@@ -69,7 +68,8 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// Sizes that can't be had are the command line's fault, the rest is the machine's.
+/// Converts an error of the library. Impossible sizes are usage failures, all others are failures
+/// of the machine.
 pub(crate) fn refused(error: pagefold::Error) -> Failure {
     use pagefold::Error;
     match error {

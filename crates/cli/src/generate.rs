@@ -1,4 +1,4 @@
-//! Made-up accesses: which reads a thread issues when there is no trace.
+//! Generated accesses: the reads that a thread issues when there is no trace.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,19 +10,19 @@ use crate::zipf::Zipf;
 /// The exponent that storage benchmarks use since YCSB.
 const EXPONENT_DEFAULT: f64 = 0.99;
 
-/// Beyond this nearly every access goes to one place.
+/// Beyond this exponent nearly every access goes to one place.
 const EXPONENT_MAX: f64 = 100.0;
 
 /// How a thread chooses the place of its next read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pattern {
-    /// Few places are hot; which ones is drawn for each group.
+    /// A few places are hot; they are drawn for each group.
     Zipf(f64),
     /// Every place is equally likely.
     Uniform,
-    /// One place after the other, and around again.
+    /// One place after the other, then from the start again.
     Seq,
-    /// Every other read is the next one of a scan, the rest are as in `Zipf`.
+    /// Every other read is the next one of a scan; the rest are as in `Zipf`.
     ScanZipf(f64),
 }
 
@@ -64,14 +64,15 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Whose reads are generated: decides where the hot places lie and where a scan begins.
+/// The thread and group for which reads are generated. They determine where the hot places are and
+/// where a scan begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// The user's `--seed`.
     pub(crate) seed: u64,
-    /// The group; its threads have their hot places in common.
+    /// The group; its threads share their hot places.
     pub(crate) group: usize,
-    /// The thread, and how many there are: scans start at equal distances.
+    /// The thread, and the number of threads: scans start at equal distances.
     pub(crate) thread: usize,
     pub(crate) threads: usize,
 }
@@ -89,7 +90,7 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// The reads of `stream` over `places` places, at least one.
+    /// Creates the reads of `stream` over `places` places; `places` is at least 1.
     pub(crate) fn new(pattern: Pattern, places: u64, stream: Stream) -> Self {
         let places = places.max(1);
         let exponent = match pattern {
@@ -109,7 +110,7 @@ impl Generator {
         }
     }
 
-    /// The next place.
+    /// Returns the next place.
     pub(crate) fn next(&mut self) -> u64 {
         match self.pattern {
             Pattern::Uniform => self.random.below(self.places),
@@ -133,11 +134,11 @@ impl Generator {
     }
 }
 
-/// A permutation of `0..n` that spreads the hot ranks over the file. A hash would let ranks collide
-/// and so change the distribution; this is one to one.
+/// A permutation of `0..n` that spreads the hot ranks over the file. A hash would map several ranks
+/// to one place and so change the distribution; a permutation doesn't.
 ///
-/// Each step is a bijection of the numbers with as many bits as `n` needs; whatever lands at `n` or
-/// above goes round again, which takes under two rounds on average.
+/// Each step is a bijection of the numbers with as many bits as `n` needs. A result of `n` or above
+/// is permuted again, which takes fewer than two rounds on average.
 #[derive(Clone, Copy, Debug)]
 struct Scramble {
     n: u64,

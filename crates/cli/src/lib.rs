@@ -11,7 +11,7 @@
 //! | `run`, `worker`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
 //! | `tally`, `report`, `table`, `columns`, `plot`, `live` | what the user sees |
 //! | `failure`, `explain`, `signals` | how it ends |
-//! | `log`, `output` | what is said by the library, and where results go |
+//! | `log`, `output` | the log of the library, and where results go |
 #![forbid(unsafe_code)]
 
 mod accesses;
@@ -66,7 +66,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use crate::args::{Cli, Command};
 use crate::failure::{EXIT_SUCCESS, Failure};
 
-/// The command, with what stands on its command line. Its exit status.
+/// Runs the command with the arguments of its command line. Returns its exit status.
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -95,11 +95,11 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     output::print_bytes(&script)
 }
 
-/// Parses an access trace as `replay` would, in the format of that name, or in the one that it
-/// looks like.
+/// Parses an access trace as `replay` would, in the format called `format`, or in the format that
+/// is detected.
 ///
 /// # Errors
-/// What is wrong with it, with the line; or that there is no such format.
+/// What is wrong with the trace, with the line; or that there is no such format.
 pub fn check_trace(trace: &[u8], format: Option<&str>) -> Result<(), String> {
     let format = format.map(|name| trace_line::Format::from_str(name, true)).transpose()?;
     let options = trace::Options { format, ..trace::Options::default() };

@@ -1,5 +1,5 @@
-//! What the user sees while something takes its time: bars and the live line, on a terminal only,
-//! on standard error.
+//! Shows progress during long operations: bars and the live line, only on a terminal, on standard
+//! error.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn bar(quiet: bool, len: u64, template: &str) -> ProgressBar {
     ProgressBar::with_draw_target(Some(len), target).with_style(style.progress_chars("━╸─"))
 }
 
-/// A bar for work that is counted in bytes.
+/// Creates a bar for work that is counted in bytes.
 pub(crate) fn bytes_bar(quiet: bool, len: u64, what: &str) -> ProgressBar {
     let template = match len {
         // The length of a pipe isn't known.
@@ -46,14 +46,14 @@ pub(crate) struct Live {
     last: RefCell<Last>,
 }
 
-/// The last look at the counts, and the rates up to then.
+/// The counts at the last drawing, and the rates up to then.
 struct Last {
     at: Instant,
     counts: Counts,
     rates: Rates,
 }
 
-/// What has been done so far.
+/// Counts of the work done so far.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     ops: u64,
@@ -65,7 +65,7 @@ struct Counts {
     write_requests: u64,
 }
 
-/// What was done of late.
+/// Recent rates.
 #[derive(Clone, Copy, Default)]
 struct Rates {
     ops_per_s: f64,
@@ -111,7 +111,7 @@ impl Counts {
 }
 
 impl Live {
-    /// Begins the line of a run in `memory` bytes.
+    /// Creates the line of a run with a budget of `memory` bytes.
     pub(crate) fn start(quiet: bool, plan: &Plan, memory: u64) -> Self {
         let len = plan.time.map_or(plan.ops.unwrap_or(0), |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
         let start = Instant::now();
@@ -150,7 +150,8 @@ impl Live {
         });
     }
 
-    /// Of a run that writes. What matters most comes first: a narrow terminal cuts the rest off.
+    /// Returns the line of a run that writes. The most important figures come first, because a
+    /// narrow terminal cuts the line off.
     fn writing_line(&self, rates: &Rates, stats: &Stats) -> String {
         let per_page =
             rates.requests_per_page.map_or_else(String::new, |requests| format!(" ({requests:.2} requests a page)"));
@@ -166,7 +167,7 @@ impl Live {
         )
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

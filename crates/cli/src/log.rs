@@ -1,4 +1,4 @@
-//! What the library has to say, on standard error: warnings, or as much as `PAGEFOLD_LOG` wants.
+//! Prints the library's log on standard error: warnings, or the levels that `PAGEFOLD_LOG` sets.
 
 use std::fmt;
 
@@ -12,16 +12,16 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::failure::Failure;
 
-/// The variable that says how much is said.
+/// The variable that sets the levels.
 pub(crate) const VARIABLE: &str = "PAGEFOLD_LOG";
 
-/// What the command says itself, in terms of its options.
+/// A target whose messages the command prints itself, in terms of its options.
 const SAID_BY_THE_COMMAND: &str = "pagefold::room";
 
-/// Says things from now on.
+/// Starts logging.
 ///
 /// # Errors
-/// Usage: a level that isn't one.
+/// Usage: an invalid level.
 pub(crate) fn start() -> Result<(), Failure> {
     let level = match std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
         None => LevelFilter::WARN,
@@ -29,7 +29,7 @@ pub(crate) fn start() -> Result<(), Failure> {
     };
     let events = tracing_subscriber::fmt::layer().event_format(Plain).with_writer(std::io::stderr).with_ansi(false);
     let filter = Targets::new().with_default(level).with_target(SAID_BY_THE_COMMAND, LevelFilter::OFF);
-    // There is one already in a test.
+    // In a test there may already be a subscriber.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filter).with(events));
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! How much memory there is for this process, as the library sees it.
+//! The memory that this process may use, according to the library.
 
 use pagefold::{MemoryAllowed, memory_allowed};
 
 use crate::failure::Failure;
 use crate::units;
 
-/// Refuses a budget that is to be touched and is larger than what there is; warns of one that isn't
-/// to be touched.
+/// Refuses a budget that is to be touched and is larger than the available memory. Warns of one
+/// that is too large but won't be touched.
 ///
 /// # Errors
-/// Usage: says how much there is.
+/// Usage: the message contains the available memory.
 pub(crate) fn check_budget(budget: u64, pretouch: bool) -> Result<(), Failure> {
     match message(budget, &memory_allowed(), pretouch) {
         Some(message) if pretouch => Err(Failure::Usage(message)),

@@ -1,7 +1,7 @@
-//! Where results go: standard output, and the files of `--prometheus` and `--plot`.
+//! Destinations of results: standard output, and the files of `--prometheus` and `--plot`.
 //!
-//! A pipe may have no reader, or one that takes its time. A signal that asks the command to end
-//! does so meanwhile, if these are the last results.
+//! A pipe may have no reader, or a slow one. While the command waits for it with its last results,
+//! a signal that asks the command to end takes effect at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -19,18 +19,18 @@ use crate::signals;
 /// How long [`open`] waits between two tries.
 const LOOKS: Duration = Duration::from_millis(20);
 
-/// Writes to standard output, now.
+/// Writes to standard output without delay.
 ///
 /// # Errors
-/// The system's; [`Failure::OutputClosed`].
+/// Errors of the system; [`Failure::OutputClosed`].
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
-/// [`print()`] for what isn't a string.
+/// Does the same as [`print()`] for bytes.
 ///
 /// # Errors
-/// As for [`print()`].
+/// Same as for [`print()`].
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match signals::ending_at_once(|| out.write_all(bytes).and_then(|()| out.flush())) {
@@ -39,10 +39,10 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file, in place of what it holds; or to a pipe, once it has a reader.
+/// Writes a file, replacing its contents, or writes to a pipe once it has a reader.
 ///
 /// # Errors
-/// The system's; [`Failure::Interrupted`] if a signal came and the pipe has no reader.
+/// Errors of the system; [`Failure::Interrupted`] if a signal came and the pipe has no reader.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = || format!("can't write {}", path.display());
     let mut file = open(path, failed)?;

@@ -1,5 +1,5 @@
-//! Which threads read and write what: the groups with their limits, and the threads with their
-//! accesses.
+//! Plans which threads read and write what: the groups with their limits, and the threads with
+//! their accesses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,24 +15,24 @@ use crate::generate::{Generator, Pattern, Stream};
 use crate::trace::Trace;
 use crate::units;
 
-/// Groups if neither the user nor a trace says how many.
+/// Number of groups if neither the user nor a trace gives one.
 const GROUPS_DEFAULT: usize = 4;
 
-/// How long generated accesses go on.
+/// Duration of a run with generated accesses.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Pages that each thread may have in use at once. A group with fewer could fail a read only
-/// because of the others.
+/// Pages that each thread may have in use at once. In a group with fewer, a read could fail only
+/// because of the other threads.
 const PAGES_PER_THREAD: u64 = 4;
 
-/// What all runs have in common.
+/// The settings that all runs have in common.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) groups: Vec<GroupPlan>,
     pub(crate) workers: Vec<WorkerPlan>,
-    /// When a run ends, at the latest.
+    /// The maximum duration of a run.
     pub(crate) time: Option<Duration>,
-    /// How many operations a run has, if it isn't ended by time.
+    /// The number of operations of a run, if time doesn't end the run before.
     pub(crate) ops: Option<u64>,
     /// Some of the operations are writes.
     pub(crate) writes: bool,
@@ -44,9 +44,9 @@ pub(crate) struct GroupPlan {
     pub(crate) name: String,
     /// The limit in bytes; an equal part of the budget if there is none.
     limit: Option<u64>,
-    /// What its threads make up, if they replay no trace.
+    /// The pattern that its threads generate, if they replay no trace.
     pub(crate) pattern: Option<Pattern>,
-    /// Threads that work for it.
+    /// Number of threads that work for it.
     threads: usize,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct WorkerPlan {
 }
 
 impl Plan {
-    /// What `args` ask for, over `size` bytes of file.
+    /// Creates the plan for `args` and `size` bytes of file.
     ///
     /// # Errors
     /// Usage: options that contradict each other or the trace.
@@ -76,15 +76,15 @@ impl Plan {
         Ok(Self { groups, workers, time, ops, writes })
     }
 
-    /// The limit of a group within `budget` bytes.
+    /// Returns the limit of a group within `budget` bytes.
     pub(crate) fn limit(&self, group: &GroupPlan, budget: u64) -> u64 {
         group.limit.unwrap_or(budget / self.groups.len().max(1) as u64)
     }
 
-    /// Fails if a group can't have a few pages for each of its threads.
+    /// Fails if a group's limit is less than a few pages for each of its threads.
     ///
     /// # Errors
-    /// Usage: says how much is needed.
+    /// Usage: the message contains the memory that is needed.
     pub(crate) fn check_memory(&self, budget: u64, page_bytes: u64) -> Result<(), Failure> {
         let needed = |threads: usize| (threads as u64).saturating_mul(PAGES_PER_THREAD).saturating_mul(page_bytes);
         for group in &self.groups {
@@ -115,13 +115,13 @@ impl Plan {
         Ok(())
     }
 
-    /// The number of threads.
+    /// Returns the number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.workers.len()
     }
 }
 
-/// The groups in the order of the table, without their threads.
+/// Returns the groups in the order of the table, without their threads.
 fn groups(args: &ReplayArgs, trace: Option<&Trace>) -> Result<Vec<GroupPlan>, Failure> {
     let named = trace.map_or(&[][..], |trace| trace.groups.as_slice());
     let group = |name: String, limit| GroupPlan { name, limit, pattern: None, threads: 0 };
@@ -151,13 +151,13 @@ fn groups(args: &ReplayArgs, trace: Option<&Trace>) -> Result<Vec<GroupPlan>, Fa
     }
 }
 
-/// The groups that thread `thread` of `threads` serves: its share when there are more groups than
-/// threads.
+/// Returns the groups that thread `thread` of `threads` serves: its share if there are more groups
+/// than threads.
 fn groups_of_thread(thread: usize, threads: usize, groups: usize) -> Vec<usize> {
     if threads >= groups { vec![thread % groups] } else { (thread..groups).step_by(threads).collect() }
 }
 
-/// Threads that make their accesses up.
+/// Plans threads that generate their accesses.
 fn generators(args: &ReplayArgs, size: u64, groups: &mut [GroupPlan]) -> Vec<WorkerPlan> {
     let threads = args.threads.map_or(groups.len(), usize::from);
     let places = size.div_ceil(args.read_size);
@@ -176,7 +176,7 @@ fn generators(args: &ReplayArgs, size: u64, groups: &mut [GroupPlan]) -> Vec<Wor
     (0..threads).map(worker).collect()
 }
 
-/// Threads that replay a trace.
+/// Plans threads that replay a trace.
 fn replayers(args: &ReplayArgs, trace: Trace, groups: &mut [GroupPlan]) -> Vec<WorkerPlan> {
     let threads = trace.streams.len();
     let position = |name: &String| groups.iter().position(|group| group.name == *name).unwrap_or(0);
@@ -198,7 +198,7 @@ fn replayers(args: &ReplayArgs, trace: Trace, groups: &mut [GroupPlan]) -> Vec<W
     trace.streams.into_iter().enumerate().map(worker).collect()
 }
 
-/// Thread `thread`'s part when `ops` are dealt to `threads` threads.
+/// Returns the part of thread `thread` when `ops` are dealt to `threads` threads.
 fn share(ops: u64, thread: usize, threads: usize) -> u64 {
     let threads = threads.max(1) as u64;
     ops / threads + u64::from((thread as u64) < ops % threads)

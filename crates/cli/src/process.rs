@@ -1,21 +1,20 @@
-//! What the kernel says about this process.
+//! Figures that the kernel reports about this process.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time that all threads were on a CPU.
+/// Returns the CPU time of all threads.
 pub(crate) fn cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// Forgets the peak of resident memory, so that the next look finds the peak since now. Best
-/// effort.
+/// Resets the peak of resident memory, so that the next reading is the peak since now. Best effort.
 pub(crate) fn reset_peak_rss() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The peak of resident memory, in bytes.
+/// Returns the peak of resident memory, in bytes.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
     parse_peak_rss(&std::fs::read_to_string("/proc/self/status").ok()?)
 }

@@ -24,13 +24,13 @@ use crate::target::Target;
 use crate::trace::{NAMED_THREADS_MAX, Options, Trace};
 use crate::units;
 
-/// Size of the temporary file if nothing says otherwise.
+/// Size of the temporary file if neither the user nor a trace determines one.
 const SIZE_DEFAULT: u64 = 1 << 30;
 
-/// Does what the arguments ask for.
+/// Executes the command.
 ///
 /// # Errors
-/// Whatever kept it from being done, or ended it early; then what was done so far has been printed.
+/// The reason why the command failed or ended early. The results so far have been printed then.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     check_arguments(args)?;
     machine::check_budget(args.memory.iter().copied().max().unwrap_or(0), args.pretouch)?;
@@ -107,7 +107,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     run_all(args, &setup, &mut target, workload)
 }
 
-/// What the parser of the command line can't see.
+/// Checks what the parser of the command line can't check.
 fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
     if args.looped && args.time.is_none() && args.ops.is_none() {
         return Err(Failure::usage("--loop needs --time or --ops to end"));
@@ -141,7 +141,7 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether two paths lead to one file.
+/// Returns whether two paths lead to one file.
 fn is_same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
     matches!((identity(a), identity(b)), (Ok(a), Ok(b)) if a == b)
@@ -163,18 +163,18 @@ fn check_permission(args: &ReplayArgs, trace: Option<&Trace>) -> Result<(), Fail
     )))
 }
 
-/// Fails if a file can't be written, before work is done for it. Leaves what is there as it is, and
-/// makes nothing.
+/// Fails if a file can't be written, before any work is done for it. Doesn't change an existing
+/// file, and leaves no new one behind.
 fn try_to_write(path: &Path) -> io::Result<()> {
     match path.metadata() {
         Ok(metadata) if metadata.is_file() => OpenOptions::new().write(true).open(path).map(drop),
-        // Pipes and terminals: opening may wait, or be noticed.
+        // Pipes and terminals: opening one may block, or may be noticed by its reader.
         Ok(_) => Ok(()),
         Err(_) => {
             let made = OpenOptions::new().write(true).create_new(true).open(path);
             match made {
                 Ok(_) => std::fs::remove_file(path),
-                // A link that leads nowhere yet.
+                // A dangling symbolic link.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                 Err(error) => Err(error),
             }
@@ -182,7 +182,7 @@ fn try_to_write(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Fails if the name says that the picture is of another format than ours.
+/// Fails if the name implies another image format than SVG.
 fn check_plot_name(path: &Path) -> Result<(), Failure> {
     match path.extension() {
         Some(extension) if !extension.eq_ignore_ascii_case("svg") => {
@@ -226,7 +226,7 @@ fn load_trace(args: &ReplayArgs, path: &Path) -> Result<Trace, Failure> {
     trace
 }
 
-/// Bytes of the file that may be used.
+/// Returns the number of bytes of the file that may be used.
 fn size(args: &ReplayArgs, user_file: Option<&Target>, trace: Option<&Trace>) -> Result<u64, Failure> {
     if let Some(target) = user_file {
         return Ok(target.size());
@@ -258,7 +258,7 @@ fn make_target(args: &ReplayArgs, size: u64) -> Result<Target, Failure> {
     target
 }
 
-/// So that each run begins with the same file.
+/// Restores the file, so that each run begins with the same contents.
 fn restore(args: &ReplayArgs, target: &mut Target) -> Result<(), Failure> {
     let bar = live::bytes_bar(args.quiet, target.size(), "restoring the temporary file");
     let restored = target.restore(|bytes| bar.set_position(bytes));
@@ -266,7 +266,7 @@ fn restore(args: &ReplayArgs, target: &mut Target) -> Result<(), Failure> {
     restored
 }
 
-/// One run for each budget, printed as they end.
+/// Executes one run for each budget, and prints each when it ends.
 fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: Workload) -> Result<(), Failure> {
     let mut report =
         Report { version: env!("CARGO_PKG_VERSION"), workload, runs: vec![], interrupted: false, error: None };
@@ -297,15 +297,15 @@ fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: 
     finish(args, &mut report, failure)
 }
 
-/// What went wrong first is what the command ends with. But an output that its reader closed is no
-/// failure beside another one.
+/// Adds the failure of `result`. The command ends with the first failure, but a failure replaces an
+/// earlier `OutputClosed`.
 fn fails_too(failure: &mut Option<Failure>, result: Result<(), Failure>) {
     if let (None | Some(Failure::OutputClosed), Err(error)) = (&failure, result) {
         *failure = Some(error);
     }
 }
 
-/// Prints what concerns all runs, and passes the failure on.
+/// Prints the results of all runs, and returns the failure.
 fn finish(args: &ReplayArgs, report: &mut Report, mut failure: Option<Failure>) -> Result<(), Failure> {
     report.interrupted = matches!(failure, Some(Failure::Interrupted(_)));
     signals::set_has_results(false);
@@ -338,7 +338,7 @@ fn title(workload: &Workload) -> String {
 mod tests {
     use super::*;
 
-    /// `pagefold replay … | head` ended with 0, whatever the run had come to.
+    /// `pagefold replay … | head` exited with 0, whatever the result of the run.
     #[test]
     fn an_output_that_was_closed_hides_no_failure() {
         let failed = || Failure::Failed(anyhow::anyhow!("a wrong byte"));

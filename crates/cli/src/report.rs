@@ -1,4 +1,4 @@
-//! The figures of a run, as they go into tables and JSON.
+//! The figures of a run, in the form of the tables and of the JSON output.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::tally::{Measured, Tally};
 use crate::trace_files::{Skipped, TraceFile};
 use crate::write_back::WrittenBack;
 
-/// Percentiles listed before what is slower than them has halved.
+/// Number of percentiles until the part of slower operations has halved.
 const PERCENTILES_A_HALVING: u32 = 4;
 
-/// All that a command did.
+/// The results of a command.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) version: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct Report {
     pub(crate) error: Option<String>,
 }
 
-/// What was asked for.
+/// The workload that the user asked for.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Workload {
     pub(crate) file: String,
@@ -36,10 +36,10 @@ pub(crate) struct Workload {
     pub(crate) patterns: Vec<String>,
     /// Length of generated reads and writes.
     pub(crate) op_bytes: Option<u64>,
-    /// How many of a hundred generated operations are reads.
+    /// The percentage of generated operations that are reads.
     pub(crate) reads_percent: Option<u64>,
     pub(crate) sync_every_s: Option<f64>,
-    /// Operations of a thread that were under way together, at most.
+    /// The maximum number of operations of a thread in flight.
     pub(crate) depth: u16,
     /// Some operations are writes.
     pub(crate) writes: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Workload {
     pub(crate) verified: bool,
     /// The files that the trace names; none in most formats.
     pub(crate) trace_files: Vec<TraceFile>,
-    /// Left out of the trace.
+    /// Parts of the trace that were left out.
     pub(crate) skipped: Skipped,
     pub(crate) trace_memory_bytes: u64,
 }
@@ -62,9 +62,9 @@ pub(crate) struct RunReport {
     pub(crate) seconds: f64,
     pub(crate) groups: Vec<Row>,
     pub(crate) total: Row,
-    /// Part of the budget that holds no pages: maps, counters.
+    /// The part of the budget that holds no pages: maps, counters.
     pub(crate) metadata_bytes: u64,
-    /// The process, with everything in it, during the run.
+    /// Peak resident memory of the whole process during the run.
     pub(crate) peak_rss_bytes: Option<u64>,
     /// `null` if the run only reads.
     pub(crate) write_back: Option<WriteBack>,
@@ -74,16 +74,16 @@ pub(crate) struct RunReport {
     pub(crate) simulated_disk_busy_s: Option<f64>,
 }
 
-/// What went to swap and came back, from the beginning, the filling of memory included.
+/// Pages swapped out and in since the beginning, including while memory was filled.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SwapReport {
     pub(crate) pages_out: u64,
-    /// Those that repeated one word, and needed no slot.
+    /// Pages that repeated one word, and needed no slot.
     pub(crate) same_filled: u64,
     pub(crate) pages_in: u64,
     pub(crate) used_bytes: u64,
     pub(crate) bytes: u64,
-    /// What left memory did so encrypted.
+    /// Swapped pages were encrypted.
     pub(crate) encrypted: bool,
     /// `null` without an area of compressed pages.
     pub(crate) compressed: Option<CompressedSwapStats>,
@@ -104,13 +104,13 @@ impl SwapReport {
     }
 }
 
-/// The figures of a group, or of all.
+/// The figures of a group, or the total of all groups.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// What was made up for the group; `null` for a trace, and for the total.
+    /// The generated pattern of the group; `null` for a trace, and for the total.
     pub(crate) pattern: Option<String>,
-    /// Of all kinds.
+    /// Operations of all kinds.
     pub(crate) ops: u64,
     pub(crate) ops_per_s: f64,
     pub(crate) reads: u64,
@@ -122,18 +122,18 @@ pub(crate) struct Row {
     /// Lookups of pages: a read of three pages makes three.
     pub(crate) hits: u64,
     pub(crate) misses: u64,
-    /// Lookups that waited for another thread's load of the page; no hits either.
+    /// Lookups that waited for another thread's load of the page; they don't count as hits.
     pub(crate) waits: u64,
     /// `null` if there were no lookups.
     pub(crate) hit_rate: Option<f64>,
-    /// Of reads; `null` if there were none.
+    /// Latency of reads; `null` if there were none.
     pub(crate) latency: Option<Latency>,
     /// `null` if there were no writes.
     pub(crate) write_latency: Option<Latency>,
     pub(crate) bytes_in: u64,
-    /// Whole pages written to the file and synced, those of the sync at the end included.
+    /// Whole pages written to the file and synced, including those of the sync at the end.
     pub(crate) bytes_out: u64,
-    /// Written and not in the file when the operations ended, before the sync at the end.
+    /// Bytes written but not yet in the file when the operations ended, before the sync at the end.
     pub(crate) unclean_bytes: u64,
     pub(crate) evictions: u64,
     pub(crate) refaults: u64,
@@ -147,49 +147,49 @@ pub(crate) struct Row {
     pub(crate) cut: u64,
 }
 
-/// How what was written came to the file. Counts are of the whole run, with the sync at the end.
+/// Write-back to the file. Counts are of the whole run, including the sync at the end.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WriteBack {
     pub(crate) bytes_out: u64,
-    /// Requests that these were written in.
+    /// Requests that wrote these bytes.
     pub(crate) requests: u64,
     /// `null` if nothing was written.
     pub(crate) requests_per_page: Option<f64>,
     pub(crate) errors: u64,
-    /// Syncs of the trace, and those of `--sync-every`; not the one at the end.
+    /// Syncs of the trace and of `--sync-every`, without the one at the end.
     pub(crate) syncs: u64,
     pub(crate) sync_latency: Option<Latency>,
-    /// What the sync at the end had to write, and how long it took,
+    /// Bytes that the sync at the end had to write, and how long that took,
     pub(crate) end_bytes: u64,
     pub(crate) end_seconds: f64,
-    /// and what it couldn't write.
+    /// and bytes that it couldn't write.
     pub(crate) unwritten_bytes: u64,
-    /// What was read once more and compared; `null` if nothing was.
+    /// Bytes that were read once more and compared; `null` if none were.
     pub(crate) compared_bytes: Option<u64>,
-    /// It was read once more, and something was wrong: the error says what.
+    /// The file was read once more, and something was wrong: the error has the details.
     #[serde(skip)]
     pub(crate) comparison_failed: bool,
 }
 
-/// How long operations of one kind took.
+/// Latencies of the operations of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
     pub(crate) p99_9_ns: u64,
     pub(crate) max_ns: u64,
-    /// From the fastest to the slowest, closer together the slower they are.
+    /// From the fastest to the slowest, closer together towards the slow end.
     pub(crate) percentiles: Vec<Percentile>,
 }
 
-/// So many percent of the operations took no longer.
+/// The latency that this percentage of the operations didn't exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Percentile {
     pub(crate) percent: f64,
     pub(crate) ns: u64,
 }
 
-/// What belongs to a run as a whole.
+/// The figures of a run as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Totals {
     pub(crate) wall: Duration,
@@ -211,7 +211,7 @@ impl Latency {
     }
 }
 
-/// Points of the curve of a histogram; one where several would lie on each other.
+/// Returns the points of a histogram's curve. Points that would coincide are merged.
 fn percentiles(histogram: &Histogram<u64>) -> Vec<Percentile> {
     let point = |percent, ns| Percentile { percent, ns };
     let steps = histogram.iter_quantiles(PERCENTILES_A_HALVING);
@@ -223,7 +223,7 @@ fn percentiles(histogram: &Histogram<u64>) -> Vec<Percentile> {
 }
 
 impl Row {
-    /// From what the threads counted and what the library did.
+    /// Creates a row from the counts of the threads and the statistics of the library.
     fn new(tally: &Tally, stats: &GroupStats, wall: Duration) -> Self {
         let per_s = |ops: u64| ops as f64 / wall.as_secs_f64().max(1e-9);
         Self {
@@ -258,7 +258,7 @@ impl Row {
 }
 
 impl RunReport {
-    /// The report of a run in a budget of `memory` bytes.
+    /// Creates the report of a run with a budget of `memory` bytes.
     pub(crate) fn new(memory: u64, stats: &Stats, groups: &[(GroupStats, Tally)], totals: &Totals) -> Self {
         let mut all = (GroupStats::default(), Tally::new());
         for (stats, tally) in groups {
@@ -284,7 +284,7 @@ impl RunReport {
 }
 
 impl WriteBack {
-    /// `stats` are those after the sync at the end, `syncs` those of no group.
+    /// Creates the figures. `stats` are those after the sync at the end, `syncs` those of no group.
     pub(crate) fn new(end: &WrittenBack, stats: &Stats, groups: &[(GroupStats, Tally)], syncs: &Measured) -> Self {
         let mut syncs = syncs.clone();
         groups.iter().for_each(|(_, tally)| syncs.add(&tally.syncs));
@@ -306,7 +306,8 @@ impl WriteBack {
     }
 }
 
-/// Adds what a group counted; memory isn't added, as peaks are reached at different moments.
+/// Adds the counts of a group. Memory isn't added, as groups reach their peaks at different
+/// moments.
 fn add_events(sum: &mut GroupStats, group: &GroupStats) {
     sum.hits += group.hits;
     sum.misses += group.misses;
@@ -375,7 +376,7 @@ pub(crate) mod tests {
         assert_eq!(points[0], Percentile { percent: 0.0, ns: 200 });
         assert_eq!(points.last(), Some(&Percentile { percent: 100.0, ns: latency.max_ns }));
         assert!(points.is_sorted_by(|a, b| a.percent < b.percent && a.ns <= b.ns), "{points:?}");
-        // 60 % of these took 200 ns.
+        // 60 % of the operations took 200 ns.
         let slow = points.iter().find(|point| point.ns > 200).unwrap();
         assert!((60.0..65.0).contains(&slow.percent), "{points:?}");
     }

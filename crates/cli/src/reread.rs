@@ -1,10 +1,10 @@
-//! The check at the end of a run that writes: the file is closed, read once more, not through
-//! Pagefold, and compared with what the threads wrote last.
+//! Checks the file at the end of a run that writes: the file is closed, read once more without
+//! Pagefold, and compared with the last writes of the threads.
 //!
-//! Each thread knows its own last write to every byte. If several wrote one, it has to be that of a
-//! last write which no other began after: `a` can't be there if it had returned before `b` began.
-//! Of two that overlapped in time either may have come last, and in one page this one and in the
-//! next that: a write is at one moment page by page.
+//! Each thread knows its own last write to every byte. If several threads wrote a byte, it has to
+//! come from a last write that returned after every other one began: a write `a` can't be there if
+//! it had returned before a write `b` began. If two writes overlapped in time, either may have come
+//! last, even a different one in each page, because only the write to a single page is atomic.
 
 use std::fs::File;
 use std::ops::Range;
@@ -22,24 +22,24 @@ use crate::stamp::{CELL, Stamps};
 use crate::subject::Subject;
 use crate::write_log::{Write, WriteLog};
 
-/// Bytes read at once.
+/// Bytes read at a time.
 const CHUNK: u64 = 1 << 20;
 
 /// How the file is read.
 pub(crate) enum Source {
     /// By `pread`.
     System(File),
-    /// Memory that no file has, which Pagefold alone can read.
+    /// Memory without a file, which only Pagefold can read.
     Memory(Subject),
-    /// From a disk that isn't there.
+    /// From a simulated disk.
     Simulated { file: Box<dyn BackingFile>, chunk: Vec<AtomicU64> },
 }
 
 impl Source {
-    /// A file of a simulated disk, the power of which goes away and comes back before.
+    /// Opens a file of a simulated disk after a simulated power cut.
     ///
     /// # Errors
-    /// The disk's.
+    /// Errors of the disk.
     pub(crate) fn after_power_cut(disk: &SimulatedDisk, path: &std::path::Path, seed: u64) -> anyhow::Result<Self> {
         disk.power_cut(seed);
         let file = disk.open(path, Access::Read).context("can't open the file after a power cut")?;
@@ -54,7 +54,7 @@ impl Source {
         }
     }
 
-    /// Says how many bytes there are.
+    /// Returns the number of bytes read.
     fn read(&self, offset: u64, into: &mut [u8]) -> anyhow::Result<usize> {
         match self {
             Self::System(file) => Ok(read_up_to(file, offset, into)?),
@@ -69,10 +69,9 @@ impl Source {
     }
 }
 
-/// What the file should hold.
+/// The expected contents of the file.
 pub(crate) struct Expected<'a> {
-    /// The bytes that no write covered; `None` if they aren't known, and then they aren't looked
-    /// at.
+    /// The bytes that no write covered. `None` if they aren't known; then they aren't compared.
     pub(crate) before: Option<Before>,
     pub(crate) stamps: Stamps,
     pub(crate) logs: &'a [WriteLog],
@@ -83,8 +82,8 @@ pub(crate) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Compares the file with it, and says how many bytes that were. `progress` gets the number of
-    /// bytes gone through.
+    /// Compares the file with the expectation, and returns the number of bytes compared. `progress`
+    /// gets the number of bytes processed so far.
     ///
     /// # Errors
     /// The first byte that is wrong; a file that is shorter, or can't be read; Ctrl-C.
@@ -123,7 +122,8 @@ impl Expected<'_> {
         self.logs.iter().flat_map(|log| log.within(range.clone())).map(|(piece, _)| piece).collect()
     }
 
-    /// Compares bytes that each thread wrote all of at once, or none. Says how many were compared.
+    /// Compares a range that each thread wrote either entirely or not at all. Returns the number of
+    /// bytes compared.
     fn compare_piece(&self, range: Range<u64>, found: &[u8], expected: &mut [u8]) -> Result<u64, anyhow::Error> {
         let last = self.last_writes(&range);
         if last.is_empty() {
@@ -148,7 +148,7 @@ impl Expected<'_> {
         Err(anyhow!("byte {wrong} holds {held}, instead of {}", wanted.join(", or ")))
     }
 
-    /// The last writes to a range, those that may have come last of all.
+    /// Returns the last writes to a range that may have come last of all.
     fn last_writes(&self, range: &Range<u64>) -> Vec<Write> {
         let mut last: Vec<_> =
             self.logs.iter().filter_map(|log| log.within(range.clone()).next()).map(|(_, last)| last).collect();
@@ -157,7 +157,7 @@ impl Expected<'_> {
         last
     }
 
-    /// What the cell around `at` holds, of `found` which is from `start` on.
+    /// Describes the cell around `at` in `found`, whose first byte is at `start`.
     fn describe(&self, at: u64, start: u64, found: &[u8]) -> String {
         let cell = (at / CELL * CELL).max(start);
         let bytes = &found[(cell - start) as usize..];
@@ -169,7 +169,7 @@ impl Expected<'_> {
     }
 }
 
-/// Cuts a range where pieces begin and end, and pages.
+/// Cuts a range at the bounds of pieces and of pages.
 fn cut(range: Range<u64>, pieces: &[Range<u64>], page_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let mut ends: Vec<u64> = pieces.iter().flat_map(|piece| [piece.start, piece.end]).collect();
     ends.extend([range.start, range.end]);
@@ -194,8 +194,8 @@ mod tests {
         Write { stamp: Stamp { version: began, thread, group: 0 }, done_ns }
     }
 
-    /// A file that holds these writes, in this order, and its comparison with logs of those for
-    /// which `logged` is true.
+    /// Compares a file that holds these writes, in this order, with logs of those writes for which
+    /// `logged` is true.
     fn compare(writes: &[(Range<u64>, Write, bool)]) -> Result<u64, String> {
         let (stamps, content) = (Stamps::new(5), Content::new(1));
         let mut bytes = vec![0; LEN as usize];
@@ -226,7 +226,7 @@ mod tests {
         let (a, b) = (write(0, 10, 30), write(1, 20, 40));
         assert_eq!(compare(&[(0..4096, a, true), (0..4096, b, true)]), Ok(LEN));
         assert_eq!(compare(&[(0..4096, b, true), (0..4096, a, true)]), Ok(LEN));
-        // In the first page this one, in the second that.
+        // `a` came last in the first page, `b` in the second.
         assert_eq!(compare(&[(0..8192, b, true), (0..8192, a, true), (4096..8192, b, false)]), Ok(LEN));
         let error = compare(&[(0..4096, write(1, 40, 50), true), (0..4096, a, true)]).unwrap_err();
         assert!(

@@ -1,4 +1,4 @@
-//! One run: a budget, its groups, the threads, and what came of it.
+//! One run: a budget, its groups, the threads, and the outcome.
 
 use std::time::Duration;
 
@@ -31,15 +31,15 @@ use crate::worker::{Extent, Worker, WorkerResult, Writer};
 use crate::write_back;
 use crate::write_log::WriteLog;
 
-/// How often the watching thread looks at the signals and draws the live line.
+/// How often the watching thread checks for signals and draws the live line.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What all runs have in common.
+/// The settings that all runs have in common.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) sync_every: Option<Duration>,
-    /// Operations of a thread that are under way together.
+    /// The maximum number of operations that a thread has in flight.
     pub(crate) depth: usize,
     pub(crate) backend: BackendChoice,
     pub(crate) page_bytes: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) swap_encrypted: bool,
 }
 
-/// What came of a run: figures even if it was cut short, and why it was.
+/// The outcome of a run: its figures, even if the run was cut short, and the reason if it was.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) report: RunReport,
@@ -59,7 +59,7 @@ pub(crate) struct Outcome {
     pub(crate) failure: Option<Failure>,
 }
 
-/// The parts of a run under way.
+/// The parts of a run in progress.
 struct Running {
     files: Arc<Vec<Subject>>,
     shared: Arc<Shared>,
@@ -68,13 +68,13 @@ struct Running {
 }
 
 impl Setup<'_> {
-    /// Runs within a budget of `memory` bytes.
+    /// Executes a run with a budget of `memory` bytes.
     ///
     /// # Errors
-    /// What prevents the run from starting; what ends it early is in the outcome.
+    /// The reason why the run can't start. If the run ends early, the outcome has the reason.
     pub(crate) fn run(&self, memory: u64, target: &Target) -> Result<Outcome, Failure> {
         let (builder, disk) = backend::builder(self.backend, target)?;
-        // The budget stays as it is, so nothing needs to be set aside for more.
+        // The budget doesn't change, so no records need to be reserved for a larger one.
         let builder = builder.memory(memory).memory_max(memory).page_size(self.page_bytes).pretouch(self.pretouch);
         let builder = builder.io_timeout(self.io_timeout);
         let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area(self.swap_encrypted)));
@@ -143,7 +143,7 @@ impl Setup<'_> {
             match self.compare(target, disk.as_ref(), memory_at_end, stamps, &logs) {
                 Ok(compared) => report.write_back.iter_mut().for_each(|back| back.compared_bytes = Some(compared)),
                 Err(wrong) => {
-                    // Stopped by a signal, it has found nothing wrong.
+                    // A check that a signal stopped has found no error.
                     let is_wrong = matches!(wrong, Failure::Failed(_));
                     report.write_back.iter_mut().for_each(|back| back.comparison_failed = is_wrong);
                     failure = Some(wrong);
@@ -153,7 +153,7 @@ impl Setup<'_> {
         Ok(Outcome { report, metrics: stats.to_prometheus(), failure })
     }
 
-    /// The file; or memory for it, filled.
+    /// Opens the file, or creates memory for it and fills it.
     fn open(&self, group: &Group, target: &Target) -> Result<Subject, Failure> {
         let Some(content) = target.content().filter(|_| target.is_memory()) else {
             let opened = group.open_options().write(self.plan.writes).open(target.path());
@@ -168,7 +168,7 @@ impl Setup<'_> {
         memory.map(Subject::Memory)
     }
 
-    /// Why the file couldn't be opened, and what to do.
+    /// Explains why the file couldn't be opened, and what the user can do.
     fn not_opened(&self, error: pagefold::Error, target: &Target) -> Failure {
         let path = target.path();
         match error {
@@ -185,7 +185,7 @@ impl Setup<'_> {
         }
     }
 
-    /// One for each thread, if anything is to be compared.
+    /// Creates a checker for each thread, if anything is to be compared.
     fn checkers(&self, target: &Target, writer: &Writer) -> Result<Vec<Option<Checker>>, Failure> {
         if !self.verify {
             return Ok((0..self.plan.threads()).map(|_| None).collect());
@@ -197,7 +197,7 @@ impl Setup<'_> {
         let checker = |number| {
             let before = before.clone();
             Some(if self.plan.writes {
-                // There are 1024 threads at most.
+                // There are at most 1024 threads.
                 Checker::with_writes(before, writer.stamps, number as u16, Arc::clone(&writer.mixed))
             } else {
                 Checker::new(before)
@@ -244,8 +244,8 @@ impl Setup<'_> {
         Ok(threads)
     }
 
-    /// Reads the file once more, and compares it with what was written last. Says how many bytes
-    /// those were.
+    /// Reads the file once more, and compares it with the last writes. Returns the number of bytes
+    /// compared.
     fn compare(
         &self,
         target: &Target,
@@ -276,16 +276,16 @@ fn open_to_compare(target: &Target) -> anyhow::Result<std::fs::File> {
     std::fs::File::open(target.open_path()).with_context(|| format!("can't read {}", target.path().display()))
 }
 
-/// Another number for each run of each process.
+/// Returns a number that differs for each run of each process.
 fn key() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }
 
-/// Fails if there can be no such run in `memory` bytes, whatever it reads; costs next to nothing.
+/// Fails if no such run is possible in `memory` bytes, whatever it reads. The check is cheap.
 ///
 /// # Errors
-/// Usage: sizes that are too small, or not possible.
+/// Usage: sizes that are too small, or impossible.
 pub(crate) fn check_sizes(plan: &Plan, memory: u64, page_bytes: u64) -> Result<(), Failure> {
     let builder = Pagefold::builder().memory(memory).memory_max(memory).page_size(page_bytes);
     // No file is opened.
@@ -303,7 +303,7 @@ fn groups(pagefold: &Pagefold, plan: &Plan) -> Result<Vec<Group>, Failure> {
     plan.groups.iter().map(build).collect()
 }
 
-/// Waits for the threads, ending them on a signal.
+/// Waits for the threads, and stops them on a signal.
 fn watch(shared: &Shared, mut draw: impl FnMut()) -> Option<Failure> {
     let mut interrupted = None;
     while shared.wait(TICK) {

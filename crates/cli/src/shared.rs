@@ -1,4 +1,4 @@
-//! What the threads of a run share with each other and with the one that watches them.
+//! The state that the threads of a run share with each other and with the thread that watches them.
 
 use std::time::Duration;
 
@@ -6,40 +6,40 @@ use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
 
-/// One of these for each run.
+/// There is one for each run.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// All are to end.
+    /// All threads must end.
     stop: AtomicBool,
-    /// By number of the thread.
+    /// Indexed by the thread's number.
     progress: Box<[Progress]>,
-    /// Threads that haven't ended.
+    /// Number of threads that haven't ended.
     running: Mutex<usize>,
-    /// `running` has become 0.
+    /// Notified when `running` becomes 0.
     all_ended: Condvar,
 }
 
-/// What a thread has done, for the live line: on a cache line pair of its own. Relaxed throughout:
-/// figures that are exact enough at any age.
+/// The counts of a thread, for the live line, on a pair of cache lines of its own. Relaxed
+/// throughout: the figures may be slightly old.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress {
     ops: AtomicU64,
     writes: AtomicU64,
-    /// Since it was last looked at.
+    /// The longest write since the value was last taken.
     worst_write_ns: AtomicU64,
 }
 
 impl Progress {
-    /// The thread has done so many operations.
+    /// Adds completed operations of the thread.
     pub(crate) fn ops(&self, ops: u64) {
         self.ops.store(ops, Ordering::Relaxed);
     }
 
-    /// One more write, which took so long.
+    /// Adds a write and its latency.
     pub(crate) fn wrote(&self, latency: Duration) {
-        // No read-modify-write: the thread alone counts up, and a worst one that is lost to the
-        // live line isn't lost to the report.
+        // No read-modify-write: only this thread increments the count. A worst latency that the
+        // live line misses is still in the report.
         self.writes.store(self.writes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         if ns > self.worst_write_ns.load(Ordering::Relaxed) {
@@ -49,7 +49,7 @@ impl Progress {
 }
 
 impl Shared {
-    /// For so many threads.
+    /// Creates the state for `threads` threads.
     pub(crate) fn new(threads: usize) -> Self {
         Self {
             stop: AtomicBool::new(false),
@@ -59,23 +59,24 @@ impl Shared {
         }
     }
 
-    /// Where thread `number` counts.
+    /// Returns the counts of thread `number`.
     pub(crate) fn progress(&self, number: usize) -> &Progress {
         &self.progress[number]
     }
 
-    /// Operations done by all threads, and the writes among them.
+    /// Returns the number of operations of all threads, and of the writes among them.
     pub(crate) fn ops(&self) -> (u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.progress.iter().fold((0, 0), |sum, thread| (sum.0 + load(&thread.ops), sum.1 + load(&thread.writes)))
     }
 
-    /// The longest that a write took since the last call.
+    /// Returns the longest latency of a write since the last call.
     pub(crate) fn take_worst_write_ns(&self) -> u64 {
         self.progress.iter().map(|thread| thread.worst_write_ns.swap(0, Ordering::Relaxed)).max().unwrap_or(0)
     }
 
-    /// Waits for the threads to end, for `time` at most. Says whether some are still running.
+    /// Waits until the threads have ended, for `time` at most. Returns whether some are still
+    /// running.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         let mut running = self.running.lock();
         if *running > 0 {
@@ -84,19 +85,19 @@ impl Shared {
         *running > 0
     }
 
-    /// Has all threads end after their current operation.
+    /// Makes all threads end after their current operation.
     pub(crate) fn stop(&self) {
-        // Relaxed: nothing is published with it.
+        // Relaxed: the flag publishes no other data.
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether they are to end.
+    /// Returns whether the threads must end.
     pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// Counts a thread as ended when it is dropped, also if that is because of a panic.
+/// Counts a thread as ended when it is dropped, also after a panic.
 pub(crate) struct Ended(pub(crate) Arc<Shared>);
 
 impl Drop for Ended {

@@ -1,5 +1,5 @@
-//! What is written to a file, so that whatever is read from it tells which thread wrote it, and
-//! when, and for which place.
+//! Stamps in the written data: bytes that are read from a file show which thread wrote them, when,
+//! and to which place.
 //!
 //! A file consists of *cells* of 16 bytes, which lie at multiples of 16. A write has one *stamp*,
 //! and the stamp has a form for each cell, little endian:
@@ -11,18 +11,19 @@
 //! | 10, 11 | group |
 //! | 12 to 15 | checksum of these, of the cell's place in the file, and of a key that each run has of its own |
 //!
-//! A write writes exactly the bytes that it was asked for, at whatever place: those that its stamp
-//! has there. So a write of whole pages fills them with cells, and one of 10 bytes leaves a cell of
-//! which a part is older. What can be said then:
+//! A write writes exactly the requested bytes: at each place, the bytes that its stamp has there.
+//! So a write of whole pages fills them with cells, and a write of 10 bytes leaves a cell of which
+//! a part is older. This allows these checks:
 //!
-//! - C1. A whole cell that was read holds what it held before the run, or a stamp of the run for
-//!   that place: bytes of another page, or of another run, or torn ones, have the wrong checksum.
-//! - C2. A thread reads what it wrote last, or a stamp of another thread (`WriteLog`).
-//! - C3. A cell in which a write began or ended has parts of several (`MixedCells`): it isn't
-//!   checked when it is read, and neither is a part of a cell at an end of a read.
-//! - C4. At the end each byte, those of C3 too, has to be that of a last write (`reread`).
+//! - C1. A whole cell that was read holds its bytes from before the run, or a stamp of the run for
+//!   that place: bytes of another page, bytes of another run, and torn cells have the wrong
+//!   checksum.
+//! - C2. A thread reads its own last write, or a stamp of another thread (`WriteLog`).
+//! - C3. A cell in which a write began or ended has parts of several writes (`MixedCells`): it
+//!   isn't checked when it is read, and neither is a part of a cell at an end of a read.
+//! - C4. At the end each byte, those of C3 too, must come from a last write (`reread`).
 //!
-//! The checksum is [`mix`], as in `content`: a few multiplications for a cell.
+//! The checksum is [`mix`], as in `content`: a few multiplications for each cell.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -49,14 +50,14 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// How stamps look in one run.
+/// The form of stamps in one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamps {
     key: u64,
 }
 
 impl Stamps {
-    /// Runs with other keys take these stamps for random bytes.
+    /// Creates stamps with a key. Runs with other keys take these stamps for random bytes.
     pub(crate) fn new(key: u64) -> Self {
         Self { key: mix(key) }
     }
@@ -66,13 +67,13 @@ impl Stamps {
         self.key
     }
 
-    /// What all cells of a stamp have in common, and which thread of which group wrote it.
+    /// Returns the part that all cells of a stamp have in common, and the thread and group.
     fn common(self, stamp: Stamp) -> (u64, u32) {
         let writer = u32::from(stamp.thread) | u32::from(stamp.group) << 16;
         (mix(self.key ^ mix(stamp.version ^ mix(u64::from(writer)))), writer)
     }
 
-    /// Writes what `stamp` has from `offset` on.
+    /// Fills `into` with the bytes of `stamp` from `offset` on.
     pub(crate) fn fill(self, stamp: Stamp, offset: u64, into: &mut [u8]) {
         let (common, writer) = self.common(stamp);
         let cell = |number| cell_bytes(stamp.version, writer, common, number);
@@ -89,7 +90,7 @@ impl Stamps {
         tail.copy_from_slice(&cell(number)[..tail.len()]);
     }
 
-    /// The stamp that cell `number` holds, if it is one of this run and for this place.
+    /// Returns the stamp that cell `number` holds, if it is a stamp of this run and for this place.
     pub(crate) fn decode(self, number: u64, bytes: &[u8]) -> Option<Stamp> {
         let (version, rest) = bytes.split_first_chunk()?;
         let (thread, rest) = rest.split_first_chunk()?;
@@ -109,13 +110,13 @@ fn cell_bytes(version: u64, writer: u32, common: u64, number: u64) -> [u8; CELL 
     (u128::from(version) | u128::from(writer) << 64 | u128::from(checksum) << 96).to_le_bytes()
 }
 
-/// Cells that hold parts of several writes, or may. A thread that is about to write a part of a
-/// cell notes it here before.
+/// Cells that hold, or may hold, parts of several writes. A thread records a cell here before it
+/// writes a part of it.
 #[derive(Debug, Default)]
 pub(crate) struct MixedCells(Mutex<HashSet<u64>>);
 
 impl MixedCells {
-    /// Notes the cells that a write of these bytes has only a part of.
+    /// Records the cells that a write of these bytes covers only partly.
     pub(crate) fn note(&self, offset: u64, end: u64) {
         if !offset.is_multiple_of(CELL) || !end.is_multiple_of(CELL) {
             let ends = [offset, end].into_iter().filter(|at| !at.is_multiple_of(CELL));

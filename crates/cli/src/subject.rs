@@ -1,11 +1,11 @@
-//! What the threads of a run read and write: an open file, or memory that no file has.
+//! The target of a run's reads and writes: an open file, or memory without a file.
 
 use pagefold::{Error, File, Group, Protection, ReadRequest, Space, WriteRequest};
 
 use crate::content::Content;
 use crate::failure::{Failure, refused};
 
-/// Bytes that memory is filled in at once.
+/// Bytes of memory that are filled at a time.
 const PIECE: u64 = 1 << 20;
 
 /// See the module's head.
@@ -24,11 +24,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Memory of the group's, of `len` bytes, which hold `content`. `progress` gets the number of
-    /// bytes that are filled.
+    /// Creates `len` bytes of memory in the group, filled with `content`. `progress` gets the
+    /// number of bytes filled so far.
     ///
     /// # Errors
-    /// Pagefold's; what `progress` fails with.
+    /// Errors of Pagefold; errors of `progress`.
     pub(crate) fn filled(
         group: &Group,
         len: u64,
@@ -56,7 +56,7 @@ impl Subject {
         }
     }
 
-    /// Says how many bytes there were.
+    /// Reads, and returns the number of bytes read.
     pub(crate) fn read_at(&self, into: &mut [u8], offset: u64) -> Result<usize, Error> {
         match self {
             Self::File(file) => file.read_at(into, offset),
@@ -75,21 +75,21 @@ impl Subject {
         }
     }
 
-    /// Several reads at once, of a file: memory has none.
+    /// Reads several ranges of a file at once. Not for memory, which has no batches.
     pub(crate) fn read_batch(&self, batch: &mut [ReadRequest<'_>]) {
         if let Self::File(file) = self {
             file.read_batch(batch);
         }
     }
 
-    /// Several writes at once, of a file.
+    /// Writes several ranges of a file at once.
     pub(crate) fn write_batch(&self, batch: &mut [WriteRequest<'_>]) {
         if let Self::File(file) = self {
             file.write_batch(batch);
         }
     }
 
-    /// Memory is as safe as it will ever be.
+    /// Syncs a file. For memory there is nothing to do.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         match self {
             Self::File(file) => file.sync(),

@@ -1,4 +1,4 @@
-//! The thread that syncs the file every so often, for `--sync-every`.
+//! The thread that syncs the file periodically, for `--sync-every`.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use sync::time::Instant;
 use crate::shared::Shared;
 use crate::tally::Measured;
 
-/// What came of it: the syncs, and the error that ended the run.
+/// The result of the thread: its syncs, and the error that ended the run.
 pub(crate) type Synced = (Measured, Option<pagefold::Error>);
 
-/// Starts the thread, which ends with those of the run.
+/// Starts the thread, which ends with the threads of the run.
 ///
 /// # Errors
-/// The system's.
+/// Errors of the system.
 pub(crate) fn start(
     every: Duration,
     files: &Arc<Vec<crate::subject::Subject>>,
@@ -38,7 +38,7 @@ pub(crate) fn start(
                 return (syncs, Some(error));
             }
             syncs.record(0, start.elapsed().saturating_sub(before));
-            // A sync that takes longer than that isn't followed by two at once.
+            // After a sync that takes longer than the interval, only one sync is due.
             due = (due + every).max(start.elapsed());
         }
         (syncs, None)

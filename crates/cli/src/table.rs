@@ -1,4 +1,4 @@
-//! Reports as text.
+//! Formats reports as text.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::units;
 /// Longer names are cut.
 const NAME_CHARS_MAX: usize = 24;
 
-/// So many files of a trace are named.
+/// The maximum number of a trace's files that are named.
 const FILES_MAX: usize = 3;
 
-/// What is going to be done, in a few lines.
+/// Describes the workload in a few lines.
 pub(crate) fn workload(workload: &Workload) -> String {
     let size = units::bytes(workload.size_bytes);
     let file = match workload.file_kind {
@@ -51,7 +51,7 @@ pub(crate) fn workload(workload: &Workload) -> String {
     )
 }
 
-/// Where the files of a trace lie, if there are several, or one that doesn't begin at 0.
+/// Lists the places of a trace's files, if there are several, or one that doesn't begin at 0.
 fn trace_files(files: &[TraceFile]) -> String {
     if files.len() < 2 && files.iter().all(|file| file.offset == 0) {
         return String::new();
@@ -68,9 +68,9 @@ fn trace_files(files: &[TraceFile]) -> String {
     format!("files     {}\n", named.join(", "))
 }
 
-/// A run: its groups, and what needs to be said about them.
+/// Formats a run: its groups, and notes about them.
 pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
-    // With writes there is a table for them, and this one is for reads.
+    // With writes there is a separate table for them, and this table is for reads.
     let (name, rate) = if workload.writes { ("reads", "reads/s") } else { ("group", "ops/s") };
     let mut table = Table::new(&[
         name, rate, "hits", "p50", "p99", "p99.9", "max", "in", "evicted", "refaults", "peak", "limit", "CPU/op",
@@ -98,7 +98,7 @@ pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
     )
 }
 
-/// What went to swap.
+/// Describes swapping.
 fn swap(swap: &SwapReport) -> String {
     let compressed = swap.compressed.as_ref().map(|area| {
         format!(
@@ -122,7 +122,7 @@ fn swap(swap: &SwapReport) -> String {
     )
 }
 
-/// The table of writes.
+/// Formats the table of writes.
 fn writes(run: &RunReport) -> String {
     let mut table = Table::new(&["writes", "writes/s", "p50", "p99", "p99.9", "max", "written", "out", "unclean"]);
     let total = (run.groups.len() > 1).then_some(&run.total);
@@ -152,7 +152,7 @@ fn cells(row: &Row) -> Vec<String> {
     let [p50, p99, p99_9, max] = latencies(row.latency.as_ref());
     vec![
         short(&row.name),
-        // The same if there are no writes.
+        // If there are no writes, this equals the rate of all operations.
         units::count(row.reads_per_s),
         units::percent(row.hit_rate),
         p50,
@@ -196,7 +196,7 @@ fn footnotes(run: &RunReport, workload: &Workload) -> String {
     notes.into_iter().map(|note| note + "\n").collect()
 }
 
-/// What there is to say about how writes came to the file.
+/// Returns notes about write-back.
 fn write_back(back: &WriteBack, workload: &Workload) -> Vec<String> {
     let per_page = back.requests_per_page.map_or_else(String::new, |requests| format!(", {requests:.3} for each page"));
     let syncs = match &back.sync_latency {
@@ -237,7 +237,7 @@ fn write_back(back: &WriteBack, workload: &Workload) -> Vec<String> {
     notes
 }
 
-/// What there is to say about operations that reach beyond the file.
+/// Returns a note about operations that reach beyond the file.
 fn past_end(total: &Row, workload: &Workload) -> Option<String> {
     let size = units::bytes(workload.size_bytes);
     let began = format!(
@@ -255,7 +255,7 @@ fn past_end(total: &Row, workload: &Workload) -> Option<String> {
     }
 }
 
-/// All runs, one line each; nothing for a single one.
+/// Lists all runs, one line each; empty for a single run.
 pub(crate) fn curve(report: &Report) -> String {
     if report.runs.len() < 2 {
         return String::new();

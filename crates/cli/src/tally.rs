@@ -1,10 +1,10 @@
-//! What a thread counted and measured.
+//! The counts and latencies of a thread.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// A longer latency is counted as this one.
+/// Longer latencies are counted as this one.
 const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
 
 /// Significant digits of latencies.
@@ -19,7 +19,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Nothing yet.
+    /// Creates an empty count.
     pub(crate) fn new() -> Self {
         let latency_ns = Histogram::new_with_max(LATENCY_NS_MAX, LATENCY_DIGITS).expect("the bounds are valid");
         Self { ops: 0, bytes: 0, latency_ns }
@@ -32,7 +32,7 @@ impl Measured {
         self.latency_ns.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Adds another thread's.
+    /// Adds the counts of another thread.
     pub(crate) fn add(&mut self, other: &Self) {
         self.ops += other.ops;
         self.bytes += other.bytes;
@@ -40,33 +40,33 @@ impl Measured {
     }
 }
 
-/// What one thread did for one group.
+/// The work of one thread for one group.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) reads: Measured,
     pub(crate) writes: Measured,
     pub(crate) syncs: Measured,
-    /// Not done, because they begin at or past the end of the file.
+    /// Operations not done, because they begin at or past the end of the file.
     pub(crate) past_end: u64,
-    /// Shortened, because they reach past the end of the file.
+    /// Operations shortened, because they reach past the end of the file.
     pub(crate) cut: u64,
-    /// Time of the thread on a CPU.
+    /// CPU time of the thread.
     pub(crate) cpu: Duration,
 }
 
 impl Tally {
-    /// Nothing yet.
+    /// Creates an empty tally.
     pub(crate) fn new() -> Self {
         let [reads, writes, syncs] = [(); 3].map(|()| Measured::new());
         Self { reads, writes, syncs, past_end: 0, cut: 0, cpu: Duration::ZERO }
     }
 
-    /// Operations of all kinds.
+    /// Returns the number of operations of all kinds.
     pub(crate) fn ops(&self) -> u64 {
         self.reads.ops + self.writes.ops + self.syncs.ops
     }
 
-    /// Adds another thread's.
+    /// Adds the tally of another thread.
     pub(crate) fn add(&mut self, other: &Self) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);

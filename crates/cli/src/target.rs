@@ -1,4 +1,4 @@
-//! What is read and written: the user's file, a temporary one, or a file of the simulated disk.
+//! The target of a run: the user's file, a temporary file, a file of the simulated disk, or memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -12,11 +12,11 @@ use crate::failure::Failure;
 use crate::temp_file::TempFile;
 use crate::units;
 
-/// The file of a run, opened anew by each.
+/// The file of a run. Each run opens it anew.
 #[derive(Debug)]
 pub(crate) struct Target {
     source: Source,
-    /// Bytes that the run may use, at most the file's length when it was looked at.
+    /// Bytes that the run may use: at most the file's length when it was determined.
     size: u64,
 }
 
@@ -28,11 +28,11 @@ enum Source {
     Memory { content: Content },
 }
 
-/// The name of the file that a simulated disk has.
+/// The name of the file on the simulated disk.
 const SIMULATED_PATH: &str = "simulated.data";
 
 impl Target {
-    /// A file of the user's, or its first `size` bytes.
+    /// Creates a target of the user's file, or of its first `size` bytes.
     ///
     /// # Errors
     /// A file that is missing, unreadable, empty, smaller than `size`, or no file at all.
@@ -49,10 +49,10 @@ impl Target {
         Ok(Self { source: Source::User { path: path.to_path_buf(), len }, size })
     }
 
-    /// A temporary file of `size` bytes.
+    /// Creates a temporary file of `size` bytes.
     ///
     /// # Errors
-    /// As for [`TempFile::create`].
+    /// Same as for [`TempFile::create`].
     pub(crate) fn temporary(
         directory: Option<&Path>,
         size: u64,
@@ -63,27 +63,27 @@ impl Target {
         Ok(Self { source: Source::Temporary { file, content }, size })
     }
 
-    /// A file of `size` bytes that exists on the simulated disk only.
+    /// Creates a file of `size` bytes that exists only on the simulated disk.
     pub(crate) fn simulated(size: u64, content: Content) -> Self {
         Self { source: Source::Simulated { content }, size }
     }
 
-    /// `size` bytes of memory that no file has.
+    /// Creates `size` bytes of memory without a file.
     pub(crate) fn memory(size: u64, content: Content) -> Self {
         Self { source: Source::Memory { content }, size }
     }
 
-    /// Whether it is memory that no file has.
+    /// Returns whether the target is memory without a file.
     pub(crate) fn is_memory(&self) -> bool {
         matches!(self.source, Source::Memory { .. })
     }
 
-    /// Bytes that may be used.
+    /// Returns the number of bytes that may be used.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The file's length when it was looked at.
+    /// Returns the file's length when it was determined.
     pub(crate) fn len(&self) -> u64 {
         match &self.source {
             Source::User { len, .. } => *len,
@@ -94,7 +94,7 @@ impl Target {
     /// Fails if the file can't be written to. Changes nothing.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub(crate) fn check_writable(&self) -> anyhow::Result<()> {
         if let Source::User { path, .. } = &self.source {
             let opened = OpenOptions::new().write(true).open(path);
@@ -103,11 +103,11 @@ impl Target {
         Ok(())
     }
 
-    /// Gives a temporary file the content that it was made with. Other files stay as they are: a
-    /// simulated disk is made anew for each run anyway.
+    /// Restores the original content of a temporary file. Other files stay as they are: a simulated
+    /// disk is created anew for each run anyway.
     ///
     /// # Errors
-    /// As for [`TempFile::fill`].
+    /// Same as for [`TempFile::fill`].
     pub(crate) fn restore(&mut self, progress: impl FnMut(u64)) -> Result<(), Failure> {
         match &mut self.source {
             Source::Temporary { file, content } => file.fill(self.size, *content, progress),
@@ -115,7 +115,7 @@ impl Target {
         }
     }
 
-    /// Where the file can be opened.
+    /// Returns the path at which the file can be opened.
     pub(crate) fn open_path(&self) -> &Path {
         match &self.source {
             Source::Temporary { file, .. } => file.open_path(),
@@ -123,7 +123,7 @@ impl Target {
         }
     }
 
-    /// The file's name, for messages.
+    /// Returns the file's name, for messages.
     pub(crate) fn path(&self) -> &Path {
         match &self.source {
             Source::User { path, .. } => path,
@@ -133,7 +133,7 @@ impl Target {
         }
     }
 
-    /// What the file holds, if we made it.
+    /// Returns the file's content if this command created it.
     pub(crate) fn content(&self) -> Option<Content> {
         match &self.source {
             Source::User { .. } => None,
@@ -143,7 +143,7 @@ impl Target {
         }
     }
 
-    /// In a word: `user`, `temporary`, `simulated` or `anonymous`.
+    /// Returns the kind in a word: `user`, `temporary`, `simulated` or `anonymous`.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.source {
             Source::User { .. } => "user",
@@ -153,18 +153,18 @@ impl Target {
         }
     }
 
-    /// Fails if the file has become shorter since it was first looked at.
+    /// Fails if the file has become shorter since its length was determined.
     ///
     /// # Errors
-    /// Says from what to what; the system's.
+    /// The message contains both lengths; errors of the system.
     pub(crate) fn check_len(&self) -> anyhow::Result<()> {
         self.shrank()?.map_or(Ok(()), Err)
     }
 
-    /// That the file has become shorter since it was first looked at, if it has.
+    /// Returns an error if the file has become shorter since its length was determined.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub(crate) fn shrank(&self) -> anyhow::Result<Option<anyhow::Error>> {
         if let Source::Simulated { .. } | Source::Memory { .. } = self.source {
             return Ok(None);
@@ -176,10 +176,11 @@ impl Target {
     }
 }
 
-/// The length of what can be read at any offset, at `path`: a regular file or a block device.
+/// Returns the length of the file at `path`, which must be readable at any offset: a regular file
+/// or a block device.
 fn file_len(path: &Path, name: &Path) -> anyhow::Result<u64> {
     let name = name.display();
-    // Looked at before it is opened: opening a FIFO would wait for a writer.
+    // The type is checked before opening: opening a FIFO would wait for a writer.
     let metadata = path.metadata().with_context(|| format!("can't read {name}"))?;
     let kind = metadata.file_type();
     if kind.is_dir() {

@@ -1,6 +1,6 @@
-//! A temporary file with checkable content, which goes away again whatever happens: it loses its
-//! name as soon as it is made, and is opened through `/proc` from then on. Where `/proc` doesn't
-//! let it be opened, it keeps the name until it is dropped, or Ctrl-C is pressed.
+//! A temporary file with checkable content that is removed in every case. It loses its name as soon
+//! as it is created, and is opened through `/proc` from then on. Where it can't be opened through
+//! `/proc`, it keeps the name until it is dropped, or Ctrl-C is pressed.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -17,30 +17,30 @@ use crate::failure::Failure;
 use crate::signals;
 use crate::units;
 
-/// Bytes written at once.
+/// Bytes written at a time.
 const CHUNK: usize = 1 << 20;
 
 /// File systems that keep files in memory: reading from them measures no disk. tmpfs, ramfs
 /// (`statfs`'s `f_type`).
 const MEMORY_FILE_SYSTEMS: [FsWord; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Directories that are tried, in this order, if neither the user nor `$TMPDIR` names one.
+/// Directories that are tried in this order if neither the user nor `$TMPDIR` names one.
 const DIRECTORIES: [&str; 3] = ["/tmp", "/var/tmp", "."];
 
 /// The file; deleted when dropped.
 #[derive(Debug)]
 pub(crate) struct TempFile {
     file: NamedTempFile,
-    /// Where it can be opened: in `/proc`, or by its name.
+    /// The path at which it can be opened: in `/proc`, or its name.
     open_path: PathBuf,
 }
 
 impl TempFile {
-    /// Makes a file of `len` bytes in `directory` or wherever seems best. `progress` gets the
-    /// number of bytes written.
+    /// Creates a file of `len` bytes in `directory`, or in the directory that seems best.
+    /// `progress` gets the number of bytes written.
     ///
     /// # Errors
-    /// The system's, and too little room.
+    /// Errors of the system, and too little room.
     pub(crate) fn create(
         directory: Option<&Path>,
         len: u64,
@@ -66,10 +66,10 @@ impl TempFile {
         Ok(temp)
     }
 
-    /// Gives it `len` bytes of content, whatever it has.
+    /// Replaces the contents with `len` bytes of `content`.
     ///
     /// # Errors
-    /// The system's, and too little room.
+    /// Errors of the system, and too little room.
     pub(crate) fn fill(&mut self, len: u64, content: Content, progress: impl FnMut(u64)) -> Result<(), Failure> {
         self.write(len, content, progress).map_err(|failure| match failure {
             Failed::Interrupted(failure) => failure,
@@ -82,12 +82,12 @@ impl TempFile {
         })
     }
 
-    /// Where it can be opened.
+    /// The path at which the file can be opened.
     pub(crate) fn open_path(&self) -> &Path {
         &self.open_path
     }
 
-    /// The name that it has, or had, for messages.
+    /// The name that the file has, or had, for messages.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
@@ -112,13 +112,13 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        // Most often it has no name any more.
+        // Usually the file has no name any longer.
         let _ = std::fs::remove_file(self.file.path());
         signals::set_temporary(None);
     }
 }
 
-/// Takes the file's name away, if it can be opened without it. Says where.
+/// Removes the file's name if the file can be opened without it. Returns the path for that.
 fn unlink(file: &NamedTempFile) -> Option<PathBuf> {
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_file().as_raw_fd()));
     let (own, found) = (file.as_file().metadata().ok()?, File::open(&path).ok()?.metadata().ok()?);
@@ -126,7 +126,7 @@ fn unlink(file: &NamedTempFile) -> Option<PathBuf> {
     if !same || std::fs::remove_file(file.path()).is_err() {
         return None;
     }
-    // Some network file systems may open nothing without a name; then the run fails and says so.
+    // Some network file systems can't open a file without a name; then the run fails with an error.
     Some(path)
 }
 
@@ -145,7 +145,8 @@ fn no_room(directory: &Path, len: u64) -> anyhow::Error {
     )
 }
 
-/// `$TMPDIR`, else the first directory on a disk with enough room, else the first directory.
+/// Returns `$TMPDIR`, else the first directory on a disk with enough room, else the first
+/// directory.
 fn choose_directory(len: u64) -> PathBuf {
     if let Some(directory) = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()) {
         return directory.into();
@@ -165,7 +166,7 @@ fn in_memory(directory: &Path) -> bool {
     rustix::fs::statfs(directory).is_ok_and(|statfs| MEMORY_FILE_SYSTEMS.contains(&statfs.f_type))
 }
 
-/// Room for an ordinary user; `None` if the system won't say.
+/// Returns the free bytes for an ordinary user; `None` if the system doesn't report them.
 pub(crate) fn free_bytes(directory: &Path) -> Option<u64> {
     // Some file systems don't count their blocks.
     let system = rustix::fs::statvfs(directory).ok().filter(|system| system.f_blocks > 0)?;

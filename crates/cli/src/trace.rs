@@ -1,8 +1,9 @@
-//! Access traces: which reads, writes and syncs of which group a thread issues, from a file.
+//! Access traces from a file: which reads, writes and syncs each thread issues, and for which
+//! group.
 //!
-//! Lines are parsed one by one; the requests are kept in memory, 16 bytes each, one list for each
-//! thread that will replay them. So a bad line is reported before anything runs, and parsing takes
-//! no time from what is measured.
+//! Lines are parsed one by one. The requests are kept in memory, 16 bytes each, in one list for
+//! each thread that will replay them. So a bad line is reported before anything runs, and parsing
+//! takes no time from the measurement.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,18 +20,18 @@ use crate::trace_line::{Format, LineParser, looks_like_a_trace};
 use crate::trace_request::{Line, Op};
 use crate::trace_text::{Place, TraceText};
 
-/// So many threads of a trace have a thread of their own, if the user doesn't say how many there
-/// are: each takes memory.
+/// If the user gives no number of threads, at most this many threads of a trace get a thread of
+/// their own, because each takes memory.
 pub(crate) const NAMED_THREADS_MAX: usize = 128;
 
-/// Group of the lines that name none, in a trace where others do.
+/// Group of the lines that name none, in a trace in which other lines do.
 const GROUP_UNNAMED: &str = "default";
 
-/// Lines between two looks at the clock and at Ctrl-C.
+/// Lines between two checks of the clock and of Ctrl-C.
 const LINES_PER_TICK: u64 = 1 << 16;
 
-/// One operation: what, where, how much, for which group. A trace holds millions of them, so they
-/// are packed.
+/// One operation: kind, offset, length and group. A trace holds millions of operations, so they are
+/// packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     offset: u64,
@@ -45,7 +46,7 @@ impl Request {
     const LEN_SHIFT: u32 = Self::GROUP_BITS + Self::OP_BITS;
     const OPS: [Op; 3] = [Op::Read, Op::Write, Op::Sync];
 
-    /// `None` if the length or the group doesn't fit.
+    /// Returns `None` if the length or the group doesn't fit.
     fn new(op: Op, offset: u64, len: u64, group: usize) -> Option<Self> {
         let group = u16::try_from(group).ok()?;
         let op = (op as u64) << Self::GROUP_BITS;
@@ -53,7 +54,7 @@ impl Request {
             .then(|| Self { offset, len_op_group: len << Self::LEN_SHIFT | op | u64::from(group) })
     }
 
-    /// What is asked for.
+    /// The kind of the operation.
     pub(crate) fn op(self) -> Op {
         let number = self.len_op_group >> Self::GROUP_BITS & ((1 << Self::OP_BITS) - 1);
         Self::OPS[number as usize]
@@ -69,7 +70,7 @@ impl Request {
         self.len_op_group >> Self::LEN_SHIFT
     }
 
-    /// The same, in another place.
+    /// Returns the same request at another place.
     fn moved(self, offset: u64, len: u64) -> Option<Self> {
         Self::new(self.op(), offset, len, 0)
     }
@@ -80,31 +81,32 @@ impl Request {
     }
 }
 
-/// How a trace is to be read.
+/// Options for loading a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Found out from the first line if not given.
+    /// Detected from the first line if not given.
     pub(crate) format: Option<Format>,
-    /// What block lists count in.
+    /// The unit of block lists.
     pub(crate) block_bytes: u64,
-    /// Count writes and leave them out, and syncs with them.
+    /// Leave writes and syncs out, and count the writes.
     pub(crate) skip_writes: bool,
-    /// Stop after so many requests.
+    /// Stop after this many requests.
     pub(crate) requests_max: Option<u64>,
-    /// How many threads the lines are dealt to that name none.
+    /// The number of threads that lines without a thread name are dealt to.
     pub(crate) threads: usize,
-    /// How many threads there are at most: the names of more are dealt to them.
+    /// The maximum number of threads. If the trace names more threads, the names are dealt to
+    /// these.
     pub(crate) threads_max: usize,
     /// The only groups that may occur, if the user named their limits.
     pub(crate) groups_allowed: Option<Vec<String>>,
-    /// Where files of the trace begin, and the only ones that matter if there are any.
+    /// Where files of the trace begin. If there are any entries, other files are left out.
     pub(crate) map: Vec<Mapped>,
     /// Other files of the trace begin at multiples of this.
     pub(crate) page_bytes: u64,
 }
 
 impl Default for Options {
-    /// What `replay` takes if its command line says nothing of the trace.
+    /// Returns the options of a `replay` whose command line gives none for the trace.
     fn default() -> Self {
         Self {
             format: None,
@@ -123,7 +125,7 @@ impl Default for Options {
 /// A trace in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    /// What each thread replays.
+    /// The requests of each thread.
     pub(crate) streams: Vec<Vec<Request>>,
     /// Names in order of appearance; empty if the trace has no groups.
     pub(crate) groups: Vec<String>,
@@ -131,12 +133,12 @@ pub(crate) struct Trace {
     pub(crate) requests: u64,
     /// Writes in all streams.
     pub(crate) writes: u64,
-    /// Where the first one stands: `name:line`.
+    /// The place of the first write: `name:line`.
     pub(crate) first_write: Option<String>,
     pub(crate) skipped: Skipped,
-    /// The files that it names; none in most formats.
+    /// The files that the trace names; empty in most formats.
     pub(crate) files: Vec<TraceFile>,
-    /// The first byte of all requests, if any of them has a place.
+    /// The first byte of all requests, if any of them has an offset.
     pub(crate) first: Option<u64>,
     /// The first byte past all requests.
     pub(crate) end: u64,
@@ -156,7 +158,7 @@ impl Trace {
         Self::read(file, &path.display().to_string(), options, progress)
     }
 
-    /// The same, of what `input` gives.
+    /// Reads the trace from `input`.
     pub(crate) fn read(
         input: impl Read,
         name: &str,
@@ -211,9 +213,9 @@ struct Loader<'a> {
     trace: Trace,
     group_numbers: HashMap<String, usize>,
     thread_numbers: HashMap<String, usize>,
-    /// A read or write named no group, before any line named one.
+    /// A read or write named no group before the first line that names one.
     unnamed: bool,
-    /// By number of the trace's file; one of them if it names none.
+    /// Indexed by the trace's file number. A single entry if the trace names no files.
     reach: Vec<Reach>,
 }
 
@@ -244,8 +246,8 @@ impl<'a> Loader<'a> {
             bail!("{place}: offset {} + length {} is beyond 2^64", line.offset, line.len);
         };
         let group = match line.group {
-            // Formats that name files name no groups: until all files have their places, this is
-            // the file's number.
+            // Formats that name files name no groups. So until all files have their places, the
+            // group field holds the file's number.
             None if line.file > 0 => line.file,
             None if line.op == Op::Sync => 0, // A sync is of the file, whichever group asks.
             name => self.group(name, place)?,
@@ -274,7 +276,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// The number of the group that a line names.
+    /// Returns the number of the group that a line names.
     fn group(&mut self, name: Option<&str>, place: &Place<'_>) -> anyhow::Result<usize> {
         let name = match name {
             Some(name) => name,
@@ -288,14 +290,14 @@ impl<'a> Loader<'a> {
             return Ok(number);
         }
         if self.trace.groups.is_empty() && self.unnamed {
-            // Earlier lines named no group and were counted as number 0.
+            // Earlier lines named no group, and were counted as group number 0.
             self.new_group(GROUP_UNNAMED, place)?;
         }
         self.new_group(name, place)
     }
 
-    /// The stream that a line goes to; it exists afterwards. All lines of a name go to one, in
-    /// their order.
+    /// Returns the stream for a line, creating it if necessary. All lines of one name go to one
+    /// stream, in their order.
     fn worker(&mut self, name: Option<&str>) -> usize {
         let worker = match name {
             None => (self.trace.requests % self.options.threads.max(1) as u64) as usize,
@@ -340,19 +342,20 @@ impl<'a> Loader<'a> {
         Ok(self.trace)
     }
 
-    /// Moves each request to where its file lies.
+    /// Moves each request to the place of its file.
     fn move_requests(&mut self) {
         let files = &self.trace.files;
         let several = files.iter().filter(|file| file.bytes > 0).count() > 1;
         for request in self.trace.streams.iter_mut().flatten() {
             let Some(file) = files.get(request.group()) else { continue };
             let moved = match request.op() {
-                // Of the whole file, which is a part of ours if it isn't the only one.
+                // A sync covers the whole trace file. If there are several, that is only a part of
+                // our file.
                 Op::Sync if several => request.moved(file.offset, file.bytes),
                 Op::Sync => request.moved(0, 0),
                 Op::Read | Op::Write => request.moved(file.offset.saturating_add(request.offset()), request.len()),
             };
-            // A part too long for a request is synced as a whole.
+            // A range too long for a request is replaced by a sync of the whole file.
             *request = moved.or_else(|| request.moved(0, 0)).unwrap_or(*request);
         }
     }

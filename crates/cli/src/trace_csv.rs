@@ -1,11 +1,11 @@
-//! Traces in CSV, as RFC 4180 has it: fields in quotes may hold commas, ends of lines and, doubled,
+//! Parses traces in CSV as in RFC 4180: fields in quotes may contain commas, line ends and doubled
 //! quotes.
 //!
 //! The first line may be a header. Its columns are found by the names that published traces give
-//! them; columns that have nothing to do with a replay are passed over. What would replay another
-//! trace than was meant is an error: a column that may be the operation, under a name that isn't
-//! known; two that may be the offset or the length; requests of several volumes, whose offsets are
-//! of different files.
+//! them; columns that don't matter to a replay are ignored. A trace that might be replayed
+//! differently from what it means is an error: a column that may be the operation, under an unknown
+//! name; two columns that may be the offset or the length; requests of several volumes, whose
+//! offsets are of different files.
 
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
@@ -13,11 +13,11 @@ use csv_core::{ReadRecordResult, Reader};
 use crate::trace_request::{Line, Op};
 use crate::trace_text::LONE_CR;
 
-/// What a line looks like, for messages.
+/// The shape of a line, for messages.
 const SHAPE: &str = "op,offset,length[,group[,thread]]";
 
 /// Names of the column with the operation, the likelier ones first, in lower case, without blanks
-/// and the like.
+/// and punctuation.
 const OP_NAMES: [&str; 28] = [
     "op",
     "operation",
@@ -48,8 +48,7 @@ const OP_NAMES: [&str; 28] = [
     "mode",
     "kind",
 ];
-/// A column whose name has one of these words may be the operation under a name that isn't known
-/// here.
+/// Words in the names of columns that may be the operation under an unknown name.
 const OP_WORDS: [&str; 22] = [
     "op",
     "operation",
@@ -99,7 +98,7 @@ const VOLUME_NAMES: [&str; 18] = [
     "fd",
 ];
 
-/// Where a line has what.
+/// The columns of a line.
 #[derive(Debug)]
 pub(crate) struct Columns {
     op: Option<usize>,
@@ -119,15 +118,15 @@ pub(crate) struct Columns {
 #[derive(Debug)]
 struct Volume {
     column: usize,
-    /// What the column is called,
+    /// The column's name,
     name: String,
-    /// and what the first line has there.
+    /// and its value in the first line.
     first: Option<String>,
 }
 
 impl Volume {
     /// # Errors
-    /// Another volume than before.
+    /// The line is for another volume than the lines before.
     fn check(&mut self, record: &Record) -> anyhow::Result<()> {
         let Some(found) = record.field(self.column).filter(|field| !field.is_empty()) else { return Ok(()) };
         let first = self.first.get_or_insert_with(|| found.to_owned());
@@ -161,14 +160,15 @@ impl Default for Columns {
 }
 
 impl Columns {
-    /// The columns that a header names, in any order; `None` if it isn't a header.
+    /// Returns the columns that a header names, in any order; `None` if the line isn't a header.
     fn from_header(header: &Record) -> anyhow::Result<Option<Self>> {
         let plain = |name: &str| -> String {
             name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase()
         };
         let names: Vec<String> = header.fields().map(plain).collect();
         let column = |wanted: &[&str]| wanted.iter().find_map(|&wanted| names.iter().position(|name| name == wanted));
-        // One column, unless another one has the very name of what is looked for.
+        // Finds the only matching column; if there are several, a column with exactly the wanted
+        // name wins.
         let only = |wanted: &[&str]| -> anyhow::Result<Option<usize>> {
             let mut found = (0..names.len()).filter(|&at| wanted.contains(&names[at].as_str()));
             let mut named = found.clone().filter(|&at| names[at] == wanted[0]);
@@ -201,7 +201,8 @@ impl Columns {
                  and leave it out or name another column `op` if it isn't"
             );
         }
-        // A descriptor has another number for each opening of a file that is named beside it.
+        // A file descriptor has another number for each opening of a file, so a path takes
+        // precedence.
         let has_path = column(&["path", "file", "filename"]).is_some();
         let is_volume = |name: &str| VOLUME_NAMES.contains(&name) && !(has_path && name == "fd");
         let volume = |column| Volume { column, name: header.field(column).unwrap_or_default().to_owned(), first: None };
@@ -210,7 +211,7 @@ impl Columns {
         Ok(Some(Self { op, offset, length, group, thread, volumes, fields_max, started: true, record }))
     }
 
-    /// The request of a line; `None` for a header.
+    /// Returns the request of a line; `None` for a header.
     pub(crate) fn parse(&mut self, line: &str) -> anyhow::Result<Option<Line<'_>>> {
         self.record.read(line)?;
         let is_first = !std::mem::replace(&mut self.started, true);
@@ -243,7 +244,7 @@ impl Columns {
     }
 }
 
-/// Whether a column's name has a word that speaks of operations: `DiskOp`, `io_type`, `Is Write`.
+/// Returns whether a column's name contains a word for operations: `DiskOp`, `io_type`, `Is Write`.
 fn may_be_the_op(name: &str) -> bool {
     let (mut words, mut before) = (vec![String::new()], ' ');
     for c in name.chars() {
@@ -259,19 +260,19 @@ fn may_be_the_op(name: &str) -> bool {
     words.iter().any(|word| OP_WORDS.contains(&word.as_str()))
 }
 
-/// Whether a line ends within quotes. The field goes on in the next line then.
+/// Returns whether a line ends within quotes. Then the field continues in the next line.
 pub(crate) fn goes_on(line: &[u8]) -> bool {
     let before_last = line.strip_suffix(b"\n").unwrap_or(line).iter().rposition(|&byte| byte == b'\n');
     let last = before_last.map_or(line, |at| &line[at..]);
     match last.contains(&b'"') {
         true => Record::default().take_apart(line).0 == ReadRecordResult::InputEmpty,
-        // As the lines before: the caller has asked of those.
+        // The same holds for the lines before: the caller has asked about those.
         false => before_last.is_some(),
     }
 }
 
-/// Whether a trace's first line has anything of this format; parsing it then says what is wrong
-/// with the rest.
+/// Returns whether a trace's first line looks like this format. Parsing then reports errors in the
+/// rest.
 pub(crate) fn looks_like_a_trace(line: &str) -> bool {
     let mut record = Record::default();
     if record.read(line).is_err() {
@@ -293,7 +294,7 @@ struct Record {
 
 impl Default for Record {
     fn default() -> Self {
-        // A reader's own default isn't built, and finds no fields.
+        // A reader made by `Default` isn't built, and finds no fields.
         Self { reader: Reader::new(), line: Vec::new(), text: String::new(), ends: Vec::new() }
     }
 }
@@ -305,10 +306,10 @@ impl std::fmt::Debug for Record {
 }
 
 impl Record {
-    /// Takes a line apart.
+    /// Splits a line into fields.
     ///
     /// # Errors
-    /// A field whose quotes aren't closed; a second record, behind a carriage return.
+    /// A field with unclosed quotes; a second record, behind a carriage return.
     fn read(&mut self, line: &str) -> anyhow::Result<()> {
         match self.take_apart(line.as_bytes()) {
             (ReadRecordResult::Record, len) if len > line.len() => Ok(()),
@@ -317,13 +318,15 @@ impl Record {
         }
     }
 
-    /// Also returns how many bytes the record has: with its end, at most one more than the line.
+    /// Splits a line. Also returns the number of bytes of the record, including its end: at most
+    /// one more than the line has.
     fn take_apart(&mut self, line: &[u8]) -> (ReadRecordResult, usize) {
         self.line.clear();
         self.line.extend_from_slice(line);
         self.line.push(b'\n');
-        // The fields are no longer than the line, and there is one more of them than commas. Both
-        // have a place more, as a full one ends the parser's work.
+        // The fields have no more bytes than the line, and their number is the number of commas
+        // plus one. Both buffers are one place larger, because the parser stops when a buffer is
+        // full.
         let mut text = std::mem::take(&mut self.text).into_bytes();
         text.resize(self.line.len() + 1, 0);
         self.ends.resize(line.iter().filter(|&&byte| byte == b',').count() + 2, 0);
@@ -331,12 +334,13 @@ impl Record {
         let (result, taken, len, count) = self.reader.read_record(&self.line, &mut text, &mut self.ends);
         text.truncate(len);
         self.ends.truncate(count);
-        // Cut at ASCII characters alone, so it is text if the line is. What isn't has no fields.
+        // Fields are cut only at ASCII characters, so they are UTF-8 if the line is. Otherwise
+        // there are no fields.
         self.text = String::from_utf8(text).unwrap_or_default();
         (result, taken)
     }
 
-    /// All fields, without white space around them.
+    /// Returns all fields, without white space around them.
     fn fields(&self) -> impl Iterator<Item = &str> {
         (0..self.ends.len()).filter_map(|at| self.field(at))
     }
@@ -344,7 +348,8 @@ impl Record {
     fn field(&self, at: usize) -> Option<&str> {
         let start = if at == 0 { 0 } else { *self.ends.get(at - 1)? };
         let field = self.text.get(start..*self.ends.get(at)?)?.trim();
-        // White space before the quotes makes them a part of the field, which is never meant.
+        // White space before the quotes makes the quotes a part of the field, which is never
+        // intended.
         Some(field.strip_prefix('"').and_then(|field| field.strip_suffix('"')).unwrap_or(field))
     }
 }
@@ -362,7 +367,7 @@ fn parse_op(text: &str) -> anyhow::Result<Op> {
     }
 }
 
-/// A number of bytes: decimal, hexadecimal with `0x`, or with a unit.
+/// Parses a number of bytes: decimal, hexadecimal with `0x`, or with a unit.
 fn parse_bytes(what: &str, field: Option<&str>) -> anyhow::Result<u64> {
     let Some(text) = field else { bail!("no {what}: expected {SHAPE}") };
     if let Ok(bytes) = text.parse() {
@@ -372,9 +377,9 @@ fn parse_bytes(what: &str, field: Option<&str>) -> anyhow::Result<u64> {
     let bytes = match hexadecimal {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => match text.split_once('.') {
-            // As tables of numbers with gaps are written.
+            // Columns of numbers with missing values are often written like this.
             Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole.parse().ok(),
-            // A time, or a column of another meaning.
+            // This is a time, or a column of another meaning.
             Some((_, fraction)) if !has_unit(fraction) => None,
             _ => text.parse::<pagefold::Size>().ok().map(|size| size.0),
         },
@@ -382,7 +387,7 @@ fn parse_bytes(what: &str, field: Option<&str>) -> anyhow::Result<u64> {
     bytes.with_context(|| format!("{what} `{text}` isn't a number of bytes"))
 }
 
-/// Whether a number has a unit larger than a byte behind it.
+/// Returns whether a number is followed by a unit larger than a byte.
 fn has_unit(number: &str) -> bool {
     let unit = number.trim_start_matches(|c: char| c.is_ascii_digit() || c == '_').trim_start();
     unit.starts_with(|c: char| "kmgtpe".contains(c.to_ascii_lowercase()))
@@ -424,8 +429,8 @@ mod tests {
         let groups: Vec<_> = parse(&lines).unwrap().into_iter().map(|line| line.3.unwrap()).collect();
         assert_eq!(groups, ["a,b", "say \"c\""]);
         assert!(parse(&["r,0,1,\"a"]).unwrap_err().contains("aren't closed"));
-        // A field may go on in the next line; a quote within a field that has none around it is one
-        // of its characters.
+        // A field may continue in the next line; a quote within a field without quotes around it is
+        // an ordinary character.
         assert!(goes_on(b"r,0,1,\"a\n") && goes_on(b"r,0,1,\"a\n\"\"b\r\n"));
         assert!(!goes_on(b"r,0,1,\"a\nb\"\n") && !goes_on(b"r,0,1,5\" disk\n"));
         let commented = ["note,op,offset,length,group", "\"two\nlines\",w,8,1,a"];
@@ -497,7 +502,7 @@ mod tests {
         );
     }
 
-    /// Each was replayed as another trace than was meant, without a word.
+    /// Each of these was silently replayed as another trace than intended.
     #[test]
     fn what_a_header_leaves_open_is_an_error() {
         let second = |header: &str, line: &str| parse(&[header, line]).unwrap_err();

@@ -1,5 +1,5 @@
-//! Where the files that a trace names lie in the one file that is used: one after the other, or
-//! where the user wants them.
+//! Places the files that a trace names in the one file that is used: one after the other, or where
+//! the user wants them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::trace_text::shown;
 use crate::units;
 
-/// So many files are named where the user chose another.
+/// If the user chose a file that the trace doesn't have, the message lists at most this many names.
 const NAMES_MAX: usize = 5;
 
 /// A value of `--map`: a file of the trace, and where it begins in the file that is used.
@@ -30,42 +30,42 @@ pub(crate) struct TraceFile {
     pub(crate) name: Vec<u8>,
     /// Where it begins in the file that is used.
     pub(crate) offset: u64,
-    /// Up to the end of the furthest operation.
+    /// The length up to the end of the furthest operation.
     pub(crate) bytes: u64,
 }
 
-/// What the operations on one file reach.
+/// The range that the operations on one file cover.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reach {
-    /// The first byte; none if there are no reads and writes.
+    /// The first byte; `None` if there are no reads and writes.
     pub(crate) first: Option<u64>,
     /// The first byte past all of them.
     pub(crate) end: u64,
 }
 
 impl Reach {
-    /// One more operation.
+    /// Adds an operation.
     pub(crate) fn add(&mut self, offset: u64, end: u64) {
         self.first = Some(self.first.map_or(offset, |first| first.min(offset)));
         self.end = self.end.max(end);
     }
 }
 
-/// Parts of a trace that were understood and not kept.
+/// Counts of the operations of a trace that were parsed but left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Skipped {
-    /// The user wanted no writes.
+    /// Writes that the user left out.
     pub(crate) writes: u64,
-    /// Parts of a file given back: there is no such operation here.
+    /// Trims, which give back parts of a file: a replay has no such operation.
     pub(crate) trims: u64,
-    /// Pauses: a replay goes as fast as it can.
+    /// Pauses: a replay runs as fast as it can.
     pub(crate) waits: u64,
     /// Operations on files that `--map` doesn't name.
     pub(crate) elsewhere: u64,
 }
 
 impl Skipped {
-    /// `3 writes, 1 trim`; none if there is nothing.
+    /// Returns text such as `3 writes, 1 trim`; `None` if nothing was left out.
     pub(crate) fn to_text(self) -> Option<String> {
         let counts =
             [(self.writes, "write"), (self.trims, "trim"), (self.waits, "wait"), (self.elsewhere, "operation")];
@@ -81,10 +81,10 @@ fn serialize_shown<S: Serializer>(name: &[u8], serializer: S) -> Result<S::Ok, S
 }
 
 impl Mapped {
-    /// `NAME=OFFSET`.
+    /// Parses `NAME=OFFSET`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the text.
     pub(crate) fn parse(text: &OsStr) -> Result<Self, String> {
         let text = text.as_bytes();
         let parts = text.iter().rposition(|&byte| byte == b'=').filter(|&at| at > 0);
@@ -99,7 +99,8 @@ impl Mapped {
     }
 }
 
-/// Gives each of the files its place: as `map` says, or each after the one before, at whole pages.
+/// Gives each of the files its place: the place in `map`, or the first whole page after the file
+/// before.
 ///
 /// # Errors
 /// Usage: files in `map` that the trace doesn't have. Files that reach beyond 2^64.

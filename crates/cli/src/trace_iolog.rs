@@ -1,9 +1,9 @@
-//! fio's `iolog`, versions 2 and 3: what `fio --write_iolog` wrote down.
+//! Parses fio's `iolog`, versions 2 and 3, which `fio --write_iolog` writes.
 //!
-//! After a first line with the version each line is an action on a file, `name action [offset
-//! length]`, in version 3 with a timestamp before it. Where several jobs wrote to one log, the
-//! first line comes again. fio puts names in as they are, white space included, so lines are read
-//! from the right; and names are bytes.
+//! The first line contains the version. Each following line is an action on a file, `name action
+//! [offset length]`; in version 3 a timestamp comes before it. If several jobs wrote to one log,
+//! the first line is repeated. fio writes names unquoted, white space included, so lines are parsed
+//! from the right. Names are bytes.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use crate::trace_files::Skipped;
 use crate::trace_request::{Line, Op};
 use crate::trace_text::shown;
 
-/// How the first line begins, and ends.
+/// The beginning and the end of the first line.
 const HEADER: (&[u8], &[u8]) = (b"fio version ", b" iolog");
 
-/// What a line looks like, for messages.
+/// The shape of a line, for messages.
 const SHAPE: &str = "[timestamp] file action [offset length]";
 
-/// A log while it is read.
+/// The state of parsing a log.
 #[derive(Debug, Default)]
 pub(crate) struct Iolog {
     /// 2 or 3; 0 before the first line.
@@ -27,36 +27,37 @@ pub(crate) struct Iolog {
     /// Names of the files, in the order of their first lines.
     files: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, usize>,
-    /// The only files that matter; all if there are none.
+    /// If there are any entries, operations on other files are left out.
     wanted: Vec<Vec<u8>>,
     skipped: Skipped,
 }
 
-/// Whether a trace that begins with `line` is a log of fio's.
+/// Returns whether a trace that begins with `line` is a log of fio.
 pub(crate) fn is_header(line: &[u8]) -> bool {
     line.starts_with(HEADER.0) && line.ends_with(HEADER.1)
 }
 
 impl Iolog {
-    /// A log of which only the files `wanted` matter, or all of them.
+    /// Creates a parser that keeps operations on the files `wanted`, or on all files if `wanted` is
+    /// empty.
     pub(crate) fn new(wanted: Vec<Vec<u8>>) -> Self {
         Self { wanted, ..Self::default() }
     }
 
-    /// What was left out so far.
+    /// Returns the number of operations left out so far.
     pub(crate) fn skipped(&self) -> Skipped {
         self.skipped
     }
 
-    /// The names of all files so far, those that don't matter among them.
+    /// Returns the names of all files so far, including those that are left out.
     pub(crate) fn files(&self) -> &[Vec<u8>] {
         &self.files
     }
 
-    /// The request of a line; `None` if it doesn't read, write or sync.
+    /// Returns the request of a line; `None` if the line isn't a read, write or sync.
     ///
     /// # Errors
-    /// What is wrong with the line; the caller knows where it is.
+    /// What is wrong with the line; the caller adds its number.
     pub(crate) fn parse(&mut self, line: &[u8]) -> anyhow::Result<Option<Line<'static>>> {
         if is_header(line) {
             self.version = match line {
@@ -76,7 +77,7 @@ impl Iolog {
             (b"add" | b"open" | b"close", false) => None,
             (b"read", true) => Some(Op::Read),
             (b"write", true) => Some(Op::Write),
-            // fio's syncs are of the whole file; their offset is that of the write before.
+            // fio's syncs are of the whole file; their offset is that of the preceding write.
             (b"sync" | b"datasync" | b"sync_file_range" | b"syncfs", true) => Some(Op::Sync),
             (b"trim" | b"wait", true) => None,
             _ => bail!(
@@ -123,7 +124,7 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// A line in its parts.
+/// The parts of a line.
 struct Action<'a> {
     file: &'a [u8],
     action: &'a [u8],

@@ -19,7 +19,7 @@ pub(crate) enum Format {
     Iolog,
 }
 
-/// Turns lines of one trace into requests.
+/// The parser of a trace's lines.
 #[derive(Debug)]
 pub(crate) enum LineParser {
     Csv(Box<Columns>),
@@ -28,7 +28,7 @@ pub(crate) enum LineParser {
 }
 
 impl Format {
-    /// That of a trace that starts with this line.
+    /// Detects the format of a trace that starts with this line.
     pub(crate) fn of(first: &[u8]) -> Self {
         match first {
             first if trace_iolog::is_header(first) => Self::Iolog,
@@ -37,15 +37,15 @@ impl Format {
         }
     }
 
-    /// Whether a line's last field goes on in the next line.
+    /// Returns whether a line's last field continues in the next line.
     pub(crate) fn goes_on(self, line: &[u8]) -> bool {
         self == Self::Csv && trace_csv::goes_on(line)
     }
 }
 
 impl LineParser {
-    /// The parser for a trace that starts with `first`, of which only `files` matter if there are
-    /// any.
+    /// Creates the parser for a trace that starts with `first`. If `files` isn't empty, operations
+    /// on other files are left out.
     pub(crate) fn new(format: Option<Format>, first: &[u8], block_bytes: u64, files: Vec<Vec<u8>>) -> Self {
         match format.unwrap_or_else(|| Format::of(first)) {
             Format::Csv => Self::Csv(Box::default()),
@@ -59,10 +59,10 @@ impl LineParser {
         matches!(self, Self::Csv(_)) && trace_csv::goes_on(line)
     }
 
-    /// The request of a line; `None` for a header, and for what is left out.
+    /// Returns the request of a line; `None` for a header, and for operations that are left out.
     ///
     /// # Errors
-    /// What is wrong with the line; the caller knows where it is.
+    /// What is wrong with the line; the caller adds its number.
     pub(crate) fn parse(&mut self, line: &[u8]) -> anyhow::Result<Option<Line<'_>>> {
         match self {
             Self::Blocks { block_bytes } => parse_blocks(as_text(line)?, *block_bytes).map(Some),
@@ -72,8 +72,8 @@ impl LineParser {
     }
 }
 
-/// `start count …`, as in the traces that were published with ARC (Megiddo and Modha, FAST '03);
-/// the numbers that follow there are of no use here.
+/// Parses `start count …`, as in the traces that were published with ARC (Megiddo and Modha, FAST
+/// '03). The numbers that follow in those traces are ignored.
 fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'static>> {
     let mut fields = line.split_ascii_whitespace();
     let mut number = |what| {
@@ -94,13 +94,13 @@ fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'static>> {
     Ok(Line { op: Op::Read, offset: bytes(start)?, len: bytes(count)?, group: None, thread: None, file: 0 })
 }
 
-/// Whether a trace's first line has anything of any format; the parser then says what is wrong with
-/// the rest.
+/// Returns whether a trace's first line looks like any format. Parsing then reports errors in the
+/// rest.
 pub(crate) fn looks_like_a_trace(line: &[u8]) -> bool {
     if trace_iolog::is_header(line) {
         return true;
     }
-    // What isn't text gets that as its error.
+    // Text that isn't UTF-8 gets its error from the parser.
     let Ok(line) = as_text(line) else { return true };
     match line.contains(',') {
         true => trace_csv::looks_like_a_trace(line),

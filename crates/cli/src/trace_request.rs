@@ -1,13 +1,13 @@
-//! What one line of a trace asks for, in any format.
+//! A request of a trace line, in any format.
 
-/// What a line asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Bytes out of the file.
+    /// Reads bytes from the file.
     Read,
-    /// Bytes into the file.
+    /// Writes bytes to the file.
     Write,
-    /// What was written is to survive a power cut: all of it, or a range.
+    /// Makes earlier writes durable: all of them, or those in a range.
     Sync,
 }
 

@@ -1,20 +1,21 @@
-//! The lines of a trace, with their numbers, from input that may be anything at all: bytes, as
-//! names of files are.
+//! Reads the lines of a trace, with their numbers. The input may contain any bytes, because names
+//! of files may.
 
 use std::fmt;
 use std::io::{BufRead, Read};
 
 use anyhow::{Context, bail};
 
-/// A longer line is no trace; without a bound, a file without line ends would be read into memory
-/// whole.
+/// A longer line isn't accepted. Without this bound, a file without line ends would be read into
+/// memory whole.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Of a trace whose lines end in a carriage return alone: only its first one would be replayed.
+/// The error for a trace whose lines end in a carriage return alone: without it, only the first
+/// line would be replayed.
 pub(crate) const LONE_CR: &str =
     "a carriage return within the line: if lines end in it alone, make them lines on the way (tr '\\r' '\\n')";
 
-/// How compressed files begin, and what unpacks them.
+/// The first bytes of compressed files, and the programs that unpack them.
 const COMPRESSED: [(&[u8], &str); 4] =
     [(b"\x1f\x8b", "zcat"), (b"\x28\xb5\x2f\xfd", "zstdcat"), (b"\xfd7zXZ", "xzcat"), (b"BZh", "bzcat")];
 
@@ -34,7 +35,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// A trace as text.
+/// The text of a trace.
 pub(crate) struct TraceText<'a, R> {
     input: R,
     name: &'a str,
@@ -44,16 +45,16 @@ pub(crate) struct TraceText<'a, R> {
 }
 
 impl<'a, R: BufRead> TraceText<'a, R> {
-    /// The lines of `input`, called `name` in messages.
+    /// Creates a reader of the lines of `input`, which messages call `name`.
     pub(crate) fn new(input: R, name: &'a str) -> Self {
         Self { input, name, line: Vec::new(), number: 0, bytes: 0 }
     }
 
-    /// The next line that isn't empty or a `#` comment, without white space around it. With the
-    /// lines after it, as long as it `goes_on` there; the place is that of the first one.
+    /// Returns the next line that isn't empty or a `#` comment, without white space around it. If
+    /// the record `goes_on`, the lines after it are included; the place is that of the first line.
     ///
     /// # Errors
-    /// The system's, and lines that are too long, together.
+    /// Errors of the system, and a record that is too long.
     pub(crate) fn next(&mut self, goes_on: impl Fn(&[u8]) -> bool) -> anyhow::Result<Option<(&[u8], Place<'a>)>> {
         self.line.clear();
         while self.read_line()? {
@@ -70,7 +71,7 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         Ok(None)
     }
 
-    /// Adds a line to `self.line`; false at the end.
+    /// Appends a line to `self.line`. Returns false at the end of the input.
     fn read_line(&mut self) -> anyhow::Result<bool> {
         let mut bounded = self.input.by_ref().take((LINE_BYTES_MAX + 1 - self.line.len()) as u64);
         let n =
@@ -86,8 +87,8 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         Ok(n > 0)
     }
 
-    /// Names what a trace needs that is compressed, or has other ends of lines, and drops a byte
-    /// order mark.
+    /// Fails with advice if the trace is compressed or has other line ends. Drops a byte order
+    /// mark.
     fn look_at_start(&mut self) -> anyhow::Result<()> {
         if let Some((_, tool)) = COMPRESSED.iter().find(|(magic, _)| self.line.starts_with(magic)) {
             bail!("{}: compressed; unpack it on the way: {tool} {0} | pagefold replay --trace -", self.name);
@@ -95,7 +96,8 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         if self.line.starts_with(b"\xef\xbb\xbf") {
             self.line.drain(..3);
         }
-        // Before it is taken for one long line, or for a comment. In quotes it may be a field's.
+        // This comes before the text is taken for one long line, or for a comment. A carriage
+        // return in quotes may be part of a field.
         if self.line.trim_ascii().contains(&b'\r') && !self.line.contains(&b'"') {
             bail!("{}: {LONE_CR}", self.name);
         }
@@ -103,11 +105,11 @@ impl<'a, R: BufRead> TraceText<'a, R> {
     }
 }
 
-/// A line as text.
+/// Returns a line as text.
 ///
 /// # Errors
-/// It isn't UTF-8, or has control characters: names go into tables and messages, and none of them
-/// shall steer a terminal. Ends of lines are allowed, which a record may have within.
+/// The line isn't UTF-8, or has control characters: names go into tables and messages, and must not
+/// control a terminal. Line ends are allowed, since a record may contain them.
 pub(crate) fn as_text(line: &[u8]) -> anyhow::Result<&str> {
     let Ok(text) = std::str::from_utf8(line) else { bail!("not text in UTF-8") };
     if text.contains(|c: char| c.is_control() && !matches!(c, '\t' | '\r' | '\n')) {
@@ -116,8 +118,8 @@ pub(crate) fn as_text(line: &[u8]) -> anyhow::Result<&str> {
     Ok(text)
 }
 
-/// Bytes as they can be shown: what isn't UTF-8 or would steer a terminal is escaped, as in
-/// `caf\xe9`.
+/// Returns bytes in printable form: bytes that aren't UTF-8, or would control a terminal, are
+/// escaped, as in `caf\xe9`.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {

@@ -1,12 +1,12 @@
-//! Numbers as people read and write them.
+//! Formats and parses numbers for people.
 
 use std::io::Write;
 use std::time::Duration;
 
-/// More threads than this are taken for a mistake, here as for `--threads`.
+/// More threads than this count as a mistake, here as for `--threads`.
 const THREADS_MAX: usize = 1024;
 
-/// Three significant digits of `value`, which is at least 1 unless it is the smallest unit.
+/// Formats `value` with three significant digits; it is at least 1 unless its unit is the smallest.
 fn digits(value: f64) -> String {
     if value < 9.995 {
         format!("{value:.2}")
@@ -17,12 +17,12 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// `value` in the largest of `units` that leaves at least 1; each unit is `step` times the one
-/// before.
+/// Formats `value` in the largest of `units` in which it is at least 1; each unit is `step` times
+/// the unit before.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut unit = 0;
-    // What would round up to a whole step is written in the next unit.
+    // A value that would round up to a whole step is written in the next unit.
     while value >= step - 0.5 && unit + 1 < units.len() {
         value /= step;
         unit += 1;
@@ -71,13 +71,13 @@ pub(crate) fn plural(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Says on standard error what the user should know.
+/// Prints a warning on standard error.
 pub(crate) fn warn(message: &str) {
     // If this fails, there is no other place to report it.
     let _ = writeln!(std::io::stderr(), "warning: {message}");
 }
 
-/// A size such as `128MiB`, `64k` or `4096`.
+/// Parses a size such as `128MiB`, `64k` or `4096`.
 ///
 /// # Errors
 /// A message that says what is wrong with the text.
@@ -85,7 +85,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     text.parse::<pagefold::Size>().map(|size| size.0).map_err(|error| error.to_string())
 }
 
-/// A size of at least one byte.
+/// Parses a size of at least one byte.
 ///
 /// # Errors
 /// A message that says what is wrong with the text.
@@ -96,7 +96,7 @@ pub(crate) fn parse_positive_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number of threads.
+/// Parses a number of threads.
 ///
 /// # Errors
 /// A message that says what is wrong with the text.
@@ -108,10 +108,10 @@ pub(crate) fn parse_threads(text: &str) -> Result<u16, String> {
     }
 }
 
-/// The most operations that a thread has under way.
+/// The maximum number of operations that a thread has in flight.
 const DEPTH_MAX: u16 = 1024;
 
-/// A number of operations under way.
+/// Parses a number of operations in flight.
 ///
 /// # Errors
 /// A message that says what is wrong with the text.
@@ -120,7 +120,7 @@ pub(crate) fn parse_depth(text: &str) -> Result<u16, String> {
     depth.ok_or_else(|| format!("`{text}` isn't a number from 1 to {DEPTH_MAX}"))
 }
 
-/// A share, from 0 to 100.
+/// Parses a percentage from 0 to 100.
 ///
 /// # Errors
 /// A message that says what is wrong with the text.
@@ -130,7 +130,7 @@ pub(crate) fn parse_percent(text: &str) -> Result<u64, String> {
     percent.ok_or_else(|| format!("`{text}` isn't a whole number from 0 to 100"))
 }
 
-/// A seed: any number of 64 bits.
+/// Parses a seed: any number of 64 bits.
 ///
 /// # Errors
 /// A message that says what is wrong with the text.
@@ -138,7 +138,7 @@ pub(crate) fn parse_seed(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| format!("`{text}` isn't a whole number from 0 to {}", u64::MAX))
 }
 
-/// A length of time such as `10s`, `500ms`, `2m`, `1h`; a plain number is seconds.
+/// Parses a time such as `10s`, `500ms`, `2m`, `1h`; a plain number is seconds.
 ///
 /// # Errors
 /// A message that says what is wrong with the text.
@@ -161,7 +161,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// A number of things, with `k`, `M` or `G` for thousands, millions or thousands of millions.
+/// Parses a count, with `k`, `M` or `G` for thousands, millions or thousands of millions.
 ///
 /// # Errors
 /// A message that says what is wrong with the text.

@@ -1,4 +1,4 @@
-//! One thread of a run: reads, writes, syncs, measures, checks.
+//! One thread of a run: it reads, writes, syncs, measures and checks.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::tally::Tally;
 use crate::trace_request::Op;
 use crate::write_log::{Write, WriteLog};
 
-/// A longer read or write is done in pieces, so that a trace can't make our buffers larger than the
-/// budget.
+/// Longer reads and writes are done in pieces, so that a trace can't make our buffers larger than
+/// the budget.
 pub(crate) const PIECE_BYTES_MAX: u64 = 1 << 20;
 
-/// Why an operation is no success.
+/// Why an operation failed.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Pagefold says so.
+    /// Pagefold returned an error.
     Pagefold(pagefold::Error),
-    /// Fewer bytes came than the file had when we looked.
+    /// The read returned fewer bytes than the file had when its length was read.
     Short { got: u64, wanted: u64 },
     /// The bytes are wrong.
     Wrong(Wrong),
@@ -38,25 +38,25 @@ pub(crate) struct Failed {
     pub(crate) fault: Fault,
 }
 
-/// What one thread did.
+/// The results of one thread.
 #[derive(Debug)]
 pub(crate) struct WorkerResult {
-    /// By number of the group; `None` for groups that it never worked for.
+    /// Indexed by the group's number; `None` for groups that the thread never worked for.
     pub(crate) tallies: Vec<Option<Box<Tally>>>,
     pub(crate) log: WriteLog,
     pub(crate) failed: Option<Failed>,
 }
 
-/// How far into the file a run goes.
+/// The part of the file that a run uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
-    /// Bytes that there are at the beginning, or that the user wants used.
+    /// The file's length at the beginning, or the length that the user wants used.
     pub(crate) size: u64,
-    /// Writes may go past that, and reads follow.
+    /// Writes may go past `size`, and reads follow.
     pub(crate) grows: bool,
 }
 
-/// How a thread writes.
+/// The state of a thread's writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     pub(crate) stamps: Stamps,
@@ -65,11 +65,11 @@ pub(crate) struct Writer {
     pub(crate) version: u64,
 }
 
-/// One thread before it runs.
+/// A thread's state before it runs.
 pub(crate) struct Worker {
     pub(crate) number: usize,
     pub(crate) accesses: Accesses,
-    /// By number of the group.
+    /// Indexed by the group's number.
     pub(crate) files: Arc<Vec<Subject>>,
     pub(crate) extent: Extent,
     /// `None` if nothing is to be compared.
@@ -77,9 +77,9 @@ pub(crate) struct Worker {
     pub(crate) writer: Writer,
     pub(crate) log: WriteLog,
     pub(crate) ops_max: Option<u64>,
-    /// Operations that are under way together, at most.
+    /// The maximum number of operations in flight.
     pub(crate) depth: usize,
-    /// The operation after those, which couldn't be one of them.
+    /// The operation after the batch, which couldn't be part of it.
     pub(crate) pending: Option<Access>,
     pub(crate) start: Instant,
     pub(crate) time_max: Option<Duration>,
@@ -87,7 +87,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Works until the accesses, the time or the patience of the user end.
+    /// Works until the accesses or the time end, or the user stops the run.
     pub(crate) fn run(mut self) -> WorkerResult {
         let shared = Arc::clone(&self.shared);
         let _ended = Ended(Arc::clone(&shared));
@@ -117,7 +117,7 @@ impl Worker {
         WorkerResult { tallies, log: self.log, failed }
     }
 
-    /// One operation. Says when it ended, in time since the start.
+    /// Executes one operation. Returns when it ended, in time since the start.
     pub(crate) fn serve(&mut self, access: Access, buffer: &mut Vec<u8>, tally: &mut Tally) -> Result<Duration, Fault> {
         if access.op == Op::Sync {
             return self.sync(access, tally);
@@ -156,7 +156,7 @@ impl Worker {
         Ok(now)
     }
 
-    /// Where the file ends for an operation.
+    /// Returns where the file ends for an operation.
     pub(crate) fn end_for(&self, access: Access) -> u64 {
         match (self.extent.grows, access.op) {
             (false, _) => self.extent.size,
@@ -165,7 +165,8 @@ impl Worker {
         }
     }
 
-    /// Reads `bytes`, and checks what came. Says how much that is, and when it was read.
+    /// Reads into `bytes`, and checks the data. Returns the number of bytes, and when they were
+    /// read.
     fn read(&mut self, access: Access, bytes: &mut [u8]) -> Result<(usize, Range<Duration>), Fault> {
         let before = self.start.elapsed();
         let got = self.files[access.group].read_at(bytes, access.offset).map_err(Fault::Pagefold)?;
@@ -176,7 +177,7 @@ impl Worker {
         Ok((got, time))
     }
 
-    /// Writes as many bytes as there are in `bytes`. Says when.
+    /// Fills `bytes` with a stamp and writes them. Returns when.
     fn write(&mut self, access: Access, bytes: &mut [u8]) -> Result<Range<Duration>, Fault> {
         let stamp = self.stamp(access, bytes);
         let end = access.offset.saturating_add(bytes.len() as u64);
@@ -187,7 +188,7 @@ impl Worker {
         Ok(before..done)
     }
 
-    /// Syncs the range, or the whole file if it has no length.
+    /// Syncs the range, or the whole file if the access has no length.
     fn sync(&self, access: Access, tally: &mut Tally) -> Result<Duration, Fault> {
         let file = &self.files[access.group];
         let before = self.start.elapsed();
@@ -206,7 +207,7 @@ pub(crate) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Time that this thread was on a CPU.
+/// Returns the CPU time of this thread.
 fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

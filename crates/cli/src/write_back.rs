@@ -1,4 +1,4 @@
-//! The end of a run that writes: a sync, and how far it has come.
+//! The sync at the end of a run that writes, and its progress.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use crate::live;
 use crate::shared::{Ended, Shared};
 use crate::signals;
 
-/// How often is looked at how far it has come.
+/// How often the progress is checked.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What came of it.
+/// The result of the sync.
 #[derive(Debug)]
 pub(crate) struct WrittenBack {
-    /// What there was to write,
+    /// Bytes that were dirty before,
     pub(crate) unclean_bytes: u64,
-    /// and what is still there to be written, after an error.
+    /// and bytes that are still dirty after an error.
     pub(crate) left_bytes: u64,
     pub(crate) time: Duration,
     pub(crate) error: Option<pagefold::Error>,
 }
 
-/// Bytes that were written into memory, and not to the file yet.
+/// Bytes that were written into memory, and aren't in the file yet.
 pub(crate) fn unclean_bytes(stats: &Stats) -> u64 {
     stats.files.iter().map(|file| file.unclean_bytes).sum()
 }
 
-/// Syncs the file through each of its handles, so that each tells what it hasn't told yet.
+/// Syncs the file through each of its handles, so that each handle reports its pending error.
 ///
 /// # Errors
-/// The system's, if there is no thread for it.
+/// The system's error if the thread for it can't be started.
 pub(crate) fn run(
     pagefold: &Pagefold,
     files: &Arc<Vec<crate::subject::Subject>>,
@@ -49,7 +49,7 @@ pub(crate) fn run(
         let (files, ended) = (Arc::clone(files), Ended(Arc::clone(&shared)));
         move || {
             let _ended = ended;
-            // All of them: not `next_back`, which would stop at the first error from the end.
+            // Syncs all files: `next_back` would stop at the first error from the end.
             files.iter().filter_map(|file| file.sync().err()).fold(None, |_, error| Some(error))
         }
     };

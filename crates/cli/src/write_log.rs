@@ -1,11 +1,11 @@
-//! What one thread wrote last to each place of the file.
+//! The last write of one thread to each place of the file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::stamp::Stamp;
 
-/// Pieces of the file that don't overlap, by where they begin, each with the last write to it.
+/// Non-overlapping pieces of the file by their start, each with the last write to it.
 #[derive(Debug, Default)]
 pub(crate) struct WriteLog {
     pieces: BTreeMap<u64, Piece>,
@@ -17,17 +17,17 @@ struct Piece {
     last: Write,
 }
 
-/// A write that has returned.
+/// A write that has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
-    /// With the time when it began.
+    /// The stamp contains the time when the write began.
     pub(crate) stamp: Stamp,
-    /// When it had returned, in the same measure.
+    /// When the write completed, on the same clock.
     pub(crate) done_ns: u64,
 }
 
 impl WriteLog {
-    /// Notes a write, which replaces what was known of its range.
+    /// Records a write. It replaces earlier writes of its range.
     pub(crate) fn record(&mut self, range: Range<u64>, last: Write) {
         if range.is_empty() {
             return;
@@ -40,7 +40,7 @@ impl WriteLog {
         self.pieces.insert(range.start, Piece { end: range.end, last });
     }
 
-    /// Makes two pieces of the one around `at`.
+    /// Splits the piece around `at` in two.
     fn split(&mut self, at: u64) {
         if let Some((_, piece)) = self.pieces.range_mut(..at).next_back()
             && piece.end > at
@@ -51,7 +51,7 @@ impl WriteLog {
         }
     }
 
-    /// The pieces within `range`, in order, each cut to it.
+    /// Returns the pieces within `range`, in order, each cut to `range`.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, Write)> + '_ {
         let reaches_in = |piece: &Piece| piece.end > range.start && !range.is_empty();
         let around = self.pieces.range(..range.start).next_back().filter(|(_, piece)| reaches_in(piece));
@@ -59,7 +59,7 @@ impl WriteLog {
         pieces.map(move |(&start, piece)| (start.max(range.start)..piece.end.min(range.end), piece.last))
     }
 
-    /// The first byte past everything written.
+    /// Returns the first byte past all writes.
     pub(crate) fn end(&self) -> u64 {
         self.pieces.last_key_value().map_or(0, |(_, piece)| piece.end)
     }

@@ -1,4 +1,4 @@
-//! Ranks with Zipf's distribution: rank `k` of `n` comes with a probability in proportion to 1 /
+//! Ranks with Zipf's distribution: the probability of rank `k` of `n` is proportional to 1 /
 //! k^exponent.
 //!
 //! Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
@@ -15,16 +15,17 @@ use sync::random::Random;
 pub(crate) struct Zipf {
     n: f64,
     exponent: f64,
-    /// Integral of `h` up to half a rank past the first, less the first rank's own share, and up to
-    /// past the last one.
+    /// The integral of `h` up to half a rank past the first, less the first rank's own share; and
+    /// the integral up to half a rank past the last.
     area_first: f64,
     area_last: f64,
-    /// Points this close below their rank are accepted without looking at the curve.
+    /// Points this close below their rank are accepted without evaluating the curve.
     shortcut: f64,
 }
 
 impl Zipf {
-    /// Ranks below `n`, which is at least 1. The exponent is finite and not negative.
+    /// Creates a distribution of ranks below `n`, which is at least 1. The exponent is finite and
+    /// not negative.
     pub(crate) fn new(n: u64, exponent: f64) -> Self {
         let n = n.max(1) as f64;
         let mut zipf = Self { n, exponent, area_first: 0.0, area_last: 0.0, shortcut: 0.0 };
@@ -34,7 +35,7 @@ impl Zipf {
         zipf
     }
 
-    /// A rank; 0 is the most frequent one.
+    /// Returns a rank; 0 is the most frequent one.
     pub(crate) fn sample(&self, random: &mut Random) -> u64 {
         loop {
             let area = self.area_last + random.unit() * (self.area_first - self.area_last);
@@ -59,18 +60,18 @@ impl Zipf {
 
     /// The `x` up to which the integral is `area`.
     fn inverse_area(&self, area: f64) -> f64 {
-        // Rounding may step just past the pole.
+        // Rounding may exceed the pole slightly.
         let t = (area * (1.0 - self.exponent)).max(-1.0);
         (ratio_ln_1p(t) * area).exp()
     }
 }
 
-/// `(e^x - 1) / x`, also close to 0.
+/// `(e^x - 1) / x`, accurate close to 0 as well.
 fn ratio_exp_m1(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.exp_m1() / x } else { 1.0 + x / 2.0 }
 }
 
-/// `ln(1 + x) / x`, also close to 0.
+/// `ln(1 + x) / x`, accurate close to 0 as well.
 fn ratio_ln_1p(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.ln_1p() / x } else { 1.0 - x / 2.0 }
 }
@@ -79,7 +80,8 @@ fn ratio_ln_1p(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Chi-square against the exact probabilities, over ranks that expect at least 10.
+    /// Chi-square against the exact probabilities, over ranks with an expected count of at least
+    /// 10.
     fn chi_square_per_degree(n: u64, exponent: f64) -> f64 {
         let samples = 200_000;
         let zipf = Zipf::new(n, exponent);

@@ -1,18 +1,18 @@
-//! The memory budget: one number of bytes that nothing exceeds.
+//! The memory budget: the limit in bytes for all memory that is charged.
 //!
 //! What is charged, and when:
 //! - an *extent* of frames (`extents`), with its share of the frame table, before it is first used.
-//!   A frame that is free is still charged, because the system still holds its memory;
+//!   A free frame stays charged, because the system still holds its memory;
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
-//! - what the policy keeps, such as groups and open files, when they are made.
+//! - the policy's own objects, such as groups and open files, when they are made.
 //!
 //! I1. `used ≤ max` at every moment, except between a lowering of `max` and the end of the
-//! shrinking that it starts. (A budget that is lowered by much follows what is used down, extent by
-//! extent: `Budget::give_up`.)
+//! shrinking that it starts. (If the budget is lowered by much, the limit follows `used` down,
+//! extent by extent: `Budget::give_up`.)
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 
-/// Bytes used, and the bytes that may be.
+/// The number of bytes charged, and their limit.
 #[derive(Debug)]
 pub struct Budget {
     max: AtomicU64,
@@ -22,31 +22,31 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of `max` bytes, none of them used.
+    /// Creates a budget of `max` bytes, none of them charged.
     #[must_use]
     pub fn new(max: u64) -> Self {
         Self { max: AtomicU64::new(max), goal: AtomicU64::new(max), used: AtomicU64::new(0), peak: AtomicU64::new(0) }
     }
 
-    /// The limit in bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// Bytes charged now.
+    /// Returns the number of bytes charged now.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The most bytes that were ever charged.
+    /// Returns the highest number of bytes that were ever charged.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Bytes that could be charged now.
+    /// Returns the number of bytes that could be charged now.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.max().saturating_sub(self.used())
@@ -54,14 +54,14 @@ impl Budget {
 
     /// Charges `bytes` if the limit allows it.
     ///
-    /// All accesses here are `Relaxed`: the number arbitrates itself, and nothing else is published
-    /// through it.
+    /// All accesses here are `Relaxed`: the read-modify-write alone enforces the limit, and nothing
+    /// else is published through it.
     #[must_use]
     pub fn try_charge(&self, bytes: u64) -> bool {
         self.try_charge_leaving(bytes, 0)
     }
 
-    /// Charges `bytes` if `rest` could still be charged afterwards.
+    /// Charges `bytes`, provided that `rest` more bytes could still be charged afterwards.
     #[must_use]
     pub(crate) fn try_charge_leaving(&self, bytes: u64, rest: u64) -> bool {
         let max = self.max().saturating_sub(rest);
@@ -69,7 +69,7 @@ impl Budget {
             used.checked_add(bytes).filter(|&after| after <= max)
         });
         let Ok(before) = charged else { return false };
-        // Pairs with the fence in `set_max`: either this thread sees the limit that was lowered
+        // Pairs with the fence in `limit`: either this thread sees the limit that was lowered
         // meanwhile, or the thread that lowered it sees this charge and gives back the excess.
         fence_after_update();
         if before + bytes > self.max() {
@@ -80,37 +80,38 @@ impl Budget {
         true
     }
 
-    /// Gives back what was charged.
+    /// Uncharges `bytes`.
     pub fn uncharge(&self, bytes: u64) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "more given back than was charged");
     }
 
-    /// What the limit is being lowered to, or the limit.
+    /// Returns the value that the limit is being lowered to, or the limit.
     #[must_use]
     pub fn goal(&self) -> u64 {
         self.goal.load(Ordering::Relaxed)
     }
 
-    /// Begins to lower the limit to `goal`: it follows what is used, and `rest`, down to there.
-    /// Room that [`give_up`](Self::give_up) makes so can't be charged again, but for the rest. One
-    /// thread at a time does so.
+    /// Begins to lower the limit to `goal`. The limit follows `used + rest` down to `goal`. So
+    /// memory that [`give_up`](Self::give_up) uncharges can't be charged again, except for `rest`.
+    /// Only one thread may do this at a time.
     pub(crate) fn lower_to(&self, goal: u64, rest: u64) {
         self.goal.store(goal, Ordering::Relaxed);
         self.give_up(0, rest);
     }
 
-    /// Gives back what was charged, for good if the limit is being lowered.
+    /// Uncharges `bytes`, and lowers the limit accordingly if it is being lowered.
     pub(crate) fn give_up(&self, bytes: u64, rest: u64) {
         let (max, goal) = (self.max(), self.goal());
         if goal < max {
-            // First, or others could charge what is about to be given back.
+            // The limit comes first: otherwise other threads could charge the bytes that are about
+            // to be uncharged.
             self.limit((self.used().saturating_sub(bytes) + rest).max(goal).min(max));
         }
         self.uncharge(bytes);
     }
 
-    /// Sets another limit. What is used beyond it is for the caller to give back.
+    /// Sets a new limit. If more is charged, the caller must give back the excess.
     pub(crate) fn set_max(&self, max: u64) {
         self.goal.store(max, Ordering::Relaxed);
         self.limit(max);
@@ -118,7 +119,7 @@ impl Budget {
 
     fn limit(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
-        // Before the caller looks at what is used: see `try_charge`.
+        // Orders the store before the caller's load of `used`: see `try_charge_leaving`.
         fence(Ordering::SeqCst);
     }
 }

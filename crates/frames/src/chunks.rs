@@ -1,11 +1,11 @@
-//! Chunks: the parts of page maps that come and go.
+//! Chunks: the parts in which page maps get memory and give it back.
 //!
-//! A page map is 8 bytes for each page of a file, so a map of a file that is many times larger than
-//! the budget would fill the budget by itself. Page words therefore lie in *chunks* of one system
-//! page, each charged when one of its words is first used, and given back when none of them is in
-//! use and memory is short. What is lost then is shadows: the policy forgets that it once saw these
-//! pages. Lookups don't look at chunks at all: a chunk that isn't there reads as zeros, which say
-//! *vacant*.
+//! A page map has 8 bytes for each page of a file, so the map of a file that is many times larger
+//! than the budget would fill the budget by itself. Page words therefore lie in *chunks* of one
+//! system page. A chunk is charged when one of its words is first used, and given back when none of
+//! its words is in use and memory is short. Only shadows are lost then: the policy forgets that
+//! these pages were once in memory. Lookups don't check chunks at all: an absent chunk reads as
+//! zeros, which mean *vacant*.
 //!
 //! Each chunk has a state word:
 //!
@@ -18,19 +18,20 @@
 //!
 //! - C1. A word is changed from *vacant* only between `enter` and `leave`, so not while its chunk
 //!   is locked or absent.
-//! - C2. Giving a chunk back needs a count of 0: no resident or swapped page's word is ever lost.
-//! - C3. w goes up before a word becomes written, and down after the word no longer is. So a search
-//!   for written pages only has to look at chunks with w > 0.
+//! - C2. A chunk is given back only if its count is 0, so the word of a resident or swapped page is
+//!   never lost.
+//! - C3. w goes up before a word becomes written, and down after the word isn't written any more.
+//!   So a search for written pages only has to look at chunks with w > 0.
 //!
 //! One race is accepted. A reader is about to set the referenced bit of a page; the page and all
 //! its neighbours are evicted, and their chunk is given back. The reader's compare-and-swap then
-//! fails, but makes the system put a page of zeros there again. That page is uncharged until the
-//! chunk is used again or its map is dropped. The reader looks at the word immediately before, so
-//! the window is a few instructions wide.
+//! fails, but makes the system provide a zeroed page there again. That page isn't charged until the
+//! chunk is used again or its map is dropped. The reader checks the word immediately before, so the
+//! window is a few instructions wide.
 //!
-//! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present;
-//! locking for giving back is `Acquire` and pairs with the `Release` of `leave`, so that the last
-//! eviction's shadow is discarded too, rather than written into a chunk that is gone.
+//! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present.
+//! Locking a chunk to give it back is `Acquire` and pairs with the `Release` of `leave`. So the
+//! last eviction's shadow is discarded with the chunk, and never written into an absent chunk.
 
 use core::ops::Range;
 
@@ -44,13 +45,13 @@ use crate::word_geometry::WordGeometry;
 const PRESENT: u32 = 1 << 31;
 const LOCKED: u32 = 1 << 30;
 const AGED: u32 = 1 << 29;
-/// One written word.
+/// The unit of the count of written words.
 const WRITTEN: u32 = 1 << 14;
-/// Words in use: a chunk has at most 8,192.
+/// Mask of the count of words in use: a chunk has at most 8,192.
 const COUNT: u32 = WRITTEN - 1;
 const WRITTEN_COUNT: u32 = COUNT * WRITTEN;
 
-/// Words in use of a chunk that is idle once these few pages are gone.
+/// Number of words in use up to which a chunk is *nearly idle*.
 const FEW: u32 = 2;
 
 const _: () = assert!(WRITTEN_COUNT & (AGED | LOCKED | PRESENT) == 0, "the counts have room");
@@ -59,20 +60,20 @@ const _: () = assert!(WRITTEN_COUNT & (AGED | LOCKED | PRESENT) == 0, "the count
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
-/// What came of giving a chunk back.
+/// The result of giving a chunk back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GivenBack {
     Yes,
     NotIdle,
-    /// The system keeps the memory, so the chunk stays, with words that are zero.
+    /// The system refuses to take the memory back, so the chunk stays present, with zeroed words.
     Refused,
 }
 
 /// The states of all chunks.
 ///
-/// A block's states are side by side, a cache line of them, and then come those of the same block
-/// of the next segment: the first blocks of 64 segments share a system page, so that many small
-/// maps take little for the states of their chunks.
+/// The states of a block lie side by side and fill a cache line. They are followed by the states of
+/// the same block of the next segment. So the first blocks of 64 segments share a system page, and
+/// many small maps need little memory for the states of their chunks.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     states: Region<AtomicU32>,
@@ -82,22 +83,21 @@ pub(crate) struct Chunks {
     /// Words in a segment, as a power of two.
     segment_shift: u32,
     present: AtomicUsize,
-    /// Of each segment: so that a sweep needn't look at all chunks of a segment in which few are
-    /// there.
+    /// The number of present chunks in each segment. A sweep stops once it has seen all of them.
     present_in: Region<AtomicU32>,
 }
 
-/// How the number of a chunk becomes the place of its state. The number's bits are those of the
-/// group, of the segment in it, of the block in that, and of the chunk; the place has segment and
-/// block the other way round.
+/// Maps the number of a chunk to the index of its state. The number consists of bit fields for the
+/// group, the segment in the group, the block in the segment, and the chunk in the block. The index
+/// has the fields for segment and block exchanged.
 #[derive(Clone, Copy, Debug)]
 struct Places {
-    /// The bits that stay where they are.
+    /// Mask of the bits that stay where they are.
     fixed: usize,
-    /// Those of the block, and by how many they go up.
+    /// Mask of the block's bits, and the distance by which they move up.
     blocks: usize,
     up: u32,
-    /// Those of the segment, and by how many they go down.
+    /// Mask of the segment's bits, and the distance by which they move down.
     segments: usize,
     down: u32,
 }
@@ -114,7 +114,8 @@ impl Places {
 }
 
 impl Chunks {
-    /// None is there as yet. `states` has room for each chunk, `present_in` for each segment.
+    /// Creates the states, with all chunks absent. `states` must have an element for each chunk,
+    /// `present_in` one for each segment.
     pub(crate) fn new(states: Region<AtomicU32>, present_in: Region<AtomicU32>, geometry: WordGeometry) -> Self {
         let WordGeometry { chunk_shift: shift, segment_shift, .. } = geometry;
         Self { states, places: Places::of(geometry), shift, segment_shift, present: AtomicUsize::new(0), present_in }
@@ -138,13 +139,13 @@ impl Chunks {
         chunk << self.shift..(chunk + 1) << self.shift
     }
 
-    /// Bytes charged for chunks.
+    /// Returns the number of bytes charged for chunks.
     pub(crate) fn bytes(&self) -> u64 {
         self.present.load(Ordering::Relaxed) as u64 * self.chunk_bytes()
     }
 
-    /// Before a word is changed from *vacant* (C1). A chunk that isn't there is charged first;
-    /// `prepare` then makes its words writable.
+    /// Adds a word to the count of words in use. Must be called before the word is changed from
+    /// *vacant* (C1). An absent chunk is charged first; `prepare` then makes its words writable.
     pub(crate) fn enter(
         &self,
         word: usize,
@@ -162,7 +163,7 @@ impl Chunks {
             } else if now & PRESENT != 0 {
                 debug_assert!(now & COUNT < COUNT, "more words in use than a chunk has");
                 // Acquire pairs with the Release stores of `add` and `give_back`. Relaxed on
-                // failure: we look again.
+                // failure: the loop checks again.
                 if state.compare_exchange_weak(now, (now & !AGED) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Ok(());
                 }
@@ -195,20 +196,23 @@ impl Chunks {
         result
     }
 
-    /// Before a word in use becomes written.
+    /// Adds a word to the count of written words. Must be called before a word in use becomes
+    /// written (C3).
     pub(crate) fn add_written(&self, word: usize) {
-        // Relaxed: a thread that has to see the write that follows learns of it in some other way,
-        // which orders this too.
+        // Relaxed: if a thread must see the write that follows, other synchronization makes the
+        // write visible to it, and orders this as well.
         self.state(word >> self.shift).fetch_add(WRITTEN, Ordering::Relaxed);
     }
 
-    /// After a word in use isn't written any more.
+    /// Removes a word from the count of written words. Must be called after a word in use isn't
+    /// written any more (C3).
     pub(crate) fn remove_written(&self, word: usize) {
         let before = self.state(word >> self.shift).fetch_sub(WRITTEN, Ordering::Relaxed);
         debug_assert!(before & WRITTEN_COUNT != 0, "fewer words written than counted");
     }
 
-    /// After a word, which was written or not, has become *vacant* again.
+    /// Removes a word, written or not, from the count of words in use. Must be called after the
+    /// word has become *vacant* again (C1).
     pub(crate) fn leave(&self, word: usize, was_written: bool) {
         let change = 1 + if was_written { WRITTEN } else { 0 };
         // Release pairs with the Acquire in `give_back`.
@@ -218,7 +222,7 @@ impl Chunks {
         debug_assert!((after & WRITTEN_COUNT) / WRITTEN <= after & COUNT, "more words written than in use");
     }
 
-    /// Gives an idle chunk back.
+    /// Gives an idle chunk back; `idle` is the state that the caller has read.
     fn give_back(&self, chunk: usize, idle: u32, words: &Region<AtomicU64>, budget: &Budget) -> GivenBack {
         debug_assert!(idle & COUNT == 0 && idle & PRESENT != 0);
         let state = self.state(chunk);
@@ -227,7 +231,7 @@ impl Chunks {
             return GivenBack::NotIdle;
         }
         if !words.discard(self.words_of(chunk)) {
-            // The system keeps the memory, so it stays charged; but nothing of what was in it does.
+            // The system refuses, so the memory stays charged; its contents are zeroed.
             words[self.words_of(chunk)].iter().for_each(|word| word.store(0, Ordering::Relaxed));
             state.store(PRESENT, Ordering::Release);
             return GivenBack::Refused;
@@ -241,15 +245,15 @@ impl Chunks {
         GivenBack::Yes
     }
 
-    /// Gives back the chunk of a word, if it is idle.
+    /// Gives back the chunk of a word if it is idle. Returns whether it has.
     pub(crate) fn give_back_idle(&self, word: usize, words: &Region<AtomicU64>, budget: &Budget) -> bool {
         let chunk = word >> self.shift;
         let state = self.state(chunk).load(Ordering::Relaxed);
         state & !AGED == PRESENT && self.give_back(chunk, state, words, budget) == GivenBack::Yes
     }
 
-    /// Gives back up to `wanted` chunks of a segment that were idle the last time too. Returns how
-    /// many.
+    /// Gives back up to `wanted` chunks of a segment that the previous sweep found idle as well.
+    /// Returns the number of chunks given back.
     pub(crate) fn sweep(
         &self,
         segment: Range<usize>,
@@ -258,7 +262,7 @@ impl Chunks {
         budget: &Budget,
     ) -> usize {
         let chunks = segment.start >> self.shift..segment.end >> self.shift;
-        // Relaxed: a chunk that comes meanwhile is too young to go.
+        // Relaxed: a chunk that becomes present meanwhile is too young to be given back.
         let mut unseen = self.present_in(chunks.start).load(Ordering::Relaxed);
         let mut given = 0;
         for chunk in chunks {
@@ -278,11 +282,11 @@ impl Chunks {
         given
     }
 
-    /// The words of each chunk of a segment in which there are few pages, none of them written: of
-    /// those from the `first`th on, and then of the others.
+    /// Returns the words of each chunk of a segment that is nearly idle and has no written page.
+    /// Begins with the `first`th chunk and wraps around.
     pub(crate) fn nearly_idle(&self, segment: Range<usize>, first: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let (start, count) = (segment.start >> self.shift, segment.len() >> self.shift);
-        // Relaxed: what is done about these pages looks at each again.
+        // Relaxed: the caller checks each of these pages again.
         let state = |chunk: usize| self.state(chunk).load(Ordering::Relaxed);
         let is_nearly_idle = move |state: u32| state & WRITTEN_COUNT == 0 && (1..=FEW).contains(&(state & COUNT));
         let mut unseen = self.present_in(start).load(Ordering::Relaxed);
@@ -295,12 +299,13 @@ impl Chunks {
         present.filter(move |&(_, state)| is_nearly_idle(state)).map(|(chunk, _)| self.words_of(chunk))
     }
 
-    /// The words, within `range`, of each chunk in which a page is in memory or being loaded.
+    /// Returns the words, within `range`, of each chunk in which a page is loading, resident or
+    /// swapped.
     pub(crate) fn in_use(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         self.with_any(range, COUNT)
     }
 
-    /// The words, within `range`, of each chunk in which a page is written.
+    /// Returns the words, within `range`, of each chunk in which a page is written.
     pub(crate) fn with_written(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         self.with_any(range, WRITTEN_COUNT)
     }
@@ -314,41 +319,41 @@ impl Chunks {
             })
     }
 
-    /// Whether none of the chunks of these words is there. Relaxed: no loader enters them now.
+    /// Returns whether all chunks of these words are absent. Relaxed: no loader enters them now.
     pub(crate) fn are_absent(&self, words: Range<usize>) -> bool {
         let mut chunks = words.start >> self.shift..words.end >> self.shift;
         chunks.all(|chunk| self.state(chunk).load(Ordering::Relaxed) == 0)
     }
 
-    /// Gives back the chunks of a page map whose words no loader enters any more. Returns the
-    /// number of chunks in which a page is still in memory: those must stay where they are.
+    /// Gives back the chunks of a page map that no loader enters any more. Returns the number of
+    /// chunks in which a page is still in memory; these stay.
     ///
-    /// Two other threads may still be at work on these chunks: a sweep, and an evictor between
-    /// making its word *vacant* and its `leave`. This waits for both, so that the next map finds
-    /// neither shadows nor charges of this one.
+    /// Two other threads may still use these chunks: a sweep, and an evictor between making its
+    /// word *vacant* and its `leave`. This function waits for both, so that the next map finds
+    /// neither shadows nor charges of this map.
     pub(crate) fn clear(&self, words_used: Range<usize>, words: &Region<AtomicU64>, budget: &Budget) -> usize {
         let chunks = words_used.start >> self.shift..words_used.end >> self.shift;
         chunks.filter(|&chunk| !self.clear_chunk(chunk, words, budget)).count()
     }
 
-    /// False if a page of the chunk is in memory.
+    /// Gives back one chunk. Returns false if a page of the chunk is in memory.
     fn clear_chunk(&self, chunk: usize, words: &Region<AtomicU64>, budget: &Budget) -> bool {
-        // Relaxed: the caller was told of every page that it is gone, or knows better.
+        // Relaxed: the caller already knows which pages have left memory.
         let occupied = |word: &AtomicU64| {
             !matches!(PageWord::from_bits(word.load(Ordering::Relaxed)).state(), PageState::Vacant { .. })
         };
         let mut backoff = Backoff::new();
         loop {
-            // Acquire pairs with the Release with which a sweep makes the chunk absent: its
-            // discarding comes first.
+            // Acquire pairs with the Release with which a sweep makes the chunk absent, so the
+            // sweep has discarded the memory before this returns.
             let state = self.state(chunk).load(Ordering::Acquire);
             if state == 0 {
                 return true;
             }
             if state & LOCKED == 0 && state & COUNT == 0 {
-                // Tries again if a sweep has just marked it or was faster.
+                // The loop retries if a sweep has just aged the chunk, or has given it back first.
                 if self.give_back(chunk, state, words, budget) == GivenBack::Refused {
-                    return true; // Its words are zero, as those of an absent chunk.
+                    return true; // Its words are zero, like those of an absent chunk.
                 }
             } else if state & COUNT != 0 && words[self.words_of(chunk)].iter().any(occupied) {
                 return false;

@@ -1,32 +1,33 @@
-//! What frames are made of: sizes given by the user, and the layout that follows from them.
+//! The configuration of [`Frames`](crate::Frames): sizes given by the user, and the layout that
+//! follows from them.
 
 use crate::page_word::FRAME_BITS;
 use crate::tables::TABLE_BYTES;
 use crate::word_geometry::WordGeometry;
 
-/// What a [`Frames`](crate::Frames) is to be like.
+/// The parameters of a [`Frames`](crate::Frames).
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The budget in bytes.
     pub memory: u64,
-    /// How far the budget may grow later. Address space is reserved for it; at least `memory`
-    /// counts.
+    /// The size that the budget may grow to later. Address space is reserved for it. A value below
+    /// `memory` counts as `memory`.
     pub memory_max: u64,
     /// Bytes in a page: a power of two, at least the system's page size.
     pub page_size: usize,
-    /// Use the system's huge pages where the budget is large enough for whole ones.
+    /// Uses the system's huge pages if the budget is large enough for whole ones.
     pub huge_pages: bool,
-    /// Take all memory at once, rather than when it is first used.
+    /// Takes all memory at once, rather than when it is first used.
     pub pretouch: bool,
-    /// Pretend that the CPUs belong to so many NUMA nodes. `None`: as the system says.
+    /// Pretends that the CPUs belong to this many NUMA nodes. `None`: uses the system's nodes.
     pub nodes: Option<usize>,
-    /// Page words that address space is reserved for, as a power of two. `None`: enough for 2^38
-    /// pages, or as many as the system allows.
+    /// Log2 of the number of page words to reserve address space for. `None`:
+    /// 2^[`PAGE_WORDS_SHIFT`](crate::PAGE_WORDS_SHIFT) words, or as many as the system allows.
     pub page_words_shift: Option<u32>,
 }
 
 impl Config {
-    /// The usual choices for a budget of `memory` bytes in pages of `page_size`.
+    /// Returns the usual choices for a budget of `memory` bytes in pages of `page_size`.
     #[must_use]
     pub fn new(memory: u64, page_size: usize) -> Self {
         Self {
@@ -44,7 +45,8 @@ impl Config {
         assert!(self.page_size.is_power_of_two(), "a page of {} bytes", self.page_size);
         let memory_max = self.memory_max.max(self.memory);
         let page_shift = self.page_size.trailing_zeros();
-        // Extents of a huge page, but at least 32 of them in the budget, and at least a page each.
+        // An extent is a huge page, but the budget must have at least 32 extents, and an extent at
+        // least one page.
         let largest = (self.memory / EXTENTS_MIN).max(1).ilog2();
         let extent_bytes_shift = largest.min(HUGE_SHIFT).max(page_shift);
         let extent_shift = extent_bytes_shift - page_shift;
@@ -71,16 +73,16 @@ impl Config {
     }
 }
 
-/// Tables that address space is reserved for: twice as many as the budget could pay for, but so
-/// many at least.
+/// The minimum number of tables to reserve address space for. The actual number is twice as many as
+/// the largest budget could pay for.
 const TABLES_MIN: u64 = 1 << 14;
 
-/// Room that frames leave for page maps, as a part of the budget, and at most; but always enough
-/// for what one more page can cost. So what is drained from the frames to make room for a chunk
-/// isn't taken by frames again.
+/// The part of the budget that frames leave free for page maps: 1 / `MAP_RESERVE_SHARE`, at most
+/// `MAP_RESERVE_MAX`, but always enough for the metadata of one more page. So if a drain makes room
+/// for a chunk, new frames can't take this room again.
 const MAP_RESERVE_SHARE: u64 = 64;
 const MAP_RESERVE_MAX: u64 = 64 << 10;
-/// To whole multiples of this.
+/// The reserve's minimum is rounded up to a multiple of this.
 const MAP_RESERVE_UNIT: u64 = 4 << 10;
 
 fn map_reserve(memory: u64, words: WordGeometry) -> u64 {
@@ -88,27 +90,28 @@ fn map_reserve(memory: u64, words: WordGeometry) -> u64 {
     (memory / MAP_RESERVE_SHARE).clamp(min, min.max(MAP_RESERVE_MAX))
 }
 
-/// Frames that there can be, at most.
+/// The maximum number of frames.
 pub const FRAMES_MAX: u64 = 1 << FRAME_BITS;
 
-/// The most that one more page in a page map can cost besides its frame.
+/// Returns the maximum cost of one more page in a page map, besides its frame.
 #[must_use]
 pub fn map_room() -> u64 {
     WordGeometry::of(rustix::param::page_size(), None).room_for_one()
 }
 
-/// A budget that may grow takes no more than so much of the address space that there is: its tables
-/// take twice as much as it does, page words a quarter of all, and the process has uses of its own.
+/// The address space of the process must be at least this many times the budget that may grow:
+/// tables take twice the budget, page words up to a quarter of the address space, and the process
+/// has other uses.
 #[cfg(not(pagefold_loom))]
 const ADDRESS_SHARE: u64 = 8;
-/// And so much of the memory that may be written.
+/// The writable memory of the process must be at least this many times that budget.
 #[cfg(not(pagefold_loom))]
 const WRITABLE_SHARE: u64 = 2;
 
-/// How far a budget of `memory` bytes may grow: to `wanted`, or a half or a quarter of it and so
-/// on, as the process has address space for. Frames are reserved writable, which counts where the
-/// system allows no more than it has (`vm.overcommit_memory=2`), and for `RLIMIT_DATA`: of such
-/// memory there has to be twice the budget.
+/// Returns the size that a budget of `memory` bytes may grow to: `wanted`, halved until the process
+/// has the address space for it. Frames are reserved writable, which counts against `RLIMIT_DATA`,
+/// and against the system's commit limit with `vm.overcommit_memory=2`: of such memory there must
+/// be twice the budget.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
@@ -129,7 +132,7 @@ pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
     most.max(memory)
 }
 
-/// A model has no address space.
+/// Returns the larger value: a loom model has no address space to run out of.
 #[cfg(pagefold_loom)]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
@@ -138,33 +141,33 @@ pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
 
 /// The system's huge page: 2 MiB.
 const HUGE_SHIFT: u32 = 21;
-/// A budget is made of at least so many extents, unless a page is larger than that.
+/// The minimum number of extents in a budget, unless a page is larger than such an extent.
 const EXTENTS_MIN: u64 = 32;
-/// Bytes of the frame table from which it gets huge pages as well.
+/// The size of the frame table in bytes from which it gets huge pages as well.
 const TABLE_LARGE: usize = 16 << 20;
 
 /// Sizes that follow from a [`Config`].
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) page_size: usize,
-    /// Frames that there is address space for: whole extents.
+    /// The number of frames that have address space; a multiple of the frames in an extent.
     pub(crate) frames: usize,
-    /// Frames that the first budget is good for.
+    /// The number of frames that the initial budget could hold.
     pub(crate) frames_at_start: usize,
     pub(crate) extent_shift: u32,
     pub(crate) huge: bool,
-    /// Bytes of the budget that no frame takes.
+    /// Bytes of the budget that frames leave free for page maps.
     pub(crate) map_reserve: u64,
     pub(crate) words: WordGeometry,
     pub(crate) tables: usize,
 }
 
-/// Bytes of the frame table for each frame.
+/// Bytes of the frame table per frame.
 const RECORD: u64 = 64;
 
 impl Layout {
-    /// What is charged for an extent. Its part of the frame table stays when the extent's memory is
-    /// given back, so that is charged only the first time.
+    /// Returns the charge for an extent. The extent's part of the frame table stays when its memory
+    /// is given back, so this part is charged only the first time.
     pub(crate) fn extent_cost(&self, first_time: bool) -> u64 {
         let record = if first_time { RECORD } else { 0 };
         (self.page_size as u64 + record) << self.extent_shift
@@ -183,8 +186,8 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// The story: where the system's pages have 16 or 64 KiB, a chunk alone took more than the room
-    /// that was made for it.
+    /// Regression: with system pages of 16 or 64 KiB, a chunk alone took more than the room that
+    /// was made for it.
     #[test]
     fn frames_leave_room_for_a_chunk_and_its_states_whatever_the_systems_page() {
         for system_page in [4 << 10, 16 << 10, 64 << 10] {

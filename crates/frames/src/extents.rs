@@ -1,16 +1,17 @@
-//! Extents: the runs of frames that memory is taken from the system and given back in.
+//! Extents: the runs of frames in which memory is taken from the system and given back.
 //!
-//! An extent is a huge page where the budget is large enough for that, so that taking and giving
-//! back never splits one. It is charged whole before its first frame is used, with its share of the
-//! frame table. To give one back, all its frames have to be caught: the free ones are sifted out of
-//! the stocks, the used ones are evicted by the policy one after the other, and what is freed
-//! meanwhile is caught on its way ([`Extents::catch`]).
+//! An extent is a huge page if the budget is large enough, so that taking and giving back memory
+//! never splits a huge page. An extent is charged whole, with its share of the frame table, before
+//! its first frame is used. To give an extent back, a *drain* has to catch all its frames: it sifts
+//! the free ones out of the stocks and depots, the policy evicts the used ones one by one, and
+//! threads that free a frame meanwhile pass it to the drain ([`Extents::catch`]).
 //!
-//! E1. One drain at a time; it takes as many extents as it wants. Their frames are caught by the
-//! threads that free them: a free that read `draining` too early puts the frame into a stock, where
-//! the drain's next sift finds it. E2. An extent that is drained has an entry in `caught` until its
-//! memory is given back, or the drain ends; a frame is caught under that lock. So none is added to
-//! an extent that is over.
+//! - E1. There is one drain at a time, of any number of extents. A thread that frees a frame of
+//!   these extents passes it to the drain. If the thread read `draining` too early, the frame goes
+//!   into a stock, where the drain's next sift finds it.
+//! - E2. An extent that is drained has an entry in `caught` until its memory is given back, or the
+//!   drain ends; frames are caught under the lock of `caught`. So no frame is added to an extent
+//!   whose drain is over.
 
 use std::ops::Range;
 
@@ -22,7 +23,7 @@ use crate::frame_table::FrameTable;
 use crate::free_frames::Batch;
 use crate::population::{NodeRuns, Population};
 
-/// Some extents in a row, in one word; none of them if it is 0.
+/// A range of extents in one word; 0 means no extent.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u32,
@@ -39,7 +40,7 @@ impl Span {
     }
 }
 
-/// What was caught of an extent.
+/// The frames caught of one extent.
 #[derive(Debug)]
 struct Caught {
     extent: usize,
@@ -47,7 +48,7 @@ struct Caught {
     is_over: bool,
 }
 
-/// An extent that could be drained, and how many pages are in it.
+/// The number of pages in an extent that could be drained, and the extent.
 type Choice = (usize, usize);
 
 /// All extents of the arena.
@@ -57,20 +58,21 @@ pub(crate) struct Extents {
     populated: AtomicUsize,
     nodes: NodeRuns,
     shift: u32,
-    /// Where the extents lie that are being drained: a [`Span`].
+    /// The [`Span`] that encloses the extents being drained.
     draining: AtomicU64,
-    /// Those, in order.
+    /// The extents being drained, sorted by number.
     caught: Mutex<Vec<Caught>>,
-    /// With room for the extents to choose from, so that a drain of one doesn't allocate.
+    /// The drain lock. The vector has room for the extents to choose from, so that draining one
+    /// extent doesn't allocate.
     drain_turn: Mutex<Vec<Choice>>,
 }
 
-/// Extents that there is room for in `drain_turn` from the beginning.
+/// The initial capacity of the vector in `drain_turn`: the number of extents to choose from.
 const CHOICES: usize = 16;
 
 impl Extents {
-    /// `frames` frames in extents of 2^`shift`, a whole number of them; every 2^`node_shift` frames
-    /// are the next one's of `nodes` nodes.
+    /// Creates extents of 2^`shift` frames each; `frames` is a multiple of that. Runs of
+    /// 2^`node_shift` frames belong to the `nodes` nodes in turn.
     pub(crate) fn new(frames: usize, shift: u32, node_shift: u32, nodes: usize) -> Self {
         let nodes = NodeRuns { extents: frames >> shift, nodes, shift: node_shift - shift };
         Self {
@@ -88,7 +90,7 @@ impl Extents {
         1 << self.shift
     }
 
-    /// Extents, with memory or without.
+    /// Returns the number of extents, with memory or without.
     pub(crate) fn count(&self) -> usize {
         self.nodes.extents
     }
@@ -97,18 +99,18 @@ impl Extents {
         self.nodes.nodes
     }
 
-    /// The node that an extent's memory is to be on.
+    /// Returns the NUMA node for an extent's memory.
     pub(crate) fn node_of(&self, extent: usize) -> usize {
         self.nodes.node_of(extent)
     }
 
-    /// Extents that have memory.
+    /// Returns the number of extents that have memory.
     pub(crate) fn populated(&self) -> usize {
         // Relaxed: a statistic.
         self.populated.load(Ordering::Relaxed)
     }
 
-    /// Those.
+    /// Returns the extents that have memory.
     pub(crate) fn with_memory(&self) -> Vec<usize> {
         self.population.lock().all().collect()
     }
@@ -117,17 +119,17 @@ impl Extents {
         extent << self.shift..(extent + 1) << self.shift
     }
 
-    /// Takes an extent into use if `charge`, told whether it is the extent's first time, allows it:
-    /// one of `node`'s if there is one.
+    /// Takes an extent into use, one of `node` if possible, provided that `charge` allows it.
+    /// `charge` gets whether the extent is used for the first time.
     pub(crate) fn populate(&self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let extent = self.population.lock().add(node, charge)?;
         self.populated.fetch_add(1, Ordering::Relaxed);
         Some(extent)
     }
 
-    /// Starts to drain up to `wanted` extents: of the next `looks` that have memory, those with the
-    /// fewest pages, as `pages` counts them, and none that it refuses. Waits for another drain to
-    /// end.
+    /// Starts to drain up to `wanted` extents. Examines the next `looks` extents that have memory
+    /// and chooses those for which `pages` returns the lowest number of pages; excludes those for
+    /// which it returns `None`. Waits for another drain to end.
     pub(crate) fn begin_drain(
         &self,
         wanted: usize,
@@ -139,7 +141,7 @@ impl Extents {
         for _ in 0..looks.min(self.populated()) {
             let extent = self.population.lock().next()?;
             if choices.iter().any(|&(_, other)| other == extent) {
-                break; // Extents were given back meanwhile: these are all.
+                break; // Extents were given back meanwhile; all others were examined.
             }
             choices.extend(pages(extent).map(|pages| (pages, extent)));
             if wanted == 1 && choices.len() == CHOICES / 4 {
@@ -154,16 +156,16 @@ impl Extents {
         let (first, last) = (caught.first()?.extent, caught.last()?.extent);
         drop(caught);
         let span = Span { start: first as u32, len: (last - first + 1) as u32 };
-        // Release: with the locks of the stocks this makes E1 true. A free that doesn't see it yet
-        // is sifted later.
+        // Release: together with the locks of the stocks this ensures E1. If a free doesn't see it
+        // yet, a later sift finds the frame.
         self.draining.store(span.to_word(), Ordering::Release);
         Some(Drain { extents: self, choices })
     }
 
-    /// Takes a frame that is being freed if its extent is being drained.
+    /// Catches a frame that is being freed if its extent is being drained. Returns whether it has.
     #[inline]
     pub(crate) fn catch(&self, table: &FrameTable, frame: FrameId) -> bool {
-        // Acquire pairs with `begin_drain`; the line is written only by drains.
+        // Acquire pairs with `begin_drain`. Only drains write this cache line.
         Span::has(self.draining.load(Ordering::Acquire), frame.index() >> self.shift)
             && self.catch_in(&mut self.caught.lock(), table, frame)
     }
@@ -175,10 +177,10 @@ impl Extents {
         true
     }
 
-    /// Takes the frames out of a batch whose extents are being drained. Returns the others.
+    /// Catches the frames of a batch whose extents are being drained. Returns the others.
     pub(crate) fn catch_all(&self, table: &FrameTable, mut batch: Batch) -> Batch {
-        // Relaxed: a drain asks, which wrote it, or a thread that took a batch out of a depot after
-        // the drain had begun to sift it.
+        // Relaxed: the caller is the drain itself, which wrote the span, or a thread that took the
+        // batch out of a depot after the drain had begun to sift the depot.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;
@@ -198,7 +200,7 @@ fn find(caught: &mut [Caught], extent: usize) -> Option<&mut Caught> {
     Some(&mut caught[at])
 }
 
-/// Extents on their way back to the system.
+/// The extents of a running drain.
 #[derive(Debug)]
 pub(crate) struct Drain<'a> {
     extents: &'a Extents,
@@ -206,12 +208,12 @@ pub(crate) struct Drain<'a> {
 }
 
 impl Drain<'_> {
-    /// How many extents are drained.
+    /// Returns the number of extents in the drain.
     pub(crate) fn len(&self) -> usize {
         self.choices.len()
     }
 
-    /// One of them, those with the fewest pages first.
+    /// Returns the extent at position `at`; extents with the fewest pages come first.
     pub(crate) fn extent(&self, at: usize) -> usize {
         self.choices[at].1
     }
@@ -221,8 +223,8 @@ impl Drain<'_> {
         find(&mut self.extents.caught.lock(), extent).is_none_or(|it| it.is_over)
     }
 
-    /// Ends the drain, and passes on what was caught of extents that stay: frames of one node each
-    /// time.
+    /// Ends the drain and passes the frames that were caught of the remaining extents to `keep`:
+    /// frames of one node in each call.
     pub(crate) fn stop(&self, mut keep: impl FnMut(Batch)) {
         let mut caught = self.extents.caught.lock();
         // Relaxed: E2.
@@ -230,9 +232,9 @@ impl Drain<'_> {
         caught.drain(..).for_each(|it| keep(it.frames));
     }
 
-    /// Ends the drain of one extent if every frame of it that isn't retired was caught, and
-    /// `give_back` could give its memory back: the extent is without memory afterwards. Else false,
-    /// and what was caught is for [`stop`](Self::stop) to return.
+    /// Ends the drain of one extent if all its frames except the `retired` ones were caught, and
+    /// `give_back` returns true; the extent has no memory afterwards. Otherwise returns false, and
+    /// the caught frames stay for [`stop`](Self::stop).
     pub(crate) fn end(&self, at: usize, retired: usize, give_back: impl FnOnce() -> bool) -> bool {
         let extent = self.extent(at);
         let mut all = self.extents.caught.lock();
@@ -240,8 +242,8 @@ impl Drain<'_> {
         if caught.is_over || caught.frames.len() + retired < self.extents.frames_each() {
             return false;
         }
-        // All frames are here, so there is none to catch until the extent is populated anew: before
-        // that it is given back.
+        // All frames were caught, so none can be freed until the extent is populated again, which
+        // happens only after it is given back.
         let frames = std::mem::take(&mut caught.frames);
         caught.is_over = true;
         drop(all);

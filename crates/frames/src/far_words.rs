@@ -1,30 +1,30 @@
-//! Words of pages that lie behind a map's first run of words: pages that the object got after its
-//! map was made, or of an object for which there is no run that is long enough.
+//! Page words of *far* pages: pages behind a map's first run of words. An object has far pages if
+//! it has grown since its map was made, or if no free run was long enough for it.
 //!
 //! A map has a run of page words from the start, for its *near* pages: a hit finds their words by
-//! an addition. Behind them the object is divided into *parts*, of as many pages as a segment has
-//! words. A part gets a segment of its own when one of its pages is first loaded, and keeps it
-//! until the map goes. So an object can become as long as lengths can count, and takes address
-//! space, and memory, only where pages of it were used.
+//! an addition. Behind them the object is divided into *parts*, each with as many pages as a
+//! segment has words. A part gets its own segment when one of its pages is first loaded, and keeps
+//! the segment as long as the map lives. So an object may grow to the maximum length, and takes
+//! address space and memory only for parts in which pages were used.
 //!
-//! The part's segment is found in a tree of tables (`tables`), without a lock. The tree is as high
-//! as the last part needs that has a segment:
+//! A reader finds the part's segment in a tree of tables (`tables`), without a lock. The tree is as
+//! high as required by the last part that has a segment:
 //! ```text
 //!   root: table, height 2 ─▶ [part / 512]: table ─▶ [part % 512]: segment + 1
 //! ```
-//! The tables are charged to the budget. A map without such parts has none, and takes no memory
+//! The tables are charged to the budget. A map without such parts has no tables and needs no memory
 //! here.
 //!
 //! # Invariants
-//! - FAR-1. Links change under `PageWords::growing` alone: from 0, and never again while the map
-//!   lives. But the root goes on to a higher tree, which has the one before as its first part. So a
-//!   reader that has any value of the root finds in it each part that had a segment when that value
-//!   was stored.
-//! - FAR-2. A segment is one part's of one map, from the store of its link to the map's end.
+//! - FAR-1. Links change only under `PageWords::growing`: once, from 0, while the map lives. The
+//!   exception is the root, which may be replaced by a higher tree that contains the previous one
+//!   as its first part. So from any value of the root, a reader finds every part that had a segment
+//!   when this value was stored.
+//! - FAR-2. A segment belongs to one part of one map, from the store of its link to the map's end.
 //! - FAR-3. Parts of near pages have no segment here.
 //!
-//! A reader that finds no link takes the page for vacant. It may be wrong only about a page whose
-//! loading it wasn't told of. A loader then looks again under the lock:
+//! A reader that finds no link takes the page for vacant. It can be wrong only about a page whose
+//! load doesn't happen before the lookup. A loader then checks again under the lock:
 //! ```text
 //!   reader, or second loader               first loader
 //!   root: covers the part not yet
@@ -35,12 +35,13 @@
 //! ```
 //!
 //! # Memory ordering
-//! Loads of links are Acquire, and pair with the Release stores in `make`: the table that a link
-//! names is zeros or what was put there, and what part a segment is (`PageWords::parts`) is known.
+//! Loads of links are Acquire and pair with the Release stores in `make`. So a reader of a link
+//! sees the contents of the table that it names, zeros or links, and the part of the segment that
+//! it names (`PageWords::parts`).
 //!
 //! # Locking
-//! `growing` is held over the locks of free tables and free segments, which are leaves, and over no
-//! waiting: memory that isn't there is the caller's to make room for.
+//! `growing` comes before the locks of free tables and free segments, which are leaves. The holder
+//! never waits for memory: if there is none, the call fails, and the caller has to make room.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -48,30 +49,31 @@ use crate::frames::Frames;
 use crate::map_number::NUMBER_SHIFT;
 use crate::tables::{TABLE_BYTES, TABLE_SHIFT, Table, Tables};
 
-/// In a link to a table, so that none is 0. The bits below [`NUMBER_SHIFT`] are free.
+/// A flag in each link to a table, so that no link is 0. The bits below [`NUMBER_SHIFT`] are free
+/// for this.
 const THERE: u64 = 1;
-/// Where the root has the height of the tree.
+/// The position of the tree's height in the root.
 const HEIGHT_SHIFT: u32 = 1;
 const LOW_BITS: u64 = (1 << NUMBER_SHIFT) - 1;
 
-/// Why a part gets no segment.
+/// The reason why a part gets no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoWords {
     /// The budget has no room for a table.
     NoRoom,
-    /// All segments that parts may have are in use, or all tables, or the system refuses to make a
-    /// table writable.
+    /// All segments for parts are in use, or all tables, or the system refuses to make a table
+    /// writable.
     NoPlace,
 }
 
 /// The segments of a map's parts.
 #[derive(Debug, Default)]
 pub(crate) struct FarWords {
-    /// 0, or a link to the highest table, with the height of the tree.
+    /// 0, or a link to the highest table together with the height of the tree.
     root: AtomicU64,
 }
 
-/// A table and how far it is above the segments: 1 if its words name them.
+/// A table and its height above the segments: 1 if its words name segments.
 #[derive(Clone, Copy)]
 struct Tree {
     table: Table,
@@ -98,22 +100,22 @@ impl Tree {
         self.table.bits() | THERE
     }
 
-    /// The height that a tree needs for a part.
+    /// Returns the height that a tree needs to contain `part`.
     fn height_for(part: u64) -> u32 {
         (u64::BITS - part.leading_zeros()).div_ceil(TABLE_SHIFT).max(1)
     }
 
-    /// Parts that each word of the table stands for, as a power of two.
+    /// Returns log2 of the number of parts under each word of the table.
     fn shift(self) -> u32 {
         (self.height - 1) * TABLE_SHIFT
     }
 
-    /// The word for a part, which counts from the tree's first.
+    /// Returns the table's word for a part; parts count from the tree's first.
     fn word(self, tables: &Tables, part: u64) -> &AtomicU64 {
         tables.word(self.table, part >> self.shift())
     }
 
-    /// The first part from `from` on that has a segment, and that.
+    /// Returns the first part from `from` on that has a segment, and this segment.
     fn next(self, tables: &Tables, from: u64) -> Option<(u64, usize)> {
         let mut within = from & ((1 << self.shift()) - 1);
         for at in from >> self.shift()..1 << TABLE_SHIFT {
@@ -132,12 +134,12 @@ impl Tree {
         None
     }
 
-    /// Gives all tables back.
+    /// Frees all tables.
     fn take_down(self, frames: &Frames) {
         let tables = frames.tables();
         if self.height > 1 {
             for at in 0..1 << TABLE_SHIFT {
-                // Relaxed, like the root: this thread is the last user of the map.
+                // Relaxed, like the load of the root: this thread is the last user of the map.
                 let link = tables.word(self.table, at).load(Ordering::Relaxed);
                 if link != 0 {
                     Self::of_link(link, self.height - 1).take_down(frames);
@@ -154,7 +156,7 @@ fn segment_of(leaf: u64) -> usize {
 }
 
 impl FarWords {
-    /// The segment of a part, if it has one.
+    /// Returns the segment of a part, if it has one.
     pub(crate) fn find(&self, tables: &Tables, part: u64) -> Option<usize> {
         let mut tree = Tree::of_root(self.root.load(Ordering::Acquire))?;
         if tree.height < Tree::height_for(part) {
@@ -172,24 +174,24 @@ impl FarWords {
         }
     }
 
-    /// The first part from `from` on that has a segment, and that. Parts that get one meanwhile may
-    /// be missed.
+    /// Returns the first part from `from` on that has a segment, and this segment. May miss parts
+    /// that get a segment meanwhile.
     pub(crate) fn next(&self, tables: &Tables, from: u64) -> Option<(u64, usize)> {
         let tree = Tree::of_root(self.root.load(Ordering::Acquire))?;
         if tree.height < Tree::height_for(from) { None } else { tree.next(tables, from) }
     }
 
-    /// The segment of a part, which gets one if it has none.
+    /// Returns the segment of a part; allocates one if the part has none.
     ///
     /// # Errors
-    /// [`NoWords`]. Tables that were made on the way stay: the next attempt needs fewer.
+    /// [`NoWords`]. Tables that were already allocated stay, so the next attempt needs fewer.
     pub(crate) fn make(&self, frames: &Frames, part: u64) -> Result<usize, NoWords> {
         let tables = frames.tables();
         let _growing = frames.words.growing.lock();
         let mut tree = self.reach(frames, part)?;
         while tree.height > 1 {
             let (word, below) = (tree.word(tables, part), tree.height - 1);
-            // Relaxed, here and below: it changes under this lock alone (FAR-1).
+            // Relaxed, here and below: links change only under this lock (FAR-1).
             let link = word.load(Ordering::Relaxed);
             tree = if link == 0 {
                 let next = Tree { table: take_table(frames)?, height: below };
@@ -210,7 +212,7 @@ impl FarWords {
         Ok(segment)
     }
 
-    /// The tree, high enough for a part. For the thread that has `growing`.
+    /// Returns the tree, made high enough for a part. The caller holds `growing`.
     fn reach(&self, frames: &Frames, part: u64) -> Result<Tree, NoWords> {
         let wanted = Tree::height_for(part);
         let mut tree = Tree::of_root(self.root.load(Ordering::Relaxed));
@@ -228,7 +230,7 @@ impl FarWords {
         }
     }
 
-    /// Gives all segments, and then all tables, back: for the map's end.
+    /// Frees all segments, and then all tables, at the map's end.
     pub(crate) fn take_down(&self, frames: &Frames) {
         let Some(tree) = Tree::of_root(self.root.load(Ordering::Relaxed)) else { return };
         let mut from = 0;
@@ -241,7 +243,7 @@ impl FarWords {
     }
 }
 
-/// A table of zeros, charged.
+/// Allocates a table of zeros and charges it.
 fn take_table(frames: &Frames) -> Result<Table, NoWords> {
     if !frames.budget.try_charge(TABLE_BYTES) {
         return Err(NoWords::NoRoom);

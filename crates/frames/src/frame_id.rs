@@ -1,4 +1,4 @@
-//! How frames are called.
+//! Identifiers of frames.
 
 use core::fmt;
 
@@ -7,21 +7,21 @@ use core::fmt;
 pub struct FrameId(u32);
 
 impl FrameId {
-    /// From a node's number on a list.
+    /// Creates the id from the frame's number as a list node.
     #[inline]
     #[must_use]
     pub fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// As a node of a list.
+    /// Returns the frame's number as a list node.
     #[inline]
     #[must_use]
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// The number, for indexing.
+    /// Returns the frame's number as an index.
     #[inline]
     #[must_use]
     pub fn index(self) -> usize {

@@ -12,11 +12,11 @@
 //! | n | n pins | a pinner, `+1`; a holder, `−1`; a writer, `+ WRITER_WAITS` |
 //! | `WRITER_WAITS` + n | n pins, and a writer waits until they are gone | a holder, `−1`; the writer, `− WRITER_WAITS`; with n = 0 an evictor or a writer, compare-and-swap to `FROZEN` |
 //!
-//! A pinner adds first and looks then: if it meets `FROZEN` or `WRITER_WAITS` it takes its one
-//! back. So any value may be too high by the pinners that are about to step back; owners therefore
-//! never store to `count`, they add and subtract.
+//! A pinner adds its 1 first and checks the result afterwards: if it meets `FROZEN` or
+//! `WRITER_WAITS`, it subtracts its 1 again. So any value may be too high by the number of pinners
+//! that are about to step back. Owners therefore never store to `count`; they add and subtract.
 //!
-//! `WRITER_WAITS` keeps pins that overlap from keeping a writer out for ever:
+//! `WRITER_WAITS` keeps overlapping pins from starving a writer:
 //! ```text
 //!   pinners                                       writer
 //!   A: count 0 → 1
@@ -24,7 +24,7 @@
 //!   A: count 2 → 1;  C: count 1 → 2               freeze: count is 2, no
 //!   B: count 2 → 1;  A: count 1 → 2               … for ever; with WRITER_WAITS set at its second look, C and A step back
 //! ```
-//! A *place* keeps writers that follow each other closely from keeping a pinner out for ever:
+//! A *place* keeps writers that follow each other closely from starving a pinner:
 //! ```text
 //!   writers                                       pinner
 //!   A: count 0 → FROZEN                           count is FROZEN: it leaves its one there
@@ -32,15 +32,15 @@
 //!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
 //! ```
 //! A place belongs to the frame, not to the page: if the page leaves the frame, the holder of the
-//! place finds that its word has changed, and gives the place back. Until then the place counts as
-//! a pin of the frame's next page, which only delays others. No place is taken while `WRITER_WAITS`
-//! is set: the writer's turn comes first. Nor is one taken beside another: the first one's pin lets
-//! all other pinners in, and the writer would have to wait for the holder of each place, which may
-//! be asleep.
+//! place finds that the page word has changed, and gives the place back. Until then the place
+//! counts as a pin of the frame's next page, which only delays other threads. A pinner takes no
+//! place while `WRITER_WAITS` is set: the writer goes first. A pinner takes no place if another
+//! pinner holds one either: when the first place becomes a pin, all other pinners can pin as well,
+//! and the writer would have to wait for the holder of each place, which may be asleep.
 //!
-//! `WRITER_WAITS` is a hint: it excludes no thread from anything for good, and nothing but a delay
-//! follows if it is missing or left over. So two writers may set and clear it for one another. It
-//! ends with the next freeze, by any thread, and a writer that gives up clears it (`writing`).
+//! `WRITER_WAITS` is a hint: it excludes no thread permanently, and a missing or leftover flag only
+//! causes a delay. So two writers may set and clear it for one another. The next freeze, by any
+//! thread, clears the flag, and so does a writer that gives up (`writing`).
 //!
 //! **`place`** tells which thread may touch the list links:
 //!
@@ -52,7 +52,7 @@
 //!
 //! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the
 //!   frame's bytes.
-//! - I2. Bytes of a frame that has a pin don't change: a writer freezes the frame, too.
+//! - I2. The bytes of a pinned frame don't change, because a writer freezes the frame, too.
 //! - I3. While a frame is `ISOLATED`, only its holder may change its group, and only with the frame
 //!   frozen as well. Its page doesn't change either, except that a remover may take the page away
 //!   and leave the frame `ORPHANED`.
@@ -62,8 +62,8 @@
 //!
 //! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning (the owner's writes
 //! come after the last pinned read) and of unfreezing. Pinning is `Acquire` and pairs with the
-//! `Release` of unfreezing: a pinner that gets hold of a frame's *next* stay sees the page word
-//! that the evictor had already changed, and steps back.
+//! `Release` of unfreezing: a pinner that pins a frame in its *next* stay sees the page word that
+//! the evictor had already changed, and steps back.
 
 use smp_list::Links;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -73,13 +73,13 @@ use crate::page_word::GENERATION_BITS;
 use crate::region::{Region, ZeroedAtomics};
 use crate::write_state::WriteState;
 
-/// One owner has the frame (I1).
+/// The frame has one owner (I1).
 const FROZEN: u32 = 1 << 31;
-/// A writer waits until the pins are gone: new pinners step back.
+/// A writer waits until the pins are gone; new pinners step back.
 const WRITER_WAITS: u32 = 1 << 30;
-/// The part of a count that is pins.
+/// Mask of the bits of a count that hold the number of pins.
 const PINS: u32 = WRITER_WAITS - 1;
-/// Pins beyond this are refused: long before they could run into `WRITER_WAITS`.
+/// Pins beyond this number are refused, long before the count can overflow into `WRITER_WAITS`.
 const PINS_MAX: u32 = 1 << 29;
 
 const ISOLATED: u32 = 0;
@@ -89,7 +89,7 @@ const ORPHANED: u32 = 2;
 /// The generation of a frame that has used them all up.
 const RETIRED: u32 = 1 << GENERATION_BITS;
 
-/// What is known about one frame. Links are frame numbers plus one, 0 for none.
+/// The record of one frame. Links are frame numbers plus one, 0 for none.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct FrameRecord {
@@ -98,27 +98,27 @@ pub(crate) struct FrameRecord {
     generation: AtomicU32,
     /// The memory group that is charged for the page.
     group: AtomicU32,
-    /// Links of the LRU list that the frame is on: the policy's. What keeps frames apart doesn't
-    /// rest on them, so free frames have links of their own.
+    /// Links of the LRU list that the frame is on; the policy uses them. Exclusive ownership of a
+    /// frame doesn't depend on these links, so free frames have links of their own.
     links: Links,
-    /// A frame that is met a few steps after this one on a walk from the cold end, or was: a hint
-    /// for the CPU.
+    /// A frame that a walk from the cold end of the list meets, or once met, a few steps after this
+    /// one. A hint for the CPU's prefetch.
     ahead: AtomicU32,
-    /// Of a written page.
+    /// The write state of the frame's page.
     pub(crate) write_state: WriteState,
-    /// Of a written page's bytes: odd while they change (`writing`).
+    /// The version of a written page's bytes: odd while a writer changes them (`writing`).
     pub(crate) version: AtomicU64,
     /// Index of the page's word.
     word: AtomicU64,
-    /// Whose page it is, in the policy's numbering.
+    /// The owner of the page, in the policy's numbering.
     owner: AtomicU32,
-    /// The policy's rank, changed only by the holder of an isolated frame. While the frame is the
+    /// The policy's rank, changed only by the holder of the isolated frame. While the frame is the
     /// first of a free batch in a depot: the number of frames in that batch.
     rank: AtomicU32,
-    /// While the frame is free: the next one of its batch, in the lower half. While it is the first
-    /// of a batch in a depot: also the first frame of the batch below, in the upper half. While a
-    /// page is in it: the place elsewhere that the page keeps, or 0; that place has the page's
-    /// bytes until a writer changes the page. Changed while the frame is frozen.
+    /// While the frame is free: the next frame of its batch, in the lower half. While the frame is
+    /// the first of a batch in a depot: also the first frame of the batch below, in the upper half.
+    /// While the frame holds a page: the swap slot that the page keeps, or 0; the slot has the
+    /// page's bytes until a writer changes the page. Changed only while the frame is frozen.
     slot: AtomicU64,
 }
 
@@ -131,19 +131,20 @@ unsafe impl ZeroedAtomics for FrameRecord {}
 /// Why a pin was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PinRefused {
-    /// The frame has an owner just now, or a writer waits to become that.
+    /// The frame has an owner at the moment, or a writer waits to become the owner.
     Closed,
-    /// It has more pins than any use can need.
+    /// The frame has more pins than any use can need.
     Saturated,
 }
 
 impl FrameRecord {
     #[inline]
     pub(crate) fn pin(&self) -> Result<(), PinRefused> {
-        // In two steps: an addition whose result is needed keeps the CPU from going on to the
-        // frame's bytes meanwhile. No thread can freeze the frame between the two, and if an owner
-        // leaves it, the addition counts as a pin from then on. Relaxed, as the look is the Acquire
-        // of the module head: it sees this addition, or one after it, and so all before it.
+        // An addition without its result, then a load: an addition whose result is needed keeps the
+        // CPU from speculating ahead to the frame's bytes. No thread can freeze the frame between
+        // the two. If an owner unfreezes the frame in between, the addition counts as a pin from
+        // then on. Relaxed: the load is the Acquire of the module head. It reads this addition or a
+        // later change of the count, so it sees everything before that.
         self.count.fetch_add(1, Ordering::Relaxed);
         let count = self.count.load(Ordering::Acquire);
         if count <= PINS_MAX { Ok(()) } else { Err(self.step_back(count)) }
@@ -152,30 +153,31 @@ impl FrameRecord {
     #[cold]
     fn step_back(&self, count: u32) -> PinRefused {
         // Sometimes: a pinner steps back.
-        // Relaxed: nothing was read through the pin that wasn't one.
+        // Relaxed: this thread has read nothing through the refused pin.
         self.count.fetch_sub(1, Ordering::Relaxed);
         if count & (FROZEN | WRITER_WAITS) != 0 { PinRefused::Closed } else { PinRefused::Saturated }
     }
 
-    /// Whether a pin would be refused as [`Closed`](PinRefused::Closed) now: for a pinner that
-    /// waits, whose additions would keep the writer from freezing the frame. Relaxed: `pin` looks
-    /// again.
+    /// Returns whether [`pin`](Self::pin) would be refused as [`Closed`](PinRefused::Closed) now.
+    /// For a pinner that waits: retrying `pin` itself would keep the writer from freezing the
+    /// frame. Relaxed: `pin` checks again.
     pub(crate) fn is_closed(&self) -> bool {
         self.count.load(Ordering::Relaxed) & (FROZEN | WRITER_WAITS) != 0
     }
 
-    /// Takes a place in a frame that has an owner: a pin of whatever page is in the frame when the
-    /// owner leaves it. False if there is no owner to wait for, or a writer or another pinner has
-    /// the next turn.
+    /// Takes a place in a frame that has an owner. The place becomes a pin of the page that is in
+    /// the frame when the owner unfreezes it. Returns false if the frame has no owner to wait for,
+    /// or if a writer or another pinner goes first.
     pub(crate) fn take_place(&self) -> bool {
-        // Relaxed: nothing is read by a place; `place_is_pin` is the Acquire. Hardly ever two:
-        // where one has its turn others can pin.
+        // Relaxed: nothing is read through a place; `place_is_pin` is the Acquire. Two pinners can
+        // both pass this check, but rarely. One place is enough: once it becomes a pin, other
+        // threads can pin as well.
         if self.count.load(Ordering::Relaxed) != FROZEN {
             return false;
         }
         // Transition: count, frozen → a place.
-        // If the owner has just left the frame this may meet `WRITER_WAITS`, as a pinner may that
-        // steps back.
+        // If the owner has just unfrozen the frame, the addition may meet `WRITER_WAITS`. The
+        // thread then steps back like a refused pinner.
         let taken = self.count.fetch_add(1, Ordering::Relaxed) & WRITER_WAITS == 0;
         if !taken {
             self.give_place_back();
@@ -183,8 +185,8 @@ impl FrameRecord {
         taken
     }
 
-    /// Whether the owner has left the frame, so that the place is a pin. Acquire pairs with the
-    /// Release of `unfreeze`.
+    /// Returns whether the owner has unfrozen the frame, so that the place is a pin. Acquire pairs
+    /// with the Release of `unfreeze`.
     pub(crate) fn place_is_pin(&self) -> bool {
         self.count.load(Ordering::Acquire) & FROZEN == 0
     }
@@ -200,13 +202,13 @@ impl FrameRecord {
     pub(crate) fn unpin(&self) {
         // Release pairs with the Acquire of `freeze`.
         let before = self.count.fetch_sub(1, Ordering::Release);
-        // A forked child, which finds zeros here, may drop its parent's pins.
+        // A forked child reads zeros here, and may drop pins that its parent took.
         debug_assert!(before & PINS != 0 || before == 0, "unpinned more often than pinned");
     }
 }
 
-/// The records of all frames. Fields that only one party may use at a time are read and written
-/// `Relaxed`; how the party changes is said in the module head.
+/// The records of all frames. Fields that only one thread may use at a time are read and written
+/// `Relaxed`; the module head describes how that right passes from thread to thread.
 #[derive(Debug)]
 pub(crate) struct FrameTable {
     records: Region<FrameRecord>,
@@ -228,14 +230,14 @@ impl FrameTable {
         &self.records[frame.index()]
     }
 
-    /// The frame whose record this is, if it is one of this table's.
+    /// Returns the frame whose record this is, or `None` if the record isn't in this table.
     pub(crate) fn frame_of(&self, record: &FrameRecord) -> Option<FrameId> {
         let offset = std::ptr::from_ref(record).addr().checked_sub(self.records.as_ptr().addr())?;
         let number = offset / size_of::<FrameRecord>();
         (number < self.records.len()).then(|| FrameId::new(number as u32))
     }
 
-    /// Makes a frame that the system just put memory behind an owned one.
+    /// Makes a frame that has just got memory from the system an owned frame.
     pub(crate) fn first_owner(&self, frame: FrameId) {
         // Relaxed: no other thread knows the frame yet.
         self.record(frame).count.fetch_or(FROZEN, Ordering::Relaxed);
@@ -243,13 +245,14 @@ impl FrameTable {
 
     // ---- count
 
-    /// Becomes the owner of a frame that has no pin. That ends the wait of a writer, be it this
-    /// one's or another thread's, which finds the frame frozen then.
+    /// Makes the caller the owner of a frame that has no pin. Returns false if the frame is pinned
+    /// or has an owner. A successful freeze clears `WRITER_WAITS`, whichever writer has set it;
+    /// that writer then finds the frame frozen.
     #[inline]
     pub(crate) fn freeze(&self, frame: FrameId) -> bool {
         let count = &self.record(frame).count;
-        // Acquire pairs with the Release of `unpin` and `unfreeze`. Relaxed on failure: nothing
-        // follows from it.
+        // Acquire pairs with the Release of `unpin` and `unfreeze`. Relaxed on failure: the caller
+        // reads nothing then.
         let freeze = |from| count.compare_exchange(from, FROZEN, Ordering::Acquire, Ordering::Relaxed);
         match freeze(0) {
             // Transition: count, 0 → frozen.
@@ -258,8 +261,8 @@ impl FrameTable {
         }
     }
 
-    /// Has new pinners of a pinned frame step back, until the frame is frozen or
-    /// [`let_pinners_in`](Self::let_pinners_in).
+    /// Makes new pinners of a pinned frame step back, until the frame is frozen or
+    /// [`let_pinners_in`](Self::let_pinners_in) is called.
     pub(crate) fn keep_pinners_out(&self, frame: FrameId) {
         let set = |now: u32| (now & FROZEN == 0 && now & PINS != 0).then_some(now | WRITER_WAITS);
         // Relaxed: a hint.
@@ -271,7 +274,7 @@ impl FrameTable {
         self.record(frame).count.fetch_and(!WRITER_WAITS, Ordering::Relaxed);
     }
 
-    /// Ends ownership; the former owner keeps `pins`.
+    /// Ends ownership of the frame; the former owner keeps `pins` pins.
     #[inline]
     pub(crate) fn unfreeze(&self, frame: FrameId, pins: u32) {
         // Release pairs with the Acquire of `pin` and `freeze`.
@@ -280,7 +283,7 @@ impl FrameTable {
         debug_assert!(before & FROZEN != 0 || before == 0, "not an owner");
     }
 
-    /// Whether the frame has an owner. Acquire pairs with the Release of `unfreeze`.
+    /// Returns whether the frame has an owner. Acquire pairs with the Release of `unfreeze`.
     pub(crate) fn is_frozen(&self, frame: FrameId) -> bool {
         self.record(frame).count.load(Ordering::Acquire) & FROZEN != 0
     }
@@ -292,41 +295,41 @@ impl FrameTable {
 
     // ---- place
 
-    /// Claims a listed frame: the winner has to take it off its list.
+    /// Claims a listed frame. If this returns true, the caller must take the frame off its list.
     pub(crate) fn isolate(&self, frame: FrameId) -> bool {
-        // Acquire pairs with the Release in `put_back`: group, word and links are as they were
-        // left. Relaxed on failure.
+        // Acquire pairs with the Release in `put_back`: this thread sees group, word and links as
+        // the last holder left them. Relaxed on failure.
         self.record(frame).place.compare_exchange(LISTED, ISOLATED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Makes an isolated frame a listed one, or says that it was orphaned.
+    /// Makes an isolated frame a listed one. Returns false if the frame was orphaned.
     pub(crate) fn put_back(&self, frame: FrameId) -> bool {
-        // Release pairs with `isolate`. Acquire on failure pairs with `orphan`: the remover's
-        // writes come first.
+        // Release pairs with `isolate`. Acquire on failure pairs with `orphan`: the holder sees the
+        // remover's writes.
         self.record(frame).place.compare_exchange(ISOLATED, LISTED, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// Makes a frozen frame a listed one, of which only its owner knows yet: once its labels are
-    /// there.
+    /// Makes a frozen frame, which only its owner knows yet, a listed one. The caller must have set
+    /// the frame's labels.
     pub(crate) fn list_owned(&self, frame: FrameId) {
         // Transition: place, isolated → listed, of an owned frame.
-        // Release pairs with `isolate`, by a thread that visits frames in the order of their
+        // Release pairs with `isolate` by a thread that visits frames in the order of their
         // numbers.
         self.record(frame).place.store(LISTED, Ordering::Release);
     }
 
-    /// Leaves an isolated frame, whose page was just removed, to its holder. False if it isn't
-    /// isolated any more.
+    /// Marks an isolated frame, whose page was just removed, as an orphan; its holder frees it.
+    /// Returns false if the frame isn't isolated any more.
     pub(crate) fn orphan(&self, frame: FrameId) -> bool {
         // Release pairs with the Acquire of `put_back`.
         self.record(frame).place.compare_exchange(ISOLATED, ORPHANED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// An orphan's holder becomes its owner.
+    /// Makes the holder of an orphan its owner.
     pub(crate) fn adopt(&self, frame: FrameId) {
         // Transition: place, orphaned → isolated.
         let place = &self.record(frame).place;
-        // Relaxed, also below: holder and owner are one now.
+        // Relaxed, also below: the holder is the owner now, so no other thread touches the frame.
         assert_eq!(place.load(Ordering::Relaxed), ORPHANED, "{frame:?} has another holder");
         place.store(ISOLATED, Ordering::Relaxed);
     }
@@ -337,15 +340,15 @@ impl FrameTable {
         self.record(frame).generation.load(Ordering::Relaxed)
     }
 
-    /// Ends the owner's stay (I4). False if the frame is now retired.
+    /// Ends the current stay of the owner's frame (I4). Returns false if the frame is now retired.
     pub(crate) fn next_generation(&self, frame: FrameId) -> bool {
         let next = self.generation(frame) + 1;
         self.record(frame).generation.store(next, Ordering::Relaxed);
         next != RETIRED
     }
 
-    /// Begins another stay of the page in its frame, which the caller has frozen. False, and
-    /// nothing is changed, if the generations are nearly used up.
+    /// Begins another stay of the page in its frame, which the caller has frozen. Returns false,
+    /// and changes nothing, if the frame's generations are nearly used up.
     pub(crate) fn begin_next_stay(&self, frame: FrameId) -> bool {
         let next = self.generation(frame) + 1;
         let possible = next < RETIRED - 1;
@@ -376,9 +379,9 @@ impl FrameTable {
         self.record(frame).group.load(Ordering::Relaxed)
     }
 
-    /// The caller must have the frame isolated and frozen (I3).
+    /// Changes the frame's group. The caller must have the frame isolated and frozen (I3).
     pub(crate) fn set_group(&self, frame: FrameId, group: u32) {
-        // Relaxed: the Release of `put_back` and `unfreeze`.
+        // Relaxed: the Release of `put_back` and `unfreeze` publishes it.
         self.record(frame).group.store(group, Ordering::Relaxed);
     }
 
@@ -393,12 +396,12 @@ impl FrameTable {
         record.rank.store(rank, Ordering::Relaxed);
     }
 
-    /// The place elsewhere that the frame's page keeps, or 0.
+    /// Returns the swap slot that the frame's page keeps, or 0.
     pub(crate) fn slot(&self, frame: FrameId) -> u64 {
         self.record(frame).slot.load(Ordering::Relaxed)
     }
 
-    /// Has the page of a frozen frame keep a place, or none.
+    /// Sets the swap slot that the page of a frozen frame keeps; 0 for none.
     pub(crate) fn set_slot(&self, frame: FrameId, slot: u64) {
         self.record(frame).slot.store(slot, Ordering::Relaxed);
     }
@@ -426,8 +429,8 @@ impl FrameTable {
         slot.store(slot.load(Ordering::Relaxed) >> 32 << 32 | u64::from(FrameId::to_link(next)), Ordering::Relaxed);
     }
 
-    /// Length of the batch that `first` is the first frame of, and the first frame of the batch
-    /// below.
+    /// Returns the length of the batch whose first frame is `first`, and the first frame of the
+    /// batch below.
     pub(crate) fn batch(&self, first: FrameId) -> (usize, Option<FrameId>) {
         let record = self.record(first);
         let below = FrameId::from_link((record.slot.load(Ordering::Relaxed) >> 32) as u32);
@@ -436,7 +439,7 @@ impl FrameTable {
 
     pub(crate) fn set_batch(&self, first: FrameId, len: usize, below: Option<FrameId>) {
         let record = self.record(first);
-        record.rank.store(len as u32, Ordering::Relaxed); // A batch has fewer frames than FRAME_BITS can count.
+        record.rank.store(len as u32, Ordering::Relaxed); // `len` < 2^`FRAME_BITS`.
         let next = record.slot.load(Ordering::Relaxed) & u64::from(u32::MAX);
         record.slot.store(u64::from(FrameId::to_link(below)) << 32 | next, Ordering::Relaxed);
     }
@@ -449,7 +452,7 @@ impl FrameTable {
         self.record(frame).ahead.store(FrameId::to_link(Some(ahead)), Ordering::Relaxed);
     }
 
-    /// Asks the CPU to fetch a record that is about to be looked at.
+    /// Asks the CPU to fetch a record that the caller is about to read.
     #[inline]
     pub(crate) fn prefetch(&self, frame: FrameId) {
         sync::prefetch::prefetch(self.record(frame));

@@ -1,4 +1,5 @@
-//! The memory manager's ground floor: frames, the words that name them, and the budget for both.
+//! The lowest layer of the memory manager: frames, the page words that name them, and the budget
+//! for both.
 
 mod drain;
 mod isolated;
@@ -28,7 +29,8 @@ use crate::region::{Protection, Region};
 use crate::tables::Tables;
 use crate::wait_table::WaitTable;
 
-/// Segments of page words that a short sweep, or a visit of sparse pages, looks at.
+/// The number of segments of page words that one bounded sweep, or one visit of sparse pages, looks
+/// at.
 const SEGMENTS_LOOKED_AT: usize = 256;
 
 /// All frames of one budget.
@@ -52,27 +54,28 @@ pub struct Frames {
     pub(crate) budget: Budget,
     pub(crate) waits: WaitTable,
     layout: Layout,
-    /// Not inherited by a forked child. It has none of the pages: frames and their records read as
-    /// zeros there, and page words as *vacant*. So a lookup in the child finds nothing, goes on to
-    /// load, and is refused there by this mark; the hit path pays nothing for it. A guard that the
-    /// child's thread had reads as zeros, and goes without a trace.
+    /// Tells whether this is a forked child process. A child inherits none of the pages: frames and
+    /// their records read as zeros there, and page words as *vacant*. A lookup in the child
+    /// therefore finds nothing, goes on to load, and is refused by this mark, so the hit path
+    /// doesn't pay for the check. If the child's thread held a guard at the fork, the guard reads
+    /// zeros, and dropping it has no effect.
     fork: ForkMark,
     retired: AtomicUsize,
 }
 
 impl Frames {
-    /// Reserves address space for as much memory as the budget may ever become; takes no memory
-    /// yet, unless [`Config::pretouch`] says so.
+    /// Reserves address space for the largest size that the budget may ever have. Takes no memory
+    /// yet, unless [`Config::pretouch`] is set.
     ///
     /// # Errors
-    /// When the system refuses the address space or, with `pretouch`, the memory.
+    /// If the system refuses the address space or, with `pretouch`, the memory.
     pub fn new(config: &Config) -> Result<Self, ReserveError> {
         let layout = config.layout();
         let nodes = config.nodes.map_or_else(Nodes::detect, Nodes::pretend);
         let words_per_frame = layout.page_size / size_of::<u64>();
         let node_shift = layout.extent_shift + nodes.run_shift(layout.frames >> layout.extent_shift);
         let arena = Protection { huge: layout.huge, undumped: true, ..Protection::default() };
-        // Huge pages for the table only where it is large: otherwise they would round its memory up
+        // The table gets huge pages only if it is large: otherwise they would round its memory up
         // by too much.
         let table = Protection { huge: layout.huge && layout.table_is_large(), ..Protection::default() };
         let words = PageWords::reserve(layout.words)?;
@@ -93,8 +96,8 @@ impl Frames {
             retired: AtomicUsize::new(0),
             layout,
         };
-        // What the structures themselves take. A budget that can't even hold that was refused by
-        // the policy.
+        // Charges the structures themselves. The policy has already refused a budget that can't
+        // hold them.
         let _ = frames.budget.try_charge(frames.free.bytes() + size_of::<Self>() as u64);
         if config.pretouch {
             frames.pretouch()?;
@@ -110,35 +113,35 @@ impl Frames {
         Ok(())
     }
 
-    /// Bytes in a page, and in a frame.
+    /// Returns the size in bytes of a page, and of a frame.
     #[must_use]
     pub fn page_size(&self) -> usize {
         self.layout.page_size
     }
 
-    /// The memory budget, of which frames and page maps are charged here and other metadata by the
-    /// policy.
+    /// Returns the memory budget. This crate charges frames and page maps to it; the policy charges
+    /// other metadata.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// Tables for whatever is looked up without a lock.
+    /// Returns the tables for indexes that readers search without a lock.
     #[inline]
     #[must_use]
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Whether this is a child process that was forked while the frames were in use. It has none of
-    /// their memory.
+    /// Returns whether this is a child process that was forked while the frames were in use. The
+    /// child has none of their memory.
     #[inline]
     #[must_use]
     pub fn forked(&self) -> bool {
         self.fork.is_child()
     }
 
-    /// The arena's words.
+    /// Returns the arena as words.
     #[cfg(not(pagefold_loom))]
     pub(crate) fn arena(&self) -> &[AtomicU64] {
         &self.bytes
@@ -152,9 +155,9 @@ impl Frames {
 
     // ---- free frames
 
-    /// A free frame: this CPU's, else one with new memory if the budget allows, else one of a few
-    /// others'. `None` when there is none: something has to be reclaimed, or all stocks to be
-    /// [gathered](Self::gather).
+    /// Allocates a free frame: from this CPU's stock or a depot, else with new memory if the budget
+    /// allows, else from the stocks of a few other CPUs. Returns `None` if these have no free
+    /// frame; then the caller must reclaim pages, or [gather](Self::gather) all stocks.
     #[must_use]
     pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
         let mut allocated = None;
@@ -162,7 +165,8 @@ impl Frames {
         allocated
     }
 
-    /// Up to `wanted` free frames, as [`allocate`](Self::allocate) finds them. Says how many.
+    /// Allocates up to `wanted` free frames from the same sources as [`allocate`](Self::allocate).
+    /// Returns the number of frames.
     pub fn allocate_each<'a>(&'a self, wanted: usize, mut give: impl FnMut(OwnedFrame<'a>)) -> usize {
         let mut got = 0;
         while got < wanted {
@@ -174,15 +178,15 @@ impl Frames {
             while let Some(frame) = next {
                 give(OwnedFrame::unused(self, frame));
                 got += 1;
-                // There are no more than were wanted.
+                // `own` holds at most as many frames as are still wanted.
                 next = if got < wanted { own.pop(&self.table) } else { None };
             }
         }
         got
     }
 
-    /// Makes what CPUs have in stock available to all. Says how many frames are, roughly: none if
-    /// memory is all in use.
+    /// Moves the free frames in the stocks of all CPUs to the depots, where every thread can take
+    /// them. Returns approximately how many free frames there are; 0 if all memory is in use.
     #[must_use]
     pub fn gather(&self) -> usize {
         self.free.gather(&self.table)
@@ -195,7 +199,7 @@ impl Frames {
         there.or_else(|| self.take_new()).or_else(anywhere)
     }
 
-    /// A frame of an extent that wasn't in use; the others go to the depots.
+    /// Takes memory for another extent and returns one of its frames; the others go to the depots.
     fn take_new(&self) -> Option<FrameId> {
         let (_, mut frames) = self.populate()?;
         let frame = frames.pop(&self.table);
@@ -203,12 +207,12 @@ impl Frames {
         frame
     }
 
-    /// Takes memory for an extent into use, if the budget has room for it. Says which extent, and
-    /// gives its frames.
+    /// Takes memory for an extent into use, if the budget has room for it. Returns the extent and
+    /// its frames.
     fn populate(&self) -> Option<(usize, Batch)> {
         let rest = self.layout.map_reserve;
         if self.budget.room() < self.layout.extent_cost(false) {
-            return None; // Most often: without waiting for the lock of the extents.
+            return None; // The usual case: returns without waiting for the lock of the extents.
         }
         let charge = |first_time| self.budget.try_charge_leaving(self.layout.extent_cost(first_time), rest);
         let node = self.free.node_here();
@@ -217,7 +221,7 @@ impl Frames {
             self.bytes.prefer_node(self.words_of_extent(extent), self.extents.node_of(extent));
         }
         let mut batch = Batch::default();
-        // `put_all` turns the chain round: frames are then taken in the order of their addresses.
+        // `put_all` reverses the chain, so frames are later taken in the order of their addresses.
         for number in self.extents.frames_of(extent) {
             let frame = FrameId::new(number as u32);
             if self.table.is_retired(frame) {
@@ -234,29 +238,30 @@ impl Frames {
         frames.start * self.words_per_frame..frames.end * self.words_per_frame
     }
 
-    /// Frames that can be had without reclaim, roughly: what CPUs have in stock isn't counted.
+    /// Returns approximately how many frames can be allocated without reclaim. Frames in the stocks
+    /// of CPUs aren't counted.
     #[must_use]
     pub fn available(&self) -> usize {
         self.free.in_depots() + self.unpopulated()
     }
 
-    /// Frames that pages can have at most beside everything else that is charged to the budget now,
-    /// roughly.
+    /// Returns approximately how many frames can hold pages, given everything else that is charged
+    /// to the budget now.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.extents.populated() * self.extents.frames_each() + self.unpopulated()
     }
 
-    /// Frames of extents that there is room for.
+    /// Returns the number of frames of extents without memory that the budget has room for.
     fn unpopulated(&self) -> usize {
         let room = self.budget.room().saturating_sub(self.layout.map_reserve) / self.layout.extent_cost(true);
-        // Saturating: a drain that ends lowers the number after its extent may have been populated
-        // again.
+        // Saturating: a drain lowers `populated` only after it has given the extent back, and
+        // another thread may have populated the extent again before that.
         let unpopulated = self.extents.count().saturating_sub(self.extents.populated());
         (room as usize).min(unpopulated) * self.extents.frames_each()
     }
 
-    /// Counts for reports.
+    /// Returns counts for reports.
     #[must_use]
     pub fn stats(&self) -> FrameStats {
         let populated = self.extents.populated() * self.extents.frames_each();
@@ -274,7 +279,8 @@ impl Frames {
         }
     }
 
-    /// Ends a frame's stay. True if it is free now; false if it is retired, or caught by a drain.
+    /// Ends a frame's stay. Returns true if the frame is free now; false if the frame is retired or
+    /// a drain has caught it.
     fn end_stay(&self, frame: FrameId) -> bool {
         if self.table.next_generation(frame) {
             return !self.extents.catch(&self.table, frame);
@@ -283,16 +289,17 @@ impl Frames {
         #[cfg(not(pagefold_loom))]
         {
             let start = frame.index() * self.words_per_frame;
-            // Where the system refuses, the frame keeps its memory for nothing; its extent is
-            // charged for it in any case.
+            // If the system refuses, the frame's memory is wasted. The extent is charged for it in
+            // any case.
             let _ = self.bytes.discard(start..start + self.words_per_frame);
         }
         false
     }
 
-    /// Frees owned frames, together. Says how many there were.
+    /// Frees owned frames together. Returns their number.
     pub fn free_all<'a>(&'a self, owned: impl IntoIterator<Item = OwnedFrame<'a>>) -> usize {
-        // Chained first, because a drain's lock comes before a stock's.
+        // Chains the frames before it takes the stock's lock: the drain's lock (in `end_stay`)
+        // precedes a stock's lock in the lock order.
         let mut batch = Batch::default();
         let mut count = 0;
         for frame in owned.into_iter().map(OwnedFrame::forget) {
@@ -307,65 +314,67 @@ impl Frames {
 
     // ---- giving memory back
 
-    /// Changes the budget's limit. Lowering it gives nothing back by itself:
-    /// [`begin_drain`](Self::begin_drain).
+    /// Changes the budget's limit. Lowering the limit doesn't free any memory; use
+    /// [`begin_drain`](Self::begin_drain) for that.
     pub fn set_budget(&self, bytes: u64) {
         self.budget.set_max(bytes);
     }
 
-    /// Begins to lower the budget's limit to `bytes`: it comes down with each extent that is given
-    /// back. So what is needed for page maps and the like can be had meanwhile.
-    /// [`set_budget`](Self::set_budget) ends it.
+    /// Begins to lower the budget's limit to `bytes`. The limit comes down with each extent that is
+    /// given back, so page maps and other metadata can still be charged meanwhile.
+    /// [`set_budget`](Self::set_budget) ends this.
     pub fn lower_budget(&self, bytes: u64) {
         self.budget.lower_to(bytes, self.layout.map_reserve);
     }
 
-    /// The largest budget that there is address space for.
+    /// Returns the largest budget that the reserved address space allows.
     #[must_use]
     pub fn budget_max(&self) -> u64 {
         self.layout.budget_max()
     }
 
-    /// Extents that have memory: how often [`begin_drain`](Self::begin_drain) has something new to
-    /// offer.
+    /// Returns the number of extents that have memory. Once [`begin_drain`](Self::begin_drain) has
+    /// examined that many, it meets the same extents again.
     #[must_use]
     pub fn extents(&self) -> usize {
         self.extents.populated()
     }
 
-    /// Bytes of an extent's frames.
+    /// Returns the size in bytes of an extent's frames.
     #[must_use]
     pub fn extent_bytes(&self) -> u64 {
         (self.extents.frames_each() * self.page_size()) as u64
     }
 
-    /// Charges so much to the budget, if what is kept free for page maps can still be charged
-    /// afterwards.
+    /// Charges `bytes` to the budget, if the reserve for page maps still fits afterwards. Returns
+    /// whether it has.
     #[must_use]
     pub fn try_charge_beside_maps(&self, bytes: u64) -> bool {
         self.budget.try_charge_leaving(bytes, self.layout.map_reserve)
     }
 
-    /// All frames that have memory, in use or not.
+    /// Returns all frames that have memory, in use or not.
     pub fn populated(&self) -> impl Iterator<Item = FrameId> + '_ {
         let extents = self.extents.with_memory().into_iter();
         extents.flat_map(|extent| self.extents.frames_of(extent)).map(|number| FrameId::new(number as u32))
     }
 
     /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a
-    /// while. Returns how many.
+    /// while. Returns the number of parts.
     pub fn sweep_maps(&self, wanted: usize) -> usize {
         self.words.sweep(wanted, usize::MAX, &self.budget)
     }
 
-    /// The same with a bounded number of looks: the next call goes on from there.
+    /// Does the same as [`sweep_maps`](Self::sweep_maps), but looks at a bounded number of
+    /// segments. The next call continues from there.
     pub fn sweep_some_maps(&self, wanted: usize) -> usize {
         self.words.sweep(wanted, SEGMENTS_LOOKED_AT, &self.budget)
     }
 
-    /// Visits pages that keep a part of a page map from being idle, each with one other at most,
-    /// until `visit` returns false or there were a bounded number of looks: the next call goes on
-    /// from there. A page may have left its frame when that is visited.
+    /// Visits pages that keep a part of a page map from becoming idle: pages that share their part
+    /// with at most one other page. Ends when `visit` returns false, or after a bounded number of
+    /// segments; the next call continues from there. A page may already have left its frame when
+    /// `visit` gets the frame.
     pub fn visit_sparse_pages(&self, visit: impl FnMut(FrameId, MapPart) -> bool) {
         self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
     }
@@ -375,7 +384,7 @@ impl Frames {
         self.words.give_back(part, &self.budget)
     }
 
-    /// The word of the page that an isolated frame holds.
+    /// Returns the word of the page that an isolated frame holds, and the word's index.
     pub(crate) fn word_of(&self, frame: FrameId) -> (usize, &AtomicU64) {
         let index = self.table.word(frame) as usize;
         (index, &self.words.words[index])
@@ -390,7 +399,7 @@ impl smp_list::Nodes for Frames {
     }
 
     /// Fetches the record of the frame noted by [`set_ahead`](Self::set_ahead) into the CPU's
-    /// cache: following the links alone, a walk would wait for memory at every step.
+    /// cache. A walk that only follows the links would miss the cache at every step.
     #[inline]
     fn prefetch_ahead(&self, number: u32) {
         if let Some(ahead) = self.table.ahead(FrameId::new(number)) {
@@ -404,7 +413,7 @@ impl smp_list::Nodes for Frames {
 pub struct FrameStats {
     /// Frames that have memory.
     pub frames: usize,
-    /// Those of them that are free.
+    /// Frames with memory that are free.
     pub free_frames: usize,
     /// Frames whose generations are used up.
     pub retired_frames: usize,

@@ -1,24 +1,24 @@
-//! Free frames: a stock for each CPU, a depot for each NUMA node, batches that move between them
-//! whole.
+//! Free frames: a stock for each CPU, a depot for each NUMA node, and batches of frames that move
+//! between them.
 //!
-//! A batch is a chain through the frames' free links, so moving one touches its first frame and
-//! nothing else. A stock holds at most two batches: the one it fills and empties, and a spare, so
-//! that a CPU that frees and takes in turn goes to the depot once in a batch at most (Bonwick and
-//! Adams, "Magazines and Vmem", USENIX 2001). A thread that wants many takes them as a chain, with
-//! the lock taken once. A stock is small and lockable: a thread that finds no frame elsewhere takes
-//! a batch that another CPU has, and looks at a few CPUs each time, in turn. It sizes itself to
-//! demand: a CPU's batches begin small, double each time that it has to go to the depot, and are
-//! small again once another CPU had to take what this one had lying idle.
+//! A batch is a chain through the frames' free links, so moving a batch touches only its first
+//! frame. A stock holds at most two batches: the one that it fills and empties, and a spare. So a
+//! CPU that alternates between freeing and allocating goes to the depot at most once per batch
+//! (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that wants many frames takes
+//! them as a chain and takes the lock once. A thread that finds no frame elsewhere takes a batch of
+//! another CPU; it looks at a few CPUs each time, round robin. A stock adapts to demand: a CPU's
+//! batches begin small and double each time the CPU has to go to the depot. Their size is halved
+//! when another CPU takes the spare batch.
 //!
-//! So no thread waits for a stock: while another one looks into it, it seems to be empty. A thread
-//! that can't do with that has all stocks gathered in the depots.
+//! No thread waits for another CPU's stock: while a stock is locked, other threads treat it as
+//! empty. A thread that needs a reliable answer gathers all stocks in the depots.
 //!
-//! A drain *sifts* all free frames. The batches of a depot that it hasn't come to yet can be taken
-//! meanwhile, by threads that find no other; they sift what they take.
+//! A drain *sifts* all free frames. Meanwhile, threads that find no other frame can take batches
+//! that the drain hasn't reached yet; they sift the frames that they take.
 //!
-//! Nothing here allocates memory: the depot's batches hang together by links of their first frames.
+//! Nothing here allocates memory: the batches of a depot are linked through their first frames.
 //!
-//! Lock order: a stock, then a depot. Two stocks are never held together.
+//! Lock order: a stock, then a depot. A thread never holds two stocks.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicUsize, Ordering};
@@ -28,16 +28,16 @@ use crate::frame_id::FrameId;
 use crate::frame_table::FrameTable;
 use crate::numa::Nodes;
 
-/// Frames in a full batch, where the arena is large enough for full ones.
+/// The number of frames in a full batch if the arena is large enough.
 pub(crate) const BATCH_MAX: usize = 64;
 
-/// Frames in a batch of a CPU that doesn't need more.
+/// The number of frames in a batch of a CPU with little demand.
 const BATCH_SMALL: usize = 8;
 
-/// CPUs whose stocks are looked at for a batch, at most.
+/// The maximum number of CPUs whose stocks a thread searches for a batch.
 const LOOKED_AT: usize = 8;
 
-/// Some frames, chained by their free links.
+/// Frames chained by their free links.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     head: Option<FrameId>,
@@ -62,7 +62,7 @@ impl Batch {
         Some(frame)
     }
 
-    /// Its first `wanted` frames, or all if it hasn't more.
+    /// Takes the first `wanted` frames, or all if there are fewer.
     fn split(&mut self, table: &FrameTable, wanted: usize) -> Self {
         if self.len <= wanted {
             return std::mem::take(self);
@@ -80,29 +80,30 @@ impl Batch {
     }
 }
 
-/// What one CPU has at hand. All its frames are of the CPU's own node.
+/// The free frames of one CPU. All are of the CPU's own node.
 #[derive(Debug, Default)]
 struct Stock {
     current: Batch,
     spare: Batch,
-    /// Times that batches have doubled.
+    /// The number of times that the batch size has doubled.
     doublings: u32,
-    /// Whose stocks to look at next when there is nothing else.
+    /// Where the next search of other CPUs' stocks begins.
     others: usize,
 }
 
 impl Stock {
-    /// Frames in its batches, when they can have `max`.
+    /// Returns the number of frames in a batch of this stock; at most `max`.
     fn batch_len(&self, max: usize) -> usize {
         (BATCH_SMALL << self.doublings).min(max)
     }
 
-    /// It wasn't enough.
+    /// Doubles the batch size, because the CPU had to go to the depot.
     fn grow(&mut self, max: usize) {
         self.doublings += u32::from(self.batch_len(max) < max);
     }
 
-    /// A batch for another CPU. If there were two, that was more than this one needs.
+    /// Takes a batch for another CPU. If the stock has a spare, it had more than it needs, so its
+    /// batch size is halved.
     fn give_up(&mut self) -> Option<Batch> {
         if self.spare.len > 0 {
             self.doublings = self.doublings.saturating_sub(1);
@@ -112,13 +113,13 @@ impl Stock {
     }
 }
 
-/// A node's batches, the one put in last first.
+/// A node's batches, last in, first out.
 #[derive(Debug, Default)]
 struct Depot {
     head: Option<FrameId>,
-    /// While the batches are sifted: those that are still to be shown, likewise.
+    /// During a sift: the batches that the sift hasn't seen yet, in the same order.
     unseen: Option<FrameId>,
-    /// Single frames that came home from CPUs of other nodes, until they make a batch.
+    /// Single frames that CPUs of other nodes have freed, until they make a batch.
     strays: Batch,
 }
 
@@ -133,7 +134,7 @@ impl Depot {
         pop(&mut self.head, table).or_else(|| (self.strays.len > 0).then(|| std::mem::take(&mut self.strays)))
     }
 
-    /// Has all that is there be shown to a sift.
+    /// Moves all batches to `unseen`, so that a sift sees them.
     fn begin_sift(&mut self, table: &FrameTable) {
         let strays = std::mem::take(&mut self.strays);
         self.put(table, strays);
@@ -142,7 +143,7 @@ impl Depot {
     }
 }
 
-/// Takes the first of a depot's batches.
+/// Takes the first batch of a depot's chain.
 fn pop(top: &mut Option<FrameId>, table: &FrameTable) -> Option<Batch> {
     let first = (*top)?;
     let (len, below) = table.batch(first);
@@ -155,20 +156,21 @@ fn pop(top: &mut Option<FrameId>, table: &FrameTable) -> Option<Batch> {
 pub(crate) struct FreeFrames {
     stocks: PerCpu<Mutex<Stock>>,
     depots: Box<[Mutex<Depot>]>,
-    /// Frames in the depots. Written when a batch moves; read as an estimate.
+    /// The number of frames in the depots. Written when a batch moves; read as an estimate.
     in_depots: AtomicUsize,
     batch_max: usize,
-    /// More frames in the depots than all stocks can hold.
+    /// The number of frames that all stocks can hold together. If the depots have more, threads
+    /// wait for a depot's lock.
     plenty: usize,
     nodes: Nodes,
-    /// So many frames in a row, as a power of two, are of one node: see `Extents`.
+    /// Log2 of the length of a run of frames on one node: see `Extents`.
     node_shift: u32,
 }
 
 impl FreeFrames {
     pub(crate) fn new(nodes: Nodes, node_shift: u32, frames: usize) -> Self {
         let stocks = PerCpu::new(Mutex::default);
-        // Stocks may hold two batches a CPU: keep that below a quarter of a small arena.
+        // Stocks may hold two batches per CPU: at most a quarter of a small arena in total.
         let batch_max = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
         let depots = (0..nodes.count()).map(|_| Mutex::default()).collect();
         let plenty = 2 * batch_max * sync::cpu::count();
@@ -179,19 +181,20 @@ impl FreeFrames {
         (frame.index() >> self.node_shift) % self.depots.len()
     }
 
-    /// The node of the CPU that this thread is on.
+    /// Returns the node of the CPU that this thread runs on.
     pub(crate) fn node_here(&self) -> usize {
         self.nodes.here()
     }
 
-    /// Frames in the depots, roughly. What CPUs have in stock isn't counted.
+    /// Returns approximately the number of frames in the depots. Frames in the stocks of CPUs
+    /// aren't counted.
     pub(crate) fn in_depots(&self) -> usize {
         // Relaxed: an estimate.
         self.in_depots.load(Ordering::Relaxed)
     }
 
-    /// Up to `wanted` frames from this CPU's stock or its node's depot, its lock taken once. None
-    /// if there is none.
+    /// Takes up to `wanted` frames from this CPU's stock or its node's depot, and locks the stock
+    /// once. Returns an empty batch if both are empty.
     pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
         if stock.current.len == 0 {
@@ -209,8 +212,8 @@ impl FreeFrames {
         frames
     }
 
-    /// A frame from elsewhere: other nodes' depots, what a sift hasn't shown to its `keep` yet,
-    /// then a few other CPUs' stocks.
+    /// Takes a frame from elsewhere: from the depots of all nodes, then from the batches that a
+    /// sift hasn't passed to its `keep` yet, then from a few other CPUs' stocks.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let here = self.nodes.here();
         for step in 0..self.depots.len() {
@@ -228,15 +231,16 @@ impl FreeFrames {
             stock.others = stock.others.wrapping_add(LOOKED_AT);
             stock.others
         };
-        // Skip a locked stock: its user may itself be waiting for a depot, and waiting for that as
-        // well would make a queue of all CPUs that are short of frames.
+        // Skips a locked stock: its user may itself be waiting for a depot, and waiting for this
+        // user as well would make all CPUs that are short of frames queue up.
         let mut batch = self.stocks.from(start).take(LOOKED_AT).find_map(|stock| stock.try_lock()?.give_up())?;
         let frame = batch.pop(table);
         self.put_each(table, batch);
         frame
     }
 
-    /// A frame of the batches that a sift hasn't come to yet, each shown to `keep` in its place.
+    /// Takes a frame of the batches that a sift hasn't reached yet. Passes each batch to `keep` on
+    /// behalf of the sift.
     fn take_unseen_anywhere(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         for depot in &self.depots {
             while self.in_depots() > 0
@@ -259,7 +263,8 @@ impl FreeFrames {
         Some(batch)
     }
 
-    /// Puts what CPUs have in stock into the depots. Says how many frames are there then.
+    /// Moves the frames in all stocks to the depots. Returns the number of frames in the depots
+    /// then.
     pub(crate) fn gather(&self, table: &FrameTable) -> usize {
         self.sift_stocks(table, |batch| batch);
         self.in_depots()
@@ -271,8 +276,8 @@ impl FreeFrames {
             return None;
         }
         let depot = &self.depots[node];
-        // With plenty in the depots there is enough for every CPU that waits a moment, and new
-        // memory would cost more. With little, only the lock's holder takes from the depot: if all
+        // With plenty of frames in the depots, every CPU that waits a moment gets some, and new
+        // memory would cost more. With few, only the lock's holder takes from the depot: if all
         // CPUs that are short waited, most would find it empty.
         let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
         let batch = depot.take(table)?;
@@ -281,15 +286,15 @@ impl FreeFrames {
         Some(batch)
     }
 
-    /// Puts a batch, all of one node, into that node's depot.
+    /// Puts a batch of frames of one node into the node's depot.
     pub(crate) fn put_batch(&self, table: &FrameTable, batch: Batch) {
         let Some(first) = batch.head else { return };
-        // Counted first, so that the number is never below zero.
+        // Counted first, so that the number never falls below zero.
         self.in_depots.fetch_add(batch.len, Ordering::Relaxed);
         self.depots[self.node_of(first)].lock().put(table, batch);
     }
 
-    /// Puts any number of frames of one node into that node's depot.
+    /// Puts any number of frames of one node into the node's depot.
     pub(crate) fn put_all(&self, table: &FrameTable, mut frames: Batch) {
         let mut batch = Batch::default();
         while let Some(frame) = frames.pop(table) {
@@ -301,8 +306,8 @@ impl FreeFrames {
         self.put_batch(table, batch);
     }
 
-    /// Puts frames into this CPU's stock, taking its lock once for many; those of other nodes into
-    /// their depots.
+    /// Puts frames into this CPU's stock, and locks the stock once for all of them. Frames of other
+    /// nodes go to their depots.
     pub(crate) fn put_each(&self, table: &FrameTable, mut frames: Batch) {
         let here = self.nodes.here();
         let mut strays = Batch::default();
@@ -329,14 +334,14 @@ impl FreeFrames {
         self.put_strays(table, strays);
     }
 
-    /// Puts a frame into this CPU's stock, and a batch that has become full into the depot.
+    /// Puts a frame into this CPU's stock; a spare batch that no longer fits goes to the depot.
     pub(crate) fn put(&self, table: &FrameTable, frame: FrameId) {
         let mut one = Batch::default();
         one.push(table, frame);
         self.put_each(table, one);
     }
 
-    /// Puts frames of one node into its depot, where they make batches with others.
+    /// Puts frames of one node into its depot, where they are combined into batches.
     fn put_strays(&self, table: &FrameTable, mut strays: Batch) {
         let Some(first) = strays.head else { return };
         self.in_depots.fetch_add(strays.len, Ordering::Relaxed);
@@ -350,8 +355,8 @@ impl FreeFrames {
         }
     }
 
-    /// Frames that are free now: a count under each lock in turn, so frames that move meanwhile may
-    /// be missed.
+    /// Returns the number of free frames. It locks one stock after the other, so it may miss frames
+    /// that move meanwhile.
     pub(crate) fn count(&self) -> usize {
         let stocks: usize = self
             .stocks
@@ -364,9 +369,10 @@ impl FreeFrames {
         stocks + self.in_depots()
     }
 
-    /// Shows all free frames to `keep`, batch by batch, and keeps those that it returns. Others
-    /// find all frames meanwhile but those of the batch that is being shown; what they
-    /// [take](Self::take_anywhere) of the rest is shown to a `keep` of theirs. One at a time.
+    /// Passes all free frames to `keep`, batch by batch, and puts back the frames that `keep`
+    /// returns. Meanwhile other threads can take all free frames except those of the batch in
+    /// `keep`; a thread that [takes](Self::take_anywhere) an unseen batch passes it to a `keep` of
+    /// its own. Only one sift may run at a time.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
         for depot in &self.depots {
@@ -425,14 +431,14 @@ mod tests {
         (0..4 * BATCH_MAX as u32).for_each(|number| all.push(&table, FrameId::new(number)));
         free.put_each(&table, all);
         assert_eq!(free.count(), 4 * BATCH_MAX);
-        // The batches that went last are the first to come back.
+        // The batch that was put last is taken first.
         let first = free.take_batch(&table, 0).unwrap();
         assert!(first.len() > BATCH_SMALL, "{}", first.len());
     }
 
-    /// Lowering the budget has a look at all free frames. It took a depot's batches out, all of
-    /// them, and put them back one by one: until it came to the first that stayed, threads that
-    /// were short of a frame found none, and evicted pages, or gave up.
+    /// Regression: lowering the budget sifts all free frames. The sift took all batches out of a
+    /// depot and put them back one by one. Until it had put back the first batch, threads that were
+    /// short of a frame found none, and evicted pages or gave up.
     #[test]
     fn a_sift_hides_no_more_than_a_batch() {
         const FRAMES: u32 = 8 * BATCH_MAX as u32;

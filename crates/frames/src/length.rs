@@ -1,14 +1,14 @@
-//! How long an object is, and how much of it lies in near pages: never more than its page map has a
-//! run of words for (L3 of `lookup`).
+//! The length of an object, and the number of its whole pages among the near ones (the pages for
+//! which its page map has a first run of words, L3 of `lookup`).
 //!
-//! Lengths lie in one reserved array, as page words do, by the place of a map's first word: so what
-//! a lookup points to stays while the frames do, even if the map doesn't.
+//! Lengths lie in one reserved array, like page words, indexed by the number of the map. So a
+//! length that a lookup points to stays valid as long as the frames, even after the map is dropped.
 
 use sync::atomic::{AtomicU64, Ordering};
 
 use crate::region::ZeroedAtomics;
 
-/// The length of one object. On lines of its own: hits read it.
+/// The length of one object. It has cache lines of its own, because hits read it.
 ///
 /// Release and Acquire, for both numbers: a reader that sees that an object has grown also sees
 /// that the page at its old end was taken out of memory.
@@ -16,14 +16,15 @@ use crate::region::ZeroedAtomics;
 #[repr(align(128))]
 pub(crate) struct Length {
     bytes: AtomicU64,
-    /// Its whole pages among the near ones: all that a hit looks at. The last page, if it isn't
-    /// whole, and pages that aren't near are read in a slower way.
+    /// The number of whole pages among the near ones; a hit checks only this. The last page, if it
+    /// isn't whole, and far pages are read on a slower path.
     whole_pages: AtomicU64,
-    /// Pages whose words are the map's first run. It stays as long as the map.
+    /// The number of pages whose words are the map's first run. It never changes while the map
+    /// lives.
     near_pages: AtomicU64,
 }
 
-// SAFETY: all fields are atomics, and zeros a value of them.
+// SAFETY: all fields are atomics, for which zeros are valid.
 unsafe impl ZeroedAtomics for Length {}
 
 impl Length {
@@ -37,19 +38,19 @@ impl Length {
         self.whole_pages.load(Ordering::Acquire)
     }
 
-    /// Relaxed: it is set while the map is being made, so every owner of the map or of a clone sees
-    /// it.
+    /// Returns the number of near pages. Relaxed: it is set while the map is being made, so every
+    /// owner of the map or of a clone sees it.
     #[inline]
     pub(crate) fn near_pages(&self) -> u64 {
         self.near_pages.load(Ordering::Relaxed)
     }
 
-    /// For a map that is being made.
+    /// Sets the number of near pages. Only for a map that is being made.
     pub(crate) fn set_near_pages(&self, pages: u64) {
         self.near_pages.store(pages, Ordering::Relaxed);
     }
 
-    /// The caller must be the only thread that changes it.
+    /// Sets the length. The caller must be the only thread that changes it.
     pub(crate) fn set(&self, bytes: u64, page_size: usize) {
         self.bytes.store(bytes, Ordering::Release);
         self.whole_pages.store((bytes / page_size as u64).min(self.near_pages()), Ordering::Release);

@@ -1,19 +1,20 @@
 //! Page frames: the part of Pagefold that holds the `unsafe`.
 //!
-//! - [`Frames`] is one budget's memory: an arena of type-stable frames that eviction never unmaps,
-//!   a table with one cache line for each, free frames per CPU.
-//! - [`PageMap`] is one object's page words. A word says in eight bytes where its page is; looking
-//!   it up is one load.
-//! - [`Tables`] are for an index that is read without a lock.
-//! - [`Budget`] is the number that none of this exceeds.
+//! - [`Frames`] is the memory of one budget: an arena of type-stable frames that eviction never
+//!   unmaps, a table with one cache line for each frame, and free frames per CPU.
+//! - [`PageMap`] holds one object's page words. A page word tells in eight bytes where its page is;
+//!   a lookup is one load.
+//! - [`Tables`] hold an index that readers search without a lock.
+//! - [`Budget`] is the limit on the memory of all of this.
 //!
-//! Everything above, which files there are, whom a page is charged to and which page has to go, is
-//! policy and lives in the `pagefold` crate, without `unsafe`. The protocols are in the heads of
-//! `page_word`, `frame_table`, `page_map`, `page_maps`, `writing`, `write_state`, `writeback`,
-//! `swapping`, `chunks`, `extents` and `wait_table`, and are modelled in `tests/loom_*.rs`.
+//! Everything else is policy: which files there are, which group a page is charged to, and which
+//! page is evicted next. Policy lives in the `pagefold` crate, without `unsafe`. The protocols are
+//! described in the module heads of `page_word`, `frame_table`, `page_map`, `page_maps`, `writing`,
+//! `write_state`, `writeback`, `swapping`, `chunks`, `extents` and `wait_table`, and are modelled
+//! in `tests/loom_*.rs`.
 //!
-//! Lock order, outermost first: turn to drain → list of caught frames → CPU's stock → node's depot;
-//! population and free segments are leaves.
+//! Lock order, outermost first: the drain lock (`drain_turn` of `extents`) → list of caught frames
+//! → CPU's stock → node's depot. The locks of the population and of the free segments are leaves.
 
 mod budget;
 mod chunks;
@@ -69,13 +70,13 @@ pub use write_state::{Ahead, Unclean};
 pub use writeback::{HeldPage, Hold};
 pub use writing::{BeginWrite, Writer, Writing};
 
-/// Bytes in a page of the system: the least that memory is taken and given back in.
+/// Returns the size of a system page in bytes: the unit in which the system gives and takes memory.
 #[must_use]
 pub fn system_page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// Bytes of memory that the machine has.
+/// Returns the size of the machine's memory in bytes.
 #[must_use]
 pub fn system_memory() -> u64 {
     let told = rustix::system::sysinfo();

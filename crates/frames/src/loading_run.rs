@@ -1,15 +1,15 @@
-//! Loads that leave the thread that began them.
+//! Loads that continue after the thread that began them has gone on.
 //!
-//! A [`Loading`] and an [`OwnedFrame`] borrow from their map, which costs a miss nothing. But a
-//! device may be at work while its caller goes on, or is dropped. Then a run owns the page words in
-//! *loading*, the frames, and the map behind both, for neighbouring pages. The thread that ends the
-//! run takes the pages out one by one, as the same two types that were put in. So there is only one
-//! way to publish a page.
+//! A [`Loading`] and an [`OwnedFrame`] borrow from their map, which adds no cost to a miss. But a
+//! device may still be working after its caller has gone on or was dropped. Then a run owns the
+//! page words in *loading* and the frames of neighbouring pages, and keeps the map alive. The
+//! thread that ends the run takes the pages out one by one, as the same two types that were put in.
+//! So there is only one way to publish a page.
 //!
 //! - R1. The run owns a page's word and frame from [`push`](LoadingRun::push) to
 //!   [`next`](LoadingRun::next). A run that is dropped abandons its loads and frees its frames.
-//! - R2. All device writes finish before a page leaves the run, because the request that owns it
-//!   (as [`StableBytes`]) keeps it until then.
+//! - R2. All device writes finish before a page leaves the run, because the request that owns the
+//!   run (as [`StableBytes`]) keeps the run until then.
 
 use std::fmt;
 
@@ -21,11 +21,10 @@ use crate::frames::OwnedFrame;
 use crate::page_map::{Loading, PageMap};
 use crate::page_word::PageWord;
 
-/// Neighbouring pages of one object that are being loaded, with the frames that they are loaded
-/// into.
+/// Neighbouring pages of one object that are being loaded, with their frames.
 pub struct LoadingRun {
     map: PageMap,
-    /// Page of `pages[0]`.
+    /// The page in `pages[0]`.
     first: u64,
     pages: Vec<RunPage>,
     /// The number of `pages` that were taken out of the run.
@@ -39,17 +38,17 @@ struct RunPage {
 }
 
 impl LoadingRun {
-    /// An empty run of pages of `map`.
+    /// Creates an empty run of pages of `map`.
     #[must_use]
     pub fn new(map: &PageMap) -> Self {
         Self { map: map.clone(), first: 0, pages: Vec::new(), ended: 0 }
     }
 
-    /// Adds the page that follows the last one, and the frame that it is to be read into.
+    /// Adds the page that follows the last one, and the frame that the page is to be read into.
     ///
     /// # Panics
-    /// If the page is another one, or either is another map's; if the frame has held a page since
-    /// it was allocated.
+    /// If the page isn't the next one, if the page or the frame belongs to another map, or if the
+    /// frame has held a page since it was allocated.
     pub fn push(&mut self, loading: Loading<'_>, frame: OwnedFrame<'_>) {
         assert!(Arc::ptr_eq(&loading.map.shared, &self.map.shared), "the page is another map's");
         let page = self.map.page_of(loading.index);
@@ -63,26 +62,26 @@ impl LoadingRun {
         self.pages.push(RunPage { frame, before });
     }
 
-    /// The pages that are still the run's.
+    /// Returns the pages that are still in the run.
     #[must_use]
     pub fn pages(&self) -> std::ops::Range<u64> {
         self.first + self.ended as u64..self.first + self.pages.len() as u64
     }
 
-    /// How many those are.
+    /// Returns the number of pages that are still in the run.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pages.len() - self.ended
     }
 
-    /// Whether there are none.
+    /// Returns whether no page is still in the run.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes the first page out of the run. Its waiters wait until the two are published or
-    /// dropped.
+    /// Takes the first page out of the run. The page's waiters wait until the returned values are
+    /// published or dropped.
     #[expect(clippy::should_implement_trait, reason = "what it lends borrows from the run")]
     pub fn next(&mut self) -> Option<(Loading<'_>, OwnedFrame<'_>)> {
         let page = *self.pages.get(self.ended)?;

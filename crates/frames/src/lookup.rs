@@ -1,17 +1,16 @@
-//! The addresses that a hit needs, at hand: where a map's words start, where the arena does, and
-//! its table.
+//! The addresses that a hit needs: of a map's words and its length, of the arena, and of the frame
+//! table.
 //!
-//! None of them changes, so a loop over lookups may keep them in registers. (That is why the
-//! length, which changes, is behind a pointer, and why every clone of a map has a lookup of its
-//! own.)
+//! None of them changes, so a loop over lookups may keep them in registers. (For this reason the
+//! length, which changes, is behind a pointer, and every clone of a map has its own lookup.)
 //!
-//! - L1. Everything that a lookup points to stays where it is while the frames live, and the owner
-//!   of the lookup keeps them alive. So a lookup may outlive its map: it then finds pages of
-//!   another map, or none.
+//! - L1. Everything that a lookup points to stays in place while the frames live, and the owner of
+//!   the lookup keeps them alive. So a lookup may outlive its map: it then finds pages of another
+//!   map, or none.
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
-//! - L3. `whole_pages` and `near_pages` are at most what the map's first run has words for. Pages
-//!   that aren't near aren't found here (`far_words`).
-//! - L4. Pages below `whole_pages` are the object's from their first byte to their last.
+//! - L3. `whole_pages` and `near_pages` are at most the number of words in the map's first run. Far
+//!   pages aren't found here (`far_words`).
+//! - L4. All bytes of pages below `whole_pages` belong to the object.
 
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Ordering, fence};
@@ -28,7 +27,7 @@ pub(crate) use model::Lookup;
 
 impl Lookup {
     /// Copies bytes of a page that is in memory, whole, used since reclaim last looked, and not
-    /// written to. (See `page_map`.)
+    /// written to. Returns false for other pages. (See `page_map`.)
     #[inline(always)]
     pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8]) -> bool {
         let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
@@ -37,8 +36,9 @@ impl Lookup {
         before.is_hot() && self.copy_and_look(frames, (word, before), offset, into, || true) == Some(before)
     }
 
-    /// The same, also of a page that was written to, if `still` says yes at a moment when the page
-    /// is there with the bytes that were copied (V4 of `writing`).
+    /// Does the same as [`read_hot`](Self::read_hot), also for a page that was written to. Returns
+    /// true only if `still` returns true at a moment when the page is in memory with the bytes that
+    /// were copied (V4 of `writing`).
     #[inline(always)]
     pub(crate) fn read_hot_or_written(
         self,
@@ -51,7 +51,8 @@ impl Lookup {
         self.read_word_hot_or_written(frames, found, into, still)
     }
 
-    /// The same of the page with that word, from that offset on: the range is within a page.
+    /// Does the same as [`read_hot_or_written`](Self::read_hot_or_written), for the page with this
+    /// word. The range starts at `offset` and must lie within the page.
     #[inline(always)]
     pub(crate) fn read_word_hot_or_written(
         self,
@@ -70,8 +71,8 @@ impl Lookup {
             && self.copy_version(frames, (word, before), offset, into, still)
     }
 
-    /// Copies from the frame that a resident word names, and says what the word is then (see
-    /// `page_map`). `None` if `still` says no in between.
+    /// Copies from the frame that a resident word names, and returns the word as it is afterwards
+    /// (see `page_map`). Returns `None` if `still`, which is called in between, returns false.
     #[inline(always)]
     pub(crate) fn copy_and_look(
         &self,
@@ -82,15 +83,15 @@ impl Lookup {
         still: impl FnOnce() -> bool,
     ) -> Option<PageWord> {
         self.copy(frames, before, offset, into);
-        // Pairs with the fence in `OwnedFrame::fill`: see the head of `page_map`; and with that of
-        // a writer (V1 of `writing`).
+        // Pairs with the fence in `OwnedFrame::fill` (see the head of `page_map`), and with the
+        // fence of a writer (V1 of `writing`).
         fence(Ordering::Acquire);
         still().then(|| PageWord::from_bits(word.load(Ordering::Relaxed)))
     }
 
     /// Copies from the frame of a written page. Returns false if the page isn't in its frame from
     /// the beginning of the copy to the end, if a writer changes it meanwhile (V2 of `writing`), or
-    /// if `still` says no in between.
+    /// if `still`, which is called in between, returns false.
     #[inline(always)]
     pub(crate) fn copy_version(
         &self,
@@ -107,7 +108,7 @@ impl Lookup {
             return false;
         }
         self.copy(frames, before, offset, into);
-        // As in `copy_and_look`, and so are the looks.
+        // The fence and the loads after it are as in `copy_and_look`.
         fence(Ordering::Acquire);
         still() && record.version.load(Ordering::Relaxed) == version && word.load(Ordering::Relaxed) == before.bits()
     }
@@ -121,7 +122,7 @@ mod real {
     use crate::page_words::MAP_SHIFT;
     use core::ptr::NonNull;
 
-    /// Where things are.
+    /// The addresses.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Lookup {
         words: NonNull<AtomicU64>,
@@ -138,7 +139,7 @@ mod real {
     unsafe impl Sync for Lookup {}
 
     impl Lookup {
-        /// For the map with number 0.
+        /// Creates the lookup for the map with number 0.
         pub(crate) fn new(frames: &Frames) -> Self {
             Self {
                 words: NonNull::from(&*frames.words.words).cast(),
@@ -149,18 +150,18 @@ mod real {
             }
         }
 
-        /// For the map with that number, where this is for the first.
+        /// Returns the lookup for the map with this number. `self` must be the lookup for map 0.
         ///
         /// # Safety
-        /// There are as many lengths.
+        /// `number` must be below the number of lengths.
         #[inline]
         pub(crate) unsafe fn of_map(self, number: usize) -> Self {
-            // SAFETY: the caller's; and there are words for each length.
+            // SAFETY: the caller ensures that the length exists; each length has words.
             unsafe { Self { words: self.words.add(number << MAP_SHIFT), length: self.length.add(number), ..self } }
         }
 
-        /// The same, if pages are of the smallest size, which the compiler then knows: it computes
-        /// places at once, and often sees that a range is within a page.
+        /// Returns the same lookup if pages have the smallest size. The compiler then knows the
+        /// page size: it computes offsets directly, and often proves that a range is within a page.
         #[inline]
         pub(crate) fn of_smallest_pages(self) -> Option<Self> {
             (self.page_shift == SMALLEST_PAGE_SHIFT).then_some(Self { page_shift: SMALLEST_PAGE_SHIFT, ..self })
@@ -171,7 +172,7 @@ mod real {
             self.page_shift
         }
 
-        /// One less than the page size.
+        /// Returns the page size minus 1.
         #[inline]
         fn page_mask(&self) -> usize {
             (1 << self.page_shift) - 1
@@ -179,12 +180,12 @@ mod real {
 
         #[inline]
         fn length<'a>(&self, _: &'a Frames) -> &'a Length {
-            // SAFETY: it lives as long as the frames (L1).
+            // SAFETY: the length lives as long as the frames (L1).
             unsafe { self.length.as_ref() }
         }
 
-        /// The word and the offset within its page of `len` bytes at `start`, if these lie in one
-        /// page that is all the object's.
+        /// Returns the word and the offset within its page for `len` bytes at `start`, if these lie
+        /// in one page that belongs to the object as a whole.
         #[inline]
         pub(crate) fn locate_whole<'a>(
             &self,
@@ -196,27 +197,27 @@ mod real {
             Some((self.whole_page(frames, start >> self.page_shift)?, offset))
         }
 
-        /// The offset within its page of `len` bytes at `start`, if these lie in one page.
+        /// Returns the offset within its page of `len` bytes at `start`, if these lie in one page.
         #[inline]
         pub(crate) fn offset_in_page(&self, start: u64, len: usize) -> Option<usize> {
             let offset = start as usize & self.page_mask();
-            // The sum doesn't wrap, as a slice is shorter than half the address space; the
-            // difference may, without bytes, which aren't looked for then.
+            // The sum doesn't wrap, because a slice is shorter than half the address space. The
+            // difference may wrap, but only for an empty range, which isn't looked up then.
             ((offset + len).wrapping_sub(1) <= self.page_mask()).then_some(offset)
         }
 
-        /// The word with that number among all, where this is for the first map.
+        /// Returns the word with this index among all words. `self` must be the lookup for map 0.
         ///
         /// # Safety
-        /// There are as many words.
+        /// `index` must be below the number of words.
         #[inline]
         pub(crate) unsafe fn word_at<'a>(&self, _: &'a Frames, index: usize) -> &'a AtomicU64 {
-            // SAFETY: the caller's; it lives long enough (L1).
+            // SAFETY: the caller ensures that the word exists; it lives long enough (L1).
             unsafe { self.words.add(index).as_ref() }
         }
 
-        /// As [`locate_whole`](Self::locate_whole), in any near page. Bytes that the object doesn't
-        /// have aren't found.
+        /// Does the same as [`locate_whole`](Self::locate_whole), for any near page. Returns `None`
+        /// if the object doesn't have all of the bytes.
         pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
             let (offset, page) = (start as usize & self.page_mask(), start >> self.page_shift);
             let length = self.length(frames);
@@ -229,27 +230,27 @@ mod real {
             Some((unsafe { self.words.add(page as usize).as_ref() }, offset))
         }
 
-        /// Whether the object has a byte in `page`.
+        /// Returns whether the object has a byte in `page`.
         #[inline]
         pub(crate) fn has(&self, frames: &Frames, page: u64) -> bool {
             page.checked_mul(1 << self.page_shift).is_some_and(|start| start < self.length(frames).bytes())
         }
 
-        /// The word of `page`, if it is near.
+        /// Returns the word of `page` if the page is near.
         #[inline]
         pub(crate) fn word<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
             // SAFETY: near pages have words (L3), which live long enough (L1).
             (page < self.length(frames).near_pages()).then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
-        /// The word of `page`, if all of it is the object's.
+        /// Returns the word of `page` if the whole page belongs to the object.
         #[inline]
         pub(crate) fn whole_page<'a>(&self, frames: &'a Frames, page: u64) -> Option<&'a AtomicU64> {
             // SAFETY: as in `word`.
             (page < self.length(frames).whole_pages()).then(|| unsafe { self.words.add(page as usize).as_ref() })
         }
 
-        /// The record and the bytes of the frame that a resident word names.
+        /// Returns the record and the bytes of the frame that a resident word names.
         #[inline]
         pub(crate) fn frame<'a>(&self, _: &'a Frames, word: PageWord) -> (&'a FrameRecord, SharedBytes<'a>) {
             let words = (self.page_mask() + 1) / size_of::<AtomicU64>();
@@ -262,18 +263,18 @@ mod real {
             }
         }
 
-        /// Copies from the frame that a resident word names. `offset` and the length are as
-        /// `locate` or `locate_whole` said.
+        /// Copies from the frame that a resident word names. The range must be one that `locate` or
+        /// `locate_whole` has found.
         #[inline]
         pub(crate) fn copy(&self, frames: &Frames, word: PageWord, offset: usize, into: &mut [u8]) {
             let (_, bytes) = self.frame(frames, word);
-            // SAFETY: it was checked that the range is within a page.
+            // SAFETY: the caller has checked that the range is within a page.
             unsafe { bytes.copy_to_unchecked(offset, into) };
         }
     }
 }
 
-/// A model looks things up where they are.
+/// In a loom model, a lookup goes through the frames.
 #[cfg(pagefold_loom)]
 mod model {
     use super::{AtomicU64, FrameRecord, Frames, PageWord, SharedBytes};

@@ -1,21 +1,22 @@
-//! The numbers of page maps.
+//! Numbers that identify page maps.
 
-/// Where a number begins in a [`Table`](crate::Table), and a page map's in what leads to its table.
+/// The position of the number's lowest bit: of a table's number in a [`Table`](crate::Table), and
+/// of a page map's number in a [`MapInWord`].
 pub const NUMBER_SHIFT: u32 = 12;
 
-/// Which page map.
+/// Identifies a page map while the map lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapNumber(pub(crate) usize);
 
 impl MapNumber {
-    /// For keeping it in a word.
+    /// Returns the number as bits that can be stored in a word.
     #[inline]
     #[must_use]
     pub fn bits(self) -> u64 {
         self.0 as u64
     }
 
-    /// From [`bits`](Self::bits).
+    /// Creates the number from [`bits`](Self::bits).
     #[inline]
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
@@ -23,16 +24,16 @@ impl MapNumber {
     }
 }
 
-/// A word that has a page map's number from the bit [`NUMBER_SHIFT`] on, among other things. Where
-/// a mask leaves it, it needn't be shifted.
+/// A word that contains a page map's number from bit [`NUMBER_SHIFT`] on, among other things. A
+/// user can mask the number without shifting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapInWord(pub u64);
 
 impl MapInWord {
-    /// Bits that a number takes, at most.
+    /// The maximum number of bits in a number.
     pub const BITS: u32 = 22;
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     #[must_use]
     pub fn number(self) -> MapNumber {

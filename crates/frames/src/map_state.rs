@@ -1,4 +1,4 @@
-//! What all clones of a page map share: its parts of the page words, and the object's length.
+//! The state that all clones of a page map share: its page words and the object's length.
 
 use std::ops::Range;
 
@@ -11,33 +11,33 @@ use crate::length::Length;
 use crate::map_number::MapNumber;
 use crate::page_words::MAP_SHIFT;
 
-/// No object has more bytes: files count theirs in an `off_t`.
+/// The maximum length of an object: files count their bytes in an `off_t`.
 const BYTES_MAX: u64 = i64::MAX as u64;
 
-/// What all clones of a map share.
+/// The state that all clones of a map share.
 #[derive(Debug)]
 pub(crate) struct MapState {
     pub(crate) frames: Arc<Frames>,
     pub(crate) first: usize,
-    /// Pages that the run of words from `first` on is for.
+    /// The number of near pages: those whose words are in the run that starts at `first`.
     pub(crate) near: usize,
-    /// Words in that run, in the words of the shortest map.
+    /// The length of this run, in units of the shortest map (2^`MAP_SHIFT` words).
     reserved: u32,
-    /// Pages that aren't near get words when they need them.
+    /// Whether far pages get words on demand.
     grows: bool,
     far: FarWords,
 }
 
 impl MapState {
-    /// For `pages` pages, and no bytes as yet.
+    /// Creates the state for `pages` pages; the length is not set yet.
     pub(crate) fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
         let range = frames.words.allocate(pages, pages)?;
-        // The number of pages fits: `allocate` found that many words.
+        // The number of pages fits into `usize`: `allocate` found as many words.
         Ok(Self::of_run(frames, range, pages as usize, false))
     }
 
-    /// For as many pages as there may be. The near ones are `pages`, up to `roomy` if there is
-    /// plenty of words; fewer if there aren't so many words in a row.
+    /// Creates the state for an object that may grow to the maximum length. It has `pages` near
+    /// pages, or up to `roomy` if words are plenty; fewer if no free run is long enough.
     pub(crate) fn growing(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
         let mut wanted = pages;
         loop {
@@ -67,19 +67,19 @@ impl MapState {
         &self.frames.words.lengths[self.number().0]
     }
 
-    /// Pages that the object may have.
+    /// Returns the maximum number of pages of the object.
     pub(crate) fn pages(&self) -> u64 {
         if self.grows { BYTES_MAX / self.frames.page_size() as u64 + 1 } else { self.near as u64 }
     }
 
-    /// Bytes of memory that the length keeps.
+    /// Returns the memory in bytes that the length keeps.
     pub(crate) fn length_bytes(&self) -> u64 {
         let lengths = self.reserved as usize * size_of::<Length>();
         lengths.min(crate::system_page_size()) as u64
     }
 
-    /// Sets the length in bytes, or as much of it as there may be pages for, and says what it is
-    /// now.
+    /// Sets the length in bytes, limited to the pages that the map may have. Returns the length as
+    /// set.
     pub(crate) fn set_len(&self, len: u64) -> u64 {
         let page_size = self.frames.page_size();
         let len = len.min(self.pages().saturating_mul(page_size as u64)).min(BYTES_MAX);
@@ -87,14 +87,14 @@ impl MapState {
         len
     }
 
-    /// The number of the word of a page that isn't near, if it has one.
+    /// Returns the index of the word of a far page, if it has one.
     #[cold]
     pub(crate) fn far_word(&self, page: u64) -> Option<usize> {
         let (part, within) = self.part_of(page).ok()?;
         Some(self.word_in(self.far.find(self.frames.tables(), part)?, within))
     }
 
-    /// The same, of a page that gets a word if it has none.
+    /// Returns the index of the word of a far page; allocates a word if it has none.
     ///
     /// # Errors
     /// [`NoWords`].
@@ -104,7 +104,7 @@ impl MapState {
         Ok(self.word_in(self.far.make(&self.frames, part)?, within))
     }
 
-    /// The part that a page is in which isn't near, and its number there.
+    /// Returns the part that contains a far page, and the page's number in the part.
     fn part_of(&self, page: u64) -> Result<(u64, usize), NoWords> {
         let shift = self.frames.words.segment_shift();
         let is_far = (self.near as u64..self.pages()).contains(&page); // FAR-3
@@ -115,8 +115,8 @@ impl MapState {
         (segment << self.frames.words.segment_shift()) + within
     }
 
-    /// The numbers of the words of those pages of `pages` that aren't near, part by part. Parts
-    /// that get their words meanwhile may be missed.
+    /// Returns the indexes of the words of the far pages among `pages`, part by part. May miss
+    /// parts that get their words meanwhile.
     pub(crate) fn far_words(&self, pages: Range<u64>) -> impl Iterator<Item = Range<usize>> + '_ {
         let shift = self.frames.words.segment_shift();
         let pages = pages.start.max(self.near as u64)..pages.end;

@@ -1,8 +1,8 @@
-//! The machine's NUMA nodes: which CPU belongs to which, and memory that prefers one.
+//! The machine's NUMA nodes: which CPU belongs to which node, and how to request memory of a node.
 
 use std::fs;
 
-/// CPUs by node.
+/// The node of each CPU.
 #[derive(Debug, Clone)]
 pub(crate) struct Nodes {
     /// The node of each CPU.
@@ -10,17 +10,17 @@ pub(crate) struct Nodes {
     count: usize,
 }
 
-/// More than any machine has.
+/// More nodes than any machine has.
 const NODES_MAX: usize = 1024;
 
 impl Nodes {
-    /// As the system lists them; a single node where it lists none.
+    /// Reads the nodes that the system lists; a single node if it lists none.
     pub(crate) fn detect() -> Self {
         let cpus = sync::cpu::count();
         let mut of_cpu = vec![0; cpus];
         let mut count = 1;
         if cfg!(not(pagefold_loom)) {
-            // Numbers may be left out, and so may a node's memory or CPUs.
+            // Node numbers may have gaps, and a node may have no memory or no CPUs.
             let read = |file: &str| fs::read_to_string(format!("/sys/devices/system/node/{file}")).unwrap_or_default();
             for node in parse_list(&read("online")).filter(|&node| node < NODES_MAX) {
                 for cpu in parse_list(&read(&format!("node{node}/cpulist"))).filter(|&cpu| cpu < cpus) {
@@ -32,7 +32,7 @@ impl Nodes {
         Self { of_cpu, count }
     }
 
-    /// CPUs dealt out to `count` imaginary nodes, for tests on a machine with one.
+    /// Distributes the CPUs over `count` imaginary nodes, for tests on a machine with one node.
     pub(crate) fn pretend(count: usize) -> Self {
         let count = count.clamp(1, NODES_MAX);
         Self { of_cpu: (0..sync::cpu::count()).map(|cpu| cpu % count).collect(), count }
@@ -42,22 +42,22 @@ impl Nodes {
         self.count
     }
 
-    /// How many extents in a row are of one node, as a power of two. Each run whose node differs
-    /// from its neighbours' is a mapping of its own to the kernel, which allows a process 65,530 of
-    /// them; so there are at most 128 a node.
+    /// Returns log2 of the number of consecutive extents on one node. Each run of extents whose
+    /// neighbours are on other nodes is a mapping of its own for the kernel, which allows a process
+    /// 65,530 mappings. So there are at most 128 runs per node.
     pub(crate) fn run_shift(&self, extents: usize) -> u32 {
         const RUNS: usize = 64;
         (extents / (RUNS * self.count)).max(1).ilog2()
     }
 
-    /// The node of the CPU that this thread is on.
+    /// Returns the node of the CPU that this thread runs on.
     #[inline]
     pub(crate) fn here(&self) -> usize {
         if self.count == 1 { 0 } else { self.of_cpu.get(sync::cpu::current()).copied().unwrap_or(0) }
     }
 }
 
-/// The numbers in the kernel's notation of a list: `0-3,8`.
+/// Parses the kernel's notation for lists of numbers: `0-3,8`.
 fn parse_list(list: &str) -> impl Iterator<Item = usize> {
     list.trim()
         .split(',')
@@ -68,14 +68,14 @@ fn parse_list(list: &str) -> impl Iterator<Item = usize> {
         .flatten()
 }
 
-/// Has the kernel prefer memory of `node` for a part of one of our own mappings.
+/// Makes the kernel prefer memory of `node` for a part of one of our own mappings.
 #[cfg(not(pagefold_loom))]
 pub(crate) fn prefer(start: *mut core::ffi::c_void, bytes: usize, node: usize) {
     /// `MPOL_PREFERRED`: this node while it has memory, any other afterwards.
     const PREFERRED: i32 = 1;
     let Some(mask) = u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node)) else { return };
-    // SAFETY: the mask outlives the call; the policy of our own mapping changes where memory comes
-    // from, not what is in it. Refusals (one node, a seccomp filter) leave things as they are.
+    // SAFETY: the mask outlives the call. The policy of our own mapping changes where memory comes
+    // from, not its contents. A refusal (one node, a seccomp filter) changes nothing.
     unsafe {
         libc::syscall(libc::SYS_mbind, start, bytes, PREFERRED, &raw const mask, 64_u64, 0_u32);
     }

@@ -1,6 +1,6 @@
-//! A page map: one page word for each page of one object, and how they are looked up and read.
-//! Pages come in by `loading`, are held by `pinning` and taken out by `detach`; writing is in
-//! `writing`, getting what was written to the file in `writeback`.
+//! A page map: one page word for each page of one object, and the ways to look pages up and read
+//! them. Pages are loaded in `loading`, pinned in `pinning` and removed in `detach`. Threads write
+//! to pages in `writing`; `writeback` writes dirty pages to the file.
 //!
 //! **Reading without a trace** ([`PageMap::read_hot`], [`PageMap::read`]). The reader writes
 //! nothing that is shared, not even a count:
@@ -12,11 +12,12 @@
 //!   b = word.load(Relaxed)                   bytes of f = another page's   Relaxed
 //!   a, b the same stay? the copy is good
 //! ```
-//! If the copy holds a byte that the next loader of `f` wrote, the reader's fence synchronises with
-//! that loader's fence; the eviction happened before that, so `b` is the eviction's value or a
-//! later one, and no later one equals `a` (`page_word`: a word never comes back). A byte that the
-//! loader of *this* stay wrote is there by the Acquire load of `a`, which pairs with the Release in
-//! `WaitTable::end_load`. So a good copy is this page's bytes, all of one stay: P1, P2.
+//! If the copy contains a byte that the next loader of `f` wrote, the reader's fence synchronises
+//! with that loader's fence. The eviction happens before the loader's fence, so `b` is the value
+//! that the eviction stored or a later one, and no later one equals `a` (`page_word`: a resident
+//! word is never reused). Bytes that the loader of *this* stay wrote are visible because of the
+//! Acquire load of `a`, which pairs with the Release in `WaitTable::end_load`. So a valid copy
+//! consists of this page's bytes, all of one stay: P1, P2.
 
 mod detach;
 mod kept_pin;
@@ -42,12 +43,13 @@ use crate::map_state::MapState;
 use crate::page_word::{PageState, PageWord};
 use crate::write_state::Ahead;
 
-/// How far ahead of a page that is taken out of memory its neighbours' records are fetched.
+/// When the words of a chunk are scanned for pages in memory, the frame record this many words
+/// ahead is prefetched.
 const RECORDS_AHEAD: usize = 8;
 
 /// The page words of one object. A clone is a handle to the same map. A thread that looks pages up
-/// often keeps a clone of its own: then the addresses that a lookup needs are next to that thread's
-/// other data, or in registers.
+/// often should keep a clone of its own: then the addresses that a lookup needs are next to the
+/// thread's other data, or in registers.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     pub(crate) lookup: Lookup,
@@ -55,19 +57,19 @@ pub struct PageMap {
 }
 
 impl PageMap {
-    /// A map for `pages` pages, none of them in memory. Takes address space, but no memory.
+    /// Creates a map for `pages` pages, none of them in memory. Takes address space, but no memory.
     ///
     /// # Errors
-    /// When the address space reserved for page words is used up.
+    /// If the address space reserved for page words is used up.
     pub fn new(frames: Arc<Frames>, pages: u64) -> Result<Self, ReserveError> {
         Ok(Self::of(MapState::new(frames, pages)?))
     }
 
-    /// A map for as many pages as an object may ever have. The hits that take the least time are
-    /// those of the first `pages`, or of `roomy` as long as there are page words in plenty.
+    /// Creates a map for an object that may grow to the maximum length. Hits are fastest in the
+    /// first `pages` pages, or in the first `roomy` if page words are plenty.
     ///
     /// # Errors
-    /// As [`new`](Self::new), if there is no address space for a small part of them.
+    /// If there is no address space even for a small part of `pages`.
     pub fn growing(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
         Ok(Self::of(MapState::growing(frames, pages, roomy)?))
     }
@@ -81,58 +83,59 @@ impl PageMap {
         map
     }
 
-    /// The number of page 0's word among all page words.
+    /// Returns the index of page 0's word among all page words.
     #[must_use]
     pub fn first_word(&self) -> u64 {
         self.shared.first as u64
     }
 
-    /// Which of all maps it is, while it lives.
+    /// Returns the number that identifies the map while it lives.
     #[must_use]
     pub fn number(&self) -> MapNumber {
         self.shared.number()
     }
 
-    /// Pages that the object can have.
+    /// Returns the maximum number of pages of the object.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.shared.pages()
     }
 
-    /// The object's length in bytes. Bytes past it aren't found by [`read`](Self::read), nor their
-    /// pages by [`pin`](Self::pin).
+    /// Returns the object's length in bytes. [`read`](Self::read) doesn't find bytes past it, nor
+    /// does [`pin`](Self::pin) find their pages.
     #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
         self.shared.length().bytes()
     }
 
-    /// Whether the object has no bytes.
+    /// Returns whether the object has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that its length takes, with those beside it that no other map can have: more if the
-    /// map has much room.
+    /// Returns the memory in bytes that the map's length takes, including the space beside it that
+    /// no other map can use: more if the map has much room.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         self.shared.length_bytes()
     }
 
-    /// Sets the object's length in bytes; at first it is all that the map has pages for, which is
-    /// the most it can be. Says what it is now.
+    /// Sets the object's length in bytes, limited to the pages that the map may have; initially,
+    /// the length is this maximum. Returns the length as set.
     pub fn set_len(&self, len: u64) -> u64 {
         self.shared.set_len(len)
     }
 
-    /// The frames that the map's pages live in.
+    /// Returns the frames that hold the map's pages.
     #[must_use]
     pub fn frames(&self) -> &Arc<Frames> {
         &self.shared.frames
     }
 
-    /// The word of `page`, and its number. `None` if it has none: then it is vacant.
+    /// Returns the word of `page` and its index. Returns `None` if the page has no word; then it is
+    /// vacant.
     #[inline]
     pub(crate) fn word(&self, page: u64) -> Option<(usize, &AtomicU64)> {
         let is_near = page < self.shared.near as u64;
@@ -140,7 +143,7 @@ impl PageMap {
         Some((index, &self.shared.frames.words.words[index]))
     }
 
-    /// The word of `page`, if the object has a byte in it.
+    /// Returns the word of `page` if the object has a byte in it.
     #[inline]
     fn word_in_object(&self, page: u64) -> Option<&AtomicU64> {
         if !self.lookup.has(self.frames(), page) {
@@ -154,8 +157,8 @@ impl PageMap {
         self.word(page).map(|(_, word)| word)
     }
 
-    /// The word and the offset within its page of `len` bytes at `start`, if these lie in one page
-    /// and in the object.
+    /// Returns the word and the offset within its page for `len` bytes at `start`, if these lie in
+    /// one page and in the object.
     #[inline]
     fn locate(&self, start: u64, len: usize) -> Option<(&AtomicU64, usize)> {
         self.lookup.locate(self.frames(), start, len).or_else(|| self.locate_far(start, len))
@@ -168,7 +171,7 @@ impl PageMap {
         if is_in_object { self.word(page).map(|(_, word)| (word, offset)) } else { None }
     }
 
-    /// Where the page is now.
+    /// Returns the state of the page.
     #[must_use]
     pub fn state(&self, page: u64) -> PageState {
         match self.word(page) {
@@ -177,18 +180,20 @@ impl PageMap {
         }
     }
 
-    /// Whether a page has been used since it was loaded, be it that it was loaded for a use. `None`
-    /// if it isn't in memory. It may be the frame's next page that this is said of.
+    /// Returns whether a page was used since it was loaded; a load for a use counts as one. Returns
+    /// `None` if the page isn't in memory. If the page is evicted meanwhile, the result may be
+    /// about the frame's next page.
     #[must_use]
     pub fn is_used(&self, page: u64) -> Option<bool> {
-        // Acquire only because looking up a frame asks for it.
+        // Acquire only because looking up a frame requires it.
         let word = PageWord::from_bits(self.word_in_object(page)?.load(Ordering::Acquire));
         word.frame()?;
         Some(!self.lookup.frame(self.frames(), word).0.write_state.is_ahead())
     }
 
-    /// As [`read`](Self::read), for the pages that are read most: in memory, used since reclaim
-    /// last looked, and whole. False also for others.
+    /// Copies the object's bytes from `start` on if the page is hot: in memory, used since reclaim
+    /// last looked, not written to, and whole. Returns false for all other pages; try
+    /// [`read`](Self::read) then.
     #[inline]
     pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
         match self.lookup.of_smallest_pages() {
@@ -202,22 +207,23 @@ impl PageMap {
         self.lookup.read_hot(self.frames(), start, into)
     }
 
-    /// Copies the object's bytes from `start` on without a lock or a pin, and without a shared
-    /// write unless the use of the page has to be noted. False if they aren't all within one page,
-    /// and that in memory from the beginning of the copy to its end, or if it was written to again
-    /// and again meanwhile; `into` then holds nothing of use.
+    /// Copies the object's bytes from `start` on without a lock or a pin. Writes to shared memory
+    /// only if the use of the page has to be recorded. Returns false if the bytes aren't all in one
+    /// page, if the page isn't in memory during the whole copy, or if writers keep changing it;
+    /// `into` then has unspecified contents.
     pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
         self.read_first(start, into, &mut Ahead::No)
     }
 
-    /// As [`read`](Self::read). Says in `ahead` if this was the first use of a page that was read
-    /// ahead.
+    /// Does the same as [`read`](Self::read), and sets `ahead` if this was the first use of a page
+    /// that was read ahead.
     pub fn read_first(&self, start: u64, into: &mut [u8], ahead: &mut Ahead) -> bool {
         self.read_at(start, into, ahead, || true)
     }
 
-    /// As [`read`](Self::read), if `still` says yes at a moment when the page is there, with the
-    /// bytes that were copied. It may be asked several times.
+    /// Does the same as [`read`](Self::read), but returns true only if `still` returns true at a
+    /// moment when the page is in memory with the bytes that were copied. May call `still` several
+    /// times.
     pub fn read_while(&self, start: u64, into: &mut [u8], still: impl Fn() -> bool) -> bool {
         self.read_at(start, into, &mut Ahead::No, still)
     }
@@ -227,7 +233,7 @@ impl PageMap {
         self.read_word(word, offset, into, ahead, still)
     }
 
-    /// As [`read_first`](Self::read_first), of the page that `word` is the word of.
+    /// Does the same as [`read_first`](Self::read_first), for the page that `word` belongs to.
     pub(crate) fn read_word(
         &self,
         word: &AtomicU64,
@@ -252,8 +258,8 @@ impl PageMap {
         true
     }
 
-    /// Asks the CPU to fetch the word of the page that has byte `start`, ahead of
-    /// [`prefetch_bytes`](Self::prefetch_bytes).
+    /// Asks the CPU to fetch the word of the page that contains byte `start`. To be called some
+    /// time before [`prefetch_bytes`](Self::prefetch_bytes).
     #[inline]
     pub fn prefetch_word(&self, start: u64) {
         if let Some((word, _)) = self.lookup.locate_whole(self.frames(), start, 1) {
@@ -261,21 +267,20 @@ impl PageMap {
         }
     }
 
-    /// Asks the CPU to fetch the first of `len` bytes at `start`, if they are in memory, ahead of
-    /// [`read_hot`](Self::read_hot).
+    /// Asks the CPU to fetch the first of `len` bytes at `start` if they are in memory. To be
+    /// called some time before [`read_hot`](Self::read_hot).
     #[inline]
     pub fn prefetch_bytes(&self, start: u64, len: usize) {
         let Some((word, offset)) = self.lookup.locate_whole(self.frames(), start, len) else { return };
-        // Acquire only because looking up a frame asks for it: nothing is read.
+        // Acquire only because looking up a frame requires it: this thread reads no bytes.
         let word = PageWord::from_bits(word.load(Ordering::Acquire));
         if word.is_hot() {
             self.lookup.frame(self.frames(), word).1.prefetch(offset, len);
         }
     }
 
-    /// The pages of `range` that are in memory, being loaded or swapped out, in order. Pages that
-    /// come or go meanwhile may be missed. Their frames' records are fetched into the CPU's cache
-    /// ahead of them.
+    /// Returns the pages of `range` that are in memory, being loaded or swapped out, in order. May
+    /// miss pages whose state changes meanwhile. Prefetches the records of their frames.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.shared.frames.words;
         self.words_of(range).flat_map(|part| words.in_use(part)).flat_map(move |chunk| {
@@ -292,14 +297,14 @@ impl PageMap {
         })
     }
 
-    /// The numbers of the words of a range of pages, as far as there are any.
+    /// Returns the indexes of the words of a range of pages; skips pages that have no word.
     pub(crate) fn words_of(&self, range: Range<u64>) -> impl Iterator<Item = Range<usize>> + '_ {
         let index = |page: u64| self.shared.first + page.min(self.shared.near as u64) as usize;
         let near = index(range.start)..index(range.end.max(range.start));
         std::iter::once(near).chain(self.shared.far_words(range))
     }
 
-    /// The page whose word has this number: one of the map's.
+    /// Returns the page whose word has this index; the word must be one of the map's.
     #[inline]
     pub(crate) fn page_of(&self, word: usize) -> u64 {
         let near = word.wrapping_sub(self.shared.first);
@@ -307,8 +312,8 @@ impl PageMap {
     }
 }
 
-/// Notes that a page was used, and says whether that is the first use of a page that was read
-/// ahead. Such a use leaves the page unreferenced: it is the one that the page was loaded for.
+/// Records the use of a page. Returns whether it is the first use of a page that was read ahead. A
+/// first use leaves the page unreferenced, because the page was loaded for this use.
 #[cold]
 fn note_use(word: &AtomicU64, seen: PageWord, record: &FrameRecord) -> Ahead {
     let ahead = record.write_state.take_ahead();
@@ -318,11 +323,11 @@ fn note_use(word: &AtomicU64, seen: PageWord, record: &FrameRecord) -> Ahead {
     ahead
 }
 
-/// Sets the referenced bit. The only write on the way of a hit, and only where reclaim has looked
-/// since the last.
+/// Sets the referenced bit. This is the only shared write of a hit, and it happens only if reclaim
+/// has looked at the page since the last hit.
 fn reference(word: &AtomicU64, seen: PageWord) {
-    // Looks first, so that a word that is gone isn't written to (`chunks`). Relaxed: the bit
-    // publishes nothing.
+    // Checks the word first, so that it isn't written after the page is gone (`chunks`). Relaxed:
+    // the bit publishes nothing.
     if !seen.is_written() && word.load(Ordering::Relaxed) == seen.bits() {
         let _ =
             word.compare_exchange(seen.bits(), seen.with_referenced(true).bits(), Ordering::Relaxed, Ordering::Relaxed);

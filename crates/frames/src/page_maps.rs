@@ -1,16 +1,17 @@
-//! Page maps by their numbers: for a thread that doesn't hold a map, and finds out whether it was
-//! there all the time.
+//! Access to page maps by their numbers: for a thread that doesn't hold a map, and checks that the
+//! map existed all the time.
 //!
-//! A number is a map's while the map lives, and may be another's afterwards. Looking up by it is
-//! sound all the same (L1 of `lookup`); what is read is the map's if `still` says that it lives, as
-//! it is asked with the page known to be in memory: the word was seen before, and the same is seen
-//! after, so it was that all the time in between (`page_word`); a written page's version likewise
-//! (V4 of `writing`).
+//! A number identifies a map while the map lives, and may identify another map afterwards. A lookup
+//! by number is sound all the same (L1 of `lookup`). The bytes read are the intended map's if
+//! `still` returns true, because `still` is called while the page is known to be in memory: the
+//! same word is loaded before and after, so the word didn't change in between (`page_word`). The
+//! same holds for a written page's version (V4 of `writing`).
 //!
-//! Any page number, modulo the words of the shortest map, names a word that any map has. So the
-//! pages of a map that is known to be at least as long are found without a look at a length
-//! ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). A frame that is frozen by such a
-//! word is that page's, whichever map's it is: the caller finds out while it has it, as above.
+//! Any page number, modulo the number of words of the shortest map, leads to a word that every map
+//! has. So the pages of a map that is known to be at least that long are found without checking a
+//! length ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). A frame that is frozen
+//! through such a word holds the page of that word, whichever map the word belongs to. The caller
+//! checks, while it has the frame frozen, that this is the intended map.
 
 use std::fmt;
 
@@ -28,7 +29,7 @@ use crate::tables::Table;
 use crate::tables::TableLookup;
 use crate::writing::{BeginWrite, Writer};
 
-/// All page maps of some frames.
+/// All page maps of a [`Frames`].
 #[derive(Clone)]
 pub struct PageMaps {
     first: Lookup,
@@ -39,7 +40,7 @@ pub struct PageMaps {
 }
 
 impl PageMaps {
-    /// Those of `frames`.
+    /// Creates the access to the page maps of `frames`.
     #[must_use]
     pub fn new(frames: Arc<Frames>) -> Self {
         Self {
@@ -51,18 +52,19 @@ impl PageMaps {
         }
     }
 
-    /// As [`Tables::word`](crate::Tables::word).
+    /// Returns a word of a table. See also [`Tables::word`](crate::Tables::word).
     #[inline(always)]
     #[must_use]
     pub fn table_word(&self, table: Table, at: u64) -> &AtomicU64 {
         #[cfg(not(pagefold_loom))]
-        // SAFETY: `frames` keeps them.
+        // SAFETY: `frames` keeps the tables alive.
         return unsafe { self.tables.word(table, at) };
         #[cfg(pagefold_loom)]
         return self.frames.tables().word(table, at);
     }
 
-    /// As [`Tables::word_of_map`](crate::Tables::word_of_map).
+    /// Returns a word of a page map's table. See also
+    /// [`Tables::word_of_map`](crate::Tables::word_of_map).
     #[inline(always)]
     #[must_use]
     pub fn map_table_word(&self, map: MapInWord, at: u64) -> &AtomicU64 {
@@ -73,16 +75,16 @@ impl PageMaps {
         return self.frames.tables().word_of_map(map.number(), at);
     }
 
-    /// The word of a page, counted modulo those of the shortest map, of a map that is at least as
-    /// long, and its number among all.
+    /// Returns the word of a page and the word's index among all words. `page` counts modulo the
+    /// words of the shortest map.
     #[inline(always)]
     fn page_word(&self, map: MapInWord, page: u64) -> (&AtomicU64, usize) {
         let page = page as usize & ((1 << MAP_SHIFT) - 1);
         #[cfg(not(pagefold_loom))]
         {
             let first = self.tables.place_of(map) << (MAP_SHIFT - NUMBER_SHIFT);
-            // SAFETY: it is below the count of maps, each of which has as many words
-            // (`PageWords::lengths`).
+            // SAFETY: `place_of` returns a number below the count of maps, and each map has that
+            // many words (`PageWords::lengths`).
             (unsafe { self.first.word_at(&self.frames, first + page) }, first + page)
         }
         #[cfg(pagefold_loom)]
@@ -92,16 +94,16 @@ impl PageMaps {
         }
     }
 
-    /// Pages have 2^this bytes.
+    /// Returns log2 of the page size.
     #[inline]
     #[must_use]
     pub fn page_shift(&self) -> u32 {
         self.first.page_shift()
     }
 
-    /// As [`PageMap::read_hot`](crate::PageMap::read_hot), of the map with that number, and of
-    /// written pages as well; `still` says, once the bytes are copied, whether it is the map that
-    /// is meant.
+    /// Reads like [`PageMap::read_hot`](crate::PageMap::read_hot) from the map with this number,
+    /// and also from written pages. After the bytes are copied, `still` must return whether the map
+    /// is the intended one.
     #[inline(always)]
     pub fn read_hot(
         &self,
@@ -120,8 +122,8 @@ impl PageMaps {
         }
     }
 
-    /// The same of a map that is as long as the shortest, and whose object is, too: `start` counts
-    /// modulo that, and no length is looked at.
+    /// Does the same as [`read_hot`](Self::read_hot), for a map and an object that are at least as
+    /// long as the shortest map. `start` counts modulo that length, and no length is checked.
     #[inline(always)]
     pub fn read_hot_shortest(&self, map: MapInWord, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         match self.first.of_smallest_pages() {
@@ -155,9 +157,9 @@ impl PageMaps {
         lookup.read_word_hot_or_written(&self.frames, (word, offset), into, still)
     }
 
-    /// As [`PageMap::begin_write`](crate::PageMap::begin_write), of a page counted as in
-    /// [`read_hot_shortest`](Self::read_hot_shortest). The page is the meant map's if that is found
-    /// to live while the page is held.
+    /// Begins to write like [`PageMap::begin_write`](crate::PageMap::begin_write); `page` counts as
+    /// in [`read_hot_shortest`](Self::read_hot_shortest). While it holds the page, the caller must
+    /// check that the intended map lives; then the page is that map's.
     #[inline(always)]
     #[must_use]
     pub fn begin_write(&self, map: MapInWord, page: u64) -> BeginWrite<'_> {
@@ -165,7 +167,8 @@ impl PageMaps {
         self.frames.begin_write_word(index, word)
     }
 
-    /// As [`PageMap::writer`](crate::PageMap::writer), of a page counted so.
+    /// Creates a writer like [`PageMap::writer`](crate::PageMap::writer); `page` counts as in
+    /// [`read_hot_shortest`](Self::read_hot_shortest).
     #[inline]
     #[must_use]
     pub fn writer(&self, map: MapInWord, page: u64) -> Writer<'_> {

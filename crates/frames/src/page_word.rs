@@ -3,15 +3,16 @@
 //! | tag (bits 0–1) | state | the other bits |
 //! |---|---|---|
 //! | 0 | *vacant*: not in memory | 3–63: the shadow of the last eviction, 0 if there was none |
-//! | 1 | *loading*: a thread is reading it in | 3: `WAITED`, a waiter sleeps until it is there |
+//! | 1 | *loading*: a thread is loading the page | 3: `WAITED`, a thread waits for it |
 //! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 12–41: frame · 42–63 and 4–11: the frame's generation |
-//! | 3 | *swapped*: elsewhere, or needs no place | 3–63: the entry, which says where |
+//! | 3 | *swapped*: in a swap slot, or needs none | 3–63: the entry: slot or content |
 //!
-//! Bit 2 is set in resident words alone, so a hit looks at one bit; the frame's number stands where
-//! a mask makes it the frame's place in an arena of pages of 4 KiB. A page that was written to is
-//! `WRITTEN`, and then never `REFERENCED`: its readers find a version and the referenced bit in the
-//! frame's record (`writing`). Readers of files leave the short way for that. Once its file has all
-//! of it, the page goes back to being as it was, with the next generation.
+//! Bit 2 is set only in resident words, so a hit looks at one bit. The frame's number is placed so
+//! that a mask yields the frame's offset in an arena of pages of 4 KiB. A page that was written to
+//! is `WRITTEN`, and then never `REFERENCED`: its readers find a version and the referenced bit in
+//! the frame's record (`writing`). Readers of such a page in a file take a slower path. Once the
+//! file has all bytes of the page, the page is *settled*: its word loses `WRITTEN` and gets the
+//! next generation.
 //!
 //! Every change is a compare-and-swap (or a swap by the loader, which owns a *loading* word):
 //! ```text
@@ -29,11 +30,11 @@
 //!   resident(f, g) ─────────────▶ resident(f, g, WRITTEN) ─────────────▶ resident(f, g + 1)
 //!                                                     settle (frame frozen)
 //! ```
-//! **A word never comes back.** A frame's generation goes up each time it is freed or settled, and
-//! the frame is retired for good when its 30 bits are used up (its memory goes back to the system;
-//! only its number is lost). So two *resident* words that are equal, `REFERENCED` aside, are the
-//! same stay of the same page, however long a reader was stopped between looking at one and the
-//! other. That is the whole argument against ABA, and needs no clock.
+//! **A resident word is never reused.** A frame's generation goes up each time the frame is freed
+//! or settled. When its 30 bits are used up, the frame is retired for good (its memory goes back to
+//! the system; only its number is lost). So two *resident* words that are equal, `REFERENCED`
+//! aside, belong to the same stay of the same page, however long a reader was stopped between
+//! loading the first and the second. This alone excludes ABA, without a clock.
 
 use core::fmt;
 
@@ -48,59 +49,61 @@ const LOADING: u64 = 1;
 const RESIDENT: u64 = 2;
 const SWAPPED: u64 = 3;
 
-/// In a *loading* word: the wait table has a waiter for it.
+/// In a *loading* word: the wait table has a waiter for the page.
 const WAITED: u64 = 1 << 3;
-/// In a *resident* word, and in no other: a reader came by since reclaim last looked.
+/// Only in a *resident* word: a reader has used the page since reclaim last looked.
 const REFERENCED: u64 = 1 << 2;
-/// In a *resident* word: the frame's record says more.
+/// In a *resident* word: the frame's record has the page's version and referenced bit.
 const WRITTEN: u64 = 1 << 3;
 
 const SHADOW_SHIFT: u32 = 3;
-/// Bits of a frame's generation.
+/// The number of bits of a frame's generation.
 pub(crate) const GENERATION_BITS: u32 = 30;
-/// Where the generation's lower bits are, above the flags.
+/// Position of the generation's lower bits, above the flags.
 const GENERATION_SHIFT: u32 = 4;
 const GENERATION_LOW_BITS: u32 = FRAME_SHIFT - GENERATION_SHIFT;
 const GENERATION_LOW: u32 = (1 << GENERATION_LOW_BITS) - 1;
-/// Where the others are, above the frame.
+/// Position of the generation's upper bits, above the frame.
 const GENERATION_HIGH_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
-/// Bits of a frame's number: 4 TiB of 4 KiB frames.
+/// The number of bits of a frame's number: 4 TiB of 4 KiB frames.
 pub(crate) const FRAME_BITS: u32 = 30;
 const FRAME_SHIFT: u32 = SMALLEST_PAGE_SHIFT;
 const FRAME: u64 = ((1 << FRAME_BITS) - 1) << FRAME_SHIFT;
-/// The smallest pages, and the usual ones, have 2^12 bytes.
+/// Log2 of the smallest, and usual, page size: 4 KiB.
 pub(crate) const SMALLEST_PAGE_SHIFT: u32 = 12;
 
 const _: () =
     assert!(GENERATION_HIGH_SHIFT + GENERATION_BITS - GENERATION_LOW_BITS == 64, "the words above are all there is");
 
-/// What a page word says, taken apart.
+/// The content of a page word, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
-    /// Not in memory. The shadow is what reclaim left there, 0 if the page was never in memory.
+    /// Not in memory. Reclaim left the shadow there; it is 0 if the page was never in memory.
     Vacant {
-        /// 62 bits of the policy's.
+        /// At most [`SHADOW_BITS`](PageWord::SHADOW_BITS) bits; only the policy interprets them.
         shadow: u64,
     },
-    /// A thread is reading it in.
+    /// A thread is loading the page.
     Loading,
-    /// In this frame.
+    /// In a frame.
     Resident {
         /// The frame.
         frame: FrameId,
     },
-    /// Not in memory, and not lost with that: a page that no file has.
+    /// Swapped out: a page that belongs to no file, whose bytes are in a swap slot or follow from
+    /// the entry.
     Swapped {
-        /// Where it is: 61 bits of the policy's.
+        /// The slot, or the content of a page that needs no slot: at most
+        /// [`SHADOW_BITS`](PageWord::SHADOW_BITS) bits; only the policy interprets them.
         entry: u64,
     },
 }
 
 impl PageWord {
-    /// Bits that a shadow, or an entry, may have.
+    /// The number of bits that a shadow or an entry may have.
     pub const SHADOW_BITS: u32 = 64 - SHADOW_SHIFT;
 
-    /// A page that was never in memory.
+    /// The word of a page that was never in memory.
     pub const NEVER: Self = Self(0);
 
     pub(crate) fn from_bits(bits: u64) -> Self {
@@ -132,7 +135,7 @@ impl PageWord {
         Self(RESIDENT | (frame.index() as u64) << FRAME_SHIFT | low | high)
     }
 
-    /// The state with what belongs to it.
+    /// Decodes the word.
     #[must_use]
     pub fn state(self) -> PageState {
         match self.0 & TAG {
@@ -143,7 +146,8 @@ impl PageWord {
         }
     }
 
-    /// The frame, if the page is resident. The same as [`state`](Self::state), for the hit path.
+    /// Returns the frame if the page is resident. A faster alternative to [`state`](Self::state)
+    /// for the hit path.
     #[inline]
     pub(crate) fn frame(self) -> Option<FrameId> {
         (self.0 & TAG == RESIDENT).then(|| self.frame_bits())
@@ -154,28 +158,28 @@ impl PageWord {
         FrameId::new(self.frame_number() as u32)
     }
 
-    /// The number of a resident page's frame.
+    /// Returns the number of a resident page's frame.
     #[inline]
     pub(crate) fn frame_number(self) -> usize {
         ((self.0 & FRAME) >> FRAME_SHIFT) as usize
     }
 
-    /// Whether the page is resident, and was used since reclaim last looked: a hit has nothing to
-    /// note.
+    /// Returns whether the page is resident and was used since reclaim last looked. Then a hit has
+    /// nothing to record.
     #[inline]
     pub(crate) fn is_hot(self) -> bool {
         self.0 & REFERENCED != 0
     }
 
-    /// Where the frame of a resident page lies in an arena of pages of 2^`page_shift` bytes.
+    /// Returns the offset of a resident page's frame in an arena of pages of 2^`page_shift` bytes.
     #[cfg_attr(pagefold_loom, allow(dead_code, reason = "a model's arena is a vector"))]
     #[inline]
     pub(crate) fn frame_offset(self, page_shift: u32) -> usize {
         self.frame_number() << page_shift
     }
 
-    /// Whether two words speak of the same stay of a page in memory: equal but for the referenced
-    /// bit.
+    /// Returns whether two resident words belong to the same stay of a page in memory: equal except
+    /// for the referenced bit.
     #[inline]
     pub(crate) fn same_stay(self, other: Self) -> bool {
         (self.0 ^ other.0) & !REFERENCED == 0
@@ -191,13 +195,13 @@ impl PageWord {
         if referenced { Self(self.0 | REFERENCED) } else { Self(self.0 & !REFERENCED) }
     }
 
-    /// Whether the page was written to, and not settled since.
+    /// Returns whether the page was written to, and not settled since.
     #[inline]
     pub(crate) fn is_written(self) -> bool {
         self.0 & (TAG | WRITTEN) == RESIDENT | WRITTEN
     }
 
-    /// The same stay, as a written page's.
+    /// Returns the word of the same stay, marked as written.
     pub(crate) fn with_written(self) -> Self {
         debug_assert!(self.0 & TAG == RESIDENT);
         Self(self.0 & !REFERENCED | WRITTEN)

@@ -1,16 +1,17 @@
-//! The words of all page maps, in one reserved array, and which part of it belongs to which map.
+//! The words of all page maps, in one reserved array, and the allocation of parts of the array to
+//! maps.
 //!
-//! A page's word has a number in this array for as long as its map lives, and a frame's record
-//! holds that number. The array is never unmapped, so a number that went stale still leads to a
-//! word, and to one that can't equal the one expected (`page_word`).
+//! A page's word keeps its index in this array for as long as its map lives, and a frame's record
+//! holds the index. The array is never unmapped, so a stale index still leads to a word, and that
+//! word can't equal the expected one (`page_word`).
 //!
-//! The array is handed out in *segments* (`segments`), of 32 *blocks* of chunks. Blocks are closed
-//! at first, which costs the system nothing, not even a commit charge; a block is opened when the
-//! first page in it is loaded. The states of its chunks share a system page with those of the same
-//! block of neighbouring segments ([`Chunks`]); that page is charged while one of them is open. The
-//! system is asked to make a *stride* of many segments writable at once: each part of the array
-//! with a protection of its own is a mapping for it, of which a process may have no more than
-//! 65,530.
+//! The array is allocated in *segments* (`segments`), of 32 *blocks* of chunks. Blocks are closed
+//! at first, which costs nothing, not even a commit charge. A block is opened when the first page
+//! in it is loaded. The states of its chunks share a system page with the states of the same block
+//! of neighbouring segments ([`Chunks`]); this system page is charged while at least one of these
+//! blocks is open. The system is asked to make a *stride* of many segments writable at once,
+//! because each part of the array with its own protection is a mapping, and a process may have at
+//! most 65,530 mappings.
 
 use std::ops::Range;
 
@@ -27,18 +28,18 @@ use crate::region::{Protection, Region};
 use crate::segments::Segments;
 use crate::word_geometry::{BLOCKS_SHIFT, WordGeometry};
 
-/// Chunks that lie between the beginnings of two visits of a segment's sparse chunks: a number that
-/// has no part in common with 512.
+/// The number of chunks between the starting points of two visits of a segment's sparse chunks. It
+/// has no factor in common with 512, so all chunks become starting points in turn.
 const SPARSE_STEP: usize = 61;
 
-/// No segment is shorter, as a power of two: so the upper bits of a map's first word tell all maps
-/// apart.
+/// A lower limit for `segment_shift`. Maps are at least one segment apart, so the upper bits of a
+/// map's first word identify the map.
 pub(crate) const MAP_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 18 };
 
 const CLOSED: u32 = 0;
 const OPEN: u32 = 1;
 
-/// Segments in a stride, as a power of two: a GiB of page words.
+/// Log2 of the segments in a stride: a GiB of page words.
 const STRIDE_SHIFT: u32 = 9;
 
 /// All page words.
@@ -46,30 +47,30 @@ const STRIDE_SHIFT: u32 = 9;
 pub(crate) struct PageWords {
     pub(crate) words: Region<AtomicU64>,
     pub(crate) chunks: Chunks,
-    /// The blocks of each that are open, a bit for each; changed under the lock of `free`.
+    /// The open blocks of each segment, as a bitmap; changed under the lock of `free`.
     segments: Region<AtomicU32>,
-    /// The open blocks whose states are in each system page. Changed under the same lock.
+    /// The number of open blocks whose states are in each system page. Changed under the same lock.
     open_in: Region<AtomicU32>,
-    /// Of each stride, [`OPEN`] if all of it is writable. Strides stay so. Changed under the same
-    /// lock.
+    /// For each stride, [`OPEN`] if all of it is writable. Open strides are never closed. Changed
+    /// under the same lock.
     strides: Region<AtomicU32>,
-    /// Of the objects, by their maps' numbers.
+    /// The lengths of the objects, indexed by the numbers of their maps.
     pub(crate) lengths: Region<Length>,
-    /// Which part of its map's object each segment is for that isn't of a map's first run
-    /// (`far_words`).
+    /// For each segment outside a map's first run: the number of the part of the map's object whose
+    /// words it holds (`far_words`).
     parts: Region<AtomicU64>,
-    /// Held by the thread that gives a part of an object a segment (`far_words`).
+    /// Held by the thread that allocates a segment for a part of an object (`far_words`).
     pub(crate) growing: Mutex<()>,
     free: Mutex<Segments>,
-    /// Where in a segment the next visit of its sparse chunks begins.
+    /// The position in a segment where the next visit of its sparse chunks begins.
     sparse_hand: AtomicUsize,
     geometry: WordGeometry,
 }
 
 impl PageWords {
-    /// Reserves the array, or what the system allows of it, down to one segment. Where it doesn't
-    /// allow all, address space is short, and most of it is left to the rest of the process: no
-    /// more than a quarter is taken of what there is.
+    /// Reserves the array. If the system refuses the full size, address space is short. Then the
+    /// array takes a quarter of the largest size that the system allows, but at least one segment,
+    /// and leaves the rest to the process.
     pub(crate) fn reserve(geometry: WordGeometry) -> Result<Self, ReserveError> {
         let with_total = |total_shift| Self::reserve_all(WordGeometry { total_shift, ..geometry });
         let refused = match with_total(geometry.total_shift) {
@@ -82,7 +83,7 @@ impl PageWords {
     }
 
     fn reserve_all(geometry: WordGeometry) -> Result<Self, ReserveError> {
-        // A child that was forked finds zeros: no page is in memory, no chunk is there.
+        // A forked child reads zeros: no page is in memory, and no chunk is present.
         let open = Protection::default();
         let segments = 1_usize << (geometry.total_shift - geometry.segment_shift);
         let states = Region::reserve(1 << (geometry.total_shift - geometry.chunk_shift), open)?;
@@ -107,7 +108,7 @@ impl PageWords {
         segments.start << self.geometry.segment_shift..segments.end << self.geometry.segment_shift
     }
 
-    /// Gives `words` words of the array to a map, `roomy` words if there is plenty.
+    /// Allocates a part of the array for a map: `roomy` words if there is plenty, else `words`.
     pub(crate) fn allocate(&self, words: u64, roomy: u64) -> Result<Range<usize>, ReserveError> {
         let refused = ReserveError {
             bytes: words.saturating_mul(size_of::<u64>() as u64),
@@ -120,13 +121,14 @@ impl PageWords {
         taken.map(|run| self.words_in(run)).ok_or(refused)
     }
 
-    /// Words in a segment, as a power of two.
+    /// Returns log2 of the words in a segment.
     #[inline]
     pub(crate) fn segment_shift(&self) -> u32 {
         self.geometry.segment_shift
     }
 
-    /// Gives a part of an object a segment, if there are some for parts. The caller has `growing`.
+    /// Allocates a segment for a part of an object. Returns `None` if there is none for parts. The
+    /// caller holds `growing`.
     pub(crate) fn take_part(&self, part: u64) -> Option<usize> {
         let segment = self.free.lock().take_part()?;
         // Relaxed: the link to the segment is stored with Release (FAR-2 of `far_words`).
@@ -134,23 +136,26 @@ impl PageWords {
         Some(segment)
     }
 
-    /// Takes a part's segment back, as [`release`](Self::release) does.
+    /// Frees the segment of a part of an object, under the same conditions as
+    /// [`release`](Self::release).
     pub(crate) fn give_part(&self, segment: usize, budget: &Budget) {
         self.release(self.words_in(segment..segment + 1), budget);
     }
 
-    /// The number in its object of a page that isn't near, by its word.
+    /// Returns the number of a far page (a page outside the map's first run), given the index of
+    /// its word.
     pub(crate) fn page_of_part(&self, word: usize) -> u64 {
         let shift = self.geometry.segment_shift;
-        // Relaxed: the caller found the word through the link to its segment.
+        // Relaxed: the caller found the word through the link to its segment, which was loaded with
+        // Acquire or under `growing`.
         let part = self.parts[word >> shift].load(Ordering::Relaxed);
         (part << shift) + (word & ((1 << shift) - 1)) as u64
     }
 
-    /// Takes back what [`allocate`](Self::allocate) gave. If pages are still in use, by guards that
-    /// were leaked, their part of the array is leaked with them. A block stays open in which the
-    /// system keeps a chunk's memory: the next map that gets the segment finds that chunk there,
-    /// and wouldn't open the block for it.
+    /// Frees a part of the array that [`allocate`](Self::allocate) returned. If leaked guards still
+    /// use pages in it, the part is leaked with them. A block stays open if the system has refused
+    /// to take back the memory of one of its chunks: such a chunk stays present, and the next map
+    /// that gets the segment wouldn't open the block for it.
     pub(crate) fn release(&self, range: Range<usize>, budget: &Budget) {
         let occupied = self.open_parts(range.clone());
         if occupied.map(|part| self.chunks.clear(part, &self.words, budget)).sum::<usize>() > 0 {
@@ -160,7 +165,8 @@ impl PageWords {
         let run = range.start >> shift..range.end >> shift;
         let mut free = self.free.lock();
         for segment in run.clone() {
-            // Relaxed: changed under the lock; a thread that reads without it looks again under it.
+            // Relaxed: changed under the lock. A thread that reads it without the lock checks again
+            // under the lock.
             let blocks = self.segments[segment].load(Ordering::Relaxed);
             let closes = |&block: &usize| self.chunks.are_absent(self.words_of_block(segment, block));
             let closing = bits_of(blocks).filter(closes).fold(0, |closing, block| closing | 1 << block);
@@ -178,9 +184,9 @@ impl PageWords {
         first..first + (1 << self.geometry.block_shift())
     }
 
-    /// The parts of `range` that lie in open blocks: in the others no page was ever loaded.
-    /// (Acquire pairs with the Release in `open_block`; a caller that has to see a page was told of
-    /// it in some other way.)
+    /// Returns the parts of `range` that lie in open blocks. In closed blocks no page was ever
+    /// loaded. (Acquire pairs with the Release in `open_block`. If a caller must see a certain
+    /// page, other synchronization has already made the page visible to it.)
     fn open_parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let segment_shift = self.geometry.segment_shift;
         let open = move |segment: usize| {
@@ -193,17 +199,18 @@ impl PageWords {
             .filter(|part| !part.is_empty())
     }
 
-    /// The words, within `range`, of each chunk in which a page is in memory or being loaded.
+    /// Returns the words, within `range`, of each chunk in which a page is loading, resident or
+    /// swapped.
     pub(crate) fn in_use(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         self.open_parts(range).flat_map(|part| self.chunks.in_use(part))
     }
 
-    /// The words, within `range`, of each chunk in which a page is written.
+    /// Returns the words, within `range`, of each chunk in which a page is written.
     pub(crate) fn with_written(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         self.open_parts(range).flat_map(|part| self.chunks.with_written(part))
     }
 
-    /// Before a word is changed from *vacant*: see [`Chunks::enter`].
+    /// Must be called before a word is changed from *vacant*: see [`Chunks::enter`].
     pub(crate) fn enter(&self, word: usize, budget: &Budget) -> Result<(), NoRoom> {
         self.chunks.enter(word, budget, |word| self.open_block(word, budget))
     }
@@ -222,7 +229,8 @@ impl PageWords {
             return Ok(());
         }
         self.charge_states(segment, block, budget)?;
-        // Once open, a segment stays writable; a later owner of it opens it again to no effect.
+        // Once open, a segment stays writable. If the segment goes to another map later, opening it
+        // again has no effect.
         if open == CLOSED && !self.open_stride(segment) && self.words.open(self.words_in(segment..segment + 1)).is_err()
         {
             self.uncharge_states(segment, block, budget);
@@ -235,13 +243,14 @@ impl PageWords {
         Ok(())
     }
 
-    /// The open blocks whose states are in the same system page as those of this one.
+    /// Returns the count of open blocks whose states are in the same system page as those of this
+    /// block.
     fn open_in(&self, segment: usize, block: usize) -> &AtomicU32 {
         &self.open_in[(segment >> self.geometry.group_shift() << BLOCKS_SHIFT) + block]
     }
 
-    /// A block is about to be opened. Under the lock of `free`, and so is the next one: all
-    /// accesses are Relaxed.
+    /// Charges the states of a block that is about to be opened. All accesses are Relaxed: the
+    /// caller holds the lock of `free`, here and in `uncharge_states`.
     fn charge_states(&self, segment: usize, block: usize, budget: &Budget) -> Result<(), NoRoom> {
         let open = self.open_in(segment, block);
         if open.load(Ordering::Relaxed) == 0 && !budget.try_charge(self.geometry.states_cost()) {
@@ -251,18 +260,18 @@ impl PageWords {
         Ok(())
     }
 
-    /// A block isn't open any more.
+    /// Uncharges the states of a block that isn't open any more.
     fn uncharge_states(&self, segment: usize, block: usize, budget: &Budget) {
         if self.open_in(segment, block).fetch_sub(1, Ordering::Relaxed) == 1 {
             budget.uncharge(self.geometry.states_cost());
         }
     }
 
-    /// Makes the stride of a segment writable. False if the system refuses that, as where memory
-    /// isn't overcommitted.
+    /// Makes the stride of a segment writable. Returns false if the system refuses, for example
+    /// because it doesn't overcommit memory.
     fn open_stride(&self, segment: usize) -> bool {
         let stride = segment >> STRIDE_SHIFT;
-        // Relaxed: under the lock of `free`.
+        // Relaxed: the caller holds the lock of `free`.
         if self.strides[stride].load(Ordering::Relaxed) == OPEN {
             return true;
         }
@@ -275,9 +284,9 @@ impl PageWords {
         opened
     }
 
-    /// Moves the hand over the open segments, until `wanted` chunks that were idle the last time
-    /// too are given back, or the hand has gone round twice or over `segments_max` of them. Returns
-    /// how many were given back.
+    /// Moves the hand over the open segments and gives back chunks that the previous sweep found
+    /// idle as well. Ends when `wanted` chunks are given back, or after two rounds, or after
+    /// `segments_max` segments. Returns the number of chunks given back.
     pub(crate) fn sweep(&self, wanted: usize, segments_max: usize, budget: &Budget) -> usize {
         let turns = (2 * self.free.lock().open_count()).min(segments_max);
         let mut given = 0;
@@ -291,18 +300,19 @@ impl PageWords {
         given
     }
 
-    /// Visits the frames of pages that keep a chunk from being idle, each with one other at most,
-    /// until `visit` returns false or the hand has gone round once, or over `segments_max`
-    /// segments. The hand is that of sweeps; within a segment it begins where it may.
+    /// Visits the frames of pages that keep a chunk from becoming idle: pages that share their
+    /// chunk with at most one other. Ends when `visit` returns false, or after one round of the
+    /// hand, or after `segments_max` segments. It shares the hand with sweeps; within a segment it
+    /// begins at a chunk that changes from call to call.
     pub(crate) fn visit_sparse(&self, segments_max: usize, mut visit: impl FnMut(FrameId, MapPart) -> bool) {
         let turns = self.free.lock().open_count().min(segments_max);
         for _ in 0..turns {
             let Some(segment) = self.free.lock().next_open() else { return };
-            // Relaxed: where it begins matters to no other thread.
+            // Relaxed: no other thread depends on the starting point.
             let first = self.sparse_hand.fetch_add(SPARSE_STEP, Ordering::Relaxed);
             for chunk in self.chunks.nearly_idle(self.words_in(segment..segment + 1), first) {
                 let part = MapPart(chunk.start);
-                // Relaxed: the visitor looks at the frame again.
+                // Relaxed: the visitor checks the frame again.
                 let states =
                     self.words[chunk].iter().map(|word| PageWord::from_bits(word.load(Ordering::Relaxed)).state());
                 for state in states {
@@ -321,7 +331,7 @@ impl PageWords {
     }
 }
 
-/// The numbers of the bits that are set.
+/// Returns the positions of the bits that are set.
 fn bits_of(bits: u32) -> impl Iterator<Item = usize> {
     (0..u32::BITS as usize).filter(move |bit| bits >> bit & 1 != 0)
 }
@@ -329,7 +339,7 @@ fn bits_of(bits: u32) -> impl Iterator<Item = usize> {
 /// A part of a page map that has memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapPart(
-    /// Its first word.
+    /// The index of its first word.
     usize,
 );
 
@@ -360,8 +370,8 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// A small file was charged, and took, 2 KiB of states: those of a file of 1 GiB. 64 of them
-    /// share 4 KiB.
+    /// Regression: a small file was charged for, and took, 2 KiB of states: as much as a file of 1
+    /// GiB. Now 64 small files share 4 KiB.
     #[test]
     fn a_large_map_is_charged_for_what_is_used_of_it() {
         let (words, segment) = words();
@@ -396,8 +406,8 @@ mod tests {
         assert_eq!(words.allocate(1, 0).unwrap().start, segment, "the first segment is free again");
     }
 
-    /// Opened one by one, every other segment, they made 131,072 mappings: from the 65,530th on the
-    /// system refused to load a page.
+    /// Regression: segments were opened one by one. With every other segment open there were
+    /// 131,072 mappings: from the 65,530th on, the system refused to load a page.
     #[test]
     fn segments_become_writable_by_strides() {
         let (words, segment) = words();

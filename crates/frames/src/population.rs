@@ -1,9 +1,9 @@
-//! Which extents have memory, kept in memory that grows with those that do, not with the address
+//! The extents that have memory, in a set whose size grows with them and not with the address
 //! space.
 
 use std::collections::BTreeSet;
 
-/// Which NUMA node an extent belongs to: nodes take turns in runs of 2^`shift` extents.
+/// The NUMA node of each extent: runs of 2^`shift` extents go to the nodes round robin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeRuns {
     pub(crate) extents: usize,
@@ -16,7 +16,7 @@ impl NodeRuns {
         (extent >> self.shift) % self.nodes
     }
 
-    /// The first extent of `node` that is `from` or comes after it.
+    /// Returns the first extent of `node` at or after `from`.
     fn next_of(self, node: usize, from: usize) -> Option<usize> {
         let run = from >> self.shift;
         let turns = (node + self.nodes - run % self.nodes) % self.nodes;
@@ -30,11 +30,11 @@ impl NodeRuns {
 pub(crate) struct Population {
     nodes: NodeRuns,
     with: BTreeSet<usize>,
-    /// For each node, the first extent that never had memory, if there is one, and those that had
-    /// it and gave it back.
+    /// For each node, the first extent that never had memory, if there is one, and the extents that
+    /// had memory and gave it back.
     fresh: Vec<Option<usize>>,
     returned: Vec<BTreeSet<usize>>,
-    /// The extent drained last: the next drain goes on from there.
+    /// The extent that was last considered for a drain. The next drain continues from there.
     hand: usize,
 }
 
@@ -45,8 +45,8 @@ impl Population {
         Self { nodes, with: BTreeSet::new(), fresh, returned, hand: 0 }
     }
 
-    /// Gives an extent memory, one of `node`'s if there is one, if `charge`, told whether it is its
-    /// first time, allows.
+    /// Gives an extent memory, one of `node` if possible, provided that `charge` allows it.
+    /// `charge` gets whether the extent has memory for the first time.
     pub(crate) fn add(&mut self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let count = self.nodes.nodes;
         let (node, extent, first_time) = (0..count).map(|step| (node + step) % count).find_map(|node| {
@@ -65,18 +65,18 @@ impl Population {
         Some(extent)
     }
 
-    /// Takes an extent's memory away.
+    /// Records that an extent has no memory any more.
     pub(crate) fn remove(&mut self, extent: usize) {
         self.with.remove(&extent);
         self.returned[self.nodes.node_of(extent)].insert(extent);
     }
 
-    /// The extents with memory.
+    /// Returns the extents with memory.
     pub(crate) fn all(&self) -> impl Iterator<Item = usize> + '_ {
         self.with.iter().copied()
     }
 
-    /// The extent with memory that comes after the one that this said last.
+    /// Returns the next extent with memory, round robin.
     pub(crate) fn next(&mut self) -> Option<usize> {
         let after = self.with.range(self.hand + 1..).next();
         self.hand = *after.or_else(|| self.with.first())?;

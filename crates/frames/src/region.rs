@@ -1,22 +1,21 @@
 //! Long runs of zeroed atomics in reserved address space.
 //!
-//! A region is reserved once and stays where it is until it is dropped, so references into it are
-//! plain references and whatever lies in it is *type-stable*: memory can be given back to the
-//! system and come again (as zeros), but it never becomes anything else. That is what lets a reader
-//! that was stopped for an hour still load a word safely.
+//! A region is reserved once and stays in place until it is dropped, so references into it are
+//! plain references, and its contents are *type-stable*: memory may be given back to the system and
+//! taken again (as zeros), but it is never used for another type. So a reader can still load a word
+//! safely after it was stopped for any length of time.
 //!
-//! The kernel changes region memory behind the abstract machine in two ways. [`Region::discard`] is
-//! to Rust code as if another thread had stored zeros. And a forked child finds zeros everywhere
-//! (`MADV_WIPEONFORK`): it inherits no page and no copy of memory, and may still read and drop a
-//! guard that its thread had at the fork. Where the kernel can't, the child does that
-//! (`sync::fork`).
+//! The kernel changes region memory behind the abstract machine in two ways. For Rust code,
+//! [`Region::discard`] is as if another thread had stored zeros. And a forked child reads zeros
+//! everywhere (`MADV_WIPEONFORK`): it inherits no page and no copy of memory, but may still read
+//! and drop a guard that its thread held at the fork. If the kernel can't wipe the memory at a
+//! fork, the child does so (`sync::fork`).
 
 use std::ops::{Deref, Range};
 
 use crate::error::ReserveError;
 
-/// Types that are valid when all their bytes are zero and that are changed through shared
-/// references only.
+/// Types for which all-zero bytes are valid, and that change only through shared references.
 ///
 /// # Safety
 /// Both must be true: all-zero bytes are a value of the type, and every field is an atomic.
@@ -31,12 +30,12 @@ unsafe impl ZeroedAtomics for sync::atomic::AtomicU32 {}
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(pagefold_loom, expect(dead_code, reason = "a model's regions are plain vectors"))]
 pub(crate) struct Protection {
-    /// Read as zeros, and not to be written before [`Region::open`]: costs no commit charge under
-    /// `overcommit_memory=2`.
+    /// The region reads as zeros and must not be written before [`Region::open`]. This costs no
+    /// commit charge under `overcommit_memory=2`.
     pub(crate) closed: bool,
-    /// Ask for huge pages; otherwise ask for none.
+    /// Requests huge pages; otherwise the region requests none.
     pub(crate) huge: bool,
-    /// What lies there belongs to users: it isn't written to core dumps.
+    /// The region holds data of users, which isn't written to core dumps.
     pub(crate) undumped: bool,
 }
 
@@ -67,11 +66,11 @@ mod real {
     // SAFETY: as above.
     unsafe impl<T: ZeroedAtomics> Sync for Region<T> {}
 
-    /// Huge pages are of this size, and regions that want them are aligned to it.
+    /// The size of huge pages; regions that want them are aligned to it.
     const HUGE: usize = 2 << 20;
 
     impl<T: ZeroedAtomics> Region<T> {
-        /// Reserves `len` zeroed values; memory comes when they are first written.
+        /// Reserves `len` zeroed values; the system provides memory when they are first written.
         pub(crate) fn reserve(len: usize, protection: Protection) -> Result<Self, ReserveError> {
             let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes > 0 && bytes < isize::MAX as usize / 2);
             let bytes =
@@ -81,7 +80,7 @@ mod real {
                 return Err(error(rustix::io::Errno::NOMEM));
             }
             let flags = if protection.closed { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
-            // Room to cut out a run that starts at a huge page's boundary.
+            // Room to cut out a run that starts at a boundary of a huge page.
             let slack = if bytes >= HUGE { HUGE } else { 0 };
             // SAFETY: a new private mapping, at an address that the kernel chooses, overlaps no
             // other memory.
@@ -106,11 +105,11 @@ mod real {
             };
             let base = NonNull::new(base).ok_or_else(|| error(rustix::io::Errno::NOMEM))?;
             let huge = if protection.huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-            // SAFETY: the mapping just made, as far as it wasn't cut off, of `T`s, for which zeros
-            // are valid. Changes how the kernel backs it, and what children and core dumps have of
-            // it. It stays until `drop`, which ends the wiping first.
+            // SAFETY: the rest of the mapping just made, of `T`s, for which zeros are valid. The
+            // advice changes only how the kernel backs the memory, and what children and core dumps
+            // get. The mapping stays until `drop`, which ends the wiping first.
             let wiped = unsafe {
-                // A kernel without huge pages refuses; then there are none.
+                // A kernel without huge pages refuses; then the region has none.
                 let _ = mm::madvise(base.as_ptr().cast(), bytes, huge);
                 if protection.undumped {
                     sync::memory::keep_out_of_dumps(base, bytes);
@@ -120,13 +119,13 @@ mod real {
             Ok(Self { base: base.cast(), len, wiped })
         }
 
-        /// Start and length in bytes of `range`.
+        /// Returns the start and the length in bytes of `range`.
         fn bytes(&self, range: &Range<usize>) -> (*mut c_void, usize) {
             let values = &self[range.clone()];
             (values.as_ptr().cast_mut().cast(), size_of_val(values))
         }
 
-        /// Makes a closed part writable.
+        /// Makes a closed part of the region writable.
         pub(crate) fn open(&self, range: Range<usize>) -> Result<(), ReserveError> {
             let (start, bytes) = self.bytes(&range);
             let opened = match sync::memory::is_refused() {
@@ -137,21 +136,21 @@ mod real {
             opened.map_err(|errno| ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() })
         }
 
-        /// Gives the memory of `range`, whole system pages, back to the system. The values read as
-        /// zeros. False, and nothing has changed, if the system refuses.
+        /// Gives the memory of `range`, whole system pages, back to the system. The values then
+        /// read as zeros. Returns false, and changes nothing, if the system refuses.
         pub(crate) fn discard(&self, range: Range<usize>) -> bool {
             let part = &self[range];
             // SAFETY: our own mapping, of types for which zeros are valid; see the module head.
             unsafe { sync::memory::discard(NonNull::from(part).cast(), size_of_val(part)) }
         }
 
-        /// Has the system put memory behind `range` now rather than at the first write.
+        /// Makes the system provide memory for `range` now rather than at the first write.
         pub(crate) fn touch(&self, range: Range<usize>) -> Result<(), ReserveError> {
             let (start, bytes) = self.bytes(&range);
             use rustix::io::Errno;
             // SAFETY: our own mapping; contents don't change. Kernels before 5.14 don't know the
-            // advice (EINVAL), and sandboxes refuse it: there, memory comes at the first write
-            // after all.
+            // advice (EINVAL), and sandboxes refuse it; then the system provides memory at the
+            // first write.
             match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
                 Ok(()) if sync::memory::is_refused() => {
                     Err(ReserveError { bytes: bytes as u64, errno: rustix::io::Errno::NOMEM.raw_os_error() })
@@ -161,7 +160,7 @@ mod real {
             }
         }
 
-        /// Prefers memory of NUMA node `node` for `range`. A wish: errors are ignored.
+        /// Prefers memory of NUMA node `node` for `range`. A hint: errors are ignored.
         pub(crate) fn prefer_node(&self, range: Range<usize>, node: usize) {
             let (start, bytes) = self.bytes(&range);
             crate::numa::prefer(start, bytes, node);
@@ -192,9 +191,9 @@ mod tests {
     use super::*;
     use sync::atomic::{AtomicU64, Ordering};
 
-    /// The story: after `mlockall` the system refuses to discard memory. That was looked at by an
-    /// assertion alone, so a budget that shrank gave back its charges, but not its memory, and what
-    /// read as zeros elsewhere didn't.
+    /// Regression: after `mlockall` the system refuses to discard memory. Only an assertion checked
+    /// the result. So a budget that shrank uncharged the memory without giving it back, and memory
+    /// that should have read as zeros didn't.
     #[test]
     fn locked_memory_is_given_back() {
         let words = crate::system_page_size() / size_of::<u64>();
@@ -209,7 +208,7 @@ mod tests {
     }
 }
 
-/// loom's atomics can't lie in mapped memory: a plain vector takes the region's place.
+/// loom's atomics can't lie in mapped memory, so a plain vector replaces the region.
 #[cfg(pagefold_loom)]
 mod model {
     use super::{Deref, Protection, Range, ReserveError, ZeroedAtomics};

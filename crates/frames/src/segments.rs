@@ -1,22 +1,22 @@
-//! Which segments of the page words are free, and which are open (`page_words`).
+//! Tracks which segments of the page words are free, and which are open (`page_words`).
 //!
-//! Everything here takes logarithmic time: an `open` of a file takes a run of segments while it
-//! holds the lock of all of them.
+//! Every operation takes logarithmic time: opening a file takes a run of segments under the lock
+//! that protects all of them.
 //!
-//! Segments are address space, which is large but not without end, and a tenant may open sparse
-//! files of any length. So a run has to leave segments for others, the more the longer it is
-//! ([`leaves`]): the last quarter of all is for maps of one segment, the second last for maps of up
-//! to [`MEDIUM`] segments, and for parts behind a map's first run (`far_words`), which take a
-//! segment each. Room that a map would only like to have, so that its file can grow, comes out of
-//! the first quarter.
+//! Segments are address space, which is limited, and a tenant may open sparse files of any length.
+//! So after an allocation, a number of segments must remain free for others, and this number grows
+//! with the length of the run ([`leaves`]). The last quarter of all segments is for maps of one
+//! segment. The quarter before is also for maps of up to [`MEDIUM`] segments, and for parts behind
+//! a map's first run (`far_words`), which take one segment each. Optional room for a file to grow
+//! comes from the first quarter only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Segments of a map that is neither small nor large: 64 GiB of pages of 4 KiB.
+/// The maximum length of a medium map in segments: 64 GiB of pages of 4 KiB.
 const MEDIUM: usize = 64;
 
-/// See the module's head. Numbers of segments throughout.
+/// The free and the open segments; see the module head. All values are numbers of segments.
 #[derive(Debug)]
 pub(crate) struct Segments {
     /// Runs that belong to no map: start → length.
@@ -26,11 +26,11 @@ pub(crate) struct Segments {
     free: usize,
     all: usize,
     open: BTreeSet<usize>,
-    /// Where the next sweep starts.
+    /// The segment at which the next sweep starts.
     hand: usize,
 }
 
-/// Segments out of `all` that have to be free still when a map has taken `len`.
+/// Returns how many of `all` segments must still be free after a map has taken `len`.
 fn leaves(all: usize, len: usize) -> usize {
     match len {
         0..=1 => 0,
@@ -40,7 +40,7 @@ fn leaves(all: usize, len: usize) -> usize {
 }
 
 impl Segments {
-    /// All of them free and closed.
+    /// Creates the set with all segments free and closed.
     pub(crate) fn new(all: usize) -> Self {
         let mut segments =
             Self { runs: BTreeMap::new(), by_len: BTreeSet::new(), free: 0, all, open: BTreeSet::new(), hand: 0 };
@@ -48,8 +48,8 @@ impl Segments {
         segments
     }
 
-    /// Takes a run of `len` segments, of `roomy` if there is plenty: the shortest free one that is
-    /// long enough.
+    /// Takes a run of `roomy` segments if there is plenty, else of `len`: from the shortest free
+    /// run that is long enough.
     pub(crate) fn take(&mut self, len: usize, roomy: usize) -> Option<Range<usize>> {
         if roomy > len && self.free.saturating_sub(roomy) >= self.all / 4 * 3 {
             return self.take_run(roomy).or_else(|| self.take(len, len));
@@ -60,7 +60,7 @@ impl Segments {
         self.take_run(len)
     }
 
-    /// Takes a segment for a part of a map that has some already.
+    /// Takes a segment for a part behind a map's first run.
     pub(crate) fn take_part(&mut self) -> Option<usize> {
         if self.free <= self.all / 4 {
             return None;
@@ -77,7 +77,7 @@ impl Segments {
         Some(start..start + wanted)
     }
 
-    /// Gives a run back.
+    /// Frees a run and merges it with its free neighbours.
     pub(crate) fn give(&mut self, Range { mut start, mut end }: Range<usize>) {
         if let Some((&before, &len)) = self.runs.range(..start).next_back()
             && before + len == start
@@ -104,7 +104,7 @@ impl Segments {
         self.free -= len;
     }
 
-    /// A segment is open, or isn't any more.
+    /// Records whether a segment is open.
     pub(crate) fn set_open(&mut self, segment: usize, open: bool) {
         if open {
             self.open.insert(segment);
@@ -113,12 +113,12 @@ impl Segments {
         }
     }
 
-    /// Segments that are open.
+    /// Returns the number of open segments.
     pub(crate) fn open_count(&self) -> usize {
         self.open.len()
     }
 
-    /// The open segment that a sweep comes to next.
+    /// Returns the next open segment of the sweep, round robin.
     pub(crate) fn next_open(&mut self) -> Option<usize> {
         let next = self.open.range(self.hand..).next().or_else(|| self.open.first()).copied()?;
         self.hand = next + 1;
@@ -135,7 +135,7 @@ mod tests {
         let mut segments = Segments::new(64);
         let mut runs: Vec<_> = [1, 1, 2, 3, 1].into_iter().map(|len| segments.take(len, len).unwrap()).collect();
         assert_eq!(runs, [0..1, 1..2, 2..4, 4..7, 7..8]);
-        // Behind, before, and between what is free already.
+        // Runs behind, before, and between free runs.
         for run in [1, 3, 2] {
             segments.give(runs[run].clone());
         }
@@ -147,8 +147,9 @@ mod tests {
         assert_eq!((segments.runs, segments.by_len), (BTreeMap::from([(0, 64)]), BTreeSet::from([(64, 0)])));
     }
 
-    /// A tenant opened 2,048 files for writing: each took room for 64 GiB, and the last one the
-    /// last of all page words. No tenant could open any file, or make a space, from then on.
+    /// Regression: a tenant opened 2,048 files for writing. Each took room for 64 GiB, and the last
+    /// one took the last of all page words. From then on no tenant could open a file or make a
+    /// space.
     #[test]
     fn neither_room_to_grow_nor_large_maps_take_the_last_segments() {
         const ALL: usize = 1 << 12;

@@ -1,20 +1,20 @@
-//! Tables of words, for an index that is read without a lock.
+//! Tables of words, for an index that readers search without a lock.
 //!
-//! A table is 512 words in a reserved array. It is taken and given back, and has no memory in
-//! between. The array is never unmapped, so a reader that comes late loads a word all the same:
-//! zero, or a word of the table's next use. The index has to find out (`pagefold`'s `space::tree`):
-//! it refers to a table by a [`Table`], which says how often the table was taken before, and so
-//! never comes back.
+//! A table is 512 words in a reserved array. It is allocated and freed, and has no memory in
+//! between. The array is never unmapped, so a late reader of a freed table still loads a word:
+//! zero, or a word of the table's next use. The index has to detect this (`pagefold`'s
+//! `space::tree`): it refers to a table by a [`Table`], which contains a count of the table's
+//! previous uses and is therefore never reused.
 //!
-//! - T1. A table that is given back reads as zeros before it is taken again. Each zero is stored
-//!   with Release, or put there by the system, on all CPUs, before the call returns. So a reader
-//!   that loads such a zero finds every change of the index that came before it.
-//! - T2. A number whose count is used up is never taken again.
+//! - T1. A freed table reads as zeros before it is allocated again. Each zero is stored with
+//!   Release, or the system has replaced the page by zeros on all CPUs before the call returns. So
+//!   a reader that loads such a zero sees every change of the index that came before it.
+//! - T2. A number whose count is used up is never allocated again.
 //!
-//! Each page map has one table besides, with the map's number, which exists as long as the map.
+//! Each page map also has one table with the map's number, which exists as long as the map.
 //!
-//! Where a system page is larger than a table, tables that are given back keep their memory until
-//! they are used again.
+//! If a system page is larger than a table, freed tables keep their memory until they are used
+//! again.
 
 use std::collections::BTreeSet;
 
@@ -27,39 +27,39 @@ use crate::map_number::MapInWord;
 use crate::map_number::{MapNumber, NUMBER_SHIFT};
 use crate::region::{Protection, Region};
 
-/// Words in a table, as a power of two. A model makes do with few.
+/// Log2 of the words in a table. A loom model needs only a few.
 pub const TABLE_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 9 };
-/// Bytes of a table.
+/// The size of a table in bytes.
 pub const TABLE_BYTES: u64 = 8 << TABLE_SHIFT;
 
-/// Bits of a table's number, and of the count of its uses above that. Below are zeros, so that the
-/// number stands where a mask makes it the table's place in the array, in bytes.
+/// The number of bits of a table's number, and of the count of its uses above the number. The bits
+/// below the number are zeros, so a mask yields the table's offset in the array in bytes.
 const NUMBER_BITS: u32 = 24;
 const COUNT_BITS: u32 = 26;
-/// Tables are made writable so many at a time.
+/// The number of tables that are made writable at a time.
 const STEP: usize = 512;
-/// Tables given back that keep their memory for the next use.
+/// The maximum number of freed tables that keep their memory for the next use.
 const WARM_MAX: usize = 16;
 
 #[cfg(not(pagefold_loom))]
 const _: () = assert!(TABLE_BYTES == 1 << NUMBER_SHIFT, "a number stands where its place is");
 
-/// A table that was taken.
+/// A table that was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table(u64);
 
 impl Table {
-    /// The bits that [`bits`](Self::bits) has, at most.
+    /// The maximum number of bits of [`bits`](Self::bits).
     pub const BITS: u32 = NUMBER_SHIFT + NUMBER_BITS + COUNT_BITS;
 
-    /// For keeping it in a word.
+    /// Returns the table as bits that can be stored in a word.
     #[inline]
     #[must_use]
     pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// From [`bits`](Self::bits). What is above them is ignored.
+    /// Creates the table from [`bits`](Self::bits). Higher bits are ignored.
     #[inline]
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
@@ -70,7 +70,7 @@ impl Table {
         (self.0 >> NUMBER_SHIFT) as usize & ((1 << NUMBER_BITS) - 1)
     }
 
-    /// The same number, used once more. `None` if it can't be (T2).
+    /// Returns the same table number for its next use. Returns `None` if its count is used up (T2).
     fn again(self) -> Option<Self> {
         let next = self.0 + (1 << (NUMBER_SHIFT + NUMBER_BITS));
         (next >> Self::BITS == 0).then_some(Self(next))
@@ -82,30 +82,30 @@ impl Table {
 pub struct Tables {
     words: Region<AtomicU64>,
     of_maps: Region<AtomicU64>,
-    /// A number for each page map, its owner's.
+    /// For each page map, a number that the map's owner keeps there.
     notes: Region<AtomicU32>,
     free: Mutex<Free>,
 }
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Never taken, from this number on.
+    /// The lowest table number that was never allocated.
     next: usize,
-    /// Without memory.
+    /// Free tables without memory.
     cold: Vec<Table>,
-    /// With memory, all zeros.
+    /// Free tables with memory, all zeros.
     warm: Vec<Table>,
-    /// Steps of both arrays that are writable.
+    /// The groups of [`STEP`] tables that are writable, in each of the two arrays.
     open: BTreeSet<usize>,
     open_of_maps: BTreeSet<usize>,
 }
 
 impl Tables {
-    /// Reserves address space for `count` tables, or half as many if that is refused and so on, and
-    /// for one for each of `maps` page maps.
+    /// Reserves address space for `count` tables, and for a table for each of `maps` page maps. If
+    /// the system refuses, halves `count` until it succeeds.
     pub(crate) fn reserve(count: usize, maps: usize) -> Result<Self, ReserveError> {
         assert!(maps.is_power_of_two(), "a mask leaves a map's number");
-        // A child that was forked finds zeros: nothing is mapped.
+        // A forked child reads zeros: nothing is mapped.
         let open = Protection::default();
         let closed = Protection { closed: true, ..open };
         let mut count = count.next_power_of_two().min(1 << NUMBER_BITS);
@@ -123,10 +123,10 @@ impl Tables {
         })
     }
 
-    /// A table of zeros.
+    /// Allocates a table of zeros.
     ///
     /// # Errors
-    /// When all are in use, or the system refuses memory.
+    /// If all tables are in use, or the system refuses memory.
     pub fn take(&self) -> Result<Table, ReserveError> {
         let mut free = self.free.lock();
         if let Some(table) = free.warm.pop().or_else(|| free.cold.pop()) {
@@ -141,7 +141,7 @@ impl Tables {
         Ok(Table((number as u64) << NUMBER_SHIFT))
     }
 
-    /// Takes a table back that nothing refers to any more. Late readers may still look at it.
+    /// Frees a table to which no index refers any longer. Late readers may still read it.
     pub fn give_back(&self, table: Table) {
         let warm = self.free.lock().warm.len() < WARM_MAX;
         self.clear(&self.words, table.number(), warm);
@@ -150,20 +150,21 @@ impl Tables {
         if warm { free.warm.push(again) } else { free.cold.push(again) }
     }
 
-    /// Has the table of a page map be writable.
+    /// Makes the table of a page map writable.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// If the system refuses it.
     pub fn open_of_map(&self, map: MapNumber) -> Result<(), ReserveError> {
         open(&self.of_maps, map.0, &mut self.free.lock().open_of_maps)
     }
 
-    /// Gives the memory of a page map's table back: it reads as zeros.
+    /// Gives the memory of a page map's table back to the system. The table reads as zeros then.
     pub fn discard_of_map(&self, map: MapNumber) {
         self.clear(&self.of_maps, map.0, false);
     }
 
-    /// Gives the memory of a table back that stays where it is, as zeros.
+    /// Gives the memory of a table back to the system. The table stays allocated and reads as
+    /// zeros.
     pub fn discard(&self, table: Table) {
         self.clear(&self.words, table.number(), false);
     }
@@ -176,27 +177,27 @@ impl Tables {
         }
     }
 
-    /// A word of a table; `at` counts modulo the table's length.
+    /// Returns a word of a table; `at` counts modulo the table's length.
     #[inline]
     #[must_use]
     pub fn word(&self, table: Table, at: u64) -> &AtomicU64 {
         &self.words[(table.number() << TABLE_SHIFT) + (at as usize & ((1 << TABLE_SHIFT) - 1))]
     }
 
-    /// A word of a page map's table, likewise.
+    /// Returns a word of a page map's table; `at` counts modulo the table's length.
     #[inline]
     #[must_use]
     pub fn word_of_map(&self, map: MapNumber, at: u64) -> &AtomicU64 {
         &self.of_maps[(map.0 << TABLE_SHIFT) + (at as usize & ((1 << TABLE_SHIFT) - 1))]
     }
 
-    /// A number that the owner of a page map keeps with it.
+    /// Returns the number that the owner of a page map keeps with the map.
     #[must_use]
     pub fn note_of_map(&self, map: MapNumber) -> &AtomicU32 {
         &self.notes[map.0]
     }
 
-    /// Where tables are, for hits.
+    /// Returns the addresses of the tables, for hits.
     #[cfg(not(pagefold_loom))]
     pub(crate) fn lookup(&self) -> TableLookup {
         TableLookup {
@@ -208,8 +209,8 @@ impl Tables {
     }
 }
 
-/// Where all tables are. The masks leave places of tables, in bytes, of what is a table's number
-/// at [`NUMBER_SHIFT`]: there are powers of two of them.
+/// The addresses of all tables. A mask turns a word with a table's number at [`NUMBER_SHIFT`] into
+/// the table's offset in bytes; this works because the number of tables is a power of two.
 #[cfg(not(pagefold_loom))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableLookup {
@@ -229,20 +230,20 @@ unsafe impl Sync for TableLookup {}
 
 #[cfg(not(pagefold_loom))]
 impl TableLookup {
-    /// As [`Tables::word`].
+    /// Returns a word of a table. See also [`Tables::word`].
     ///
     /// # Safety
-    /// The frames live as long as what is returned.
+    /// The caller must keep the frames alive as long as the result.
     #[inline(always)]
     pub(crate) unsafe fn word<'a>(self, table: Table, at: u64) -> &'a AtomicU64 {
-        // SAFETY: the mask leaves the place of a table of the array, and that has a word there; the
-        // caller's for how long.
+        // SAFETY: the mask yields the offset of a table of the array, which has the word at `at`;
+        // the caller ensures the lifetime.
         unsafe {
             self.words.byte_add(table.0 as usize & self.mask).add(at as usize & ((1 << TABLE_SHIFT) - 1)).as_ref()
         }
     }
 
-    /// As [`Tables::word_of_map`].
+    /// Returns a word of a page map's table. See also [`Tables::word_of_map`].
     ///
     /// # Safety
     /// The frames live as long as what is returned.
@@ -252,7 +253,7 @@ impl TableLookup {
         unsafe { self.of_maps.byte_add(self.place_of(map)).add(at as usize & ((1 << TABLE_SHIFT) - 1)).as_ref() }
     }
 
-    /// The number of a map that there may be, times the bytes of a table.
+    /// Returns the number of a map times the bytes of a table. The number is always in range.
     #[inline(always)]
     pub(crate) fn place_of(self, MapInWord(word): MapInWord) -> usize {
         word as usize & self.mask_of_maps

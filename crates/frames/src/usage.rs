@@ -10,16 +10,17 @@ use crate::page_map::{PageMap, PinnedFrame};
 use crate::page_word::{PageState, PageWord};
 use crate::writing::Writing;
 
-/// Pages of a range, at some moment while it was looked at.
+/// The number of pages of a range in each state. Each page was in its state at some moment during
+/// the count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Not in memory, but swapped out.
+    /// Swapped out.
     pub swapped: u64,
-    /// In memory, or being loaded.
+    /// In memory or being loaded.
     pub resident: u64,
-    /// Of these, used since reclaim last looked.
+    /// Resident pages that were used since reclaim last looked.
     pub referenced: u64,
-    /// Of these, other than their file.
+    /// Resident pages that differ from their file.
     pub unclean: u64,
 }
 
@@ -29,7 +30,7 @@ impl PageMap {
     pub fn usage(&self, range: Range<u64>) -> Usage {
         let mut usage = Usage::default();
         for (_, word) in self.pages_in_memory(range).filter_map(|page| self.word(page)) {
-            // Acquire, as `frame` asks for it.
+            // Acquire, because `frame` requires it.
             let word = PageWord::from_bits(word.load(Ordering::Acquire));
             if let PageState::Swapped { .. } = word.state() {
                 usage.swapped += 1;
@@ -45,14 +46,15 @@ impl PageMap {
         usage
     }
 
-    /// Whether a thread is loading the page, writing to it, or about to evict it. If the caller has
-    /// a fence before this call, and that thread has one after it began, then this call sees the
-    /// thread, or the thread sees what the caller did before its fence.
+    /// Returns whether a thread is loading the page, writing to it, or about to evict it. Suppose
+    /// the caller executes a fence before this call, and the other thread executes one after it has
+    /// begun. Then either this call sees that the thread holds the page, or the thread sees
+    /// everything that the caller did before its fence.
     #[must_use]
     pub fn is_held(&self, page: u64) -> bool {
         let Some((_, word)) = self.word(page) else { return false };
-        // Acquire, here and in `is_frozen`: what that thread did to the page is visible once this
-        // sees that it has ended.
+        // Acquire, here and in `is_frozen`: once this call sees that the other thread has ended, it
+        // also sees what that thread did to the page.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         match before.state() {
             PageState::Vacant { .. } | PageState::Swapped { .. } => false,
@@ -64,7 +66,7 @@ impl PageMap {
         }
     }
 
-    /// Whether the page is pinned.
+    /// Returns whether the page is pinned.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
         let frame = self.word(page).and_then(|(_, word)| PageWord::from_bits(word.load(Ordering::Acquire)).frame());
@@ -73,20 +75,22 @@ impl PageMap {
 }
 
 impl Frames {
-    /// The same pin, bound to a borrow of these frames rather than of the map that it came from.
+    /// Returns the same pin, bound to a borrow of these frames instead of the map that it came
+    /// from.
     ///
     /// # Panics
-    /// If it is a pin of other frames.
+    /// If the pin is of other frames.
     pub fn adopt_pin(&self, pin: PinnedFrame<'_>) -> PinnedFrame<'_> {
         let frame = self.table.frame_of(pin.record()).expect("a frame of these");
         pin.give_up();
         PinnedFrame::new(self.table.record(frame), self.bytes(frame))
     }
 
-    /// The same of a page to write to.
+    /// Returns the same [`Writing`], bound to a borrow of these frames instead of the map that it
+    /// came from.
     ///
     /// # Panics
-    /// If it is a page in other frames.
+    /// If the page is in other frames.
     pub fn adopt_writing(&self, writing: Writing<'_>) -> Writing<'_> {
         writing.in_frames(self)
     }

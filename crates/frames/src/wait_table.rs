@@ -1,17 +1,17 @@
-//! Where threads sleep, and tasks are registered, until another thread's load of a page has ended,
-//! with or without success.
+//! The wait table: threads sleep and tasks are registered in it until another thread's load of a
+//! page has ended, with or without success.
 //!
 //! Waiters are few and short-lived, so one small table serves all pages. A page word hashes to a
 //! bucket: a lock with a list of waiters.
 //!
-//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock.
-//!   The end of a load whose word has `WAITED` takes that lock as well, so it can't come between
-//!   the waiter's two steps.
-//! - W2. The end of a load changes the word and tells the waiters under one hold of the lock. So a
-//!   load's outcome goes to the waiters of that very load, and never to those of the one before or
-//!   after.
-//! - W3. Wakers are cloned, called and dropped without the lock: each of these may do anything, end
-//!   a task that waits here too.
+//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. If
+//!   the word has `WAITED`, the end of the load takes this lock as well, so the end can't come
+//!   between the waiter's two steps. This excludes a lost wake-up.
+//! - W2. The end of a load changes the word and passes the outcome to the waiters in one critical
+//!   section. So the outcome goes to the waiters of this very load, and never to those of the
+//!   previous or the next load.
+//! - W3. Wakers are cloned, called and dropped without the lock: each of these may run arbitrary
+//!   code, for example end a task that waits here too. Under the lock this could deadlock.
 
 use std::task::{Poll, Waker};
 
@@ -22,7 +22,7 @@ use sync::time::{Duration, Instant};
 
 use crate::page_word::PageWord;
 
-/// Why a page couldn't be loaded, in a number whose meaning is the policy's.
+/// The reason why a page couldn't be loaded: a number that only the policy interprets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadFailure(pub i32);
 
@@ -30,12 +30,12 @@ pub struct LoadFailure(pub i32);
 struct Waiter {
     word: usize,
     outcome: Option<Result<(), LoadFailure>>,
-    /// Of a task. A thread has none: it sleeps on the bucket.
+    /// The waker of a task. A thread has none; it sleeps on the bucket.
     waker: Option<Waker>,
 }
 
-/// The waiters for pages of the bucket. A waiter's ticket is its place, which is another one's once
-/// it is struck off.
+/// The waiters for pages of the bucket. A waiter's ticket is its index in `places`. After the
+/// waiter is removed, the ticket may be reused.
 #[derive(Debug, Default)]
 struct Waiters {
     places: Vec<Option<Waiter>>,
@@ -43,11 +43,11 @@ struct Waiters {
 }
 
 impl Waiters {
-    /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't
-    /// loading.
+    /// Enters a waiter for the load of `word`, whose index is `index`. Returns `None` if the word
+    /// isn't loading.
     fn enter(&mut self, index: usize, word: &AtomicU64, waker: &mut Option<Waker>) -> Option<usize> {
         loop {
-            // Relaxed: a caller that goes on loads the word again, with Acquire.
+            // Relaxed: if the caller goes on to use the page, it loads the word again with Acquire.
             let now = PageWord::from_bits(word.load(Ordering::Relaxed));
             if !now.is_loading() {
                 return None;
@@ -78,8 +78,8 @@ impl Waiters {
         Some(waiter)
     }
 
-    /// The outcome that the waiter was given, which is then struck off. Its waker has been called
-    /// already.
+    /// Returns the outcome for the waiter, if there is one, and removes the waiter. Its waker was
+    /// already called.
     fn take_outcome(&mut self, ticket: usize) -> Option<Result<(), LoadFailure>> {
         let outcome = self.places.get(ticket)?.as_ref()?.outcome?;
         self.remove(ticket);
@@ -110,8 +110,8 @@ impl WaitTable {
         &self.buckets[sync::random::mix(word as u64) as usize % self.buckets.len()]
     }
 
-    /// Enters a waiter for the load of `word`, the one with the number `index`. `None` if it isn't
-    /// loading.
+    /// Enters a waiter for the load of `word`, whose index is `index`. Returns `None` if the word
+    /// isn't loading.
     pub(crate) fn enter(&self, index: usize, word: &AtomicU64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let bucket = self.bucket(index);
         let mut waker = waker.cloned(); // W3
@@ -119,11 +119,11 @@ impl WaitTable {
         Some(Waiting { bucket, ticket: Some(ticket) })
     }
 
-    /// Ends the load of `word`, the one with the number `index`: changes it to `to`, and gives
-    /// `outcome` to all who waited. The lock is for them; without waiters there is none to take.
+    /// Ends the load of `word`, whose index is `index`: changes the word to `to` and gives
+    /// `outcome` to all waiters. Takes the bucket's lock only if there are waiters.
     pub(crate) fn end_load(&self, index: usize, word: &AtomicU64, to: PageWord, outcome: Result<(), LoadFailure>) {
         // Release pairs with the Acquire loads of `read` and `pin`: the bytes and the record are
-        // visible. Relaxed on failure: the loader alone may change a loading word, `WAITED` aside.
+        // visible. Relaxed on failure: only the loader may change a loading word, `WAITED` aside.
         let loading = PageWord::loading().bits();
         if word.compare_exchange(loading, to.bits(), Ordering::Release, Ordering::Relaxed).is_err() {
             self.end_waited(index, word, to, outcome);
@@ -156,7 +156,7 @@ pub struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// How the load ended, if it has.
+    /// Returns the outcome of the load if the load has ended.
     #[must_use]
     pub fn outcome(&mut self) -> Option<Result<(), LoadFailure>> {
         let outcome = self.bucket.waiters.lock().take_outcome(self.ticket?)?;
@@ -164,7 +164,7 @@ impl Waiting<'_> {
         Some(outcome)
     }
 
-    /// Sleeps until the load is over. `Ok` says no more than that.
+    /// Sleeps until the load has ended. `Ok` doesn't mean that the page is still in memory.
     ///
     /// # Errors
     /// The failure of that load.
@@ -179,7 +179,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// As [`sleep`](Self::sleep), for so long at most: `None` if the load isn't over then.
+    /// Sleeps until the load has ended, for at most `time`. Returns `None` if the load hasn't ended
+    /// by then.
     pub fn sleep_for(&mut self, time: Duration) -> Option<Result<(), LoadFailure>> {
         let Some(ticket) = self.ticket else { return Some(Ok(())) };
         let start = Instant::now();
@@ -197,8 +198,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// As [`outcome`](Self::outcome); if the load isn't over yet, `waker` is the one that will be
-    /// called.
+    /// Returns the outcome of the load if the load has ended; otherwise registers `waker` instead
+    /// of the previous one.
     pub fn poll(&mut self, waker: &Waker) -> Poll<Result<(), LoadFailure>> {
         let Some(ticket) = self.ticket else { return Poll::Ready(Ok(())) };
         let mut waker = Some(waker.clone());
@@ -237,8 +238,8 @@ mod models {
 
     type Load = Arc<(WaitTable, AtomicU64)>;
 
-    /// A word that is loading, and a thread that waits for it; returns when that thread is in the
-    /// list.
+    /// Creates a word that is loading and a thread that waits for it. Returns once this thread is
+    /// in the list.
     fn waiter() -> (Load, sync::thread::JoinHandle<Result<(), LoadFailure>>) {
         let load = Arc::new((WaitTable::new(), AtomicU64::new(PageWord::loading().bits())));
         let theirs = Arc::clone(&load);
@@ -260,9 +261,9 @@ mod models {
         });
     }
 
-    /// The story: a load ended well, and its word went on to the next load, which failed, before
-    /// the waiters of the first were told. They got the error of a load that they hadn't waited
-    /// for.
+    /// Regression: a load ended successfully, and its word went on to the next load, which failed,
+    /// before the waiters of the first load got their outcome. They got the error of a load that
+    /// they hadn't waited for.
     #[test]
     fn a_waiter_gets_nobody_elses_outcome() {
         sync::model(|| {

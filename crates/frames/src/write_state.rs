@@ -1,28 +1,28 @@
-//! Whether a resident page differs from its file: one atomic of its frame's record.
+//! Tracks whether a resident page differs from its file, in one atomic of the frame's record.
 //!
 //! | state | meaning | next |
 //! |---|---|---|
-//! | `CLEAN` | the file has these bytes, and would after a power cut | writer: → `DIRTY` |
+//! | `CLEAN` | the file has these bytes durably | writer: → `DIRTY` |
 //! | `DIRTY` | the file doesn't have these bytes | flusher: → `HELD` |
 //! | `HELD` (+ `REWRITTEN`) | the flusher writes the bytes to the file, or settles the outcome | holder: → any other; writer: + `REWRITTEN` |
-//! | `UNSTABLE` | the file was given them, and may lose them still | writer: → `DIRTY`; after a sync: → `HELD` → `CLEAN`, or `DIRTY` if it failed |
+//! | `UNSTABLE` | written to the file, which may lose the bytes in a power cut | writer: → `DIRTY`; after a sync: → `HELD` → `CLEAN`, or `DIRTY` if it failed |
 //!
 //! - S1. Only a `CLEAN` page is evicted, so the only copy of a page is never dropped. An evictor
 //!   checks the state while it has the frame frozen, which keeps writers out.
-//! - S2. The *holder* of a page is the flusher that made it `HELD`. It keeps the page in its frame,
-//!   but keeps neither readers nor writers from it. If a writer came by meanwhile (`REWRITTEN`),
-//!   the holder leaves the page `DIRTY`.
+//! - S2. The *holder* of a page is the flusher that made it `HELD`. A held page stays in its frame,
+//!   but readers and writers can still use it. If a writer changed the page meanwhile
+//!   (`REWRITTEN`), the holder leaves the page `DIRTY`.
 //! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from
-//!   `DIRTY` to `DIRTY` (except for pages that no file has, see
+//!   `DIRTY` to `DIRTY` (except for pages that belong to no file, see
 //!   [`written_unfiled`](WriteState::written_unfiled)). If its change comes before the change to
 //!   `HELD`, the holder sees the bytes (Release to Acquire). If it comes after, the page is `DIRTY`
-//!   again when the holder lets go. A writer in the middle of its bytes may find that the flusher
-//!   has written its half-written page to the file and settled it. The writer has the frame frozen,
-//!   so no evictor takes the page before the writer's change.
-//! - S4. The flusher finds the frame by the page's word, and looks at the word again once it holds
-//!   the page. If the frame went to another page meanwhile, it holds that one by mistake, and puts
-//!   its state back. A thread that meets `HELD` therefore waits: it may be such a mistake, which
-//!   ends within a few instructions.
+//!   again when the holder releases it. While a writer is still changing the bytes, the flusher may
+//!   write the half-written page to the file and settle it. No evictor takes the page before the
+//!   writer's change of the state, because the writer has the frame frozen.
+//! - S4. The flusher finds the frame through the page's word, and checks the word again once it
+//!   holds the page. If the frame went to another page meanwhile, the flusher holds that page by
+//!   mistake, and restores its state. A thread that meets `HELD` therefore waits: the hold may be
+//!   such a mistake, which ends within a few instructions.
 
 use sync::atomic::{AtomicU32, Ordering};
 
@@ -31,30 +31,30 @@ const CLEAN: u32 = 0;
 const DIRTY: u32 = 1;
 const UNSTABLE: u32 = 2;
 const HELD: u32 = 3;
-/// With `HELD`: a writer came by.
+/// With `HELD`: a writer has changed the page since.
 const REWRITTEN: u32 = 1 << 2;
 /// The page was used since reclaim last looked: the referenced bit of a page that was written to.
 const REFERENCED: u32 = 1 << 3;
-/// The page was read ahead of its use, and not used since; with `MARKED`, its first user is to be
-/// told.
+/// The page was read ahead of its use, and not used since. With `MARKED`, its first user starts the
+/// next readahead.
 const AHEAD: u32 = 1 << 4;
 const MARKED: u32 = 1 << 5;
-/// Reclaim has passed such a page over.
+/// Reclaim has once passed over this unused page that was read ahead.
 const SPARED: u32 = 1 << 6;
-/// It was read ahead, and used for the first time since reclaim last looked.
+/// The page was read ahead, and used for the first time since reclaim last looked.
 const FIRST_USED: u32 = 1 << 7;
 
-/// Whether a page was read ahead of its first use. Kept in its frame's record from the load until
-/// that first use, which always goes the slower way, because the page isn't referenced yet: so the
-/// hit path knows nothing of this.
+/// Tells whether a page was read ahead of its first use. The frame's record keeps this from the
+/// load until the first use. The first use always takes the slower path, because the page isn't
+/// referenced yet, so the hit path doesn't have to check for readahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
-    /// No, or it was used since.
+    /// The page wasn't read ahead, or was used since.
     #[default]
     No,
-    /// Yes.
+    /// The page was read ahead.
     Yes,
-    /// Yes, and its first user should start the next readahead.
+    /// The page was read ahead, and its first user should start the next readahead.
     Marked,
 }
 
@@ -76,7 +76,7 @@ impl Ahead {
     }
 }
 
-/// What a page may be held in, and let go to.
+/// A state that isn't clean. A page is held from such a state, and may be released to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unclean {
     /// The file doesn't have the bytes.
@@ -94,30 +94,31 @@ impl Unclean {
     }
 }
 
-/// What came of an attempt to hold a page.
+/// The result of an attempt to hold a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     Held,
-    /// It isn't in the state wanted.
+    /// The page isn't in the expected state.
     Other,
-    /// Another thread holds it, for a moment (S4).
+    /// Another thread holds the page for a moment (S4).
     Busy,
 }
 
-/// The state.
+/// The write state of a frame's page.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct WriteState(AtomicU32);
 
 impl WriteState {
-    /// At the start of a stay. For the frame's owner.
+    /// Sets the state at the start of a stay. Only for the frame's owner.
     pub(crate) fn start(&self, dirty: bool, ahead: Ahead) {
-        // Release pairs with the Acquire of `hold`: a flusher that took the frame for its last
-        // page's then sees its mistake (S4).
+        // Release pairs with the Acquire of `hold`: a flusher that holds the frame, expecting its
+        // previous page, then sees its mistake (S4).
         self.0.store(if dirty { DIRTY } else { CLEAN } | ahead.bits(), Ordering::Release);
     }
 
-    /// After a writer's bytes (S3). Says whether the page was clean.
+    /// Marks the page as dirty after a writer has changed its bytes (S3). Returns whether the page
+    /// was clean.
     pub(crate) fn written(&self) -> bool {
         let change = |now: u32| match now & STATE {
             // Transition: write state, held → rewritten.
@@ -130,22 +131,22 @@ impl WriteState {
         before.is_ok_and(|before| before & STATE == CLEAN)
     }
 
-    /// The same for a page that no file has. Changes the state only if the page isn't dirty yet: no
-    /// flusher looks for such a page's bytes by its state, and one that holds it by mistake (S4)
-    /// leaves it dirty.
+    /// Marks a page that belongs to no file as dirty, after a writer has changed its bytes. Changes
+    /// the state only if the page isn't dirty yet: no flusher looks for the bytes of such a page by
+    /// its state, and a flusher that holds the page by mistake (S4) leaves it dirty.
     #[inline]
     pub(crate) fn written_unfiled(&self) {
-        // Relaxed: the writer before this one, or the loader, made it dirty, and had the frame
+        // Relaxed: the previous writer, or the loader, made the page dirty while it had the frame
         // frozen.
         if self.0.load(Ordering::Relaxed) & STATE != DIRTY {
             self.written();
         }
     }
 
-    /// Whether the page may be evicted (S1).
+    /// Returns whether the page may be evicted (S1).
     pub(crate) fn is_clean(&self) -> bool {
-        // Acquire pairs with the Release of `end_hold`: whoever evicts comes after the device has
-        // read the frame.
+        // Acquire pairs with the Release of `end_hold`: the device has read the frame before the
+        // evictor reuses it.
         self.0.load(Ordering::Acquire) & STATE == CLEAN
     }
 
@@ -159,7 +160,8 @@ impl WriteState {
             if now & STATE != from.bits() {
                 return Hold::Other;
             }
-            // Acquire pairs with the Release of `written`. Relaxed on failure: we look again.
+            // Acquire pairs with the Release of `written`. Relaxed on failure: the loop checks
+            // again.
             match self.0.compare_exchange_weak(now, now | HELD, Ordering::Acquire, Ordering::Relaxed) {
                 // Transition: write state, dirty or unstable → held.
                 Ok(_) => return Hold::Held,
@@ -168,8 +170,8 @@ impl WriteState {
         }
     }
 
-    /// Lets go (S2). `to` is `None` for clean. False if the page was rewritten, and therefore is
-    /// dirty.
+    /// Releases a held page (S2). The page becomes `to`; `None` means clean. Returns false if the
+    /// page was rewritten and is dirty now.
     pub(crate) fn end_hold(&self, to: Option<Unclean>) -> bool {
         let to = to.map_or(CLEAN, Unclean::bits);
         let change = |now: u32| {
@@ -182,14 +184,14 @@ impl WriteState {
         before.is_ok_and(|before| before & REWRITTEN == 0)
     }
 
-    /// Whether a writer came by since the page is held. Relaxed: a hint.
+    /// Returns whether a writer has changed the page since it was held. Relaxed: a hint.
     pub(crate) fn is_rewritten(&self) -> bool {
         self.0.load(Ordering::Relaxed) & REWRITTEN != 0
     }
 
-    /// Makes the page clean without writing it, as it leaves its frame: truncated, or swapped out.
-    /// For the thread that has the frame frozen. Returns `None` if a write-back leader holds the
-    /// page, else whether it was dirty or unstable before.
+    /// Makes the page clean without writing it, because it leaves its frame: it is truncated or
+    /// swapped out. The caller must have the frame frozen. Returns `None` if a flusher holds the
+    /// page, else whether the page was dirty or unstable before.
     pub(crate) fn discard(&self) -> Option<bool> {
         // Acquire as in `is_clean`.
         let change = |now: u32| (now & STATE != HELD).then_some(now & !STATE);
@@ -199,7 +201,7 @@ impl WriteState {
 
     // ---- the referenced bit. Relaxed: it publishes nothing.
 
-    /// Notes a use; a write only if it is the first.
+    /// Records a use. Writes to memory only if the bit isn't set yet.
     pub(crate) fn reference(&self) {
         if self.0.load(Ordering::Relaxed) & REFERENCED == 0 {
             self.0.fetch_or(REFERENCED, Ordering::Relaxed);
@@ -216,10 +218,10 @@ impl WriteState {
             && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
 
-    // ---- reading ahead. Relaxed as well: a reader that looks at the frame's next page by mistake
-    // only takes that page's mark.
+    // ---- readahead. Relaxed as well: a reader that meets the frame's next page by mistake only
+    // takes that page's mark.
 
-    /// Whether the page was read ahead of its first use.
+    /// Returns whether the page was read ahead and hasn't been used.
     pub(crate) fn ahead(&self) -> Ahead {
         Ahead::of(self.0.load(Ordering::Relaxed))
     }
@@ -229,13 +231,15 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & AHEAD != 0
     }
 
-    /// Whether the page is to be passed over because its use is still to come: once.
+    /// Returns whether reclaim should pass the page over, because it was read ahead and hasn't been
+    /// used yet. Returns true at most once for a stay.
     pub(crate) fn spare_ahead(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD
             && self.0.fetch_or(SPARED, Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD
     }
 
-    /// Notes the first use of a page that was read ahead.
+    /// Records the first use of a page that was read ahead. Returns what [`ahead`](Self::ahead) was
+    /// before.
     #[inline]
     pub(crate) fn take_ahead(&self) -> Ahead {
         if self.is_ahead() { self.take_mark() } else { Ahead::No }
@@ -246,8 +250,7 @@ impl WriteState {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).map_or(Ahead::No, Ahead::of)
     }
 
-    /// Whether the first use of a page that was read ahead is among those since this was last
-    /// asked.
+    /// Returns whether a page that was read ahead was used for the first time since the last call.
     pub(crate) fn take_first_use(&self) -> bool {
         self.0.load(Ordering::Relaxed) & FIRST_USED != 0
             && self.0.fetch_and(!FIRST_USED, Ordering::Relaxed) & FIRST_USED != 0

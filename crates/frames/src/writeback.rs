@@ -1,15 +1,15 @@
-//! Getting what was written to pages into their file.
+//! Writeback: brings the changes in written pages to their file.
 //!
 //! ```text
 //!   hold(Dirty)  ─▶ in a run (`held_run`) the device reads the bytes ─▶ end: Unstable, or Dirty if that failed
 //!   sync the file
 //!   hold(Unstable) ─▶ settle: clean, and back to the short way of reading; or end: Dirty if the sync failed
 //! ```
-//! Which pages there are to write is in the words themselves, in the order of the file, and how
-//! many in each chunk (C3 of `chunks`): nothing has to be allocated in order to write back, or to
-//! remember what to write.
+//! The words themselves show which pages to write, in the order of the file, and each chunk counts
+//! its written pages (C3 of `chunks`). So writeback needs no memory to find or remember the pages
+//! to write.
 //!
-//! What may happen meanwhile: `write_state`.
+//! For what other threads may do meanwhile, see `write_state`.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -19,19 +19,19 @@ use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 use crate::write_state::{self, Unclean, WriteState};
 
-/// What [`PageMap::hold`] found.
+/// The result of [`PageMap::hold`].
 #[derive(Debug)]
 pub enum Hold<'a> {
-    /// The page stays in its frame until this is dropped.
+    /// The page is held, and stays in its frame until this is dropped.
     Held(HeldPage<'a>),
-    /// It isn't in memory, or isn't as wanted.
+    /// The page isn't in memory, or isn't in the expected state.
     Other,
-    /// Another thread holds it: try again. If only one thread writes the object back, the hold
-    /// lasts just a moment.
+    /// Another thread holds the page; the caller may retry. If only one thread writes the object
+    /// back, this hold lasts only a moment.
     Busy,
 }
 
-/// A page on its way to its file. Dropped without an end, it is dirty.
+/// A page that is being written to its file. If it is dropped without an end, it becomes dirty.
 #[derive(Debug)]
 pub struct HeldPage<'a> {
     pub(crate) frames: &'a Frames,
@@ -41,18 +41,19 @@ pub struct HeldPage<'a> {
 }
 
 impl PageMap {
-    /// The first page of the range that may be other than its file; `None` if there is none.
+    /// Returns the first page of the range that may differ from its file, or `None`.
     #[must_use]
     pub fn next_written(&self, range: std::ops::Range<u64>) -> Option<u64> {
         let words = &self.shared.frames.words;
-        // Relaxed: a caller that has to see a write learned of it in some other way.
+        // Relaxed: if the caller must see a certain write, other synchronization has already made
+        // the write visible to it.
         let is_written = |index: &usize| PageWord::from_bits(words.words[*index].load(Ordering::Relaxed)).is_written();
         let mut chunks = self.words_of(range).flat_map(|part| words.with_written(part));
         chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
     }
 
-    /// Holds a page that is as `wanted`. One that is clean, and couldn't go back to the short way
-    /// of reading when it was settled, does so now if it can.
+    /// Holds a page that is in the state `wanted`. If the page is clean but couldn't be returned to
+    /// the fast path when it was settled, tries this again.
     #[must_use]
     pub fn hold(&self, page: u64, wanted: Unclean) -> Hold<'_> {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
@@ -80,20 +81,21 @@ impl PageMap {
 }
 
 impl<'a> HeldPage<'a> {
-    /// The group that is charged for the page.
+    /// Returns the group that is charged for the page.
     #[must_use]
     pub fn group(&self) -> u32 {
         self.frames.group(self.frame)
     }
 
-    /// Lets go of the page, which is as `state` unless it was written to meanwhile.
+    /// Releases the page. It becomes `state`, or dirty if it was written to meanwhile.
     pub fn end(mut self, state: Unclean) {
         // Transition: write state, held → unstable or dirty.
         self.ended = true;
         self.state().end_hold(Some(state));
     }
 
-    /// Lets go of the page, which its file has for good. False if it was written to meanwhile.
+    /// Releases the page as clean: its file has the page's bytes durably. Returns false if the page
+    /// was written to meanwhile.
     #[must_use = "who counts unclean pages has to count this one out"]
     pub fn settle(mut self) -> bool {
         // Transition: write state, held → clean.
@@ -105,7 +107,7 @@ impl<'a> HeldPage<'a> {
         clean
     }
 
-    /// The frame, still held: the caller has to end the hold (`held_run`).
+    /// Returns the frame, still held: the caller must end the hold (`held_run`).
     pub(crate) fn give_up(mut self) -> FrameId {
         self.ended = true;
         self.frame
@@ -131,8 +133,8 @@ impl Frames {
     }
 }
 
-/// Returns the page's readers to the short way, unless the page is in use just now. If it is in
-/// use, the page is clean all the same, and the next write-back of the object tries again
+/// Returns the page's readers to the fast path, unless the page is in use at this moment. In this
+/// case the page is clean all the same, and the next writeback of the object tries again
 /// ([`PageMap::hold`]).
 fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     let table = &frames.table;
@@ -143,9 +145,10 @@ fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     // Relaxed: the Acquire of `freeze`.
     let now = PageWord::from_bits(word.load(Ordering::Relaxed));
     let state = &table.record(frame).write_state;
-    // Since it was let go of, the page may have been evicted, or written to.
+    // Since the hold ended, the page may have been evicted, or written to.
     let still = now.is_written() && now.frame() == Some(frame) && state.is_clean();
-    // The next generation, because readers may have seen this one before the page was written to.
+    // Uses the next generation, because readers may have seen this one before the page was written
+    // to.
     if still && table.begin_next_stay(frame) {
         // Transition: page word, written → resident, settled.
         let settled = PageWord::resident(frame, table.generation(frame));

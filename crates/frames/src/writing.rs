@@ -1,8 +1,8 @@
-//! Writing to a page in memory, beside readers that take no lock.
+//! Writes to pages in memory, concurrently with readers that take no lock.
 //!
-//! A writer freezes the frame: no pin is left, and no other writer, evictor or pinner gets in (I1,
-//! I2 of `frame_table`). Only readers that leave no trace may be copying meanwhile; they find out
-//! by themselves:
+//! A writer freezes the frame: no pin is left, and no other writer, evictor or pinner gets the
+//! frame (I1, I2 of `frame_table`). Only readers without a trace may be copying meanwhile. They
+//! detect the writer:
 //! ```text
 //!   writer (frame frozen)                          reader
 //!   word: (f, g) → (f, g, WRITTEN)   first change  a = word.load(Acquire)      not written: as in `page_map`
@@ -12,26 +12,25 @@
 //!   version: → even                  Release       version.load(Relaxed) == v, word.load(Relaxed) == a? good
 //!   write state: → dirty             Release
 //! ```
-//! - V1. A reader that copied a byte which is being written synchronises, fence to fence, with the
-//!   writer, and so finds the word `WRITTEN` if it saw it clean, or another version if it saw it
-//!   written.
-//! - V2. A reader whose two looks at the version agree, with the word the same before and after,
-//!   copied what one writer left and before the next one began: P1. The version has 64 bits and
-//!   never comes back within a stay; the word never does (`page_word`).
-//! - V3. While the word says `WRITTEN`, the frame is this page's, so the version looked at is.
-//!   Loading the word with Acquire pairs with the Release that made it written; so the version is
-//!   that of this stay.
+//! - V1. If a reader copies a byte that a writer is writing, the reader synchronises with the
+//!   writer, fence to fence. So a reader that first saw the word clean then finds it `WRITTEN`, and
+//!   a reader that saw it `WRITTEN` finds another version.
+//! - V2. If a reader loads the same version, and the same word, before and after its copy, then it
+//!   copied the bytes between two writers: P1. The version has 64 bits and never repeats within a
+//!   stay; a resident word is never reused (`page_word`).
+//! - V3. While the word is `WRITTEN`, the frame belongs to this page, and so does the version in
+//!   the frame's record. The Acquire load of the word pairs with the Release that made it written,
+//!   so the reader sees the version of this stay.
 //!
-//! Readers of written pages touch the frame's record, one cache line more than the others. That is
-//! why pages of files don't stay `WRITTEN`: `writeback` settles them. Pages that no file has are
-//! never settled, so lookups by a map's number have a short way for written pages as well
-//! (`Lookup::read_hot_or_written`); it also serves pages of files that are looked up so. A
-//! [`PageMap`]'s own short way, which serves most hits of files, is shorter because it leaves
-//! written pages out.
-//! - V4. A reader that has to ask a third thing, `still`, asks it between the copy and the second
-//!   look at the version. At that moment the page is in its frame, and its bytes are those that
-//!   were copied, because the word and the version are the same before and after. If the reader
-//!   asked after the second look, the answer could be about something later:
+//! Readers of written pages touch the frame's record, one more cache line than other readers.
+//! Therefore pages of files don't stay `WRITTEN`: `writeback` settles them. Pages that belong to no
+//! file are never settled, so lookups by a map's number have a fast path for written pages as well
+//! (`Lookup::read_hot_or_written`), also for pages of files. The fast path of a [`PageMap`], which
+//! serves most hits of files, is shorter because it excludes written pages.
+//! - V4. A reader that must check a further condition, `still`, checks it between the copy and the
+//!   second load of the version. At that moment the page is in its frame with the bytes that were
+//!   copied, because word and version are the same before and after. If the reader checked it after
+//!   the second load, the result might concern a later state:
 //!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
@@ -49,46 +48,45 @@ use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 use crate::write_state::Ahead;
 
-/// How often a reader tries to copy a page that is written to all the time. Then it had better pin
-/// it.
+/// The number of times that a reader tries to copy a page that is written to all the time. After
+/// that the caller should pin the page.
 const READ_ATTEMPTS: u32 = 8;
 
-/// What [`PageMap::begin_write`] found.
+/// The result of [`PageMap::begin_write`].
 #[derive(Debug)]
 pub enum BeginWrite<'a> {
-    /// The page is this thread's to write to.
+    /// This thread may write to the page.
     Begun(Writing<'a>),
-    /// It isn't in memory.
+    /// The page isn't in memory.
     Absent,
-    /// It is pinned.
+    /// The page is pinned.
     Pinned,
-    /// Another thread writes to it, or checks whether to evict it.
+    /// Another thread writes to the page, or checks whether to evict it.
     Busy,
 }
 
-/// A thread that wants to write to a page, and waits for it. While it lives, new pinners of the
-/// page are kept out most of the time, once it has found the page pinned for a second time, so pins
-/// that overlap end.
+/// A thread that waits to write to a page. Once it has found the page pinned for the second time,
+/// it keeps new pinners out most of the time, so that overlapping pins end.
 ///
-/// Most of the time only: a thread that waits for another pin of a page that it has pinned already
-/// would wait for itself. So pinners are kept out for some 30 ms, let in for 8 ms, kept out for
-/// twice as long, let in for twice as long, and so on. A pin that is shorter than such a time keeps
-/// the writer out no longer than until it ends.
+/// It can't keep them out all the time: if a thread holds a pin of the page and waits for another
+/// pin of the same page, this would be a deadlock. So pinners are kept out for about 30 ms, let in
+/// for 8 ms, kept out for twice as long, let in for twice as long, and so on. A pin that is shorter
+/// than such an interval delays the writer only until the pin ends.
 #[derive(Debug)]
 pub struct Writer<'a> {
     frames: &'a Frames,
     place: Place<'a>,
     attempts: u32,
-    /// The frame whose pinners are kept out.
+    /// The frame whose new pinners are kept out.
     closed: Option<FrameId>,
 }
 
-/// Where a writer's page is.
+/// How a writer finds its page.
 #[derive(Clone, Copy, Debug)]
 enum Place<'a> {
-    /// The page's word, and its number.
+    /// The page's word, and the word's index.
     Word(usize, &'a AtomicU64),
-    /// A page that had no word when that was last looked for.
+    /// A page that had no word at the last check.
     Page(&'a PageMap, u64),
 }
 
@@ -103,14 +101,14 @@ impl<'a> Writer<'a> {
         Self { frames, place, attempts: 0, closed: None }
     }
 
-    /// Starts to write to the page, if it can be had now.
+    /// Begins to write to the page if this is possible now.
     #[inline]
     pub fn begin(&mut self) -> BeginWrite<'a> {
         let begun = match self.place {
             Place::Word(index, word) => self.frames.begin_write_word(index, word),
             Place::Page(map, page) => self.begin_without_word(map, page),
         };
-        // Most often at once.
+        // The usual case skips this: the page was available at once.
         if self.closed.is_some() || matches!(begun, BeginWrite::Pinned | BeginWrite::Busy) {
             self.note(&begun);
         }
@@ -124,7 +122,7 @@ impl<'a> Writer<'a> {
         self.frames.begin_write_word(index, word)
     }
 
-    /// Keeps pinners out, or lets them in.
+    /// Keeps new pinners out, or lets them in, depending on the result and the number of attempts.
     #[cold]
     fn note(&mut self, begun: &BeginWrite<'_>) {
         self.attempts = self.attempts.saturating_add(1);
@@ -132,13 +130,13 @@ impl<'a> Writer<'a> {
         if matches!(begun, BeginWrite::Pinned) && keeps_pinners_out(self.attempts) {
             close = self.resident_frame();
         }
-        // The page may have another frame by now, or this thread has it frozen.
+        // The page may be in another frame now, or this thread has the frame frozen.
         if self.closed != close {
             self.let_pinners_in();
         }
         self.closed = close;
         if let Some(frame) = close {
-            // Each time: another writer may have ended it.
+            // Repeats this each time, because another writer may have cleared the flag.
             self.frames.table.keep_pinners_out(frame);
         }
     }
@@ -165,9 +163,9 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Whether pinners are kept out after so many attempts, the later of which are a millisecond apart:
-/// from the second on, but for the first eighth of those from 64 to 127, from 128 to 255, and so
-/// on.
+/// Returns whether pinners are kept out after this number of attempts; later attempts are a
+/// millisecond apart. They are kept out from the second attempt on, except for the first eighth of
+/// the attempts from 64 to 127, from 128 to 255, and so on.
 fn keeps_pinners_out(attempts: u32) -> bool {
     match attempts {
         0 | 1 => false,
@@ -176,26 +174,27 @@ fn keeps_pinners_out(attempts: u32) -> bool {
     }
 }
 
-/// A page in memory that this thread alone may write to. Others read it without a trace, but can't
-/// pin it.
+/// A page in memory that only this thread may write to. Other threads can read it without a trace,
+/// but can't pin it.
 #[derive(Debug)]
 pub struct Writing<'a> {
     frames: &'a Frames,
     frame: FrameId,
-    /// The number of the page's word, while that isn't a written page's: it becomes one with the
-    /// first change, as no write-back comes by to settle a page that has none.
+    /// The index of the page's word, as long as the word isn't a written page's. The first change
+    /// makes it one. A page that isn't changed must not become written, because no writeback would
+    /// settle it.
     unwritten: Option<usize>,
 }
 
 impl PageMap {
-    /// A thread that wants to write to a page, however long it may have to wait for that.
+    /// Creates a [`Writer`], which may wait for the page for any length of time.
     #[must_use]
     pub fn writer(&self, page: u64) -> Writer<'_> {
         let place = self.word(page).map_or(Place::Page(self, page), |(index, word)| Place::Word(index, word));
         Writer::new(&self.shared.frames, place)
     }
 
-    /// Starts to write to a page that is in memory; it may be past the object's length.
+    /// Begins to write to a page that is in memory; the page may be past the object's length.
     #[must_use]
     pub fn begin_write(&self, page: u64) -> BeginWrite<'_> {
         match self.word(page) {
@@ -204,7 +203,7 @@ impl PageMap {
         }
     }
 
-    /// As [`read_word`](Self::read_word), of a page that was written to.
+    /// Does the same as [`read_word`](Self::read_word), for a page that was written to.
     pub(crate) fn read_written(
         &self,
         word: &AtomicU64,
@@ -217,7 +216,7 @@ impl PageMap {
         while backoff.turns() < READ_ATTEMPTS {
             let before = PageWord::from_bits(word.load(Ordering::Acquire));
             if !before.is_written() {
-                // Settled, or gone: at worst the caller finds it vacant.
+                // The page was settled, or is gone; at worst the caller finds it vacant.
                 return before.frame().is_some() && self.read_word(word, offset, into, ahead, still);
             }
             if self.lookup.copy_version(self.frames(), (word, before), offset, into, &still) {
@@ -231,7 +230,7 @@ impl PageMap {
 }
 
 impl Frames {
-    /// Starts to write to the page with that word, which has that number among all.
+    /// Begins to write to the page with this word and this index.
     #[inline]
     pub(crate) fn begin_write_word(&self, index: usize, word: &AtomicU64) -> BeginWrite<'_> {
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
@@ -241,8 +240,8 @@ impl Frames {
             return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
         }
         let mut writing = Writing { frames: self, frame, unwritten: None };
-        // The frame may have gone to another page before it was frozen. If it hasn't, the word
-        // stays but for the referenced bit. Relaxed: the Acquire of `freeze`.
+        // The frame may have gone to another page before it was frozen. If it hasn't, only the
+        // referenced bit of the word can change now. Relaxed: the Acquire of `freeze`.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
             return BeginWrite::Busy;
@@ -253,7 +252,7 @@ impl Frames {
     }
 }
 
-/// Makes a frozen page's word a written one, and notes in its record whether it was referenced.
+/// Makes the word of a frozen page a written one, and moves its referenced bit to the record.
 fn become_written(word: &AtomicU64, record: &FrameRecord) {
     // Relaxed: the Acquire of `freeze`.
     let seen = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -275,7 +274,7 @@ fn become_written(word: &AtomicU64, record: &FrameRecord) {
 }
 
 impl<'a> Writing<'a> {
-    /// Hands the page over to a borrower of `frames`, which are the same.
+    /// Rebinds the page to a borrow of `frames`, which must be the same frames.
     pub(crate) fn in_frames(self, frames: &Frames) -> Writing<'_> {
         assert!(std::ptr::eq(self.frames, frames), "the page is in other frames");
         let (frame, unwritten) = (self.frame, self.unwritten);
@@ -290,10 +289,10 @@ impl Writing<'_> {
         self.frames.table.record(self.frame)
     }
 
-    /// Overwrites the page's bytes from `offset` on. Says whether the page was clean until now.
+    /// Overwrites the page's bytes from `offset` on. Returns whether the page was clean before.
     ///
     /// # Panics
-    /// If the range leaves the page.
+    /// If the range isn't within the page.
     #[must_use = "who counts unclean pages has to count this one"]
     pub fn write(&mut self, offset: usize, from: &[u8]) -> bool {
         let bytes = self.frames.bytes(self.frame);
@@ -301,11 +300,11 @@ impl Writing<'_> {
         self.change(|| bytes.copy_from(offset, from))
     }
 
-    /// As [`write`](Self::write); runs `grow` in the same step of the version. A reader that copies
-    /// any of the new bytes therefore sees what `grow` did.
+    /// Does the same as [`write`](Self::write), and runs `grow` under the same change of the
+    /// version. So a reader that copies any of the new bytes sees what `grow` did.
     ///
     /// # Panics
-    /// As [`write`](Self::write).
+    /// If the range isn't within the page.
     #[must_use = "the caller counts unclean pages, and has to count this one"]
     pub fn write_and(&mut self, offset: usize, from: &[u8], grow: impl FnOnce()) -> bool {
         let bytes = self.frames.bytes(self.frame);
@@ -316,23 +315,23 @@ impl Writing<'_> {
         })
     }
 
-    /// Puts the file's own bytes into the page from `offset` on. The page stays as clean or dirty
-    /// as it is, because its file has these bytes.
+    /// Copies bytes of the file itself into the page from `offset` on. The page stays clean or
+    /// dirty, because its file has these bytes.
     ///
     /// # Panics
-    /// As [`write`](Self::write).
+    /// If the range isn't within the page.
     pub fn complete(&mut self, offset: usize, from: &[u8]) {
         let bytes = self.frames.bytes(self.frame);
         assert!(offset.checked_add(from.len()).is_some_and(|end| end <= bytes.len()), "range outside of the page");
         self.change_bytes(|| bytes.copy_from(offset, from));
     }
 
-    /// As [`write`](Self::write), for a page that no file has. A flusher holds such a page only by
-    /// mistake and for a moment: a page that was dirty is dirty again afterwards (S3, S4 of
-    /// `write_state`).
+    /// Does the same as [`write`](Self::write), for a page that belongs to no file. A flusher holds
+    /// such a page only by mistake and for a moment: a page that was dirty is dirty again
+    /// afterwards (S3, S4 of `write_state`).
     ///
     /// # Panics
-    /// As [`write`](Self::write).
+    /// If the range isn't within the page.
     #[inline]
     pub fn write_unfiled(&mut self, offset: usize, from: &[u8]) {
         let bytes = self.frames.bytes(self.frame);
@@ -341,8 +340,7 @@ impl Writing<'_> {
         self.record().write_state.written_unfiled();
     }
 
-    /// Zeroes the page from `offset` on, where its file ends. The page stays as clean or dirty as
-    /// it is.
+    /// Zeroes the page from `offset` on, where its file ends. The page stays clean or dirty.
     pub fn zero_from(&mut self, offset: usize) {
         let bytes = self.frames.bytes(self.frame);
         self.change_bytes(|| bytes.zero_from(offset.min(bytes.len())));
@@ -361,7 +359,7 @@ impl Writing<'_> {
             become_written(&words.words[index], self.record());
         }
         let record = self.record();
-        // Relaxed: the frame is frozen, so this thread alone changes the version.
+        // Relaxed: the frame is frozen, so only this thread changes the version.
         let version = record.version.load(Ordering::Relaxed);
         record.version.store(version + 1, Ordering::Relaxed);
         // Pairs with the fences in `Lookup::copy_version` and `copy_and_look` (V1).
@@ -376,20 +374,20 @@ impl Writing<'_> {
         self.frames.bytes(self.frame).copy_to(offset, into);
     }
 
-    /// Whether the frame is a parent process's, and this one has nothing of it.
+    /// Returns whether this is a forked child process, in which the parent's frame reads as zeros.
     #[must_use]
     pub fn forked(&self) -> bool {
         self.frames.forked()
     }
 
-    /// Whether the file has the page's bytes, as far as they were written to before. A page that
-    /// isn't clean may become so at any moment, but not the other way round.
+    /// Returns whether the file has the page's bytes, as of the writes before. A page that isn't
+    /// clean may become clean at any moment, but a clean page stays clean.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.record().write_state.is_clean()
     }
 
-    /// The group that is charged for the page.
+    /// Returns the group that is charged for the page.
     #[must_use]
     pub fn group(&self) -> u32 {
         self.frames.group(self.frame)

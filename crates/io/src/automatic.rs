@@ -1,12 +1,13 @@
-//! The best backend that the machine has.
+//! Chooses the best backend that works on this machine.
 
 use sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Backend, DirectIo, IoError, Posix, ThreadPool};
 
-/// The machine's files, requests going through io_uring; where the system refuses that (seccomp, an
-/// old kernel, no locked memory, `io_uring_disabled`), through threads, which is said in the log,
-/// once; and if it has not even those, by the caller.
+/// Returns a backend for the machine's files that performs requests through io_uring. If the system
+/// refuses that (seccomp, an old kernel, no locked memory, `io_uring_disabled`), threads perform
+/// the requests, and a warning is logged once. If the threads' setup fails too, the caller performs
+/// them.
 #[must_use]
 pub fn automatic() -> Box<dyn Backend> {
     uring().or_else(threads).unwrap_or_else(|_| Box::new(Posix::default()))
@@ -21,7 +22,7 @@ fn uring() -> Result<Box<dyn Backend>, IoError> {
 
 fn threads(refusal: IoError) -> Result<Box<dyn Backend>, IoError> {
     static SAID: AtomicBool = AtomicBool::new(false);
-    // Relaxed: it doesn't matter which thread says it.
+    // Relaxed: it doesn't matter which thread logs the warning.
     if !SAID.swap(true, Ordering::Relaxed) {
         tracing::warn!(%refusal, "io_uring refused; requests are done by threads");
     }

@@ -1,4 +1,4 @@
-//! The seam between Pagefold and whatever holds the bytes.
+//! The interface between Pagefold and the storage that holds the bytes.
 
 use std::path::Path;
 
@@ -15,52 +15,52 @@ pub enum Access {
     Read,
     /// For reading and writing.
     Write,
-    /// For reading and writing; made if it isn't there.
+    /// For reading and writing. The file is created if it doesn't exist.
     Create,
-    /// For reading and writing; made, and `EEXIST` if it is there.
+    /// For reading and writing. The file is created; fails with `EEXIST` if it exists.
     CreateNew,
-    /// For reading and writing, by this opening alone. `EBUSY` if another opening of this kind has
-    /// the file, in this process or another one (an advisory lock, so other kinds of opening aren't
-    /// kept out), or if it is a device that the system uses.
+    /// For reading and writing, exclusively. Fails with `EBUSY` if this process or another has the
+    /// file open with `Alone`, or if the file is a device that the system uses. This takes an
+    /// advisory lock, so it doesn't exclude files opened with other kinds of access.
     Alone,
-    /// For reading and writing: a new file that has no name, and that only its owner's processes
-    /// may open (mode 0600). The path is a directory, or a name in one that no file has, which is
-    /// `EEXIST`.
+    /// For reading and writing: a new file without a name, which only processes of its owner may
+    /// open (mode 0600). The path is a directory, or an unused name in a directory; fails with
+    /// `EEXIST` if a file has that name.
     Unnamed,
 }
 
 impl Access {
-    /// Whether the file can be written.
+    /// Returns whether the file can be written.
     #[must_use]
     pub fn writes(self) -> bool {
         self != Self::Read
     }
 
-    /// Whether the file is made if it isn't there.
+    /// Returns whether the file is created if it doesn't exist.
     #[must_use]
     pub fn makes(self) -> bool {
         matches!(self, Self::Create | Self::CreateNew)
     }
 }
 
-/// Somewhere files can be opened: the machine's file systems, a simulated disk, a faulty one.
+/// A place where files can be opened: the machine's file systems, a simulated disk, a faulty disk.
 pub trait Backend: Send + Sync + 'static {
-    /// What the backend is called on the command line and in reports.
+    /// Returns the backend's name, for the command line and reports.
     fn name(&self) -> &'static str;
 
-    /// Opens a file. One that is made is empty, and sure to have its name after a power cut only
-    /// when it was [synced](BackingFile::sync). If this fails, the file may have been made all the
-    /// same.
+    /// Opens a file. A file that this creates is empty. Its name is guaranteed to survive a power
+    /// cut only after a [`sync`](BackingFile::sync). If opening fails, the file may have been
+    /// created all the same.
     ///
     /// # Errors
-    /// The system's: not found, there already, not permitted, too many open files; `EISDIR` for a
-    /// directory, and [`IoError::NoLength`] for anything else that isn't a regular file or a block
-    /// device, and for files whose length the system doesn't know. `EINTR` if nothing was done: it
-    /// is called again.
+    /// The system's: not found, already exists, not permitted, too many open files. `EISDIR` for a
+    /// directory. [`IoError::NoLength`] for any other file that is neither a regular file nor a
+    /// block device, and for files whose length the system doesn't know. `EINTR` if the call was
+    /// interrupted before it did anything; the caller retries it.
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError>;
 
-    /// Whether [`submit`](BackingFile::submit) may wait for a device: the thread that submits does
-    /// the requests itself.
+    /// Returns whether [`submit`](BackingFile::submit) may wait for a device, because the
+    /// submitting thread performs the requests itself.
     fn waits_in_submit(&self) -> bool {
         true
     }
@@ -94,81 +94,85 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
     }
 }
 
-/// An open file of a [`Backend`]. Many threads use it at once.
+/// An open file of a [`Backend`]. Many threads use it concurrently.
 ///
-/// A call that fails with `EINTR` was interrupted, and has done nothing; of a read or write, the
-/// bytes are unspecified. It is made again, however often that happens: see
+/// A call that fails with `EINTR` was interrupted and did nothing; after an interrupted read or
+/// write, the bytes are unspecified. The caller retries the call, without a limit: see
 /// [`uninterrupted`](crate::uninterrupted()).
 #[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
 pub trait BackingFile: Send + Sync {
-    /// The same for one file however it was opened. Where the backend can't have a different one
-    /// for each other file, their [fingerprints](Self::fingerprint) differ.
+    /// Returns the same value for the same file, however it was opened. If the backend can't give
+    /// each file an identity of its own, files that share an identity have different
+    /// [fingerprints](Self::fingerprint).
     fn identity(&self) -> Identity;
 
-    /// What tells this file from others that have its identity: asked, of both, when one of them is
-    /// open already. Of one file it may differ while the file is changed, so it is asked [a few
-    /// times](crate::is_same_file).
+    /// Returns a value that distinguishes this file from others with the same identity. It is
+    /// compared when a file is opened while a file with the same identity is open already. The
+    /// fingerprint of one file may change while the file is being changed, so the comparison is
+    /// made [a few times](crate::is_same_file).
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint::default()
     }
 
-    /// The file's length in bytes now; another process may have changed it.
+    /// Returns the file's current length in bytes. Another process may change it at any time.
     ///
     /// # Errors
     /// The system's.
     fn len(&self) -> Result<u64, IoError>;
 
-    /// Whether [`len`](Self::len) never waits for a device or a server.
+    /// Returns whether [`len`](Self::len) never waits for a device or a server.
     fn tells_len_at_once(&self) -> bool {
         false
     }
 
-    /// Whether users other than the file's owner may read or write it, as its mode says.
+    /// Returns whether the file's mode lets users other than its owner read or write it.
     fn is_open_to_others(&self) -> bool {
         false
     }
 
-    /// Bytes that the file can have in all, as far as its file system has room now: those that take
-    /// room already, and those that there is room for. `None` if it doesn't say.
+    /// Returns the number of bytes that the file can occupy, given the free space of its file
+    /// system now: the bytes that it occupies already, plus the free ones. `None` if the file
+    /// system doesn't report it.
     fn room(&self) -> Option<u64> {
         None
     }
 
-    /// Whether a read is always a copy made by this CPU, from memory of the system's, rather than a
-    /// transfer by a device: then it is cheaper into memory that is in the CPU's caches, and
-    /// reading ahead gains nothing.
+    /// Returns whether the CPU always performs a read by copying from the system's memory, with no
+    /// transfer by a device. Then a read is cheaper into memory that is in the CPU's caches, and
+    /// readahead gains nothing.
     fn reads_by_copy(&self) -> bool {
         false
     }
 
-    /// Whether the bytes of a [`write`](Self::write), or of a write that is
-    /// [submitted](Self::submit), must stay as they are until it is answered: what looks at them
-    /// twice (a checksum, a mirror) may otherwise refuse the write with `EIO`, or keep a checksum
-    /// of other bytes. The caller then writes from [copies](crate::Copies).
+    /// Returns whether the bytes of a [`write`](Self::write), or of a [submitted](Self::submit)
+    /// write, must not change until the write has completed. If they do change, a layer that reads
+    /// them twice (a checksum, a mirror) may reject the write with `EIO`, or store a checksum that
+    /// doesn't match. The caller then writes from [copies](crate::Copies).
     fn needs_stable_bytes(&self) -> bool {
         false
     }
 
-    /// Tries once to fill the slices of `into`, one after the other, from `offset` on, and says how
-    /// many bytes came; 0 at or past the end of the file. Use [`read_full`](crate::read_full()),
-    /// which goes on after short reads and interruptions.
+    /// Attempts once to fill the slices of `into`, one after the other, from `offset` on. Returns
+    /// the number of bytes read; 0 at or past the end of the file. Callers use
+    /// [`read_full`](crate::read_full()), which continues after short reads and interruptions.
     ///
-    /// `offset` and the slices' lengths are multiples of the page size, which is a multiple of 4
-    /// KiB. Bytes of `into` past the ones read are unspecified; after an error, all of them are.
+    /// `offset` and the slices' lengths must be multiples of the page size, which is a multiple of
+    /// 4 KiB. Bytes of `into` past the ones read are unspecified; after an error, all of them are.
     ///
     /// # Errors
     /// The system's.
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError>;
 
-    /// Tries once to write the first `len` bytes of `from`, one slice after the other, at `offset`,
-    /// and says how many were written. What lies beyond the file's end makes it longer. Use
-    /// [`write_full`](crate::write_full()), which goes on after short writes and interruptions.
+    /// Attempts once to write the first `len` bytes of `from`, one slice after the other, at
+    /// `offset`. Returns the number of bytes written. A write past the end of the file extends it.
+    /// Callers use [`write_full`](crate::write_full()), which continues after short writes and
+    /// interruptions.
     ///
-    /// The slices hold `len` bytes or more. `offset` and their lengths are multiples of 4 KiB; so
-    /// is `len`, unless the range ends at what is or is to become the end of the file. The bytes
-    /// may change while they are written: what reaches the disk is then some mixture, unless the
-    /// file [needs stable bytes](Self::needs_stable_bytes). After an error, any of the range may
-    /// have been written.
+    /// The slices must hold at least `len` bytes. `offset` and their lengths must be multiples of 4
+    /// KiB. So must `len`, unless the range ends at the current or the new end of the file. The
+    /// bytes may change during the write: the disk then gets a mixture of old and new bytes, unless
+    /// the file [needs stable bytes](Self::needs_stable_bytes). After an error, any part of the
+    /// range may have been written.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing.
@@ -178,17 +182,18 @@ pub trait BackingFile: Send + Sync {
     }
 
     /// Makes everything written before, the file's length, and the name under which it was opened,
-    /// survive a power cut.
+    /// durable: all of them then survive a power cut.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok`
-    /// may then be lost, even if a later call succeeds: a caller that wants the bytes must write
-    /// them again. Calls that were under way at the same time all fail.
+    /// may then be lost, even if a later call succeeds: a caller that needs the bytes must write
+    /// them again. All calls that were in progress at the same time fail.
     fn sync(&self) -> Result<(), IoError> {
         Err(IoError::BAD_FILE)
     }
 
-    /// Cuts the file off, or makes it longer with zeros. What is cut off and comes back is zeros.
+    /// Truncates the file, or extends it with zeros. Bytes that were cut off read as zeros if the
+    /// file is extended again.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing, `EINVAL` for a block device.
@@ -197,27 +202,27 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
-    /// Takes the file's advisory lock for this opening, so that other openings that ask for it are
-    /// refused: those of other processes, and of this one. It is the lock that [`Access::Alone`]
-    /// comes with. Held until [`unlock`](Self::unlock) or until this is dropped; if the process
-    /// dies, until its forked children have ended too. Does nothing where there are no locks.
+    /// Takes the file's advisory lock for this opening. Other openings that ask for the lock, in
+    /// this process or another, then fail. It is the lock that [`Access::Alone`] takes. It is held
+    /// until [`unlock`](Self::unlock) or until this file is dropped. If the process dies, the lock
+    /// is held until its forked children have ended too. Does nothing on backends without locks.
     ///
     /// # Errors
-    /// `EBUSY` if another opening has it, and keeps it for seconds: one that is just being closed
-    /// is waited for.
+    /// `EBUSY` if another opening holds the lock and doesn't release it within seconds; this waits
+    /// for an opening that is just being closed.
     fn lock(&self) -> Result<(), IoError> {
         Ok(())
     }
 
-    /// Releases the lock, if this process has taken it: also for descriptors of this opening in
-    /// forked children.
+    /// Releases the lock if this process has taken it. This also releases it for forked children,
+    /// which have descriptors of the same opening.
     fn unlock(&self) {}
 
-    /// Makes the file at least `len` bytes long, with zeros. Never cuts it off, although another
-    /// process may make it longer meanwhile.
+    /// Extends the file with zeros to at least `len` bytes. Never truncates the file, even if
+    /// another process extends it meanwhile.
     ///
     /// # Errors
-    /// As [`set_len`](Self::set_len).
+    /// See [`set_len`](Self::set_len).
     fn lengthen(&self, len: u64) -> Result<(), IoError> {
         if self.len()? < len { self.set_len(len) } else { Ok(()) }
     }
@@ -228,33 +233,34 @@ pub trait BackingFile: Send + Sync {
     /// The implementation keeps the file open until every request has completed, even if the caller
     /// drops its handle.
     ///
-    /// Every request completes at some time, even if no thread [helps](Self::help).
+    /// Every request completes eventually, even if no thread [helps](Self::help).
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
         requests.drain(..).for_each(|request| request.run(self));
         Queue::default()
     }
 
-    /// The queue in which what this thread submits waits.
+    /// Returns the queue that requests submitted by the calling thread wait in.
     fn queue(&self) -> Queue {
         Queue::default()
     }
 
-    /// Takes part in completing what was submitted with this answer, in this thread, until
-    /// `done()`, or until nothing is left of it. See [`help_as`](Self::help_as).
+    /// Helps to complete the requests that were submitted to `queue`, in this thread, until
+    /// `done()` or until all of them have completed. See [`help_as`](Self::help_as).
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
         self.help_as(&queue, Helping::default(), done);
     }
 
-    /// Takes part in completing what was submitted with this answer, in this thread: until
-    /// `done()`, until nothing is left of the queue's [batch](crate::Batch) (of the file's
-    /// requests, if they are in none), or until the time is over that `how` gives. It waits for the
-    /// device if need be. What has been answered already is completed first.
+    /// Helps to complete the requests that were submitted to `queue`, in this thread. Returns when
+    /// `done()` is true, when all requests of the queue's [batch](crate::Batch) have completed (all
+    /// of the file's requests if the queue has no batch), or when the time limit of `how` has
+    /// passed. It waits for the device if necessary. Requests that the device has already answered
+    /// are completed first.
     ///
-    /// `done` is called again and again, in this thread. It may submit more: a thread with many
-    /// requests keeps a part of them under way like this, and for its own [`queue`](Self::queue) no
-    /// other thread needs to be woken meanwhile. What makes it true should be a completion of this
-    /// queue. If something else does, it is noticed with the queue's next completion, or when the
-    /// time is over.
+    /// This calls `done` repeatedly, in this thread. `done` may submit more requests: this is how a
+    /// thread with many requests keeps a part of them in flight, and no other thread needs to be
+    /// woken for its own [`queue`](Self::queue) meanwhile. The condition should become true through
+    /// a completion in this queue. If another event makes it true, this notices only at the queue's
+    /// next completion, or when the time limit has passed.
     fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
         let _ = (queue, how, done);
     }
@@ -263,19 +269,20 @@ pub trait BackingFile: Send + Sync {
 /// How a thread helps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Helping {
-    /// The longest time that it sleeps for; it may take longer in reads and writes that it does
-    /// itself. For good if there is none.
+    /// The longest time that the thread sleeps. It may take longer in reads and writes that it
+    /// performs itself. `None` means no limit.
     pub at_most: Option<Duration>,
-    /// It will be back in a moment because it has more under way: no other thread needs to see to
-    /// that meanwhile, unless the thread stays away for long (a millisecond).
+    /// The thread will help again in a moment, because it has more requests in flight. No other
+    /// thread needs to attend to them meanwhile, unless the thread stays away for long (a
+    /// millisecond).
     pub back_soon: bool,
-    /// It makes no system call that may wait for a device without an end: it leaves those to
-    /// others, and waits for them.
+    /// The thread makes no system call that may wait for a device without a time limit: it leaves
+    /// those calls to other threads and waits for them.
     pub waits_only: bool,
 }
 
-/// Device and inode, or what the backend has instead. Union and FUSE file systems may give one to
-/// several files: [`BackingFile::fingerprint`].
+/// Device and inode, or the backend's equivalent. Union and FUSE file systems may give several
+/// files the same identity: see [`BackingFile::fingerprint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     /// The device that the file is on.
@@ -285,7 +292,7 @@ pub struct Identity {
 }
 
 impl Request {
-    /// Does all of it, in this thread.
+    /// Performs the whole request, in this thread.
     pub fn run(self, file: &(impl BackingFile + ?Sized)) {
         let mut rest = Some(self);
         while let Some(request) = rest {

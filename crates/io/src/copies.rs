@@ -1,10 +1,10 @@
-//! Copies of pages on their way to a device that looks at them twice.
+//! Buffers with copies of pages, for devices that read the bytes of a write more than once.
 //!
-//! A page may be changed while it is written. A device that [needs stable
-//! bytes](crate::BackingFile::needs_stable_bytes) is given a copy instead, out of a few buffers:
-//! that is all the memory that copies take, whatever is written, and a write that finds none free
-//! waits until another one is over. A copy may be torn, like what reaches any other device: a page
-//! that is changed while it is copied is dirty again afterwards.
+//! A page may change while it is being written. A device that [needs stable
+//! bytes](crate::BackingFile::needs_stable_bytes) gets a copy instead, from a small fixed set of
+//! buffers. Copies never take more memory than these buffers, and a write that finds none free
+//! waits until another write completes. A copy may be torn, like the bytes that reach any other
+//! device: a page that changes while it is copied is dirty again afterwards.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ use sync::time::{Duration, Instant};
 use sync::zeroed::zeroed;
 use sync::{Arc, SharedBytes, StableBytes};
 
-/// Bytes of one copy, unless a page has more, and of all of them.
+/// The size of one copy (at least one page), and of all copies together.
 const EACH: usize = 256 << 10;
 const IN_ALL: usize = 1 << 20;
-/// What direct I/O wants addresses to be a multiple of.
+/// The alignment of addresses that direct I/O requires.
 const ALIGNMENT: usize = if cfg!(pagefold_loom) { 8 } else { 4096 };
-/// The longest wait without another look: longer ones aren't every clock's.
+/// The longest single wait, because not every clock supports longer ones.
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 const WORD: usize = size_of::<u64>();
 
-/// Buffers for copies, all of the same size.
+/// A set of buffers for copies, all of the same size.
 pub struct Copies {
     idle: Mutex<Vec<Box<[AtomicU64]>>>,
     given_back: Condvar,
@@ -31,34 +31,34 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// For pages of `page_size` bytes: four copies of 256 KiB, or one of a page that is larger than
-    /// 1 MiB. `None` if there is no memory for them.
+    /// Creates buffers for pages of `page_size` bytes: four of 256 KiB, fewer if pages are larger,
+    /// and one if a page is larger than 512 KiB. `None` if there is no memory for them.
     #[must_use]
     pub fn for_pages(page_size: usize) -> Option<Arc<Self>> {
         let bytes = EACH.max(page_size);
         Self::new(IN_ALL / bytes, bytes)
     }
 
-    /// At least one copy; `bytes` is a multiple of 8.
+    /// Creates `count` buffers, and at least one. `bytes` must be a multiple of 8.
     fn new(count: usize, bytes: usize) -> Option<Arc<Self>> {
         let buffers = (0..count.max(1)).map(|_| zeroed((bytes + ALIGNMENT) / WORD));
         let idle = Mutex::new(buffers.collect::<Option<Vec<_>>>()?);
         Some(Arc::new(Self { idle, given_back: Condvar::new(), bytes }))
     }
 
-    /// Bytes that one copy has room for.
+    /// Returns the capacity of one copy in bytes.
     #[must_use]
     pub fn room(&self) -> usize {
         self.bytes
     }
 
-    /// A buffer that isn't in use, if there is one.
+    /// Returns a free buffer, if there is one.
     #[must_use]
     pub fn take(self: &Arc<Self>) -> Option<Copy> {
         self.idle.lock().pop().map(|words| Copy { words, len: 0, of: Arc::clone(self) })
     }
 
-    /// The same; waits for one. Each is given back when its write is over.
+    /// Waits for a free buffer. Each buffer is returned when its write has completed.
     #[must_use]
     pub fn wait(self: &Arc<Self>) -> Copy {
         loop {
@@ -68,7 +68,7 @@ impl Copies {
         }
     }
 
-    /// The same; `None` if none became free in `patience`.
+    /// Waits for a free buffer. Returns `None` if none became free in `patience`.
     #[must_use]
     pub fn wait_for(self: &Arc<Self>, patience: Duration) -> Option<Copy> {
         let mut idle = self.idle.lock();
@@ -90,17 +90,17 @@ impl fmt::Debug for Copies {
     }
 }
 
-/// Bytes that stay as they are. Given back when dropped.
+/// A buffer whose bytes don't change while they are written. Returned to its set when dropped.
 pub struct Copy {
     words: Box<[AtomicU64]>,
-    /// Bytes that were put there.
+    /// The number of bytes copied into the buffer.
     len: usize,
     of: Arc<Copies>,
 }
 
 impl Copy {
-    /// Copies these bytes, one slice after the other, as far as there is [room](Copies::room) for
-    /// whole slices. Returns how many slices those are.
+    /// Copies slices into the buffer, one after the other, as long as the next one fits as a whole
+    /// ([`room`](Copies::room)). Returns the number of slices copied.
     pub fn fill<'a>(&mut self, from: impl Iterator<Item = SharedBytes<'a>>) -> usize {
         self.len = 0;
         let mut slices = 0;
@@ -115,7 +115,7 @@ impl Copy {
         slices
     }
 
-    /// What was copied last.
+    /// Returns the bytes that were copied last.
     #[must_use]
     pub fn bytes(&self) -> SharedBytes<'_> {
         self.all().prefix(self.len)
@@ -127,8 +127,8 @@ impl Copy {
     }
 }
 
-// SAFETY: the words are on the heap, where they stay until this is dropped; which of them there are
-// changes by `&mut self` alone.
+// SAFETY: the words are on the heap, and don't move until this is dropped. Which of them `each`
+// passes changes only through `&mut self`.
 #[allow(unsafe_code)]
 unsafe impl StableBytes for Copy {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {

@@ -1,13 +1,13 @@
-//! The directories that files have their names in, each open once for all of its files.
+//! Keeps the directories that contain open files' names, each open once for all of its files.
 //!
-//! A name survives a power cut once its directory was synced after the name was made. A file that
-//! is opened for writing gets a [`Name`] for that. The sync of one name covers all names of its
-//! directory that were there when it began, so the others need none of their own: syncs of a
-//! directory are numbered in their order, and a name knows the last one that had begun when the
+//! A name survives a power cut if its directory was synced after the name was created. A file that
+//! is opened for writing gets a [`Name`] for that purpose. The sync for one name covers all names
+//! of the directory that existed when it began, so those need no sync of their own. Syncs of a
+//! directory are numbered in order, and each name records the last sync that had begun when the
 //! file was opened.
 //!
-//! The kernel tells each descriptor of a failure once. So syncs of a directory take turns, and each
-//! name that was there before a failure hears of it.
+//! The kernel reports a failure once per descriptor. So syncs of a directory are serialized, and
+//! each name that existed before a failure reports it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -19,7 +19,7 @@ use sync::{Arc, Weak};
 
 use crate::retry::retry_interrupted;
 
-/// Directories that are open.
+/// The open directories.
 #[derive(Debug, Default)]
 pub(crate) struct Directories(Mutex<HashMap<Key, Weak<Directory>>>);
 
@@ -29,22 +29,22 @@ type Key = (u64, u64);
 #[derive(Debug)]
 struct Directory {
     fd: OwnedFd,
-    /// Held by the sync that is under way.
+    /// Locked by the sync in progress.
     syncs: Mutex<Syncs>,
-    /// Where it is found, unless it is its one file's alone.
+    /// The map and key of the directory, unless it belongs to one file only.
     shared: Option<(Arc<Directories>, Key)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Syncs {
     begun: u64,
-    /// The last one that went well; 0 if there was none.
+    /// The last sync that succeeded; 0 if there was none.
     done: u64,
     failures: u64,
     last_failure: Errno,
 }
 
-/// Where a file has its name.
+/// Where a file's name is.
 #[derive(Debug)]
 pub(crate) enum Place {
     In(OwnedFd),
@@ -52,27 +52,28 @@ pub(crate) enum Place {
     Somewhere,
 }
 
-/// The name of a file, until it was synced.
+/// A file's name that isn't synced yet.
 #[derive(Debug)]
 pub(crate) enum Name {
     In(Entry),
-    /// In a directory that can't be opened: a sync of the whole file system (`syncfs`) makes the
-    /// name last.
+    /// In a directory that can't be opened. A sync of the whole file system (`syncfs`) makes the
+    /// name durable.
     Somewhere,
 }
 
-/// A name in a directory that is open.
+/// A name in an open directory.
 #[derive(Debug)]
 pub(crate) struct Entry {
     directory: Arc<Directory>,
-    /// Syncs that had begun when the file was opened.
+    /// The number of syncs that had begun when the file was opened.
     begun: u64,
-    /// Failures that the file has heard of.
+    /// The number of failures that were reported for this file.
     failures: u64,
 }
 
 impl Directories {
-    /// A name. `share`: the file system has one inode number for each of its directories.
+    /// Creates a name. `share` means that the file system gives each of its directories a unique
+    /// inode number.
     pub(crate) fn name(self: &Arc<Self>, place: Place, share: bool) -> Name {
         match place {
             Place::In(directory) => Name::In(self.entry(directory, share)),
@@ -111,10 +112,10 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let Some((all, key)) = &self.shared else { return };
-        // Not waited for: in a forked child, the thread that has the lock isn't there. The entry
-        // leads nowhere, and the next opening of the directory replaces it.
+        // Doesn't wait: in a forked child, the thread that holds the lock doesn't exist. Then a
+        // dangling entry stays, and the next opening of the directory replaces it.
         let Some(mut open) = all.0.try_lock() else { return };
-        // Another one may have come in its place.
+        // Another directory may have taken its place.
         if open.get(key).is_some_and(|one| one.strong_count() == 0) {
             open.remove(key);
         }
@@ -122,7 +123,7 @@ impl Drop for Directory {
 }
 
 impl Name {
-    /// Makes the name of the file, which is open as `file`, survive a power cut.
+    /// Makes the file's name durable. `file` is the open file.
     pub(crate) fn sync(&mut self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         match self {
             Self::In(entry) => entry.sync(),
@@ -144,7 +145,7 @@ impl Entry {
         }
         syncs.begun += 1;
         match retry_interrupted(|| fs::fsync(fd.as_fd())) {
-            // File systems that have nothing to sync in a directory say so.
+            // A file system that has nothing to sync in a directory reports `EINVAL`.
             Ok(()) | Err(Errno::INVAL) => {
                 syncs.done = syncs.begun;
                 Ok(())
@@ -198,7 +199,7 @@ mod tests {
     fn a_failure_is_told_to_each_name_that_was_there_once() {
         let place = tempfile::tempdir().unwrap();
         let all = Arc::<Directories>::default();
-        // A descriptor that stands for a name alone can't be synced.
+        // An `O_PATH` descriptor can't be synced.
         let name = || all.entry(directory(place.path(), fs::OFlags::PATH), true);
         let (mut one, mut other) = (name(), name());
         assert_eq!(one.sync(), Err(Errno::BADF));

@@ -1,35 +1,34 @@
-//! What the kernel's page cache may forget, because Pagefold has it now.
+//! Makes the kernel drop pages from its page cache that Pagefold has cached itself.
 //!
-//! Where direct I/O isn't to be had, each page read stays in the kernel's cache as well. Telling
-//! the kernel after each read would double the system calls, so ranges are collected, merged, and
-//! dropped many at a time. No thread waits for the list: a reader that finds it locked drops its
-//! own range at once.
+//! Without direct I/O, each page read also stays in the kernel's cache. A call to the kernel after
+//! each read would double the system calls. So ranges are collected, merged, and dropped many at a
+//! time. No thread waits for the list: a reader that finds it locked drops its own range at once.
 //!
-//! An approximation: a range that another process uses is dropped for that one too, and the last
-//! few ranges stay until more come, or until the file is closed.
+//! This is an approximation: a range that another process uses is dropped for that process too, and
+//! the last few ranges stay until more are added, or until the file is closed.
 //!
-//! What is written can't be dropped before the kernel has written it back, which is sure only after
-//! a sync. So of those ranges only the span is kept, and all in it dropped with one call: what lies
-//! between is a second copy as well.
+//! Written pages can't be dropped before the kernel has written them back, which is guaranteed only
+//! after a sync. So this records only the span of the written ranges, and drops the whole span with
+//! one call: the pages between the ranges are second copies as well.
 
 use std::ops::Range;
 
 use sync::lock::Mutex;
 
-/// Ranges collected at most.
+/// The most ranges collected.
 const RANGES_MAX: usize = 64;
 
-/// Bytes collected at most, before the one read that goes beyond: a second copy that the machine
-/// can spare.
+/// Dropping starts when the collected ranges reach this size: the machine can spare that much for
+/// second copies.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Ranges of one file that were read and not dropped yet.
+/// The ranges of one file that were read and not dropped yet.
 #[derive(Debug, Default)]
 pub(crate) struct DropBehind {
     list: Mutex<List>,
 }
 
-/// Start and end of each range, and how many bytes they have together.
+/// The start and end of each range, and the sum of their lengths.
 #[derive(Clone, Copy, Debug)]
 struct List {
     ranges: [(u64, u64); RANGES_MAX],
@@ -44,7 +43,7 @@ impl Default for List {
 }
 
 impl DropBehind {
-    /// Notes that `range` was read; calls `drop` for whatever it is time to drop.
+    /// Records that `range` was read. Calls `drop` for the ranges that should be dropped now.
     pub(crate) fn note(&self, range: Range<u64>, drop: impl FnMut(Range<u64>)) {
         let Some(mut list) = self.list.try_lock() else {
             return [range].into_iter().for_each(drop);
@@ -60,7 +59,7 @@ impl DropBehind {
         }
     }
 
-    /// Calls `drop` for all that is left.
+    /// Calls `drop` for all remaining ranges.
     pub(crate) fn finish(&self, drop: impl FnMut(Range<u64>)) {
         let rest = std::mem::take(&mut *self.list.lock());
         rest.drain(drop);
@@ -68,7 +67,7 @@ impl DropBehind {
 }
 
 impl List {
-    /// Calls `drop` for each range, those that touch or overlap in one.
+    /// Calls `drop` for each range. Ranges that touch or overlap are merged.
     fn drain(mut self, mut drop: impl FnMut(Range<u64>)) {
         let ranges = &mut self.ranges[..self.len];
         ranges.sort_unstable();
@@ -85,17 +84,17 @@ impl List {
     }
 }
 
-/// Pages are dropped whole.
+/// Only whole pages can be dropped.
 const PAGE: u64 = 4096;
 
-/// The span of what was written to one file since it was last synced, in whole pages.
+/// The span of all bytes written to one file since its last sync, in whole pages.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     span: Mutex<Option<(u64, u64)>>,
 }
 
 impl Written {
-    /// Notes that some of `range` was written.
+    /// Records that some of `range` was written.
     pub(crate) fn note(&self, range: Range<u64>) {
         let (start, end) = (range.start / PAGE * PAGE, range.end.next_multiple_of(PAGE));
         let mut span = self.span.lock();
@@ -103,7 +102,7 @@ impl Written {
         *span = Some((first.min(start), last.max(end)));
     }
 
-    /// What was noted since this was last asked.
+    /// Returns the span recorded since the last call.
     pub(crate) fn take(&self) -> Option<Range<u64>> {
         self.span.lock().take().map(|(start, end)| start..end)
     }

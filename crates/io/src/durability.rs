@@ -1,16 +1,16 @@
-//! When what was written to a file of the machine is on its disk for good.
+//! Decides when the bytes written to a file are durable on its disk.
 //!
-//! The kernel tells each open file description of a failed write-back once, and takes the pages for
-//! clean then. Two threads that sync through one descriptor would thus get one error and one wrong
-//! `Ok`:
+//! The kernel reports a failed writeback once per open file description, and then treats the pages
+//! as clean. Without serialization, two threads that sync through one descriptor would get one
+//! error and one wrong `Ok`:
 //!
 //! ```text
 //! A: write, fdatasync ──── EIO
 //! B: write, fdatasync ──────── Ok, though B's bytes were among those lost
 //! ```
 //!
-//! So syncs take turns, and one that came before another one failed fails with it, without asking
-//! again.
+//! So syncs are serialized. If a sync fails, the syncs that were waiting meanwhile fail with the
+//! same error, without calling the kernel.
 
 use std::os::fd::BorrowedFd;
 
@@ -25,7 +25,7 @@ use crate::retry::retry_interrupted;
 #[derive(Debug)]
 pub(crate) struct Durability {
     failures: Mutex<Failures>,
-    /// Held by the sync that is under way: the file's name, until that is synced.
+    /// Locked by the sync in progress. Holds the file's name until the name is synced.
     name: Mutex<Option<Name>>,
 }
 
@@ -36,14 +36,14 @@ struct Failures {
 }
 
 impl Durability {
-    /// For a file that has this name.
+    /// Creates the state for a file with this name.
     pub(crate) fn new(name: Option<Name>) -> Self {
         let failures = Failures { count: 0, last: Errno::IO };
         Self { failures: Mutex::new(failures), name: Mutex::new(name) }
     }
 
-    /// Syncs the file, always through the same descriptor. A failure is never tried again here:
-    /// after one, an `Ok` would mean nothing.
+    /// Syncs the file, always through the same descriptor. Never retries after a failure, because
+    /// an `Ok` would then mean nothing.
     pub(crate) fn sync(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.in_turn(|unsynced| match unsynced {
             None => retry_interrupted(|| fs::fdatasync(fd)),
@@ -56,7 +56,7 @@ impl Durability {
         })
     }
 
-    /// Whether the name is still to be synced.
+    /// Returns whether the name isn't synced yet.
     #[cfg(test)]
     pub(crate) fn has_name(&self) -> bool {
         self.name.lock().is_some()
@@ -70,7 +70,7 @@ impl Durability {
         self.failures.lock().count
     }
 
-    /// A turn of a thread that came when there had been so many failures.
+    /// Runs `sync` under the lock, unless a sync has failed since the caller saw `came` failures.
     fn since(&self, came: u64, sync: impl FnOnce(&mut Option<Name>) -> Result<(), Errno>) -> Result<(), Errno> {
         let mut name = self.name.lock();
         let failures = *self.failures.lock();
@@ -104,7 +104,7 @@ mod tests {
             let failing = || {
                 durability.in_turn(|_| {
                     wait_until("four others come", || waiting.load(Ordering::SeqCst) == 4);
-                    // Some time for them to stand in line.
+                    // Gives the others time to wait for the lock.
                     thread::sleep(Duration::from_millis(20));
                     Err(Errno::IO)
                 })
@@ -132,7 +132,7 @@ mod tests {
     fn a_directory_is_synced_once_and_again_after_a_failure() {
         let dir = tempfile::tempdir().unwrap();
         let file = std::fs::File::create(dir.path().join("file")).unwrap();
-        // A pipe can't be synced, nor can a directory that is only a name.
+        // Neither a pipe nor an `O_PATH` descriptor of a directory can be synced.
         let (pipe, _other) = std::io::pipe().unwrap();
         let durability =
             |directory| Durability::new(Some(Arc::<Directories>::default().name(Place::In(directory), true)));

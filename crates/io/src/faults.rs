@@ -1,4 +1,4 @@
-//! Which calls of a faulty backend fail, and what a failure leaves behind.
+//! Decides which calls of a faulty backend fail, and what a failure leaves behind.
 
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,13 @@ use sync::random::mix;
 
 use crate::{Fault, FaultKind, IoError, Schedule};
 
-/// What failed reads leave behind.
+/// Failed reads fill the buffer with this.
 const RUBBISH: [u8; 64] = [0xdb; 64];
 
-/// What failed writes write in units of, as disks do.
+/// Failed writes write in this unit, as disks do.
 const SECTOR: usize = 512;
 
-/// A kind of call, to count by.
+/// A kind of call, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// [`Backend::open`](crate::Backend::open).
@@ -33,14 +33,14 @@ pub enum Call {
 impl Call {
     const COUNT: usize = 6;
 
-    /// Whether it can be short.
+    /// Returns whether the call can be short.
     fn transfers(self) -> bool {
         matches!(self, Self::Read | Self::Write)
     }
 }
 
-/// The counters are `Relaxed`: they are read when the calls are over, and a thread that waited for
-/// that sees them.
+/// The schedule and the counters. The counters are `Relaxed`: they are read after the calls, by
+/// threads that have waited for them.
 #[derive(Default)]
 pub(crate) struct Faults {
     plan: Mutex<Plan>,
@@ -51,34 +51,34 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct Plan {
     schedule: Schedule,
-    /// Calls since the schedule was set.
+    /// The number of calls since the schedule was set.
     calls: u64,
-    /// What the next call of each kind fails with.
+    /// The error number with which the next call of each kind fails.
     pending: [Option<i32>; Call::COUNT],
 }
 
 impl Faults {
-    /// Goes on with another schedule, whose call 1 is the next one.
+    /// Replaces the schedule. Its call 1 is the next call.
     pub(crate) fn set_schedule(&self, schedule: Schedule) {
         *self.plan.lock() = Plan { schedule, ..Plan::default() };
     }
 
-    /// Calls since the schedule was set.
+    /// Returns the number of calls since the schedule was set.
     pub(crate) fn calls(&self) -> u64 {
         self.plan.lock().calls
     }
 
-    /// Calls of one kind since the beginning.
+    /// Returns the number of calls of one kind since the beginning.
     pub(crate) fn calls_of(&self, call: Call) -> u64 {
         self.calls[call as usize].load(Ordering::Relaxed)
     }
 
-    /// Faults of one kind that have fired since the beginning.
+    /// Returns the number of faults of one kind that have fired since the beginning.
     pub(crate) fn fired(&self, kind: FaultKind) -> u64 {
         self.fired[kind.index()].load(Ordering::Relaxed)
     }
 
-    /// Counts a call, and says its number and what is to happen to it.
+    /// Counts a call. Returns its number and its fault.
     pub(crate) fn next(&self, call: Call) -> (u64, Option<Fault>) {
         self.calls[call as usize].fetch_add(1, Ordering::Relaxed);
         let mut plan = self.plan.lock();
@@ -97,7 +97,7 @@ impl Faults {
         self.fired[kind.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The error that `fault` is, counted; none if it is a short read or write.
+    /// Returns the error of `fault`, and counts it. `Ok` if the fault is a short read or write.
     pub(crate) fn error(&self, fault: Fault) -> Result<(), IoError> {
         let (kind, error) = match fault {
             Fault::Interrupted => (FaultKind::Interrupted, IoError::INTERRUPTED),
@@ -113,19 +113,19 @@ impl Faults {
         Err(error)
     }
 
-    /// [`next`](Self::next) for a call that can't be short.
+    /// Counts a call that can't be short, and returns its error: see [`next`](Self::next).
     pub(crate) fn check(&self, call: Call) -> Result<(), IoError> {
         self.next(call).1.map_or(Ok(()), |fault| self.error(fault))
     }
 }
 
-/// How much a failed write of `len` bytes has written.
+/// Returns how many bytes a failed write of `len` bytes has written.
 pub(crate) fn written_by_failure(call: u64, len: usize) -> usize {
     let sectors = len.div_ceil(SECTOR) as u64;
     usize::try_from(mix(call) % (sectors + 1)).unwrap_or(0).saturating_mul(SECTOR).min(len)
 }
 
-/// Overwrites what follows `from`.
+/// Overwrites the bytes from position `from` on with garbage.
 pub(crate) fn spoil(into: &[SharedBytes<'_>], from: usize) {
     let mut start = 0;
     for slice in into {

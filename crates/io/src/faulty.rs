@@ -1,14 +1,14 @@
-//! A backend that fails on purpose, at a call that can be named.
+//! A backend that fails on purpose, at calls that the test chooses.
 //!
-//! Every call to it and to its files has a number, and a [`Schedule`] says which numbers fail. A
-//! sweep lets call 1 fail, then call 2, and so on, until [`FaultyBackend::calls`] says that the
-//! call it named was never made.
+//! Every call to the backend and its files has a number, and a [`Schedule`] determines which
+//! numbers fail. A sweep makes call 1 fail, then call 2, and so on, until [`FaultyBackend::calls`]
+//! shows that the chosen call was never made.
 //!
-//! A failed read is as bad as the contract of [`BackingFile::read`] allows: what lies in the buffer
-//! past the bytes delivered is overwritten with rubbish, so a caller that forgets to zero or
-//! refill the buffer shows that to its reader. A failed write has written some of its sectors from
-//! the front, how many being chosen by the number of the call: perhaps none, perhaps all. The other
-//! calls, when they fail, have done nothing.
+//! A failed read does everything that the contract of [`BackingFile::read`] allows: it overwrites
+//! the buffer past the bytes delivered with garbage. So a caller that forgets to zero or refill the
+//! buffer exposes the garbage to its reader. A failed write has written some of its sectors from
+//! the front; the number of the call determines how many, from none to all. The other calls do
+//! nothing when they fail.
 
 use std::path::Path;
 
@@ -20,8 +20,8 @@ use crate::{
     Access, Backend, BackingFile, Fault, FaultKind, Fingerprint, Helping, Identity, IoError, Queue, Request, Schedule,
 };
 
-/// A backend some of whose calls fail. Clones share their schedule and their counts, so a test
-/// keeps one and gives the other away.
+/// A backend whose calls fail as scheduled. Clones share their schedule and counts, so a test keeps
+/// one clone and passes another on.
 #[derive(Clone)]
 pub struct FaultyBackend {
     inner: Arc<dyn Backend>,
@@ -29,7 +29,7 @@ pub struct FaultyBackend {
 }
 
 impl FaultyBackend {
-    /// `inner`, with faults.
+    /// Creates a backend that adds faults to `inner`.
     #[must_use]
     pub fn new(inner: impl Backend, schedule: Schedule) -> Self {
         let faults = Arc::new(Faults::default());
@@ -37,30 +37,31 @@ impl FaultyBackend {
         Self { inner: Arc::new(inner), faults }
     }
 
-    /// Goes on with another schedule, whose call 1 is the next one. Counts of faults go on.
+    /// Replaces the schedule. Its call 1 is the next call. The counts of faults continue.
     pub fn set_schedule(&self, schedule: Schedule) {
         self.faults.set_schedule(schedule);
     }
 
-    /// Calls seen since the schedule was set, failed ones included. Below N, call N was never made.
+    /// Returns the number of calls since the schedule was set, including failed ones. If it is
+    /// below N, call N was never made.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.faults.calls()
     }
 
-    /// Calls of one kind seen since the beginning.
+    /// Returns the number of calls of one kind since the beginning.
     #[must_use]
     pub fn calls_of(&self, call: Call) -> u64 {
         self.faults.calls_of(call)
     }
 
-    /// Faults of one kind that have fired since the beginning.
+    /// Returns the number of faults of one kind that have fired since the beginning.
     #[must_use]
     pub fn fired(&self, kind: FaultKind) -> u64 {
         self.faults.fired(kind)
     }
 
-    /// Faults that have fired since the beginning.
+    /// Returns the number of faults that have fired since the beginning.
     #[must_use]
     pub fn fired_total(&self) -> u64 {
         FaultKind::ALL.into_iter().map(|kind| self.fired(kind)).sum()
@@ -142,7 +143,7 @@ impl BackingFile for FaultyFile {
             }
             Some(fault) => {
                 self.faults.error(fault).inspect_err(|_| {
-                    // Whether it can be done doesn't matter: the write has failed.
+                    // Its result doesn't matter: the write has failed.
                     let _ = self.inner.write(offset, from, written_by_failure(call, len));
                 })?;
                 len

@@ -1,4 +1,4 @@
-//! A submitted request, some of whose attempts fail on purpose.
+//! Submitted requests some of whose attempts fail on purpose.
 
 use sync::Arc;
 
@@ -7,18 +7,19 @@ use crate::progress::{Direction, FileLen, Slices};
 use crate::request::Operation;
 use crate::{Fault, FaultKind, IoError, Request};
 
-/// The next attempt at `inner`, and what is to happen to it.
+/// The next attempt at `inner`, and its fault.
 struct Attempt {
     inner: Request,
     faults: Arc<Faults>,
     fault: Option<Fault>,
-    /// Bytes that it may move.
+    /// The most bytes that it may move.
     most: usize,
-    /// What it fails with after that.
+    /// The error with which it fails after that.
     error: Option<IoError>,
 }
 
-/// The request as the inner backend is to get it; none if its attempts failed until it was over.
+/// Returns the request for the inner backend. `None` if the request's attempts failed until it
+/// completed.
 pub(crate) fn prepare(faults: &Arc<Faults>, mut inner: Request, len: &FileLen<'_>) -> Option<Request> {
     loop {
         let direction = inner.direction();
@@ -39,7 +40,7 @@ pub(crate) fn prepare(faults: &Arc<Faults>, mut inner: Request, len: &FileLen<'_
     }
 }
 
-/// The length, asking for which may fail.
+/// Returns a function that queries the length, and that may fail.
 fn checked<'a>(faults: &'a Faults, len: &'a FileLen<'_>) -> impl Fn() -> Result<u64, IoError> + 'a {
     || faults.check(Call::Len).and_then(|()| len())
 }
@@ -69,7 +70,8 @@ impl Operation for Attempt {
 }
 
 impl Attempt {
-    /// Passes on what is to be the answer. Gives back what is still to be done.
+    /// Passes the attempt's answer, changed by its fault, to `inner`. Returns the request if bytes
+    /// remain.
     fn answer(self, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Request> {
         let Self { inner, faults, fault, error, .. } = self;
         let (slices, asked) = inner.next();

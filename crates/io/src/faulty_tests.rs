@@ -13,8 +13,8 @@ fn faulty(schedule: Schedule) -> FaultyBackend {
     FaultyBackend::new(disk, schedule)
 }
 
-/// Opens, asks the length, reads all of the file with room to spare, and checks every byte that it
-/// is given.
+/// Opens the file, queries the length, reads the whole file and beyond its end, and checks every
+/// byte.
 fn scenario(backend: &dyn Backend) -> Result<(), IoError> {
     let file = backend.open(Path::new("f"), Access::Read)?;
     assert_eq!(file.len()?, FILE_LEN);
@@ -31,7 +31,7 @@ fn scenario(backend: &dyn Backend) -> Result<(), IoError> {
 fn without_faults_it_is_the_inner_backend() {
     let backend = faulty(Schedule::Never);
     assert_eq!(scenario(&backend), Ok(()));
-    // open, len, read, and the len with which `read_full` finds the end.
+    // `open`, `len`, `read`, and the `len` with which `read_full` detects the end.
     assert_eq!((backend.calls(), backend.fired_total()), (4, 0));
     assert_eq!([Call::Open, Call::Len, Call::Read].map(|call| backend.calls_of(call)), [1, 2, 1]);
 }

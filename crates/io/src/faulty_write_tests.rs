@@ -24,7 +24,7 @@ fn read_all(disk: &SimulatedDisk, path: &str) -> Result<Vec<u8>, IoError> {
     Ok(bytes_of(&words)[..n].to_vec())
 }
 
-/// Makes a file, too long at first, and writes it twice.
+/// Creates a file, which is too long at first, and writes it twice.
 fn scenario(backend: &dyn Backend) -> Result<(), IoError> {
     let file = backend.open(Path::new("f"), Access::CreateNew)?;
     file.set_len(20_000)?;
@@ -100,7 +100,7 @@ fn each_call_fails_as_it_was_told_and_has_done_nothing() {
     assert_eq!((file.sync(), file.set_len(3)), (Err(IoError::IO), Err(IoError::IO)));
     assert_eq!((backend.fired(FaultKind::Errno), disk.stats().syncs), (3, 0));
     assert!(read_all(&disk, "new").is_err() && read_all(&disk, "f").unwrap().len() == 9);
-    // What can't be short isn't.
+    // Calls that can't be short succeed.
     backend.set_schedule(Schedule::From(1, Fault::ShortThenErrno(0, 5)));
     assert_eq!((file.set_len(3), file.sync(), file.set_len(4)), (Ok(()), Ok(()), Ok(())));
 }

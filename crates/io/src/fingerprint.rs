@@ -1,17 +1,17 @@
-//! What tells two files apart that have the same numbers.
+//! Distinguishes files that have the same device and inode number.
 //!
-//! Device and inode number name a file, except on file systems that put others together or invent
-//! their numbers (unions, FUSE): there two files may have the same ones. A file that has the
-//! numbers of one that is open is therefore compared with it:
+//! Device and inode number identify a file, except on file systems that combine others or invent
+//! their numbers (unions, FUSE). There, two files may have the same numbers. A file that has the
+//! numbers of an open file is therefore compared with that file:
 //!
 //! | its file system | what is compared |
 //! |---|---|
-//! | numbers each file by itself ([`NUMBERING_FILE_SYSTEMS`](crate::posix)) | nothing |
-//! | gives handles (`name_to_handle_at`) | the handles: one for each inode of the kernel's |
-//! | neither | birth time, mode, owner, links, length, room, times of change, and a handle that is only good for this |
+//! | numbers each file uniquely ([`NUMBERING_FILE_SYSTEMS`](crate::posix)) | nothing |
+//! | provides handles (`name_to_handle_at`) | the handles: each of the kernel's inodes has its own |
+//! | neither | birth time, mode, owner, links, length, allocated blocks, times of change, and a handle that can't be opened (`AT_HANDLE_FID`) |
 //!
-//! What is compared last changes while a file is used, so two looks at one file may differ: the
-//! caller looks again. Two files are taken for one if they have all of that in common.
+//! The attributes in the last row change while a file is used, so two fingerprints of one file may
+//! differ: the caller compares again. Two files count as the same if all of this is equal.
 
 #[cfg(not(pagefold_loom))]
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,33 +19,34 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[cfg(not(pagefold_loom))]
 use rustix::fs::{self, AtFlags, StatxFlags};
 
-/// What a file has that another one with its [`Identity`](crate::Identity) hasn't.
+/// The attributes that distinguish a file from others with the same [`Identity`](crate::Identity).
 #[derive(Clone, Debug, Default)]
 pub struct Fingerprint(What);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum What {
-    /// Its identity is enough.
+    /// The identity is sufficient.
     #[default]
     Nothing,
-    /// Its number on a simulated disk.
+    /// The file's number on a simulated disk.
     Number(u64),
     #[cfg(not(pagefold_loom))]
     Handle(Handle),
     #[cfg(not(pagefold_loom))]
     Attributes(Option<Handle>, [i64; ATTRIBUTES]),
-    /// The system didn't say.
+    /// The system didn't report any attributes.
     #[cfg(not(pagefold_loom))]
     Unknown,
 }
 
 impl Fingerprint {
-    /// That of a simulated file.
+    /// Returns the fingerprint of a simulated file.
     pub(crate) fn number(number: u64) -> Self {
         Self(What::Number(number))
     }
 
-    /// Whether both are of one file. Not if the system didn't say.
+    /// Returns whether both belong to the same file. False if the system didn't report the
+    /// attributes.
     #[must_use]
     pub fn is_of_the_same_file_as(&self, other: &Self) -> bool {
         #[cfg(not(pagefold_loom))]
@@ -56,7 +57,7 @@ impl Fingerprint {
     }
 }
 
-/// How the kernel names an inode: its kind of name, and the bytes that it has.
+/// The kernel's handle of an inode: the handle's type and its bytes.
 #[cfg(not(pagefold_loom))]
 type Handle = (i32, Vec<u8>);
 
@@ -65,7 +66,7 @@ const ATTRIBUTES: usize = 12;
 
 #[cfg(not(pagefold_loom))]
 impl Fingerprint {
-    /// That of an open file.
+    /// Returns the fingerprint of an open file.
     pub(crate) fn of(fd: BorrowedFd<'_>) -> Self {
         match handle(fd, 0) {
             Some(handle) => Self(What::Handle(handle)),
@@ -79,13 +80,14 @@ impl Fingerprint {
     }
 }
 
-/// `None` where the file system has none, or the system doesn't tell.
+/// Returns the file's handle. `None` if the file system provides none, or the system doesn't report
+/// it.
 #[cfg(not(pagefold_loom))]
 #[allow(unsafe_code)]
 fn handle(fd: BorrowedFd<'_>, flags: i32) -> Option<Handle> {
-    /// The most that the kernel uses (`MAX_HANDLE_SZ`).
+    /// The largest handle of the kernel (`MAX_HANDLE_SZ`).
     const BYTES_MAX: usize = 128;
-    /// `struct file_handle`, with its bytes.
+    /// The kernel's `struct file_handle`, with space for its bytes.
     #[repr(C)]
     struct Buffer {
         len: u32,
@@ -94,7 +96,7 @@ fn handle(fd: BorrowedFd<'_>, flags: i32) -> Option<Handle> {
     }
     let mut buffer = Buffer { len: BYTES_MAX as u32, kind: 0, bytes: [0; BYTES_MAX] };
     let mut mount = 0_i32;
-    // SAFETY: the path ends with a zero; the kernel writes `len` bytes at most behind the two
+    // SAFETY: the path is null-terminated. The kernel writes at most `len` bytes behind the two
     // numbers, and one number to `mount`.
     let done = unsafe {
         libc::syscall(
@@ -154,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    /// Whatever is compared here: one file is itself under each name and after it has grown, and no
-    /// other one.
+    /// Whichever attributes are compared: a file equals itself under each of its names and after it
+    /// has grown, and equals no other file.
     #[test]
     fn a_file_is_itself_and_no_other_one() {
         let dir = tempfile::tempdir().unwrap();

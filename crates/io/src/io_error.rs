@@ -3,19 +3,19 @@
 use std::fmt;
 use std::io::ErrorKind;
 
-/// Why a request to a backend failed. Small and `Copy`: every thread that waits for the same page
-/// gets it.
+/// Why a request to a backend failed. Small and `Copy`, because every thread that waits for the
+/// page gets its own copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum IoError {
     /// The system's error number.
     Os(i32),
     /// The system reported neither an error nor progress, twice in a row.
     NoProgress,
-    /// Another process has cut the file off below bytes that were written, and not yet written
-    /// back. These are lost.
+    /// Another process has truncated the file and cut off changed bytes that weren't written back
+    /// yet. These bytes are lost.
     CutOff,
     /// The file has no length, or none that the system knows: a pipe, a terminal, another device
-    /// without a size, or a file that is made up as it is read, as those in `/proc` and `/sys`.
+    /// without a size, or a file whose contents are generated on reading, as in `/proc` and `/sys`.
     NoLength,
 }
 
@@ -34,21 +34,21 @@ impl IoError {
     pub const BAD_FILE: Self = Self::Os(rustix::io::Errno::BADF.raw_os_error());
     /// `ENOSPC`.
     pub const NO_SPACE: Self = Self::Os(rustix::io::Errno::NOSPC.raw_os_error());
-    /// `EFBIG`: beyond what the file system, or `RLIMIT_FSIZE`, allows.
+    /// `EFBIG`: larger than the file system, or `RLIMIT_FSIZE`, allows.
     pub const FILE_TOO_LARGE: Self = Self::Os(rustix::io::Errno::FBIG.raw_os_error());
     /// `EEXIST`.
     pub const EXISTS: Self = Self::Os(rustix::io::Errno::EXIST.raw_os_error());
     /// `EBUSY`.
     pub const BUSY: Self = Self::Os(rustix::io::Errno::BUSY.raw_os_error());
 
-    /// Whether a device may answer so to a write because its bytes were changed meanwhile: `EIO`,
-    /// and `EILSEQ`, which is disks' with protection information.
+    /// Returns whether a device may report this error for a write because its bytes changed
+    /// meanwhile: `EIO`, and `EILSEQ`, which disks with protection information report.
     #[must_use]
     pub fn may_be_about_changed_bytes(self) -> bool {
         self == Self::IO || self == Self::Os(rustix::io::Errno::ILSEQ.raw_os_error())
     }
 
-    /// The kind of error that the standard library has for this.
+    /// Returns the standard library's kind for this error.
     #[must_use]
     pub fn kind(self) -> ErrorKind {
         match self {
@@ -59,7 +59,7 @@ impl IoError {
         }
     }
 
-    /// The system's error number, if it has one.
+    /// Returns the system's error number, if there is one.
     #[must_use]
     pub fn errno(self) -> Option<i32> {
         match self {

@@ -1,35 +1,36 @@
-//! Where the bytes of Pagefold's pages come from, and go to.
+//! Reads and writes the files and devices that hold the bytes of Pagefold's pages.
 //!
-//! Everything above this crate sees two traits, [`Backend`] and [`BackingFile`], and two functions,
-//! [`read_full()`] and [`write_full()`], which make a whole read or write out of the answers that
-//! systems give. What stands behind them:
+//! Everything above this crate uses two traits, [`Backend`] and [`BackingFile`], and two functions,
+//! [`read_full()`] and [`write_full()`], which turn the partial reads and writes of an operating
+//! system into complete ones. The implementations of the traits:
 //!
 //! | backend | bytes | time | used for |
 //! |---|---|---|---|
-//! | [`Posix`] | the machine's files and disks, past the kernel's page cache if possible | real | calls, all in their caller |
-//! | [`Uring`] | the same | real | the product: calls in their caller, many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting |
-//! | [`ThreadPool`] | another backend's | real | the product where there is no io_uring: requests done by threads |
-//! | [`SimulatedDisk`] | given, or computed; some lost in power cuts | virtual | repeatable tests and experiments |
+//! | [`Posix`] | the machine's files and disks, bypassing the kernel's page cache if possible | real | calls, all made in the caller's thread |
+//! | [`Uring`] | the same | real | the product: calls in the caller's thread; many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting |
+//! | [`ThreadPool`] | another backend's | real | the product where there is no io_uring: threads perform the requests |
+//! | [`SimulatedDisk`] | given, or computed; a power cut loses some of them | virtual | repeatable tests and experiments |
 //! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
 //!
 //! A [`Request`] is an asynchronous read or write: it owns its memory, and is
 //! [submitted](BackingFile::submit) with others. It completes later, on any thread; a caller that
 //! needs the result sooner [helps](BackingFile::help_as).
 //!
-//! What was written is sure to survive a power cut after a [`sync`](BackingFile::sync) that
-//! succeeded, and only then. After one that failed, the system may have dropped what it was given:
-//! it has to be given again.
+//! Written bytes are guaranteed to survive a power cut only after a [`sync`](BackingFile::sync)
+//! that succeeded. If a sync fails, the system may have discarded the bytes written before it, so
+//! the caller must write them again.
 //!
-//! `EINTR` is no failure of a call: it is made again ([`uninterrupted()`]).
+//! `EINTR` isn't treated as a failure: the interrupted call is retried ([`uninterrupted()`]).
 //!
 //! Pages are read into [`SharedBytes`], which optimistic readers may be copying at the same time,
-//! and written from them while others may be changing them; hence no `&mut [u8]` or `&[u8]` of them
-//! exists anywhere here. The kernel has a raw pointer, the others go word by word. A device that
-//! can't bear that is given [`Copies`].
+//! and are written from them while other threads may be changing them. So this crate never creates
+//! a `&mut [u8]` or `&[u8]` to a page. The kernel gets a raw pointer, and all other code accesses
+//! the page word by word. If a device can't handle bytes that change during a write, the caller
+//! writes from [`Copies`] instead.
 //!
-//! [`automatic()`] chooses. The only unsafe code is the system calls (`preadv`, `pwritev`,
-//! `name_to_handle_at`), a ring's entries, that copies stay where they are, and that rings aren't
-//! dropped in a forked child.
+//! [`automatic()`] chooses the best backend that works on this machine. The only unsafe code: the
+//! system calls (`preadv`, `pwritev`, `name_to_handle_at`), the entries of a ring, the promise that
+//! copies don't move, and the rule that a forked child doesn't drop the rings.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 

@@ -1,23 +1,24 @@
-//! What waits for the threads of a pool: a line for each file, served in turn.
+//! The work queues of a thread pool: one queue (*line*) per file, served round robin.
 //!
-//! One line for all files would have a fast file wait behind hundreds of requests to a slow one. So
-//! each file has a line of its own. The devices that have lines are served in turn, and the files
-//! of a device in turn. So many threads of the pool are with one device at a time as the pool has
-//! for each: a device that doesn't answer keeps those threads, and no others.
+//! With one queue for all files, requests to a fast file would wait behind hundreds of requests to
+//! a slow one. So each file has a queue of its own. The pool serves the devices that have queued
+//! work round robin, and the files of each device round robin. It limits the number of its threads
+//! that work for one device at a time (`threads_max`): a device that doesn't answer ties up that
+//! many threads and no more.
 //!
 //! | a piece of work is | with | becomes |
 //! |---|---|---|
 //! | in line | its file's line | under way: taken by a thread of the pool, or by a helper of its batch |
 //! | under way | that thread, without any lock | over |
 //!
-//! - T1. All lines are under one lock, which isn't held while anything is read or written.
-//! - T2. Work is counted as its file's `unfinished` from when it is in line until after it is over,
-//!   and `over` is counted up then. A helper reads `over`, asks whether it is done, and sleeps only
-//!   if it is still the same: so it misses no completion that would have made it done.
-//! - T3. A thread sleeps only if no device has both work in line and a thread to spare. Work gets
-//!   into line with as many threads woken or started for it as its device may have; and a thread
-//!   that is done with a piece of work looks for the next. So work that may begin has a thread that
-//!   is awake:
+//! - T1. One lock protects all queues. It isn't held while a thread reads or writes.
+//! - T2. Work counts as `unfinished` of its file from the moment it is queued until after it has
+//!   completed; then `over` is incremented. A helper reads `over`, checks `done()`, and sleeps only
+//!   if `over` is unchanged. So it misses no completion that makes `done()` true.
+//! - T3. A thread sleeps only if no device has both queued work and a thread to spare. Queueing
+//!   work wakes or starts as many threads as its device may use for it, and a thread that has
+//!   completed a piece of work looks for the next. So for work that may begin, there is always a
+//!   thread that is awake:
 //!
 //! ```text
 //! thread A: done with work of device D ── lock: D has a thread to spare, and E new work ── takes E's, not D's
@@ -33,13 +34,13 @@ use sync::time::{Duration, Instant};
 
 use crate::{BackingFile, Batch, Helping, Identity, Request};
 
-/// What a thread of the pool does.
+/// Work for a thread of the pool.
 pub(crate) enum Work {
     Request(Submitted),
     Call(Box<dyn FnOnce() + Send>),
 }
 
-/// A request, and the file that it is for.
+/// A request and its file.
 pub(crate) struct Submitted {
     pub(crate) file: Arc<dyn BackingFile>,
     pub(crate) request: Request,
@@ -61,42 +62,42 @@ impl Work {
 #[derive(Default)]
 struct Line {
     work: VecDeque<Work>,
-    /// In line, and under way.
+    /// Pieces of work that are queued or under way.
     unfinished: usize,
 }
 
 #[derive(Default)]
 struct Device {
-    /// Files with something in line, each once.
+    /// The device's files that have queued work, each once.
     turns: VecDeque<Identity>,
-    /// The pool's threads that do work of it.
+    /// The number of the pool's threads that work for the device.
     threads: usize,
 }
 
 #[derive(Default)]
 struct State {
-    /// Of files with something unfinished.
+    /// The queues of files with unfinished work.
     lines: BTreeMap<Identity, Line>,
-    /// Those with something in line, or a thread.
+    /// The devices that have queued work or a thread.
     devices: BTreeMap<u64, Device>,
-    /// Devices with something in line, each once.
+    /// The devices that have queued work, each once.
     turns: VecDeque<u64>,
     over: u64,
     helpers: u32,
-    /// Threads that sleep, and weren't called.
+    /// Threads that sleep and haven't been called.
     idle: usize,
-    /// Calls that no thread has answered yet.
+    /// Calls that no thread has responded to yet.
     called: usize,
     threads: usize,
     closed: bool,
 }
 
-/// Work in line that a helper looks at from either end of it, to find its own.
+/// A helper that looks for its own work checks this many entries at each end of the queue.
 const SEARCHED_MAX: usize = 64;
 
 impl State {
-    /// Puts work at the end of its file's line. Says how many threads of the pool may begin with
-    /// it.
+    /// Puts work at the end of its file's queue. Returns the number of threads of the pool that may
+    /// begin with it.
     fn put(&mut self, file: Identity, work: impl ExactSizeIterator<Item = Work>, threads_max: usize) -> usize {
         let count = work.len();
         let line = self.lines.entry(file).or_default();
@@ -114,7 +115,8 @@ impl State {
         count.min(threads_max.saturating_sub(device.threads))
     }
 
-    /// The next work for a thread of the pool, of the device whose turn it is.
+    /// Returns the next work for a thread of the pool, from the device and the file whose turn it
+    /// is.
     fn take(&mut self, threads_max: usize) -> Option<(Identity, Work)> {
         for _ in 0..self.turns.len() {
             let number = self.turns.pop_front()?;
@@ -140,7 +142,8 @@ impl State {
         None
     }
 
-    /// A helper's own work: of the batch; if there is none, the oldest of the file.
+    /// Returns a helper's own work: the first found of its batch, or without a batch the oldest of
+    /// the file.
     fn take_own(&mut self, file: Identity, batch: Option<&Batch>) -> Option<Work> {
         let line = &mut self.lines.get_mut(&file)?.work;
         let at = match batch {
@@ -158,7 +161,7 @@ impl State {
         Some(work)
     }
 
-    /// The last of a file's work was taken out of turn.
+    /// Removes the file from the turns, since a helper has taken its last queued work.
     fn leave_turns(&mut self, file: Identity) {
         let Some(device) = self.devices.get_mut(&file.device) else { return };
         device.turns.retain(|&other| other != file);
@@ -171,7 +174,7 @@ impl State {
         self.lines.get(&file).map_or(0, |line| line.unfinished)
     }
 
-    /// Work of the file is over; a thread of the pool did it, if `by_thread`.
+    /// Records that work of the file has completed, by a thread of the pool if `by_thread`.
     fn end(&mut self, file: Identity, by_thread: bool) {
         self.over += 1;
         if let Some(line) = self.lines.get_mut(&file) {
@@ -189,14 +192,14 @@ impl State {
     }
 }
 
-/// All lines of a pool.
+/// All queues of a pool.
 pub(crate) struct Lines {
     state: Mutex<State>,
-    /// There is work that a thread may begin, or the pool is closed.
+    /// Signaled when a thread may begin with work, or when the pool is closed.
     work: Condvar,
-    /// Work is over, and there are helpers.
+    /// Signaled when work has completed and there are helpers.
     over: Condvar,
-    /// Threads that may be with one device at a time.
+    /// The most threads that work for one device at a time.
     pub(crate) threads_max: usize,
 }
 
@@ -205,15 +208,15 @@ impl Lines {
         Self { state: Mutex::default(), work: Condvar::default(), over: Condvar::default(), threads_max }
     }
 
-    /// Puts work of one file into its line, and wakes threads for it. Says how many are to be
-    /// started.
+    /// Queues work of one file, and wakes threads for it. Returns the number of threads that the
+    /// caller should start.
     pub(crate) fn enter(&self, file: Identity, work: impl ExactSizeIterator<Item = Work>) -> usize {
         let mut state = self.state.lock();
         let wanted = state.put(file, work, self.threads_max);
         let woken = state.idle.min(wanted);
         state.idle -= woken;
         state.called += woken;
-        // Enough for each device that has work to have its threads.
+        // Each device that has work may use `threads_max` threads.
         let more = (self.threads_max * state.devices.len().max(1)).saturating_sub(state.threads);
         drop(state);
         for _ in 0..woken {
@@ -222,7 +225,8 @@ impl Lines {
         more.min(wanted - woken)
     }
 
-    /// A thread is about to be started, or wasn't; says how many there are.
+    /// Counts a thread that is about to be started, or that couldn't be started. Returns the number
+    /// of threads.
     pub(crate) fn count_thread(&self, started: bool) -> usize {
         let mut state = self.state.lock();
         state.threads = if started { state.threads + 1 } else { state.threads - 1 };
@@ -233,8 +237,8 @@ impl Lines {
         self.state.lock().threads > 0
     }
 
-    /// Does the batch's work, or without one the file's, until `done()`, until it is over, or until
-    /// the time is.
+    /// Performs work of the batch, or without a batch the file's. Returns when `done()` is true,
+    /// when all of that work has completed, or when the time limit of `how` has passed.
     pub(crate) fn help(&self, file: Identity, batch: Option<&Batch>, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         loop {
@@ -271,7 +275,8 @@ impl Lines {
         }
     }
 
-    /// Does one piece of work, whatever it is, for want of a thread.
+    /// Performs one piece of any queued work, because no thread could be started. Returns whether
+    /// there was any.
     pub(crate) fn perform_any(&self) -> bool {
         let next = self.state.lock().take(usize::MAX);
         let some = next.is_some();
@@ -281,8 +286,8 @@ impl Lines {
         some
     }
 
-    /// Waits for work. None if the thread is to end: the pool is closed, and the lines are empty;
-    /// or there are more threads than one device can have, and nothing to do.
+    /// Waits for work. Returns `None` if the thread must end: the pool is closed and the queues are
+    /// empty, or there is nothing to do and there are more threads than one device can use.
     pub(crate) fn next(&self) -> Option<(Identity, Work)> {
         let mut state = self.state.lock();
         loop {
@@ -290,7 +295,7 @@ impl Lines {
             if next.is_some() {
                 return next;
             }
-            // Work of a device that has all its threads is theirs.
+            // If a device already has all its threads, its work is left to them.
             if state.closed || state.threads > self.threads_max {
                 // Sometimes: a thread of the pool ends.
                 state.threads -= 1;
@@ -304,7 +309,7 @@ impl Lines {
         }
     }
 
-    /// Does work that was taken.
+    /// Performs work that was taken from a queue.
     pub(crate) fn perform(&self, file: Identity, work: Work, by_thread: bool) {
         let _over = Over { lines: self, file, by_thread };
         work.run();
@@ -319,7 +324,7 @@ impl Lines {
     }
 }
 
-/// Counts work as over when dropped: by unwinding too.
+/// Counts work as completed when dropped, also during unwinding.
 struct Over<'a> {
     lines: &'a Lines,
     file: Identity,

@@ -1,5 +1,5 @@
-//! How tests wait, and what they do without on a machine that lacks it. Those in `tests/` have this
-//! file too.
+//! How tests wait, and how they report that the machine lacks something. The tests in `tests/`
+//! include this file too.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use sync::thread;
 use sync::time::{Duration, Instant};
 
-/// What must happen has happened by then, however busy the machine is: ten times as long as it ever
-/// takes, and more.
+/// A time in which everything that a test waits for happens, however busy the machine is: more than
+/// ten times the longest time seen.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until `is_so`.
+/// Waits until `is_so` returns true.
 ///
 /// # Panics
-/// When patience is at its end: says `what` was waited for.
+/// After [`PATIENCE`], with `what` in the message.
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -23,12 +23,12 @@ pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// For a test that can't go on: the machine hasn't got `what`.
+/// Reports that a test can't continue because the machine lacks `what`.
 pub fn not_here(what: &str) {
     println!("not here: {what}");
 }
 
-/// Whether this machine has io_uring, and allows it; says so if not.
+/// Returns whether this machine has io_uring and allows it; prints a message if not.
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub fn has_uring(refusal: Option<i32>) -> bool {
     let is_missing = matches!(refusal, Some(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EOPNOTSUPP));
@@ -38,8 +38,8 @@ pub fn has_uring(refusal: Option<i32>) -> bool {
     !is_missing
 }
 
-/// A directory for tests in the build's own directory, so on a disk as a rule, and never among the
-/// sources.
+/// Returns a directory for tests below the build's own directory. So it is usually on a disk, and
+/// never among the sources.
 pub fn build_directory() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     // From `target/release/deps/io-0123456789abcdef`.

@@ -1,29 +1,30 @@
-//! The machine's files and block devices, read and written in the caller's thread.
+//! Reads and writes the machine's files and block devices in the caller's thread.
 //!
 //! Pagefold is the cache, so the kernel's page cache should hold no second copy. How a file is read
 //! and written:
 //!
 //! | file | route |
 //! |---|---|
-//! | its file system or disk takes `O_DIRECT` for aligned pages of 4 KiB | direct: no copy in the kernel |
-//! | it doesn't | buffered, without read-ahead, and dropped behind ([`DropBehind`]); what was written, when synced |
+//! | its file system or disk supports `O_DIRECT` for aligned pages of 4 KiB | direct: no copy in the kernel |
+//! | it doesn't | buffered, without readahead, and dropped behind ([`DropBehind`]); written pages are dropped when synced |
 //! | on tmpfs, ramfs, hugetlbfs | buffered: the kernel's pages *are* the file, and there is nothing to drop |
 //!
-//! Requests go through a ring only where the kernel begins a read or write without waiting, and
-//! knows a file's length without asking a server (`prompt`). Elsewhere (FUSE, NFS, overlays) it
-//! might keep the submitter waiting.
+//! Requests go through a ring only where the kernel starts a read or write without waiting, and
+//! knows a file's length without asking a server (`prompt`). On other file systems (FUSE, NFS,
+//! overlays) the kernel might keep the submitter waiting.
 //!
-//! Some file systems accept `O_DIRECT` and then refuse the read or write with `EINVAL`, as does a
-//! buffer that isn't aligned as the disk wants it. The file then becomes a buffered one for good. A
-//! reader that was under way may find itself reading buffered without noting the range: one range
-//! that the kernel keeps, nothing worse.
+//! Some file systems accept `O_DIRECT` and then reject the read or write with `EINVAL`. The same
+//! happens if a buffer isn't aligned as the disk requires. The file then becomes permanently
+//! buffered. A reader that runs at that moment may read buffered without recording the range for
+//! dropping. The only effect is that the kernel keeps that range in its cache.
 //!
-//! Direct writes are of whole pages. The part page at a file's end is written buffered: writing a
-//! whole one and cutting it off again would give the file a wrong length in between. For that time
-//! the descriptor loses its flag `O_DIRECT` ([`route`]), so a file takes one descriptor and no
-//! more. Other reads and writes that begin meanwhile go through the kernel's page cache too, and
-//! leave a copy there. The kernel keeps that in step, since a direct read or write of a page first
-//! has it written back and dropped; and a sync ([`Durability`]) covers both.
+//! Direct writes consist of whole pages. The part page at a file's end is written buffered: writing
+//! a whole page and truncating the file would give the file a wrong length in between. During that
+//! write the flag `O_DIRECT` is cleared on the descriptor ([`route`]), so each file needs only one
+//! descriptor. Other reads and writes that begin meanwhile go through the kernel's page cache too,
+//! and leave a copy there. The kernel keeps that copy coherent, because it writes back and drops
+//! cached copies of a page before each direct read or write of the page. A sync ([`Durability`])
+//! covers both kinds of writes.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -45,33 +46,36 @@ use crate::retry::retry_interrupted;
 use crate::system_calls::{Limit, preadv, pwritev, soft_limit};
 use crate::{Access, Backend, BackingFile, Direction, Fingerprint, Identity, IoError};
 
-/// Direct I/O is used where this suits as offset, length and address: the smallest page size.
+/// Direct I/O is used if it supports offsets, lengths and addresses that are multiples of this: the
+/// smallest page size.
 pub(super) const ALIGNMENT: u32 = 4096;
 
-/// File systems whose files are the kernel's pages: tmpfs, ramfs, hugetlbfs (`statfs`'s `f_type`).
+/// File systems whose files consist of the kernel's pages: tmpfs, ramfs, hugetlbfs (`statfs`'s
+/// `f_type`).
 const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
-/// File systems that begin a read or write without waiting if they are asked to, and whose `fstat`
-/// asks no device: ext4, XFS, Btrfs, F2FS.
+/// File systems that start a read or write without waiting if requested, and whose `fstat` accesses
+/// no device: ext4, XFS, Btrfs, F2FS.
 const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
-/// File systems that keep checksums of direct writes, or write them to several disks, out of the
-/// caller's memory: Btrfs, ZFS, bcachefs. ZFS refuses a write whose bytes change meanwhile; Btrfs
-/// keeps a checksum of other bytes.
+/// File systems that compute checksums of direct writes, or write them to several disks, straight
+/// from the caller's memory: Btrfs, ZFS, bcachefs. If the bytes change meanwhile, ZFS rejects the
+/// write, and Btrfs stores a checksum that doesn't match.
 const CHECKING_FILE_SYSTEMS: [FsWord; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
 
-/// File systems no two files of which have the same device and inode number: those.
+/// File systems on which no two files have the same device and inode number.
 const NUMBERING_FILE_SYSTEMS: [FsWord; 4] = PROMPT_FILE_SYSTEMS;
 
-/// Whether files are read and written past the kernel's page cache.
+/// Whether reads and writes of files bypass the kernel's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
-    /// Where the file system takes it.
+    /// Direct where the file system supports it.
     #[default]
     Auto,
-    /// Not at all: buffered, and dropped behind.
+    /// Never direct: buffered, and dropped behind.
     Never,
-    /// Or the file can't be opened: `EINVAL`. The part page at its end is written buffered even so.
+    /// Always direct; if that isn't possible, opening fails with `EINVAL`. The part page at the
+    /// file's end is still written buffered.
     Always,
 }
 
@@ -83,16 +87,16 @@ pub struct Posix {
 }
 
 impl Posix {
-    /// Files read and written as `direct` says.
+    /// Creates the backend. Files are read and written as `direct` specifies.
     #[must_use]
     pub fn new(direct: DirectIo) -> Self {
         Self { direct, directories: Arc::default() }
     }
 
-    /// [`Backend::open`], with the type.
+    /// Does what [`Backend::open`] does, and returns the concrete type.
     pub(crate) fn open_file(&self, path: &Path, access: Access) -> Result<PosixFile, IoError> {
         let Opened { fd, kind, identity, name, file_system, is_open_to_others } = posix_open::open(path, access)?;
-        // Only the file's owner may leave its access time alone; others do without.
+        // Only the file's owner may set this flag; other users read without it.
         let _ = add_flags(fd.as_fd(), OFlags::NOATIME);
         let is_one_of = |some: &[FsWord]| file_system.is_some_and(|it| some.contains(&it));
         let shares_directories = is_one_of(&PROMPT_FILE_SYSTEMS) || is_one_of(&MEMORY_FILE_SYSTEMS);
@@ -143,20 +147,20 @@ pub(crate) struct PosixFile {
     writable: bool,
     /// The kernel's pages are the file.
     pub(super) in_memory: bool,
-    /// The file system looks at the bytes of a direct write more than once.
+    /// The file system reads the bytes of a direct write more than once.
     is_checked: bool,
-    /// The kernel doesn't keep the submitter of a request waiting.
+    /// The kernel never keeps the submitter of a request waiting.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     prompt: bool,
-    /// Its identity is no other file's.
+    /// No other file has its identity.
     is_numbered: bool,
-    /// A direct read or write that is refused may be done buffered.
+    /// If a direct read or write is rejected, it may be retried buffered.
     pub(super) fall_back: bool,
-    /// Reads and writes are direct. Only ever goes from true to false; the file descriptor's flag
-    /// goes first.
+    /// Reads and writes are direct. Changes only from true to false, after the descriptor's flag
+    /// was cleared.
     pub(super) direct: AtomicBool,
-    /// Writes of part pages under way. While there are any, the descriptor hasn't got its flag,
-    /// which changes under this lock.
+    /// The number of part-page writes in progress. While it isn't 0, the descriptor's flag is
+    /// cleared. The flag changes only under this lock.
     pub(super) part_page_writes: Mutex<u32>,
     pub(super) drop_behind: DropBehind,
     pub(super) written: Written,
@@ -194,8 +198,8 @@ impl PosixFile {
         Ok(())
     }
 
-    /// What the kernel says about direct I/O on this file; if it can't say (before Linux 6.1), they
-    /// are tried.
+    /// Returns whether the kernel supports direct I/O on this file at our alignment. If the kernel
+    /// doesn't report that (before Linux 6.1), direct I/O is tried.
     fn alignment_suits(&self) -> bool {
         match retry_interrupted(|| fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)) {
             Ok(statx) if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
@@ -207,18 +211,18 @@ impl PosixFile {
 
     pub(super) fn start_buffered(&self) {
         if !self.in_memory {
-            // Advice: where it isn't taken, reads are only slower.
+            // Advice: if the kernel ignores it, reads are only slower.
             let _ = fs::fadvise(&self.fd, 0, None, Advice::Random);
         }
     }
 
-    /// Whether the kernel's pages are the file.
+    /// Returns whether the kernel's pages are the file.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     pub(crate) fn is_in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// Whether the kernel takes requests without waiting, and tells the length without waiting.
+    /// Returns whether the kernel accepts requests and reports the length without waiting.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     pub(crate) fn is_prompt(&self) -> bool {
         self.prompt
@@ -228,18 +232,18 @@ impl PosixFile {
         if self.writable { Ok(()) } else { Err(IoError::BAD_FILE) }
     }
 
-    /// Whether a file of this process may have a byte at `offset`.
+    /// Checks that this process may write a byte at `offset`.
     ///
-    /// The kernel answers a write beyond `RLIMIT_FSIZE` with `EFBIG`, but also with the signal
-    /// SIGXFSZ, which ends a process that hasn't provided for it. So such a write never gets there.
-    /// One that begins below the limit is answered short, without a signal.
+    /// The kernel answers a write beyond `RLIMIT_FSIZE` with `EFBIG`, but it also sends SIGXFSZ,
+    /// which kills a process without a handler for it. So such a write must never reach the kernel.
+    /// A write that begins below the limit is answered short, without a signal.
     pub(crate) fn check_limit(&self, offset: u64) -> Result<(), IoError> {
         let is_beyond = self.kind == Kind::Regular && soft_limit(Limit::FileSize).is_some_and(|limit| offset >= limit);
         if is_beyond { Err(IoError::FILE_TOO_LARGE) } else { Ok(()) }
     }
 
-    /// Has the kernel drop its copy. Pages that are dirty or mapped stay; that is the kernel's
-    /// business.
+    /// Makes the kernel drop its cached copy of the range. The kernel may keep pages that are dirty
+    /// or mapped.
     pub(crate) fn forget(&self, range: Range<u64>) {
         if let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) {
             let _ = fs::fadvise(&self.fd, range.start, Some(len), Advice::DontNeed);
@@ -268,7 +272,7 @@ impl BackingFile for PosixFile {
         if system.f_blocks == 0 {
             return None; // Not counted there.
         }
-        /// What `st_blocks` counts.
+        /// The unit of `st_blocks`.
         const BLOCK: u64 = 512;
         Some(system.f_bavail.saturating_mul(system.f_frsize).saturating_add(file.st_blocks.cast_unsigned() * BLOCK))
     }
@@ -278,7 +282,8 @@ impl BackingFile for PosixFile {
     }
 
     fn needs_stable_bytes(&self) -> bool {
-        // Relaxed: as in `route`. The kernel has a copy of its own of what is written buffered.
+        // Relaxed: as in `route`. A buffered write is copied into the kernel, so its bytes may
+        // change.
         self.is_checked && self.direct.load(Ordering::Relaxed)
     }
 
@@ -323,7 +328,7 @@ impl BackingFile for PosixFile {
 
     fn sync(&self) -> Result<(), IoError> {
         self.check_writable()?;
-        // Taken before: what is written while this syncs is for the next one.
+        // Taken before the sync: ranges written during this sync are left to the next.
         let written = self.written.take();
         self.durability.sync(self.fd.as_fd())?;
         written.into_iter().for_each(|range| self.forget(range));
@@ -350,10 +355,12 @@ impl BackingFile for PosixFile {
         range_of(len, 0)?;
         let Some(last) = len.checked_sub(1) else { return Ok(()) };
         self.check_new_len(len)?;
-        // `ftruncate` would cut off what another process appends after the look at the length.
+        // `ftruncate` would cut off bytes that another process appends after the check of the
+        // length.
         match retry_interrupted(|| fs::fallocate(&self.fd, FallocateFlags::empty(), last, 1)) {
             Ok(()) => Ok(()),
-            // File systems without it, and full ones: a length takes no room.
+            // The file system doesn't support `fallocate`, or is full. Setting a length needs no
+            // space.
             Err(_) if self.len()? < len => self.set_len(len),
             Err(_) => Ok(()),
         }
@@ -368,10 +375,10 @@ impl Drop for PosixFile {
 }
 
 impl PosixFile {
-    /// Goes on behind `rest.start` bytes that an attempt has written, if it ended within a page: a
-    /// full disk with smaller blocks, and a limit of lengths, end it so. The next attempt would
-    /// start with that page, and be as short again; only a write that starts at this very byte is
-    /// told the error.
+    /// Continues after the `rest.start` bytes that an attempt has written, if the attempt ended
+    /// within a page. A full disk with smaller blocks, or a limit on the file length, causes that.
+    /// The next regular attempt would start with that page and be short again: only a write that
+    /// starts at this very byte gets the error.
     fn write_rest_of_page(&self, offset: u64, from: &[SharedBytes<'_>], rest: Range<usize>) -> Result<usize, IoError> {
         let end = rest.start.next_multiple_of(ALIGNMENT as usize).min(rest.end);
         if rest.start >= end {
@@ -389,8 +396,8 @@ impl PosixFile {
         Ok(rest.start + answer?)
     }
 
-    /// As [`check_limit`](Self::check_limit), for a length: a file that is beyond the limit may be
-    /// cut off there.
+    /// Checks a new length. See also [`check_limit`](Self::check_limit); a file that is longer than
+    /// the limit may still be truncated to a length beyond it.
     fn check_new_len(&self, len: u64) -> Result<(), IoError> {
         match self.check_limit(len.saturating_sub(1)) {
             Err(error) if self.len()? < len => Err(error),
@@ -399,13 +406,14 @@ impl PosixFile {
     }
 }
 
-/// Whether pages are aligned well enough for direct I/O that wants this; 0 says that there are
-/// none.
+/// Returns whether our alignment is sufficient for direct I/O that requires `alignment`; 0 means
+/// that direct I/O isn't supported.
 fn suits(alignment: u32) -> bool {
     (1..=ALIGNMENT).contains(&alignment)
 }
 
-/// The range, if a file can have it. With others refused, `EINVAL` is about direct I/O.
+/// Returns the range, or `EINVAL` if no file can have it. After this check, an `EINVAL` from the
+/// kernel can only be about direct I/O.
 pub(crate) fn range_of(offset: u64, len: usize) -> Result<Range<u64>, IoError> {
     let end = offset.checked_add(len as u64).filter(|&end| i64::try_from(end).is_ok());
     Ok(offset..end.ok_or(IoError::INVALID)?)

@@ -1,8 +1,8 @@
 //! The advisory lock of an open file of the machine (`flock`).
 //!
-//! The lock is the open file's, and a forked child has that one, too, until it calls `exec` or
-//! ends. So the lock is given back by a call rather than by closing the descriptor, and not by a
-//! child, which would give back its parent's.
+//! The lock belongs to the open file description, which a forked child shares until it calls `exec`
+//! or ends. So the lock is released by a call, not by closing the descriptor. A child never
+//! releases it, because that would release its parent's lock.
 
 use std::os::fd::OwnedFd;
 
@@ -13,15 +13,16 @@ use sync::lock::Mutex;
 
 use crate::retry::retry_interrupted;
 
-/// The lock of one open file: the process that has taken it through this one, if any has.
+/// The lock of one open file: holds the id of the process that took the lock through this file, if
+/// any.
 #[derive(Debug, Default)]
 pub(crate) struct FileLock(Mutex<Option<u32>>);
 
 impl FileLock {
-    /// `EBUSY` if another open file has the lock, and keeps it for two seconds: the kernel holds
-    /// the locks of a process that was killed until the requests that it left have ended. Where the
-    /// file system has no locks, or a sandbox forbids them, there is none, which the log says,
-    /// once.
+    /// Takes the lock. Fails with `EBUSY` if another open file still has the lock after two
+    /// seconds: the kernel holds the locks of a killed process until its remaining requests have
+    /// ended. If the file system has no locks, or a sandbox forbids them, this succeeds without a
+    /// lock, and logs that once.
     pub(crate) fn take(&self, fd: &OwnedFd) -> Result<(), Errno> {
         let mut holder = self.0.lock();
         let mut backoff = Backoff::new();
@@ -41,7 +42,7 @@ impl FileLock {
         }
     }
 
-    /// Gives the lock back, if this process has it.
+    /// Releases the lock, if this process has taken it.
     pub(crate) fn release(&self, fd: &OwnedFd) {
         let mut holder = self.0.lock();
         if *holder == Some(std::process::id()) {

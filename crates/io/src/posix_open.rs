@@ -1,23 +1,23 @@
-//! Opening and making files of the machine.
+//! Opens and creates files of the machine.
 //!
-//! A file has its name in a directory, and the name survives a power cut only when the directory
-//! was synced after the file was made. A file that is there already may have been made a moment
-//! ago: by an open that failed after that, or by another process. So each file that is opened for
-//! writing comes with its directory, for its first sync. A file that is made is made in that
-//! directory: whatever is renamed meanwhile, it is the right one. Of a file that is there, the
-//! directory is looked for by the file's path, and belongs to it if the file is found in it. A
-//! directory that can't be opened, as one that may be written and searched but not read, can't be
-//! synced: then the file's whole file system is.
+//! A file's name is in a directory. The name survives a power cut only if the directory was synced
+//! after the file was created. An existing file may have been created a moment ago: by an open that
+//! failed afterwards, or by another process. So each file that is opened for writing comes with its
+//! directory, for its first sync. A new file is created relative to its open directory, so it is
+//! the right directory even if directories are renamed meanwhile. For an existing file, the
+//! directory is found through the file's path, and is used only if it contains the file. Some
+//! directories can't be opened, for example with permission to write and search but not to read.
+//! They can't be synced either, so the file's whole file system is synced instead.
 //!
-//! A file has to have a length. Those that the kernel makes up as they are read (procfs, sysfs and
-//! the like) have none, or a wrong one. They are told by their file systems, which are asked before
-//! anything is read: reading some of them waits, or has effects. On other file systems (FUSE) a
-//! file of which a byte can be read, and whose length is 0 before and after, is one of them.
+//! A file must have a length. Files whose contents the kernel generates on reading (procfs, sysfs
+//! and so on) have none, or a wrong one. They are recognized by their file system before anything
+//! is read, because reading some of them waits or has side effects. On other file systems (FUSE), a
+//! file counts as generated if a byte can be read although its length is 0 before and after.
 //!
-//! A file without a name never had one, where the file system can make such files (`O_TMPFILE`).
-//! Where it can't, the name is taken away as soon as the file is made, and the descriptor that made
-//! the file is the one that is used: between the two, another process may put a file of its own in
-//! that name's place. The file is never opened by name again.
+//! A file without a name never had one, if the file system can create such files (`O_TMPFILE`).
+//! Otherwise the name is removed as soon as the file is created, and the descriptor that created
+//! the file stays in use. The file is never opened by name again, because another process may put a
+//! file of its own in the place of that name.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -32,7 +32,7 @@ use crate::directories::Place;
 use crate::retry::retry_interrupted;
 use crate::{Access, Identity, IoError};
 
-/// File systems whose files are made up as they are read (`statfs`'s `f_type`).
+/// File systems that generate the contents of their files on reading (`statfs`'s `f_type`).
 const MADE_UP_FILE_SYSTEMS: [FsWord; 15] = [
     0x9fa0,                    // procfs
     0x6265_6572,               // sysfs
@@ -51,26 +51,26 @@ const MADE_UP_FILE_SYSTEMS: [FsWord; 15] = [
     0xcafe_4a11_u32 as FsWord, // bpf
 ];
 
-/// Symbolic links followed to where a file is to be made: as many as the kernel follows.
+/// The most symbolic links followed to the place of a new file: as many as the kernel follows.
 const LINKS_MAX: usize = 40;
-/// Names that are tried for a file that is to have none.
+/// The number of temporary names tried for a file without a name.
 const NAMES_MAX: u64 = 64;
 
-/// A file just opened.
+/// A file that was just opened.
 pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) identity: Identity,
-    /// Where the file has its name, if it is a regular file opened for writing. None also if the
-    /// file was there, and the directory has the name no longer.
+    /// Where the file has its name, if it is a regular file opened for writing. `None` also if the
+    /// file existed and the directory doesn't contain the name any more.
     pub(crate) name: Option<Place>,
-    /// Its kind of file system, if it is a regular file, and the system says.
+    /// The type of its file system, if it is a regular file and the system reports the type.
     pub(crate) file_system: Option<FsWord>,
-    /// Users other than its owner may read or write it.
+    /// Users other than the owner may read or write it.
     pub(crate) is_open_to_others: bool,
 }
 
-/// What can be read and written at any offset.
+/// The kinds of file that can be read and written at any offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Regular,
@@ -87,8 +87,8 @@ impl Kind {
         }
     }
 
-    /// A block device is the same one under each of its names, so its own number tells. No file has
-    /// the inode 0.
+    /// Returns the file's identity. A block device is the same under each of its names, so its own
+    /// device number identifies it. No regular file has the inode 0.
     fn identity(self, stat: &Stat) -> Identity {
         match self {
             Self::Regular => Identity { device: stat.st_dev, inode: stat.st_ino },
@@ -97,32 +97,32 @@ impl Kind {
     }
 }
 
-/// [`Backend::open`](crate::Backend::open) for files of the machine.
+/// Opens a file of the machine: see [`Backend::open`](crate::Backend::open).
 pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
-    // Asked before the file is opened: opening a pipe waits for its writer, and opening some
-    // devices has effects.
+    // Checked before the file is opened: opening a pipe waits for its writer, and opening some
+    // devices has side effects.
     let (fd, made_in) = match retry_interrupted(|| fs::stat(path)) {
         _ if access == Access::Unnamed => (make_unnamed(path)?, None),
         Ok(_) if access == Access::CreateNew => return Err(IoError::EXISTS),
         Ok(stat) => {
             let kind = Kind::of(&stat)?;
             let alone = access == Access::Alone && kind == Kind::BlockDevice;
-            // Without `O_CREAT`, this is for devices alone: no file system on it, no other such
-            // opening.
+            // Without `O_CREAT`, this flag applies to devices only: it fails if the device is
+            // mounted or already opened with this flag.
             let exclusive = if alone { OFlags::EXCL } else { OFlags::empty() };
             (open_existing(path, flags(access) | exclusive)?, None)
         }
         Err(Errno::NOENT) if access.makes() => make(path, access)?,
         Err(error) => return Err(error.into()),
     };
-    // And again, because another file may have taken the name.
+    // Checked again, because another file may have taken the name.
     let stat = retry_interrupted(|| fs::fstat(&fd))?;
     let kind = Kind::of(&stat)?;
     let file_system =
         if kind == Kind::Regular { retry_interrupted(|| fs::fstatfs(&fd)).ok().map(|it| it.f_type) } else { None };
     let has_length = match kind {
         Kind::Regular => has_length(&fd, &stat, file_system)?,
-        // One without a medium, or a loop device without a file.
+        // The device has no medium, or it is a loop device without a file.
         Kind::BlockDevice => fs::seek(&fd, SeekFrom::End(0))? > 0,
     };
     if !has_length {
@@ -134,21 +134,21 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
     Ok(Opened { fd, kind, identity: kind.identity(&stat), name, file_system, is_open_to_others })
 }
 
-/// Whether the system knows how long a file is.
+/// Returns whether the system knows the file's length.
 fn has_length(fd: &OwnedFd, stat: &Stat, file_system: Option<FsWord>) -> Result<bool, Errno> {
     if file_system.is_some_and(|it| MADE_UP_FILE_SYSTEMS.contains(&it)) {
         return Ok(false);
     }
-    // Where it can't be read, reads will say so.
+    // If the file can't be read, later reads report the error.
     let can_be_read = || retry_interrupted(|| rustix::io::pread(fd, &mut [0; 1], 0)).is_ok_and(|n| n > 0);
     let has_bytes = stat.st_size == 0 && can_be_read();
-    // Another process may have appended to it just now.
+    // Another process may just have appended to the file.
     Ok(!has_bytes || retry_interrupted(|| fs::fstat(fd))?.st_size > 0)
 }
 
-/// Where the file has its name. `None` if it has none there any more.
+/// Returns where the file has its name. `None` if the path doesn't lead to the file any more.
 fn name_of(path: &Path, file: &Stat) -> Option<Place> {
-    // What can't be found out may be true: the name is somewhere, and is to last.
+    // On other errors, assume that the name exists somewhere and must be made durable.
     let gone_or_somewhere = |error: Option<Errno>| match error {
         Some(Errno::NOENT | Errno::NOTDIR) => None,
         _ => Some(Place::Somewhere),
@@ -172,8 +172,7 @@ fn open_existing(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     retry_interrupted(|| fs::openat(CWD, path, flags, Mode::empty()))
 }
 
-/// A file without a name in the directory `path`, or in the directory of `path`, which names no
-/// file.
+/// Creates a file without a name. `path` is a directory, or an unused name in one.
 fn make_unnamed(path: &Path) -> Result<OwnedFd, Errno> {
     let directory = match retry_interrupted(|| fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)) {
         _ if path.is_dir() => path,
@@ -183,16 +182,16 @@ fn make_unnamed(path: &Path) -> Result<OwnedFd, Errno> {
     };
     let (directory, _) = open_directory_to_change(directory)?;
     let owners = Mode::RUSR | Mode::WUSR;
-    // `O_EXCL`: it never gets a name either.
+    // `O_EXCL`: the file can't be given a name later either.
     let unnamed = flags(Access::Unnamed) | OFlags::TMPFILE | OFlags::EXCL;
     match retry_interrupted(|| fs::openat(&directory, ".", unnamed, owners)) {
-        // Kernels and file systems that don't know such files.
+        // The kernel or the file system doesn't support such files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => make_and_unlink(&directory),
         made => made,
     }
 }
 
-/// The same where the file needs a name for a moment.
+/// Creates a file without a name where the file needs a name for a moment.
 fn make_and_unlink(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     let owners = Mode::RUSR | Mode::WUSR;
     let new = flags(Access::Unnamed) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -212,7 +211,7 @@ fn make_and_unlink(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     Err(Errno::EXIST)
 }
 
-/// The directory that a file of that name is in.
+/// Returns the directory that contains the path's last component.
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
 }
@@ -222,8 +221,8 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     retry_interrupted(|| fs::openat(CWD, path, search, Mode::empty()))
 }
 
-/// A directory that files are to be made in, and whether it can be synced. One that may not be read
-/// needn't be opened for that.
+/// Opens a directory for creating files in it. Returns whether it can be synced: a directory
+/// without read permission can be opened only in a way that doesn't allow that.
 fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
     match open_directory(path) {
         Err(Errno::ACCESS | Errno::PERM) => {
@@ -234,10 +233,10 @@ fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
     }
 }
 
-/// Makes the file; says where it has its name.
+/// Creates the file. Returns where it has its name.
 fn make(path: &Path, access: Access) -> Result<(OwnedFd, Option<Place>), Errno> {
-    // A link that leads nowhere says where the file is to be made, but stands in the way of a new
-    // one.
+    // A dangling symbolic link determines where the file is created. But it would make creating a
+    // new file fail.
     let path = if access == Access::Create { follow_links(path)? } else { path.to_owned() };
     if path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(Errno::ISDIR);
@@ -270,7 +269,7 @@ fn flags(access: Access) -> OFlags {
 mod tests {
     use super::*;
 
-    /// Where the path couldn't be followed from the root, the file was taken to have lost its name,
+    /// Regression: if the path couldn't be followed from the root, the file counted as nameless,
     /// and its name was never synced.
     #[test]
     fn a_name_that_cannot_be_found_is_somewhere() {
@@ -283,9 +282,9 @@ mod tests {
         assert!(name_of(Path::new("/dev/null/there"), &here).is_none());
     }
 
-    /// Swap was a file that was made, closed, and opened again by its name: in a directory where
-    /// others may write, they could put another file there in between, and had what was swapped
-    /// out.
+    /// Regression: the swap file was created, closed, and opened again by its name. In a directory
+    /// where other users may write, they could put a file of their own there in between, and so
+    /// read the swapped pages.
     #[test]
     fn a_file_without_a_name_is_never_looked_up() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! How a read or write of a file goes, direct or buffered, and what its answer means.
+//! Chooses how a read or write of a file goes, direct or buffered, and interprets its answer.
 //!
-//! A file has one descriptor, and the flag `O_DIRECT` belongs to that. The write of a part page
-//! takes the flag away for its time ([`PosixFile::buffered`]). The kernel looks at the flag once,
-//! as it begins a read or write; so one that began before stays direct, and one that begins in
-//! between is buffered, whatever its [`Way`] says. Both are right: the flag decides about copies in
-//! the kernel, not about bytes. Only the part page must not meet the flag. So it is written by a
-//! call, never through a ring.
+//! A file has one descriptor, and the flag `O_DIRECT` belongs to that descriptor. The write of a
+//! part page clears the flag while it runs ([`PosixFile::buffered`]). The kernel checks the flag
+//! once, when a read or write begins. So a read or write that began earlier stays direct, and one
+//! that begins in between is buffered, whatever its [`Way`] says. Both are correct: the flag
+//! decides about copies in the kernel, not about bytes. Only the part page must not be written
+//! while the flag is set. So a system call writes it, never a ring.
 
 use std::ops::Range;
 
@@ -16,12 +16,12 @@ use sync::atomic::Ordering;
 use super::{ALIGNMENT, PosixFile};
 use crate::{Direction, IoError};
 
-/// The way of one attempt.
+/// How one attempt is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     direction: Direction,
-    /// What is read or written: of a direct write, the whole pages. The part page is the next
-    /// attempt's.
+    /// The range that is read or written. For a direct write, only the whole pages; the next
+    /// attempt writes the part page.
     range: Range<u64>,
     kind: Kind,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Way {
 enum Kind {
     Direct,
     Buffered,
-    /// The write of a part page of a direct file: buffered.
+    /// The write of a part page of a direct file; buffered.
     PartPage,
 }
 
@@ -39,13 +39,14 @@ impl Way {
         (self.range.end - self.range.start) as usize
     }
 
-    /// Whether the write has to be made by a call that holds [`PosixFile::buffered`].
+    /// Returns whether the write must be made by a system call while holding
+    /// [`PosixFile::buffered`].
     pub(crate) fn is_part_page(&self) -> bool {
         self.kind == Kind::PartPage
     }
 }
 
-/// As long as it is there, reads and writes that begin are buffered.
+/// While this exists, new reads and writes are buffered.
 pub(crate) struct Buffered<'a>(&'a PosixFile);
 
 impl Drop for Buffered<'_> {
@@ -77,7 +78,7 @@ impl PosixFile {
         Way { direction, range, kind }
     }
 
-    /// Has what begins from now on be buffered.
+    /// Makes all reads and writes that begin from now on buffered, until the result is dropped.
     pub(crate) fn buffered(&self) -> Result<Buffered<'_>, Errno> {
         let mut writes = self.part_page_writes.lock();
         if *writes == 0 {
@@ -92,9 +93,9 @@ impl PosixFile {
         fs::fcntl_setfl(&self.fd, if direct { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })
     }
 
-    /// Takes the answer to an attempt. None if direct I/O was refused: the attempt is to be made
-    /// again, and has another route now. Calls `forget` for ranges that it is time to drop from the
-    /// kernel's cache, which may take a while.
+    /// Processes the answer to an attempt. Returns `None` if direct I/O was rejected: the caller
+    /// must retry the attempt, which is now buffered. Calls `forget` for ranges that should be
+    /// dropped from the kernel's cache now, which may take a while.
     pub(crate) fn answered(
         &self,
         way: &Way,
@@ -123,13 +124,13 @@ impl PosixFile {
         Ok(())
     }
 
-    /// The descriptor hasn't got its flag any more, and won't have it again: the kernel has refused
-    /// it.
+    /// Marks the file as buffered. The descriptor's flag is cleared and stays so, because the
+    /// kernel has rejected it.
     #[cold]
     fn stay_buffered(&self, refusal: Errno) {
         self.start_buffered();
-        // Relaxed: the kernel has the flag that matters; a thread that still sees true doesn't note
-        // a range (head of `posix`).
+        // Relaxed: only the kernel's flag matters for correctness. A thread that still reads true
+        // merely doesn't record a range (head of `posix`).
         if self.direct.swap(false, Ordering::Relaxed) {
             tracing::warn!(
                 file = ?self.identity, %refusal,

@@ -1,5 +1,5 @@
-//! Whether a file system takes direct I/O depends on where the temporary directory is, so tests
-//! that need one answer ask first, and say what they skipped.
+//! Whether a file system supports direct I/O depends on where the temporary directory is. So tests
+//! that need direct or buffered files check first, and report if they are skipped.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use crate::read_full;
 
 pub(super) const PAGE: usize = 4096;
 
-/// Pages aligned to 4 KiB, in which a run of `pages` starts.
+/// Pages aligned to 4 KiB, for a run of `pages`.
 pub(super) struct Pages {
     words: Vec<AtomicU64>,
     start: usize,
@@ -33,7 +33,7 @@ impl Pages {
         SharedBytes::new(&self.words[self.start..self.start + self.len])
     }
 
-    /// One of the pages.
+    /// Returns one of the pages.
     pub(super) fn page(&self, number: usize) -> SharedBytes<'_> {
         let start = self.start + number * PAGE / 8;
         SharedBytes::new(&self.words[start..start + PAGE / 8])
@@ -86,14 +86,14 @@ fn every_byte_comes_and_what_lies_past_the_end_is_zero() {
     }
 }
 
-/// Which of the file's pages the kernel holds.
+/// Returns the number of the file's pages in the kernel's cache.
 #[allow(unsafe_code)]
 pub(super) fn resident(path: &Path, len: usize) -> usize {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut in_core = vec![0; len.div_ceil(PAGE)];
-    // SAFETY: a mapping of its own, of which no byte is touched, unmapped at the end; one answer
-    // for each page.
+    // SAFETY: a mapping of its own, whose bytes are never accessed and which is unmapped at the
+    // end; the result has one entry for each page.
     unsafe {
         let at = mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0).unwrap();
         assert_eq!(libc::mincore(at, len, in_core.as_mut_ptr()), 0);
@@ -106,7 +106,8 @@ fn forget_all(path: &Path) {
     fs::fadvise(File::open(path).unwrap(), 0, None, Advice::DontNeed).unwrap();
 }
 
-/// Reads the whole file, and says how many pages the kernel held while it was open, and afterwards.
+/// Reads the whole file. Returns how many pages the kernel cached while the file was open, and
+/// afterwards.
 fn residue(direct: DirectIo, path: &Path, len: usize) -> (usize, usize) {
     let file = Posix::new(direct).open_file(path, Access::Read).unwrap();
     let pages = Pages::new(1);
@@ -118,7 +119,7 @@ fn residue(direct: DirectIo, path: &Path, len: usize) -> (usize, usize) {
     (open, resident(path, len))
 }
 
-/// The kernel may refuse to drop a page now and then; not each time.
+/// The kernel may refuse to drop a page now and then, but not every time.
 pub(super) const TRIES: usize = 5;
 
 #[test]
@@ -131,7 +132,7 @@ fn the_kernel_keeps_no_second_copy() {
         not_here("a temporary directory whose file system forgets pages");
         return;
     }
-    // The kernel keeps a page that it is at itself just then: some other time it doesn't.
+    // The kernel keeps a page that it is using at that moment, so the test tries several times.
     let keeps_none = |direct, open_max| {
         let residues: Vec<_> = (0..TRIES).map(|_| residue(direct, &path, LEN)).collect();
         let drops = residues.iter().any(|&(open, closed)| open <= open_max && closed == 0);
@@ -150,7 +151,7 @@ fn a_refused_direct_read_is_done_buffered() {
     if !takes_direct(&path) {
         return;
     }
-    // No disk has blocks of 8 bytes, so this is refused.
+    // No disk has blocks of 8 bytes, so this is rejected.
     let always = Posix::new(DirectIo::Always).open_file(&path, Access::Read).unwrap();
     let pages = Pages::new(1);
     assert_eq!(always.read(8, &[pages.bytes()]), Err(IoError::INVALID));
@@ -164,7 +165,8 @@ fn a_refused_direct_read_is_done_buffered() {
     assert!(!fs::fcntl_getfl(&auto.fd).unwrap().contains(OFlags::DIRECT));
 }
 
-/// They were taken for memory, so nothing was read ahead, and of a batch one page after the other.
+/// Regression: buffered files counted as memory, so there was no readahead, and the pages of a
+/// batch were read one after the other.
 #[test]
 fn a_buffered_file_is_read_from_a_device() {
     let dir = tempfile::tempdir().unwrap();
@@ -214,8 +216,8 @@ fn only_files_and_disks_are_opened() {
     assert_eq!(errno(&dir.path().join("nothing")), Some(libc::ENOENT));
     let pipe = dir.path().join("pipe");
     fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
-    // Neither has a length. Those in /proc and /sys were opened, and read as if they had no bytes,
-    // or zeros behind their end.
+    // None of these has a length. Regression: files in /proc and /sys could be opened, and read as
+    // empty or with zeros past their end.
     let made_up = [Path::new("/proc/self/status"), Path::new("/sys/kernel/mm/transparent_hugepage/enabled")];
     for path in [Path::new("/dev/null"), Path::new("/dev/zero"), &pipe].into_iter().chain(made_up) {
         if path.exists() {

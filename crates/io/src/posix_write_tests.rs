@@ -1,4 +1,5 @@
-//! Writing real files: on the temporary directory's file system and, if there is one, in memory.
+//! Tests that write real files: on the temporary directory's file system and, if there is one, in
+//! memory.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::{Command, Stdio};
@@ -13,14 +14,15 @@ use crate::{read_full, write_full};
 
 const ROUTES: [DirectIo; 2] = [DirectIo::Auto, DirectIo::Never];
 
-/// A directory on a disk, if temporary ones are, and one in memory, if there is `/dev/shm`.
+/// Returns the temporary directory, which may be on a disk, and a directory in memory if there is
+/// `/dev/shm`.
 fn places() -> Vec<TempDir> {
     let mut places = vec![tempfile::tempdir().unwrap()];
     places.extend(tempfile::tempdir_in("/dev/shm"));
     places
 }
 
-/// Pages filled with `contents` from `skip` on.
+/// Creates pages filled with `contents` from `skip` on.
 fn filled(pages: usize, skip: usize) -> Pages {
     let filled = Pages::new(pages);
     filled.bytes().copy_from(0, &contents(skip + pages * PAGE)[skip..]);
@@ -66,7 +68,7 @@ fn a_part_page_at_the_end_grows_page_by_page_and_never_too_far() {
             let file = open(&path, direct, Access::Create);
             file.set_len(0).unwrap();
             let mut end = 0;
-            // Each step rewrites the last, partly filled page, and goes further.
+            // Each step rewrites the last, partly filled page, and extends the file.
             for step in [100, 4000, 4096, 1, 8191, 20_000, 96] {
                 let start = end / PAGE * PAGE;
                 end += step;
@@ -191,8 +193,8 @@ fn a_link_to_nothing_says_where_to_make_the_file() {
     assert_eq!(Posix::default().open_file(&round, Access::Create).err(), Some(IoError::Os(libc::ELOOP)));
 }
 
-/// An open made the file, and then failed. The next one found the file there, had no directory for
-/// it, and its sync said `Ok` for a name that a power cut could take.
+/// Regression: an open created the file and then failed. The next open found an existing file, kept
+/// no directory for it, and its sync returned `Ok` for a name that a power cut could still remove.
 #[test]
 fn the_name_of_a_file_that_is_there_is_synced_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,16 +225,16 @@ fn the_directory_of_a_file_is_the_one_that_has_it() {
     let opened = posix_open::open(&dir.path().join("link"), Access::Write).unwrap();
     let found = fs::fstat(directory_of(opened.name)).unwrap();
     assert_eq!(found.st_ino, std::fs::metadata(&inner).unwrap().ino());
-    // One that can't be read: the file can be opened all the same.
+    // The directory can't be read, but the file can still be opened.
     std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o111)).unwrap();
     assert!(posix_open::open(&inner.join("file"), Access::Write).is_ok());
     std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// The lock is that of one opening, whatever the way of reading and writing.
+/// The lock belongs to one opening, however the file is read and written.
 #[test]
 fn a_file_is_locked_by_one_opening() {
-    // Each refusal comes after a wait, so all are waited for at the same time.
+    // Each refusal comes only after a wait, so the cases run in parallel.
     let is_locked_by_one = |path: &Path, direct: DirectIo| {
         let (one, other) = (open(path, direct, Access::Create), open(path, direct, Access::Write));
         assert_eq!((one.lock(), one.lock(), other.lock()), (Ok(()), Ok(()), Err(IoError::BUSY)));
@@ -242,7 +244,7 @@ fn a_file_is_locked_by_one_opening() {
         one.unlock();
         let alone = open(path, direct, Access::Alone);
         assert_eq!(other.lock(), Err(IoError::BUSY));
-        // As a forked child's copy of the descriptor does, this one keeps the file open.
+        // This copy keeps the file open, as a forked child's copy of the descriptor does.
         let copy = alone.fd.try_clone().unwrap();
         drop(alone);
         assert_eq!(other.lock(), Ok(()));
@@ -259,8 +261,8 @@ fn a_file_is_locked_by_one_opening() {
     });
 }
 
-/// The part page at a file's end needs a buffered write, for which a direct file had a second
-/// descriptor.
+/// The part page at a file's end needs a buffered write. A direct file used to have a second
+/// descriptor for it.
 #[test]
 fn a_part_page_takes_the_flag_for_direct_io_away_for_a_moment() {
     let dir = tempfile::tempdir().unwrap();
@@ -276,13 +278,13 @@ fn a_part_page_takes_the_flag_for_direct_io_away_for_a_moment() {
     let (one, other) = (file.buffered().unwrap(), file.buffered().unwrap());
     drop(one);
     assert!(!has_flag(), "another part page is under way");
-    // Whole pages are written meanwhile, and read.
+    // Whole pages are written and read meanwhile.
     write_full(&file, 2 * PAGE as u64, &[pages.bytes()], 2 * PAGE).unwrap();
     drop(other);
     assert!(has_flag());
     let bytes = std::fs::read(&path).unwrap();
     assert!(bytes[..2 * PAGE - 100] == pages.to_vec()[..2 * PAGE - 100] && bytes[2 * PAGE..] == pages.to_vec()[..]);
-    // Direct I/O that is refused meanwhile stays away.
+    // If direct I/O is rejected meanwhile, it stays off.
     let auto = open(&path, DirectIo::Auto, Access::Write);
     let buffered = auto.buffered().unwrap();
     auto.leave_direct().unwrap();
@@ -297,7 +299,7 @@ fn a_refused_direct_write_is_done_buffered() {
     if !takes_direct(&path) {
         return;
     }
-    // No disk has blocks of 8 bytes, so this is refused.
+    // No disk has blocks of 8 bytes, so this is rejected.
     let pages = filled(1, 99);
     assert_eq!(open(&path, DirectIo::Always, Access::Write).write(8, &[pages.bytes()], PAGE), Err(IoError::INVALID));
     let auto = open(&path, DirectIo::Auto, Access::Write);
@@ -346,7 +348,7 @@ struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
-        // Lazily: the file may be open yet.
+        // Lazily: the file may still be open.
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }

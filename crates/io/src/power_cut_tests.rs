@@ -1,4 +1,4 @@
-//! Writing to the simulated disk, against a plain model of what it may answer.
+//! Tests of writes to the simulated disk, against a simple model of the permitted results.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::{read_full, write_full};
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
 
-/// Pages of bytes that no other version has.
+/// Returns pages of bytes that no other version has.
 fn version(number: u64, pages: usize) -> Vec<AtomicU64> {
     (0..pages * PAGE / 8).map(|at| AtomicU64::new(mix(number) ^ at as u64)).collect()
 }
@@ -35,12 +35,12 @@ fn read_all(file: &dyn BackingFile) -> Vec<u8> {
     bytes_of(&words)[..len].to_vec()
 }
 
-/// What a file was, and what it may be after a power cut.
+/// The contents of a file, and its permitted contents after a power cut.
 struct Model {
     now: Vec<u8>,
     synced: Vec<u8>,
     lens: Vec<usize>,
-    /// What each sector was, in turn, since the last sync; padded with zeros.
+    /// All contents of each sector since the last sync, in order, padded with zeros.
     sectors: Vec<Vec<Vec<u8>>>,
 }
 
@@ -72,7 +72,7 @@ impl Model {
     }
 
     fn write(&mut self, start: usize, bytes: &[u8]) {
-        // Page by page, as the disk may do it.
+        // Page by page, as the disk is allowed to do it.
         for (number, bytes) in bytes.chunks(PAGE).enumerate() {
             let start = start + number * PAGE;
             self.now.resize(self.now.len().max(start + bytes.len()), 0);
@@ -92,13 +92,14 @@ impl Model {
         }
     }
 
-    /// Whether the file was cut off within or before the sector.
+    /// Returns whether the file was truncated within or before the sector.
     fn cut_since(&self, sector: usize) -> bool {
         self.lens.iter().any(|&len| len < (sector + 1) * SECTOR)
     }
 }
 
-/// One file, some random operations, a power cut; says what the file is then.
+/// Performs some random operations on one file and then cuts the power. Returns the file's contents
+/// afterwards.
 fn live_and_die(seed: u64) -> Option<Vec<u8>> {
     let mut random = Random::seeded(seed);
     let disk = SimulatedDisk::default();
@@ -112,7 +113,7 @@ fn live_and_die(seed: u64) -> Option<Vec<u8>> {
             0..6 => {
                 let page = random.below(7) as usize;
                 let whole = (1 + random.below(3) as usize) * PAGE;
-                // A part page where it is the file's end.
+                // A part page, if it is at the file's end.
                 let part = random.one_in(2) && page * PAGE + whole > model.now.len();
                 let len = if part { whole - random.below(PAGE as u64 - 1) as usize } else { whole };
                 let bytes = write(&*file, page, seed ^ (step + 1) << 20, len).unwrap();
@@ -140,7 +141,7 @@ fn live_and_die(seed: u64) -> Option<Vec<u8>> {
     if model.lens.len() == 1 {
         assert!(found == model.synced, "seed {seed}: synced bytes lost");
     }
-    // What comes back past the end is zeros, and what is there now survives another cut.
+    // Bytes that come back past the end are zeros, and the contents after the cut survive another.
     file.set_len(found.len() as u64 + 5000).unwrap();
     assert!(read_all(&*file)[found.len()..].iter().all(|&byte| byte == 0), "seed {seed}: old bytes past the end");
     file.set_len(found.len() as u64).unwrap();
@@ -164,7 +165,8 @@ fn a_seed_says_all() {
     }
 }
 
-/// Three pages, synced; then page 1 written twice, page 2 once, and a page and a half more.
+/// Writes three pages and syncs; then writes page 1 twice, page 2 once, and one and a half more
+/// pages.
 fn half_written(disk: &SimulatedDisk) -> [Vec<u8>; 4] {
     let file = disk.open(Path::new("f"), Access::CreateNew).unwrap();
     let synced = write(&*file, 0, 1, 3 * PAGE).unwrap();
@@ -245,7 +247,7 @@ fn a_full_disk_takes_what_fits_and_room_heals_it() {
     let words = version(1, 5);
     assert_eq!(new.write(0, &[SharedBytes::new(&words)], 5 * PAGE), Ok(4 * PAGE));
     assert_eq!(write(&*new, 4, 1, PAGE).err(), Some(IoError::NO_SPACE));
-    // Bytes that have their place can be overwritten, given or written.
+    // Bytes that already have space can be overwritten, whether given or written.
     write(&*new, 0, 2, 4 * PAGE).unwrap();
     write(&*given, 0, 3, 3 * PAGE).unwrap();
     assert_eq!(write(&*given, 3, 3, 1).err(), Some(IoError::NO_SPACE));
@@ -291,7 +293,7 @@ fn a_failed_sync_loses_writes_and_a_later_one_does_not_bring_them_back() {
             assert!(found == old || found == new, "seed {seed}");
             lost += usize::from(found == old);
         }
-        // Written again, it is there.
+        // Bytes that are written again and synced survive the next cut.
         let new = write(&*file, 0, 2, PAGE).unwrap();
         file.sync().unwrap();
         disk.power_cut(seed);

@@ -1,21 +1,21 @@
-//! From attempts at a read or write to all of its bytes.
+//! Combines attempts at a read or write until all of its bytes are moved.
 //!
-//! The system may move fewer bytes than it was asked to, or none. What counts:
+//! The system may move fewer bytes than requested, or none. The rules:
 //!
-//! - R1. Of a read, only bytes that the latest attempt delivered are vouched for: whatever lies
-//!   behind them in the buffer is unspecified, also where an earlier attempt had put the right
-//!   bytes. So `done` can fall back, and `best` remembers how far any attempt came.
+//! - R1. Of a read, only the bytes that the latest attempt delivered are valid. The bytes behind
+//!   them in the buffer are unspecified, even where an earlier attempt had read them correctly. So
+//!   `done` can decrease, and `best` records the furthest position that any attempt reached.
 //! - R2. Attempts start at multiples of [`RESTART`], as direct I/O, `BackingFile::read` and `write`
-//!   require. What an attempt moved beyond the last such multiple is moved again.
-//! - R3. A short read is the end of the file exactly if the file's length says so. Reading again to
-//!   find out would be no proof under direct I/O, where the last block of a file gives the same
-//!   bytes as often as it is asked.
-//! - R4. An attempt that doesn't come further than `best` is no progress. Two of them in a row are
-//!   the end of it if nothing went wrong (`NoProgress`). After an error that passes by itself the
-//!   next attempt is made as `retry` has it.
-//! - W1. Bytes that an attempt says it wrote stay written, so `done` of a write never falls back. A
-//!   later attempt may write some of them again, and fail over it: then they are those of one
-//!   attempt or the other.
+//!   require. Bytes that an attempt moved beyond the last such multiple are moved again.
+//! - R3. A short read means the end of the file if and only if the file's length confirms it.
+//!   Another read would prove nothing under direct I/O: it returns the same bytes of a file's last
+//!   block each time.
+//! - R4. An attempt that doesn't get further than `best` makes no progress. Two such attempts in a
+//!   row without an error end the request with `NoProgress`. After a transient error the next
+//!   attempt follows the rules of `retry`.
+//! - W1. Bytes that an attempt reported as written stay written, so `done` of a write never
+//!   decreases. A later attempt may write some of them again and fail: then each byte comes from
+//!   one attempt or the other.
 
 use arrayvec::ArrayVec;
 use sync::SharedBytes;
@@ -23,22 +23,22 @@ use sync::SharedBytes;
 use crate::IoError;
 use crate::retry::Retries;
 
-/// How often in a row an attempt without any new byte, and without an error, is taken for an
-/// answer.
+/// The number of consecutive attempts without a new byte and without an error that ends the
+/// request.
 const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 2;
 
 /// Attempts start at multiples of this: the smallest page size, and the largest logical block size
 /// of disks.
 pub(crate) const RESTART: usize = 4096;
 
-/// Slices that one attempt moves: those of 1 MiB in the smallest pages. What there is beyond is the
-/// next one's.
+/// The most slices that one attempt moves: 1 MiB of the smallest pages. The next attempt continues
+/// after them.
 pub(crate) const SLICES_MAX: usize = 256;
 
-/// Slices of one attempt.
+/// The slices of one attempt.
 pub(crate) type Slices<'a> = ArrayVec<SharedBytes<'a>, SLICES_MAX>;
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the file.
@@ -47,10 +47,10 @@ pub enum Direction {
     Write,
 }
 
-/// The length of the file that a request is for.
+/// Returns the length of the file that a request is for.
 pub(crate) type FileLen<'a> = dyn Fn() -> Result<u64, IoError> + 'a;
 
-/// How far a read or write has come.
+/// The state of a read or write: how much of it is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     direction: Direction,
@@ -63,7 +63,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Nothing yet of `len` bytes at `offset`.
+    /// Creates the state of a transfer of `len` bytes at `offset` of which nothing is done.
     ///
     /// # Errors
     /// `EINVAL` for a range that no file has.
@@ -76,17 +76,17 @@ impl Progress {
         self.direction
     }
 
-    /// Whether all is done.
+    /// Returns whether all bytes are done.
     pub(crate) fn is_complete(&self) -> bool {
         self.done == self.len
     }
 
-    /// Waits before the next attempt, if the last one wants that.
+    /// Waits before the next attempt, if the last error requires it.
     pub(crate) fn pause(&self) {
         self.retries.pause();
     }
 
-    /// Where in the file the next attempt starts.
+    /// Returns the offset in the file at which the next attempt starts.
     pub(crate) fn offset(&self) -> u64 {
         self.offset + self.start() as u64
     }
@@ -95,8 +95,9 @@ impl Progress {
         self.done / RESTART * RESTART
     }
 
-    /// What the next attempt moves, of the slices that `each` calls with: to or from these, so many
-    /// bytes. An attempt that starts within a slice is given the rest of that slice alone.
+    /// Returns the slices that the next attempt moves, and the number of bytes. `each` passes all
+    /// slices of the request. If the attempt starts within a slice, it moves only the rest of that
+    /// slice.
     pub(crate) fn next<'a>(&self, each: impl FnOnce(&mut dyn FnMut(SharedBytes<'a>))) -> (Slices<'a>, usize) {
         let (mut skip, mut most) = (self.start(), self.len - self.start());
         let (mut slices, mut asked) = (Slices::new(), 0);
@@ -116,8 +117,9 @@ impl Progress {
         (slices, asked)
     }
 
-    /// Takes the answer to an attempt at `asked` bytes. Says what came of it all, if it is over:
-    /// how many bytes were moved, fewer than there were to move if the file ends there.
+    /// Processes the answer to an attempt at `asked` bytes. Returns the result if the request has
+    /// completed: the number of bytes moved, which is smaller than requested if the file ends
+    /// there.
     pub(crate) fn answered(
         &mut self,
         len: &FileLen<'_>,
@@ -156,10 +158,10 @@ impl Progress {
     }
 }
 
-/// Whether the file ends where the bytes do.
+/// Whether the file ends where the bytes end.
 struct Ended(bool);
 
-/// Zeroes all of the slices from `from` on.
+/// Zeroes all bytes of the slices from position `from` on.
 pub(crate) fn zero_rest<'a>(from: usize, each: impl FnOnce(&mut dyn FnMut(SharedBytes<'a>))) {
     let mut start = 0;
     each(&mut |slice| {

@@ -1,14 +1,14 @@
-//! A file whose calls are made in the caller's thread, by another file, and whose requests go to a
+//! A file that makes calls in the caller's thread, through another file, and hands requests to a
 //! `Submission`.
 
 use sync::{Arc, SharedBytes};
 
 use crate::{BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
-/// What carries out the requests. Its methods have the contracts of those of [`BackingFile`] with
-/// the same names.
+/// Carries out the requests of files. Each method has the contract of the [`BackingFile`] method
+/// with the same name.
 pub(crate) trait Submission: Send + Sync {
-    /// The files whose requests it does.
+    /// The files whose requests this carries out.
     type File: BackingFile + ?Sized;
 
     fn submit(&self, file: &Arc<Self::File>, requests: &mut Vec<Request>) -> Queue;
@@ -20,7 +20,7 @@ pub(crate) trait Submission: Send + Sync {
     fn help(&self, file: &Arc<Self::File>, queue: &Queue, how: Helping, done: &dyn Fn() -> bool);
 }
 
-/// A file, and what carries out its requests.
+/// A file, and the `Submission` that carries out its requests.
 pub(crate) struct QueuedFile<S: Submission> {
     pub(crate) file: Arc<S::File>,
     pub(crate) submission: Arc<S>,

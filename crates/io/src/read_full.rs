@@ -1,28 +1,30 @@
-//! A whole read, in the caller's thread.
+//! Complete reads, in the caller's thread.
 
 use sync::SharedBytes;
 
 use crate::progress::{Direction, Progress, zero_rest};
 use crate::{BackingFile, IoError};
 
-/// Reads `into.len()` bytes at `offset`, going on after short reads, `EINTR` and `EAGAIN`; then
-/// zeroes what lies past the end of the file. Says how many bytes the file had.
+/// Reads `into.len()` bytes at `offset`, continuing after short reads, `EINTR` and `EAGAIN`; then
+/// zeroes the bytes past the end of the file. Returns the number of bytes that the file had.
 ///
-/// A full answer to the first attempt is one call to the backend; an answer that ends with the file
-/// is two, a [`read`](BackingFile::read) and a [`len`](BackingFile::len).
+/// If the first attempt reads everything, this makes one call to the backend. If the first attempt
+/// reaches the end of the file, it makes two: a [`read`](BackingFile::read) and a
+/// [`len`](BackingFile::len).
 ///
 /// # Errors
-/// The backend's, but for `EINTR`; `EAGAIN` if the system has no room for the read for about 20 ms;
-/// [`IoError::NoProgress`] if two tries in a row brought nothing; `EINVAL` for a range that no file
-/// has. The bytes of `into` are unspecified then.
+/// The backend's, except `EINTR`; `EAGAIN` if the system has no room for the read for about 20 ms;
+/// [`IoError::NoProgress`] if two attempts in a row read no new bytes; `EINVAL` for a range that no
+/// file has. After an error the bytes of `into` are unspecified.
 pub fn read_full(file: &dyn BackingFile, offset: u64, into: SharedBytes<'_>) -> Result<usize, IoError> {
     read_full_vectored(file, offset, &[into])
 }
 
-/// As [`read_full`], into slices one after the other, which are whole pages.
+/// Reads into the slices of `into`, one after the other, which must be whole pages. See also
+/// [`read_full`].
 ///
 /// # Errors
-/// As [`read_full`].
+/// See [`read_full`].
 pub fn read_full_vectored(file: &dyn BackingFile, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
     let len = into.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
     let mut progress = Progress::new(Direction::Read, offset, len)?;
@@ -45,8 +47,8 @@ mod tests {
     use sync::atomic::AtomicU64;
     use sync::lock::Mutex;
 
-    /// Answers each read with the next step of a script, and notes the calls; a whole answer when
-    /// the script is over.
+    /// Answers each read with the next step of a script, and records the calls. After the last
+    /// step, all reads are complete.
     struct Scripted {
         len: u64,
         steps: Mutex<Vec<Result<usize, IoError>>>,
@@ -137,8 +139,8 @@ mod tests {
 
     #[test]
     fn bytes_that_a_later_attempt_lost_are_not_vouched_for() {
-        // The first attempt delivers 6000 bytes; the second starts at 4096, fails, and leaves
-        // nothing but rubbish.
+        // The first attempt delivers 6000 bytes. The second starts at 4096, fails, and leaves
+        // garbage in the buffer.
         let file = scripted(6_500, &[Ok(6000), Err(IoError::INTERRUPTED), Ok(2000)]);
         assert_eq!(read(&file, 0, 2), Ok(6_500));
     }
@@ -150,7 +152,8 @@ mod tests {
         let mut steps = vec![Err(IoError::INTERRUPTED); 1000];
         let file = scripted(1 << 20, &steps);
         assert_eq!((read(&file, 0, 1), file.reads.lock().len()), (Ok(4096), 1001));
-        // Also if that alternates with an answer without a byte, of which the second is the end.
+        // The retries go on if an answer without a byte comes between; the second such answer is an
+        // error.
         steps.splice(10..11, [Ok(0)]);
         assert_eq!(read(&scripted(1 << 20, &steps), 0, 1), Ok(4096));
         steps.splice(20..21, [Ok(0)]);
@@ -164,7 +167,7 @@ mod tests {
         assert_eq!((read(&file, 0, 1), file.reads.lock().len()), (Ok(4096), tries + 1));
         let file = scripted(1 << 20, &vec![Err(IoError::AGAIN); tries + 1]);
         assert_eq!((read(&file, 0, 1), file.reads.lock().len()), (Err(IoError::AGAIN), tries + 1));
-        // Each page has them anew.
+        // Each page has the full number of retries.
         let mut steps = vec![Err(IoError::AGAIN); tries];
         steps.push(Ok(4096));
         let steps = steps.repeat(3);
@@ -177,7 +180,8 @@ mod tests {
         assert_eq!(read(&file, 0, 1), Err(IoError::NoProgress));
         let file = scripted(1 << 20, &[Ok(100), Ok(100), Ok(50), Ok(4096)]);
         assert_eq!(read(&file, 0, 1), Err(IoError::NoProgress));
-        // Coming back to where an earlier attempt was is none: the two could alternate for ever.
+        // Returning to the position of an earlier attempt is no progress: the two could alternate
+        // forever.
         let file = scripted(1 << 20, &[Ok(100), Ok(50), Ok(100), Ok(4096)]);
         assert_eq!(read(&file, 0, 1), Err(IoError::NoProgress));
         let file = scripted(1 << 20, &[Ok(100), Ok(50), Ok(101), Ok(0), Ok(4096)]);

@@ -1,8 +1,8 @@
-//! The reaper: the thread that completes requests that no other thread waits for.
+//! The reaper: a thread that completes requests that no other thread waits for.
 //!
-//! It sleeps in `epoll_wait` on all rings at once. A ring is in there unarmed, and is armed for one
-//! event when its leader leaves it with something unfinished
-//! ([`Reaping`](crate::reaping::Reaping)). So a ring that a thread leads wakes no other thread, and
+//! It sleeps in `epoll_wait` on all rings at once. Each ring is registered disarmed. It is armed
+//! for one event when its leader leaves while requests are unfinished
+//! ([`Reaping`](crate::reaping::Reaping)). So a ring that has a leader wakes no other thread, and
 //! idle rings cost nothing.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
@@ -22,22 +22,22 @@ use io_uring::IoUring;
 
 use crate::retry::retry_interrupted;
 
-/// What is told of answers.
+/// The reaper's state, which it shares with the rings.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     epoll: OwnedFd,
-    /// Readable when the thread is to stop waiting.
+    /// Becomes readable when the thread must stop waiting.
     end: OwnedFd,
-    /// It is to end,
+    /// The thread must end.
     ended: AtomicBool,
-    /// or it can't be told of answers.
+    /// The kernel refuses to report answers.
     failed: AtomicBool,
 }
 
-/// The event that ends it.
+/// The event number that ends the wait.
 const END: u64 = u64::MAX;
 
-/// Events taken at once.
+/// Events taken by one `epoll_wait`.
 const EVENTS_MAX: usize = 64;
 
 impl Reaper {
@@ -48,25 +48,27 @@ impl Reaper {
         Ok(Self { epoll, end, ended: AtomicBool::new(false), failed: AtomicBool::new(false) })
     }
 
-    /// Takes a ring in, under a number.
+    /// Registers a ring under a number, disarmed.
     pub(crate) fn watch(self: &Arc<Self>, uring: &IoUring, number: usize) -> Result<Watch, Errno> {
         let number = number as u64;
         epoll::add(&self.epoll, fd_of(uring), EventData::new_u64(number), EventFlags::ONESHOT)?;
         Ok(Watch { reaper: Arc::clone(self), number, timer: OnceCell::new(), by_timer: AtomicBool::new(false) })
     }
 
-    /// A timer that makes the reaper visit a ring. Each expiry is an edge-triggered event, so the
-    /// timer is never read.
+    /// Creates a timer that makes the reaper visit a ring. Each expiry is an edge-triggered event,
+    /// so the timer is never read.
     fn timer(&self, number: u64) -> Result<OwnedFd, Errno> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&self.epoll, &timer, EventData::new_u64(number), EventFlags::IN | EventFlags::ET)?;
         Ok(timer)
     }
 
-    /// Sleeps, and calls `visit` with the number of each ring that has answers, until it is to end.
+    /// Waits for events, and calls `visit` with the number of each ring that has answers. Returns
+    /// when [`end`](Self::end) was called.
     ///
     /// # Errors
-    /// The system's, if it refuses to tell of answers: a seccomp filter may come after the start.
+    /// The system's, if it refuses to report answers: a seccomp filter may be installed after the
+    /// start.
     pub(crate) fn run(&self, visit: impl Fn(usize)) -> Result<(), Errno> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
@@ -75,7 +77,8 @@ impl Reaper {
             for event in &events {
                 let number = event.data.u64();
                 if number == END {
-                    // Acquire: pairs with the Release in `fail`. One of the two is set.
+                    // Acquire: pairs with the Release in `fail`. `failed` or `ended` is set before
+                    // the event.
                     return if self.failed.load(Ordering::Acquire) { Err(Errno::PERM) } else { Ok(()) };
                 }
                 visit(number as usize);
@@ -83,56 +86,58 @@ impl Reaper {
         }
     }
 
-    /// Has the thread end.
+    /// Makes the thread end.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
     }
 
-    /// Whether it is to end.
+    /// Returns whether [`end`](Self::end) was called.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Has the thread look for answers itself.
+    /// Makes the thread poll the rings for answers instead of waiting for events.
     fn fail(&self) {
         self.failed.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.end, &1_u64.to_ne_bytes());
     }
 }
 
-/// One ring's place with the reaper.
+/// The registration of one ring with the reaper.
 #[derive(Debug)]
 pub(crate) struct Watch {
     reaper: Arc<Reaper>,
     number: u64,
-    /// Has the reaper come after a while. Made when it is first needed.
+    /// Makes the reaper visit the ring after a delay. Created when it is first needed.
     timer: OnceCell<OwnedFd>,
-    /// The timer was set, and nothing else.
+    /// Only the timer was set; the ring's own event isn't armed.
     by_timer: AtomicBool,
 }
 
-/// How long a thread that leaves for now may stay away.
+/// The time that a thread which leaves for now may stay away before the reaper visits.
 const WHILE_NS: i64 = 1_000_000;
 
 impl Watch {
-    /// Has the reaper told of the ring's next answer, once; or not any more. One that is there
-    /// already counts.
+    /// Arms the ring for one event, or disarms it. If the ring has an answer already, arming
+    /// triggers the event at once.
     pub(crate) fn set(&self, uring: &IoUring, watch: bool) {
-        // Relaxed: these calls take turns. A timer that was set may go off in vain.
+        // Relaxed: the lock of `Reaping` serializes these calls. A timer that was set may cause a
+        // needless visit.
         if self.by_timer.swap(false, Ordering::Relaxed) && !watch {
             return;
         }
         let flags = if watch { EventFlags::IN | EventFlags::ONESHOT } else { EventFlags::ONESHOT };
-        // It takes no memory, and both are open: only a seccomp filter can refuse it.
+        // This allocates no memory, and both descriptors are open: only a seccomp filter can refuse
+        // it.
         let number = EventData::new_u64(self.number);
         if epoll::modify(&self.reaper.epoll, fd_of(uring), number, flags).is_err() {
             self.reaper.fail();
         }
     }
 
-    /// Has the reaper come after a while, once. Without a descriptor for a timer, with the next
-    /// answer.
+    /// Makes the reaper visit the ring once, after a delay. If there is no descriptor for a timer,
+    /// arms the ring for its next answer instead.
     pub(crate) fn set_later(&self, uring: &IoUring) {
         let after = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
@@ -145,7 +150,7 @@ impl Watch {
         }
     }
 
-    /// Takes the ring out.
+    /// Unregisters the ring.
     pub(crate) fn end(&self, uring: &IoUring) {
         let _ = epoll::delete(&self.reaper.epoll, fd_of(uring));
     }

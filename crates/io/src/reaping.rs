@@ -1,12 +1,12 @@
-//! Which thread reaps the answers of a ring: one at a time.
+//! Decides which thread reaps the answers of a ring: one thread at a time.
 //!
-//! The kernel wakes a thread that sleeps on a ring when an answer comes; waking a thread that
-//! sleeps elsewhere costs more than all the rest of a read. So a thread that wants an answer sleeps
-//! on the ring itself, as its *leader*, and completes every answer that comes, its own or another
-//! thread's. Other threads that want an answer *follow*: they look again after each of the leader's
-//! passes, and one of them leads when the leader leaves. A ring without a leader is *watched*, if
-//! it has something unfinished: the reaper is told of its next answer, leads, completes the answers
-//! that are there, and leaves.
+//! When an answer arrives, the kernel wakes a thread that sleeps on the ring. Waking a thread that
+//! sleeps elsewhere costs more than everything else about a read. So a thread that needs an answer
+//! sleeps on the ring itself, as its *leader*, and completes every answer that arrives, including
+//! those of other threads. Other threads that need an answer *follow*: they check again after each
+//! of the leader's passes, and one of them becomes the leader when the leader leaves. A ring
+//! without a leader is *watched* if it has unfinished requests: the reaper is notified of its next
+//! answer, becomes the leader, completes the answers that are available, and leaves.
 //!
 //! | `led` | `watched` | the ring is | left by |
 //! |---|---|---|---|
@@ -14,63 +14,65 @@
 //! | no | yes | the reaper's: an answer makes it come | the reaper, or a thread that helps: led |
 //! | yes | no | the leader's | the leader: watched, unless there is nothing to wait for or there are followers |
 //!
-//! - L1. Only the leader reaps. So a request that it waits for is in flight until the leader itself
-//!   has completed it. Having seen `done()` false and something unfinished, it may sleep until
-//!   there is an answer.
-//! - L2. A follower reads `passes` before it asks `done()`, and sleeps only if the number is still
-//!   the same and there is a leader. Passes are counted after their completions. So it misses none.
-//! - L3. A submitter counts its requests as unfinished before it checks for a leader; a leader
-//!   checks for unfinished requests as it leaves. Both check under the lock, so one of the two sees
-//!   to it that the ring is watched:
+//! - L1. Only the leader reaps. So a request that the leader waits for stays in flight until the
+//!   leader itself has completed it. If the leader has seen that `done()` is false and that
+//!   requests are unfinished, it may sleep until an answer arrives.
+//! - L2. A follower reads `passes` before it calls `done()`. It sleeps only if `passes` is
+//!   unchanged and there is a leader. A pass is counted after its completions, so the follower
+//!   misses none.
+//! - L3. A submitter counts its requests as unfinished before it checks for a leader. A leader
+//!   checks for unfinished requests as it leaves. Both checks are made under the lock, so at least
+//!   one of the two threads makes sure that the ring is watched:
 //!
 //! ```text
 //! leader: nothing unfinished ─────────────────────────── lock, leave
 //! submitter:            count, submit ── lock, led: its affair ─┘ (the leader looks again here)
 //! ```
 //!
-//! - L4. Watching is level-triggered: answers that are there already make the reaper come too.
-//! - L5. A leader that leaves for now has the reaper come after a while instead, whether or not
-//!   there are answers; then the ring is watched as ever. It comes in vain if the ring is led, or
-//!   was led meanwhile, which does no harm: a visit changes nothing but `watched`, and leaves the
-//!   ring watched if that is called for.
-//! - L6. A follower that leaves when its time is over is counted out under the lock. A leader that
-//!   leaves sees followers only if they sleep: each of them is woken, and leads or finds that it is
-//!   done. A follower whose time is over at that very moment may leave the ring unwatched with
-//!   something unfinished, so it looks once more, as a leader.
+//! - L4. Watching is level-triggered: the reaper also comes for answers that arrived before.
+//! - L5. A leader that leaves for now makes the reaper come after a delay instead, whether or not
+//!   there are answers. The reaper's visit then leaves the ring watched as usual. The visit may be
+//!   needless, because the ring is led or was led meanwhile. That does no harm: a visit changes
+//!   nothing but `watched`, and leaves the ring watched if necessary.
+//! - L6. A follower whose time limit has passed decrements `followers` under the lock. A leaving
+//!   leader counts only followers that sleep. It wakes each of them, and each becomes the leader or
+//!   finds that it is done. A follower that reaches its time limit at that very moment could leave
+//!   the ring unwatched with unfinished requests. So it checks once more, as the leader.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};
 
 use crate::Helping;
 
-/// The answers of one ring.
+/// The answers of one ring, as the leader sees them.
 pub(crate) trait Answers {
-    /// Completes some of the answers that there are; if there is none, waits for one if `visit`
-    /// says so. Says whether there were any. For the leader alone.
+    /// Completes some of the available answers; if there are none, waits for one if `visit` allows
+    /// it. Returns whether there were any. Only the leader may call this.
     fn reap(&self, visit: Visit) -> bool;
-    /// Whether all that was submitted is completed.
+    /// Returns whether all submitted requests have completed.
     fn is_idle(&self) -> bool;
-    /// Has the reaper told of the next answer, once; or not any more.
+    /// Makes the kernel notify the reaper of the next answer, once; or revokes that.
     fn watch(&self, watch: bool);
-    /// Has the reaper come after a while, once; also if the ring was led again meanwhile.
+    /// Makes the reaper visit the ring after a delay, once, even if the ring is led again
+    /// meanwhile.
     fn watch_later(&self);
 }
 
-/// What brings the leader to the answers.
+/// Why the leader looks for answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visit {
-    /// It is the reaper, which waits for nothing, and submits nothing.
+    /// The reaper, which neither waits nor submits.
     Reaper,
-    /// It looks what there is.
+    /// Checks for answers without waiting.
     Look,
-    /// It waits for an answer, so long at most.
+    /// Waits for an answer, at most for the given time.
     Wait(Option<Duration>),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Reaping {
     state: Mutex<State>,
-    /// `passes` has changed, and there are followers.
+    /// Signaled when `passes` has changed and there are followers.
     passed: Condvar,
 }
 
@@ -78,14 +80,14 @@ pub(crate) struct Reaping {
 struct State {
     led: bool,
     watched: bool,
-    /// Times that the leader has completed answers, or left.
+    /// How often the leader has completed answers, or left.
     passes: u64,
     followers: u32,
 }
 
 impl Reaping {
-    /// Completes answers until `done()`, until all that was submitted is completed, or until the
-    /// time is over.
+    /// Completes answers until `done()`, until all submitted requests have completed, or until the
+    /// time limit has passed.
     pub(crate) fn help(&self, answers: &impl Answers, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         let rest = || time.map(|(most, start)| most.saturating_sub(start.elapsed()));
@@ -115,8 +117,8 @@ impl Reaping {
         }
     }
 
-    /// For a thread that has submitted something: sees to it that the leader or the reaper will
-    /// complete it.
+    /// Makes sure that the leader or the reaper will complete the requests that the calling thread
+    /// has just submitted.
     pub(crate) fn attend(&self, answers: &impl Answers) {
         let mut state = self.state.lock();
         if !state.led && !state.watched {
@@ -125,7 +127,7 @@ impl Reaping {
         }
     }
 
-    /// For the reaper, which was told of an answer.
+    /// Completes the available answers, in the reaper, which was notified of one.
     pub(crate) fn visit(&self, answers: &impl Answers) {
         let mut state = self.state.lock();
         state.watched = false;
@@ -159,7 +161,7 @@ impl Reaping {
     }
 }
 
-/// Being the leader; dropped, by unwinding too, it leaves.
+/// The leadership of a ring. Dropping it, also during unwinding, makes the leader leave.
 struct Lead<'a, A: Answers> {
     reaping: &'a Reaping,
     answers: &'a A,
@@ -170,7 +172,7 @@ struct Lead<'a, A: Answers> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     ForGood,
-    /// It will be back in a moment.
+    /// The leader will come back in a moment.
     ForNow,
 }
 
@@ -215,8 +217,8 @@ mod models;
 mod tests {
     use super::*;
 
-    /// A ring with answers for some passes, which sees whether followers were told of the ones
-    /// before.
+    /// A ring that has answers for some passes, and records whether followers were notified of the
+    /// earlier ones.
     struct Busy {
         reaping: Reaping,
         told: Mutex<Vec<u64>>,
@@ -238,8 +240,9 @@ mod tests {
         fn watch_later(&self) {}
     }
 
-    /// The reaper completed what a follower waited for, and went on with the next answers: on a
-    /// ring that many threads share, the follower slept until there was none for a moment.
+    /// Regression: the reaper completed a request that a follower waited for, and went on with the
+    /// next answers. On a ring that many threads share, the follower slept until there was no
+    /// answer for a moment.
     #[test]
     fn followers_hear_of_each_pass_of_the_reaper() {
         let ring = Busy { reaping: Reaping::default(), told: Mutex::default() };

@@ -1,21 +1,21 @@
-//! Every interleaving of a kernel that answers, threads that help, and a reaper that is told: each
-//! request is completed, and no thread sleeps for ever. Run with `RUSTFLAGS="--cfg pagefold_loom"
-//! cargo test --lib --release`.
+//! Loom models of reaping: every interleaving of a kernel that answers, threads that help, and a
+//! reaper that is notified. Each request completes, and no thread sleeps forever. Run with
+//! `RUSTFLAGS="--cfg pagefold_loom" cargo test --lib --release`.
 
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, thread};
 
 use super::*;
 
-/// A ring, its kernel, and the reaper's ear.
+/// A ring, its kernel, and the reaper's notifications.
 #[derive(Default)]
 struct Model {
     reaping: Reaping,
     kernel: Mutex<Kernel>,
-    /// An answer has come.
+    /// Signaled when an answer arrives.
     answered: Condvar,
-    /// The reaper is told, the kernel has something to answer, something was completed, or all is
-    /// over.
+    /// Signaled when the reaper is notified, when the kernel gets a request, when a request
+    /// completes, or when the test ends.
     told: Condvar,
     unfinished: AtomicUsize,
     completed: AtomicUsize,
@@ -26,7 +26,7 @@ struct Kernel {
     in_flight: usize,
     answers: usize,
     watched: bool,
-    /// A timer will make the reaper come.
+    /// A timer will make the reaper visit.
     timer: bool,
     reaper_told: bool,
     over: bool,
@@ -47,7 +47,7 @@ impl Answers for Model {
             self.answered.wait(&mut kernel);
         }
         let answers = std::mem::take(&mut kernel.answers);
-        // Under the lock, for threads that wait for it on `told`.
+        // Under the lock, because threads wait for this on `told`.
         self.completed.fetch_add(answers, Ordering::Release);
         self.unfinished.fetch_sub(answers, Ordering::Relaxed);
         drop(kernel);
@@ -86,14 +86,14 @@ impl Model {
         self.reaping.help(self, Helping::default(), &done);
     }
 
-    /// The same by a thread that will be back.
+    /// Helps like `help_until`, with a promise to be back soon.
     fn help_for_now_until(&self, completed: usize) {
         let done = || self.completed.load(Ordering::Acquire) >= completed;
         self.reaping.help(self, Helping { back_soon: true, ..Helping::default() }, &done);
     }
 
-    /// The kernel's life: for each step, it waits until so many requests are in flight, and answers
-    /// so many, one by one.
+    /// The kernel. For each step (`wanted`, `count`), it waits until `wanted` requests are in
+    /// flight, and then answers `count` of them, one by one.
     fn answer(&self, steps: &[(usize, usize)]) {
         for &(wanted, count) in steps {
             let mut kernel = self.kernel.lock();
@@ -113,14 +113,14 @@ impl Model {
         }
     }
 
-    /// The reaper's life.
+    /// The reaper's main loop.
     fn look_after(&self) {
         loop {
             let mut kernel = self.kernel.lock();
             while !kernel.reaper_told && !kernel.timer && !kernel.over {
                 self.told.wait(&mut kernel);
             }
-            // A timer goes off whenever it likes: this thread may come to it at any time.
+            // The timer may expire at any moment: this thread can take it at any time.
             let timer = std::mem::take(&mut kernel.timer);
             if !std::mem::take(&mut kernel.reaper_told) && !timer {
                 return;
@@ -136,7 +136,7 @@ impl Model {
     }
 }
 
-/// A kernel that answers as `steps` say, and what `body` does meanwhile.
+/// Runs `body` while a kernel answers as `steps` specify, and checks that all requests complete.
 fn check(steps: &'static [(usize, usize)], body: impl Fn(&Arc<Model>) + Send + Sync + 'static) {
     sync::model(move || {
         let model = Arc::new(Model::default());
@@ -149,7 +149,7 @@ fn check(steps: &'static [(usize, usize)], body: impl Fn(&Arc<Model>) + Send + S
     });
 }
 
-/// Each submitter helps until its own request is completed; no other thread looks after the ring.
+/// Each submitter helps until both requests have completed; no other thread attends to the ring.
 #[test]
 fn two_threads_that_submit_and_help() {
     check(&[(1, 1), (1, 1)], |model| {
@@ -165,7 +165,8 @@ fn two_threads_that_submit_and_help() {
     });
 }
 
-/// One that leaves with something unfinished, and one that needs it: it is led again.
+/// One thread leaves while requests are unfinished, and another needs them: the other becomes the
+/// leader.
 #[test]
 fn a_leader_that_leaves_early_is_followed() {
     check(&[(2, 2)], |model| {
@@ -178,8 +179,8 @@ fn a_leader_that_leaves_early_is_followed() {
     });
 }
 
-/// A leader that goes on waiting has its followers look after each pass: here for an answer that
-/// comes only when the follower has done something with its own.
+/// A leader that continues to wait wakes its followers after each pass. Here the leader waits for
+/// an answer that comes only when the follower has reacted to its own.
 #[test]
 fn a_follower_misses_no_pass_of_a_leader_that_stays() {
     check(&[(2, 1), (2, 2)], |model| {
@@ -193,18 +194,19 @@ fn a_follower_misses_no_pass_of_a_leader_that_stays() {
         .unwrap();
         model.help_until(3);
         helper.join().unwrap();
-        // The helper may have led, and the third request come after this thread found nothing left.
+        // The helper may have been the leader, and the third request may come after this thread
+        // found nothing left.
         model.help_until(3);
     });
 }
 
-/// A reaper beside `body`; it has completed everything in the end.
+/// Runs `body` with a reaper, and checks that the reaper completes all requests.
 fn with_reaper(steps: &'static [(usize, usize)], body: impl Fn(&Model) + Send + Sync + 'static) {
     check(steps, move |model| {
         let theirs = Arc::clone(model);
         let reaper = thread::spawn("reaper", move || theirs.look_after()).unwrap();
         body(model);
-        // Not with `help`: that would lead.
+        // `help` would make this thread the leader, so it waits here.
         let mut kernel = model.kernel.lock();
         while model.unfinished.load(Ordering::Relaxed) > 0 {
             model.told.wait(&mut kernel);
@@ -229,8 +231,8 @@ fn the_reaper_completes_what_a_leader_leaves() {
     });
 }
 
-/// It says that it will be back, and isn't: the reaper comes by the timer, perhaps before the
-/// answer, and is told of that then.
+/// The leader promises to be back, and doesn't come. The timer makes the reaper visit, perhaps
+/// before the answer; then the reaper is notified of the answer.
 #[test]
 fn the_reaper_completes_what_a_leader_leaves_for_now() {
     with_reaper(&[(2, 2)], |model| {
@@ -240,7 +242,7 @@ fn the_reaper_completes_what_a_leader_leaves_for_now() {
     });
 }
 
-/// It is back, and submits more, while the timer runs or after it went off.
+/// The leader is back and submits more, before or after the timer expires.
 #[test]
 fn a_leader_that_left_for_now_comes_back() {
     with_reaper(&[(1, 1), (1, 1)], |model| {
@@ -251,8 +253,7 @@ fn a_leader_that_left_for_now_comes_back() {
     });
 }
 
-/// A thread whose time is over leaves what is unfinished: to another one that follows it, or to the
-/// reaper.
+/// A thread whose time limit has passed leaves unfinished requests to a follower or to the reaper.
 #[test]
 fn a_leader_whose_time_is_over_leaves_the_ring_to_others() {
     with_reaper(&[(1, 1)], |model| {

@@ -1,25 +1,25 @@
 //! Asynchronous reads and writes.
 //!
-//! A [`Request`] owns its memory, and what is to be done when it completes. The thread that submits
-//! it can go away, or be unwound: the memory stays until the last byte has been moved. A request
-//! goes on after short reads and writes, `EINTR` and `EAGAIN` as [`read_full`](crate::read_full())
-//! and [`write_full`](crate::write_full()) do.
+//! A [`Request`] owns its memory and the closure to call when it completes. The submitting thread
+//! may return, or be unwound: the memory stays alive until the last byte has been moved. A request
+//! continues after short reads and writes, `EINTR` and `EAGAIN` as
+//! [`read_full`](crate::read_full()) and [`write_full`](crate::write_full()) do.
 //!
-//! Requests that one call waits for are of one [`Batch`]. A thread that waits helps with the
-//! requests of its own batch, and stops when all of them are over: a request of another tenant, on
-//! another device, must not keep it.
+//! Requests that one call waits for belong to one [`Batch`]. A waiting thread helps with the
+//! requests of its own batch, and stops when all of them have completed, so that a request of
+//! another tenant on another device can't delay it.
 //!
 //! | a request is | with | becomes |
 //! |---|---|---|
-//! | made | its maker; dropped, it never was | submitted |
-//! | submitted | the backend: waiting, or with a device | answered |
-//! | answered | the thread that reaps the answer: [`Request::complete`] | over, or submitted again for the rest |
-//! | over | what its maker wanted done is called with the memory and the result, once, in that thread | |
+//! | created | its creator; if dropped, it has no effect | submitted |
+//! | submitted | the backend: queued, or in flight on a device | answered |
+//! | answered | the thread that reaps the answer: [`Request::complete`] | completed, or submitted again for the remaining bytes |
+//! | completed | the creator's closure is called once, in the reaping thread, with the memory and the result | |
 //!
-//! - Q1. What is to be done at the end is called exactly once for each request that was submitted,
+//! - Q1. The completion closure is called exactly once for each request that was submitted,
 //!   whatever happens.
-//! - Q2. A device has pointers into the memory between submission and answer only, and the request
-//!   is not dropped then.
+//! - Q2. A device has pointers into the memory only between submission and answer, and the request
+//!   isn't dropped in that time.
 
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, StableBytes};
@@ -27,37 +27,38 @@ use sync::{Arc, StableBytes};
 use crate::IoError;
 use crate::progress::{Direction, FileLen, Progress, Slices, zero_rest};
 
-/// Where submitted requests wait to be answered, and which of them a thread helps with: see
+/// Identifies where submitted requests wait, and which of them a thread helps with: see
 /// [`BackingFile::help_as`](crate::BackingFile::help_as).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     pub(crate) place: u32,
-    /// Helpers take part in these alone; in all of the file's if there is none.
+    /// Helpers help with this batch alone; with all of the file's requests if there is no batch.
     pub(crate) batch: Option<Batch>,
 }
 
 impl Queue {
-    /// The queue at `place`, for requests that are about to be submitted there together.
+    /// Returns the queue at `place`, for requests that are about to be submitted there together.
     pub(crate) fn of(place: u32, requests: &[Request]) -> Self {
         Self { place, batch: requests.first().and_then(Request::batch).cloned() }
     }
 
-    /// Whether nothing is left that a helper would take part in, as far as the batch tells.
+    /// Returns whether the batch has no unfinished requests. Always false without a batch.
     pub(crate) fn is_over(&self) -> bool {
         self.batch.as_ref().is_some_and(|batch| batch.unfinished() == 0)
     }
 }
 
-/// Requests that one call waits for.
+/// A group of requests that one call waits for.
 #[derive(Clone, Debug, Default)]
 pub struct Batch(Arc<AtomicUsize>);
 
 impl Batch {
-    /// Requests that were put into the batch, and are neither over nor dropped.
+    /// Returns the number of requests that were put into the batch and have neither completed nor
+    /// been dropped.
     #[must_use]
     pub fn unfinished(&self) -> usize {
-        // Acquire pairs with the Release in `Member`'s drop: what was done at a request's end has
-        // been done.
+        // Acquire pairs with the Release in `Member`'s drop: the effects of the completion closures
+        // are visible.
         self.0.load(Ordering::Acquire)
     }
 }
@@ -70,7 +71,7 @@ impl PartialEq for Batch {
 
 impl Eq for Batch {}
 
-/// A request's being of a batch.
+/// A request's membership in a batch. Dropping it decrements the count.
 struct Member(Batch);
 
 impl Drop for Member {
@@ -79,14 +80,15 @@ impl Drop for Member {
     }
 }
 
-/// A read or write with all that it needs.
+/// A read or write that owns everything it needs.
 pub struct Request {
     operation: Box<dyn Operation>,
-    /// After the operation: it counts until what is done at the end is done.
+    /// Declared after `operation`, so that it is dropped later: the request counts as unfinished
+    /// until its completion closure has returned.
     member: Option<Member>,
 }
 
-/// What a backend sees of a request, and what it does at the end.
+/// The part of a request that a backend calls: its next attempt, and its completion.
 pub(crate) trait Operation: Send {
     fn direction(&self) -> Direction;
     fn offset(&self) -> u64;
@@ -104,12 +106,13 @@ struct Whole<B, F> {
 }
 
 impl Request {
-    /// A read of as many bytes at `offset` as `into` has. What lies past the end of the file is
-    /// zeroed.
+    /// Creates a read of as many bytes at `offset` as `into` has. Bytes past the end of the file
+    /// are zeroed.
     ///
-    /// In the end `then` gets `into` back, and learns how many bytes the file had, or the error, as
-    /// from [`read_full`](crate::read_full()). It is called in whichever thread learns of it, so it
-    /// should be short, and mustn't wait. It may submit other requests.
+    /// On completion, `then` gets `into` back with the number of bytes that the file had, or the
+    /// error, as from [`read_full`](crate::read_full()). It runs in the thread that reaps the
+    /// answer, which can be any thread, so it should be short and must not wait. It may submit
+    /// other requests.
     ///
     /// # Errors
     /// `EINVAL` for a range that no file has.
@@ -122,13 +125,13 @@ impl Request {
         Self::new(Progress::new(Direction::Read, offset, len)?, into, then)
     }
 
-    /// A write of the first `len` bytes of `from` at `offset`, as
-    /// [`write_full`](crate::write_full()) does it: `offset` and the runs of `from` are multiples
-    /// of 4 KiB, and so is `len` unless it ends at the file's end to be. The rest is as in
+    /// Creates a write of the first `len` bytes of `from` at `offset`. The rules are those of
+    /// [`write_full`](crate::write_full()): `offset` and the runs of `from` must be multiples of 4
+    /// KiB. So must `len`, unless the write ends at the new end of the file. For `then`, see
     /// [`read`](Self::read).
     ///
     /// # Errors
-    /// `EINVAL` for a range that no file has, and if there aren't `len` bytes.
+    /// `EINVAL` for a range that no file has, and if `from` has fewer than `len` bytes.
     pub fn write<B, F>(offset: u64, from: B, len: usize, then: F) -> Result<Self, IoError>
     where
         B: StableBytes + Send + 'static,
@@ -148,7 +151,7 @@ impl Request {
         Ok(Self { operation: Box::new(Whole { progress, bytes, then }), member: None })
     }
 
-    /// `operation` in place of `inner`, which it has: it is of the same batch.
+    /// Creates a request whose operation wraps `inner`. It takes the place of `inner` in its batch.
     pub(crate) fn wrapping<T: Operation + 'static>(mut inner: Self, wrap: impl FnOnce(Self) -> T) -> Self {
         let member = inner.member.take();
         Self { operation: Box::new(wrap(inner)), member }
@@ -157,25 +160,25 @@ impl Request {
     /// Puts the request into a batch.
     #[must_use]
     pub fn in_batch(mut self, batch: &Batch) -> Self {
-        // Relaxed: the thread that asks for the count has submitted the request, or was told by a
-        // thread that has.
+        // Relaxed: a thread that reads the count has submitted the request, or synchronized with
+        // the thread that did.
         batch.0.fetch_add(1, Ordering::Relaxed);
         self.member = Some(Member(batch.clone()));
         self
     }
 
-    /// The batch that the request is in.
+    /// Returns the batch that the request belongs to.
     pub(crate) fn batch(&self) -> Option<&Batch> {
         self.member.as_ref().map(|member| &member.0)
     }
 
-    /// Which way the bytes go.
+    /// Returns the direction of the transfer.
     #[must_use]
     pub fn direction(&self) -> Direction {
         self.operation.direction()
     }
 
-    /// Where in the file the next attempt starts.
+    /// Returns the offset in the file at which the next attempt starts.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.operation.offset()
@@ -186,12 +189,14 @@ impl Request {
         self.operation.pause();
     }
 
-    /// What the next attempt moves.
+    /// Returns the slices that the next attempt moves, and the number of bytes: see
+    /// [`Progress::next`].
     pub(crate) fn next(&self) -> (Slices<'_>, usize) {
         self.operation.next()
     }
 
-    /// Takes the answer to an attempt. Gives back what is still to be done, to be tried next.
+    /// Processes the answer to an attempt. Returns the request if bytes remain, for the next
+    /// attempt.
     #[must_use]
     pub(crate) fn complete(self, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Self> {
         let Self { operation, member } = self;

@@ -1,16 +1,16 @@
-//! Errors that pass by themselves, and how often a call is made again after one.
+//! Transient errors, and how often a call is retried after them.
 //!
 //! | error | means | the call is made again |
 //! |---|---|---|
-//! | `EINTR` | a signal came, or a server of files (FUSE, NFS) was interrupted; nothing is wrong | until it is over. A caller that may wait for a limited time only stops waiting all the same: the call is made in another thread then |
-//! | `EAGAIN`, to a read or write | the system has no room for the request just now, and doesn't say when it has | in pauses, [`AGAIN_MAX`] times, within about 20 ms |
+//! | `EINTR` | a signal arrived, or a file server (FUSE, NFS) was interrupted; nothing is wrong | until it completes. A caller with a time limit stops waiting all the same: then another thread makes the call |
+//! | `EAGAIN`, to a read or write | the system temporarily has no room for the request, and doesn't report when it has | after pauses, [`AGAIN_MAX`] times, within about 20 ms |
 //!
-//! A file system may answer so each time for ever, so a thread that tries again leaves its CPU to
-//! others now and then: it yields it, and more seldom it sleeps, because a yield alone keeps
-//! threads of a lower real-time priority out.
+//! A file system may return these errors forever. So a thread that retries gives up its CPU now and
+//! then: usually it yields, and less often it sleeps, because yielding alone starves threads of a
+//! lower real-time priority.
 //!
-//! [`uninterrupted`] is for calls that aren't reads or writes. They have done nothing when they are
-//! interrupted.
+//! [`uninterrupted`] is for calls other than reads and writes. An interrupted call has done
+//! nothing.
 
 #[cfg(not(pagefold_loom))]
 use rustix::io::Errno;
@@ -19,32 +19,32 @@ use sync::time::Duration;
 
 use crate::IoError;
 
-/// Times in a row that `EAGAIN` is no answer yet.
+/// The number of times that a call is retried after consecutive `EAGAIN`s.
 pub(crate) const AGAIN_MAX: u32 = 20;
 /// The first pause after `EAGAIN`. Each is twice as long as the one before, up to a millisecond.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
-/// Interruptions in a row of which the last one is followed by a yield,
+/// Every `YIELDS_AFTER`th consecutive interruption is followed by a yield.
 const YIELDS_AFTER: u32 = 8;
-/// or by a sleep.
+/// Every `SLEEPS_AFTER`th is followed by a sleep instead.
 const SLEEPS_AFTER: u32 = 64;
 
-/// Errors in a row that passed by themselves.
+/// Counts consecutive transient errors.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Retries {
     interruptions: u32,
     agains: u32,
-    /// The pause before the next attempt; none at all is a yield.
+    /// The pause before the next attempt. `None` means no pause, zero means a yield.
     pause: Option<Duration>,
 }
 
 impl Retries {
-    /// Whether an error is one that may pass by itself.
+    /// Returns whether an error is transient.
     pub(crate) fn passes(error: IoError) -> bool {
         error == IoError::INTERRUPTED || error == IoError::AGAIN
     }
 
-    /// Notes that an attempt failed. Returns whether another one is to be made, after a
+    /// Counts a failed attempt. Returns whether the caller must retry, after a
     /// [`pause`](Self::pause).
     pub(crate) fn again_after(&mut self, error: IoError) -> bool {
         match error {
@@ -66,14 +66,14 @@ impl Retries {
         }
     }
 
-    /// An attempt was interrupted: leaves the CPU to others, if that was often so.
+    /// Counts an interrupted attempt, and gives up the CPU if there were many.
     #[cold]
     fn interrupted(&mut self) {
         self.again_after(IoError::INTERRUPTED);
         self.pause();
     }
 
-    /// Leaves the CPU to others before the next attempt, if the last one failed.
+    /// Yields or sleeps before the next attempt, if the last error requires it.
     pub(crate) fn pause(&self) {
         match self.pause {
             None => {}
@@ -83,9 +83,9 @@ impl Retries {
     }
 }
 
-/// Makes a call until it isn't interrupted: any call to a backend or a file but a read or a write,
-/// which [`read_full`](crate::read_full()) and [`write_full`](crate::write_full()) make again
-/// themselves.
+/// Makes a call, and retries it until it isn't interrupted. For calls to a backend or a file other
+/// than reads and writes, which [`read_full`](crate::read_full()) and
+/// [`write_full`](crate::write_full()) retry themselves.
 ///
 /// # Errors
 /// The call's, other than `EINTR`.
@@ -93,7 +93,7 @@ pub fn uninterrupted<T>(call: impl FnMut() -> Result<T, IoError>) -> Result<T, I
     until_done(IoError::INTERRUPTED, call)
 }
 
-/// The same for a system call.
+/// Makes a system call, and retries it until it isn't interrupted.
 #[cfg(not(pagefold_loom))]
 #[inline]
 pub(crate) fn retry_interrupted<T>(call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {

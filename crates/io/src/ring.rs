@@ -1,11 +1,11 @@
-//! One io_uring: requests in, answers out.
+//! One io_uring: submits requests to the kernel and takes its answers.
 //!
-//! Requests wait in their device's *lane* until there is a *slot* for them, and are in it while the
-//! kernel has them. There are as many slots as the completion queue has entries, so it can't
-//! overflow. A device may have three times as many slots as there are free ones: it never takes the
-//! last, so one that doesn't answer leaves slots for others. The submission queue is short on
-//! purpose: each time it is full the kernel is told, so that the device starts on the first few
-//! requests of a batch while the rest are prepared.
+//! A request waits in the *lane* of its device until there is a *slot* for it, and occupies the
+//! slot while the kernel has it. There are as many slots as entries in the completion queue, so the
+//! queue can't overflow. A device may use up to 3 × (number of free slots). So no device can take
+//! the last slots, and a device that doesn't answer leaves slots for the others. The submission
+//! queue is deliberately short: each time it is full, the submitter enters the kernel, so that the
+//! device starts on the first few requests of a batch while the rest are being prepared.
 //!
 //! | slot | touched by | becomes |
 //! |---|---|---|
@@ -14,47 +14,48 @@
 //!
 //! - U1. One thread at a time is the *submitter*: it has set `submitting`, pushes entries, and
 //!   enters the kernel to submit them. It holds no lock while it is in the kernel. Other threads
-//!   wait for it for a few yields at most, and then go elsewhere. The submission queue is empty
-//!   when `submitting` is unset, unless the ring is dead.
-//! - U2. The completion queue is read by the leader alone ([`Reaping`]), under the lock as well,
-//!   since it frees slots.
-//! - U3. What a slot in flight holds isn't touched, moved out or dropped until its answer was
-//!   taken: request, list of runs, open file. Nothing else ends a request. So a ring is dropped
-//!   only when no slot is in flight.
-//! - U4. `unfinished` counts requests from before they are in a lane until after they were
-//!   completed, or are with the threads.
-//! - U5. The submitter unsets `submitting` under the lock, and only when no lane could have a slot.
-//!   A thread that frees a slot does so under the lock; if a lane could have it and there is no
-//!   submitter, the thread becomes it, or has a thread of the pool become it. So no request waits
-//!   in a lane that could have a slot:
+//!   wait for the submitter for a few yields at most, and then leave their requests to the pool.
+//!   The submission queue is empty when `submitting` is unset, unless the ring is dead.
+//! - U2. Only the leader ([`Reaping`]) reads the completion queue. It also holds the lock, because
+//!   it frees slots.
+//! - U3. The contents of a slot in flight (request, list of runs, open file) aren't accessed, moved
+//!   out or dropped until the leader has taken the answer. Nothing else ends a request. So a ring
+//!   is dropped only when no slot is in flight.
+//! - U4. `unfinished` counts a request from before it enters a lane until after it has completed,
+//!   or was handed to the pool's threads.
+//! - U5. The submitter unsets `submitting` under the lock, and only when no lane could use a slot.
+//!   A thread that frees a slot does so under the lock. If a lane could use the slot and there is
+//!   no submitter, the thread becomes the submitter, or makes a thread of the pool become it. So no
+//!   request waits in a lane that could use a slot:
 //!
 //! ```text
 //! submitter: lane full ── lock, no slot, unset ─┐
 //! leader:                                       └─ lock, frees a slot, no submitter: becomes the submitter
 //! ```
 //!
-//! - U6. The kernel may refuse to be entered, after a seccomp filter or without memory. The ring is
-//!   *dead* then: nothing is pushed any more. The kernel has read no entry that it hasn't taken,
-//!   and never will: those requests leave their slots, and go to the threads with all that is in a
-//!   lane. What the kernel has taken it answers.
-//! - U7. A request that goes to the threads is never answered here, and counts as unfinished until
-//!   it is there. So a leader sleeps for an answer only if the kernel has a request for sure: more
-//!   slots are in flight than the submitter is entering with, which it may have to take back. Else
-//!   the leader looks again after a pause:
+//! - U6. The kernel may refuse to be entered, because of a seccomp filter or lack of memory. Then
+//!   the ring is *dead*: nothing is pushed any more. The kernel will never read the entries that it
+//!   hasn't taken: their requests leave their slots, and go to the pool's threads together with all
+//!   requests in lanes. The kernel still answers the requests that it has taken.
+//! - U7. A request that is handed to the threads is never answered here, and counts as unfinished
+//!   until it is queued there. So a leader sleeps without a time limit only if the kernel certainly
+//!   has a request: more slots are in flight than the submitter is entering the kernel with, since
+//!   it may have to take those back. Otherwise the leader checks again after a pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
 //! leader:                            └─ last answer, not idle yet: no sleep without end
 //! ```
 //!
-//! The reaper completes what needs nothing but memory. What may keep it (the rest of a request that
-//! was answered short, a length that has to be asked for, a drop from the kernel's cache,
-//! submitting) it leaves to the threads of the pool.
+//! The reaper completes requests only where this needs nothing but memory. It leaves all work that
+//! may delay it to the threads of the pool: the rest of a request that was answered short, a query
+//! of a file's length, dropping pages from the kernel's cache, submitting.
 //!
-//! The kernel posts an answer from within the thread that submitted, when that next leaves the
-//! kernel, or sleeps there; it interrupts it for that if need be. If the thread is gone, the kernel
-//! does that elsewhere, and what it had no time to start (of buffered reads and writes) comes back
-//! as cancelled, or as a bad address: then a thread of the pool makes the attempt, by a call.
+//! The kernel posts an answer in the context of the submitting thread, when that thread next leaves
+//! the kernel or sleeps in it; if necessary, the kernel interrupts the thread. If the thread has
+//! ended, the kernel posts the answer elsewhere. Buffered reads and writes that it hadn't started
+//! by then are answered as cancelled, or with a bad address. Then a thread of the pool makes the
+//! attempt, with a system call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -77,12 +78,12 @@ use crate::reaping::{Answers, Reaping, Visit};
 use crate::thread_pool::Pool;
 use crate::{BackingFile as _, Direction, Helping, Identity, IoError, Request};
 
-/// Entries of a ring's queues.
+/// The sizes of a ring's queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// Requests that the kernel is told of at once: powers of two.
+    /// Entries of the submission queue: a power of two.
     pub(crate) submissions: u32,
-    /// Requests that it works on at most: a power of two.
+    /// The most requests that the kernel works on at once: a power of two.
     pub(crate) in_flight: u32,
 }
 
@@ -92,26 +93,27 @@ impl Default for Sizes {
     }
 }
 
-/// Answers taken at once: few, so that a thread with more to submit can do so while the device
+/// Answers taken at once. Few, so that a thread with more requests can submit them while the device
 /// works on the rest.
 const ANSWERS_MAX: usize = 16;
-/// Entries pushed before the kernel is told.
+/// The most entries pushed before the kernel is entered.
 const PUSHED_MAX: usize = 16;
-/// A device has at most so many times as many slots as are free.
+/// A device may use up to `SLOT_SHARE` × (number of free slots).
 const SLOT_SHARE: usize = 3;
 
-/// How long a submitter waits when the kernel has no memory for a request, and how often before the
-/// ring is given up.
+/// How long a submitter waits when the kernel has no memory for a request, and how often before it
+/// gives up the ring.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSES_MAX: u32 = 1000;
 
-/// In whose line threads of the pool are summoned to submit: no file's device has this number.
+/// The device number of the pool queue in which threads are summoned to submit. No file's device
+/// has it.
 const RINGS_DEVICE: u64 = u64::MAX;
 
-/// What a ring falls back on.
+/// Performs the requests that a ring can't: the pool's threads.
 pub(crate) struct Others {
     pub(crate) pool: Pool,
-    /// The kernel refuses to be entered: nothing goes to a ring any more.
+    /// The kernel refuses to be entered: no requests go to rings any more.
     refused: AtomicBool,
 }
 
@@ -120,9 +122,9 @@ impl Others {
         Self { pool, refused: AtomicBool::new(false) }
     }
 
-    /// Whether rings are of no use any more.
+    /// Returns whether the kernel has refused io_uring, so that rings can't be used.
     pub(crate) fn refused(&self) -> bool {
-        // Relaxed: a thread that sees it late finds its ring dead.
+        // Relaxed: a thread that sees the change late finds its ring dead.
         self.refused.load(Ordering::Relaxed)
     }
 
@@ -132,7 +134,7 @@ impl Others {
         }
     }
 
-    /// Has threads do the requests.
+    /// Hands the requests to the pool's threads.
     pub(crate) fn put(&self, submitted: impl IntoIterator<Item = Submitted>) {
         for Submitted { file, request } in submitted {
             let identity = file.identity();
@@ -142,7 +144,7 @@ impl Others {
     }
 }
 
-/// Whether the kernel may have room for requests later. Other rings may have some now.
+/// Returns whether the refusal is transient. Other rings may have room now.
 fn is_passing(refusal: &io::Error) -> bool {
     matches!(refusal.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
@@ -158,17 +160,17 @@ pub(crate) struct Ring {
 }
 
 struct State {
-    /// Of devices with something in flight, or in line.
+    /// The devices that have requests in flight or waiting.
     lanes: Vec<Lane>,
-    /// The lane that is looked at first.
+    /// The lane to check first.
     turn: usize,
     slots: Box<[Option<InFlight>]>,
     free: Vec<usize>,
-    /// Some thread is the submitter.
+    /// There is a submitter.
     submitting: bool,
-    /// Slots that the submitter is entering the kernel with.
+    /// The slots that the submitter is entering the kernel with.
     entering: usize,
-    /// A thread of the pool is on its way to become it.
+    /// A thread of the pool is on its way to become the submitter.
     summoned: bool,
     dead: bool,
 }
@@ -179,22 +181,22 @@ struct Lane {
     line: VecDeque<Submitted>,
 }
 
-/// A request, and the file that it is for.
+/// A request and its file.
 pub(crate) struct Submitted {
     pub(crate) file: Arc<PosixFile>,
     pub(crate) request: Request,
 }
 
-/// What the kernel has.
+/// A request that the kernel has.
 struct InFlight {
     submitted: Submitted,
     way: Way,
-    /// The runs of memory, if there are several.
+    /// The runs of memory, if there is more than one.
     _runs: Box<[libc::iovec]>,
 }
 
 // SAFETY: the pointers in `_runs` are into the memory of the request, which may be sent to other
-// threads. Only the kernel follows them.
+// threads. Only the kernel dereferences them.
 #[allow(unsafe_code)]
 unsafe impl Send for InFlight {}
 
@@ -207,14 +209,14 @@ impl State {
         &mut self.lanes[at]
     }
 
-    /// A lane that may have a slot.
+    /// Returns a lane with a waiting request that may use a slot.
     fn startable(&self) -> Option<usize> {
         let may_start = |lane: &Lane| !lane.line.is_empty() && lane.in_flight < SLOT_SHARE * self.free.len();
         let lanes = self.lanes.len();
         (0..lanes).map(|at| (self.turn + at) % lanes).find(|&at| may_start(&self.lanes[at]))
     }
 
-    /// The next request, and a slot for it, which isn't free any more.
+    /// Returns the next request and a slot for it, which no longer counts as free.
     fn next(&mut self) -> Option<(usize, Submitted)> {
         let at = self.startable()?;
         let submitted = self.lanes[at].line.pop_front()?;
@@ -224,7 +226,7 @@ impl State {
         Some((slot, submitted))
     }
 
-    /// Empties a slot.
+    /// Takes the request out of a slot, and frees the slot.
     fn take(&mut self, slot: usize) -> Option<InFlight> {
         let in_flight = self.slots[slot].take()?;
         self.free.push(slot);
@@ -238,12 +240,13 @@ impl State {
         Some(in_flight)
     }
 
-    /// Whether an answer will come (U7).
+    /// Returns whether the kernel certainly has a request that it will answer (U7).
     fn kernel_has_some(&self) -> bool {
         self.slots.len() - self.free.len() > self.entering
     }
 
-    /// Nothing is submitted any more; gives back what is in the lanes.
+    /// Marks the ring as dead: nothing is submitted any more. Returns the requests that were
+    /// waiting in lanes.
     fn die(&mut self) -> Vec<Submitted> {
         self.dead = true;
         let waiting = self.lanes.iter_mut().flat_map(|lane| lane.line.drain(..)).collect();
@@ -257,6 +260,8 @@ impl Ring {
         self.uring.as_raw_fd()
     }
 
+    /// Creates a ring. `watch` registers it with the reaper.
+    ///
     /// # Errors
     /// The system's: `EPERM`, `ENOSYS`, `ENOMEM`, `EMFILE`; `EOPNOTSUPP` if the kernel is too old.
     pub(crate) fn new(
@@ -294,8 +299,8 @@ impl Ring {
         }))
     }
 
-    /// Submits requests for a file, and leaves the rest to the leader or the reaper. Those that
-    /// can't be done here stay in `requests`.
+    /// Submits requests for a file. The leader or the reaper will complete them. Requests that
+    /// can't be submitted here stay in `requests`.
     pub(crate) fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) {
         let Some(mut state) = self.become_submitter() else { return };
         let device = file.identity().device;
@@ -311,7 +316,8 @@ impl Ring {
         self.reaping.attend(self);
     }
 
-    /// None if the ring is dead, or another thread is in the kernel for long.
+    /// Makes the calling thread the submitter. Returns `None` if the ring is dead, or if another
+    /// thread remains the submitter for too long.
     fn become_submitter(&self) -> Option<MutexGuard<'_, State>> {
         let mut backoff = Backoff::new();
         loop {
@@ -345,13 +351,13 @@ impl Ring {
         self.reaping.visit(self);
     }
 
-    /// Whether nothing is under way here.
+    /// Returns whether no request is unfinished here.
     pub(crate) fn is_idle(&self) -> bool {
         // Relaxed: L1 and L3.
         self.unfinished.load(Ordering::Relaxed) == 0
     }
 
-    /// Nothing goes through this ring any more: what hasn't been started is done by threads.
+    /// Stops using the ring: the pool's threads perform the requests that haven't been started.
     pub(crate) fn retire(&self) {
         let mut state = self.state.lock();
         let waiting = state.die();
@@ -359,7 +365,8 @@ impl Ring {
         self.hand_over(waiting);
     }
 
-    /// Gives the kernel as much of the lanes as there are slots for, and leaves: for the submitter.
+    /// Submits requests from the lanes as long as there are slots for them, then leaves. Only for
+    /// the submitter.
     fn start(&self) {
         loop {
             let mut pushed = ArrayVec::<usize, PUSHED_MAX>::new();
@@ -372,10 +379,10 @@ impl Ring {
                 // Transition: ring slot, free → in flight.
                 state.slots[slot] = Some(in_flight);
                 let entry = entry.user_data(slot as u64);
-                // SAFETY: U1 makes this thread the only one at the submission queue. What the entry
-                // points to is the slot's until its answer was taken (U3): memory that doesn't
-                // move, as `StableBytes` says, the list of runs on the heap, and a descriptor of a
-                // file that stays open.
+                // SAFETY: U1 makes this thread the only one that uses the submission queue.
+                // Everything that the entry points to stays in the slot until the answer is taken
+                // (U3): memory that doesn't move, as `StableBytes` guarantees, the list of runs on
+                // the heap, and the descriptor of a file that stays open.
                 #[allow(unsafe_code)]
                 let push = unsafe { self.uring.submission_shared().push(&entry) };
                 let _ = push.inspect_err(|_| unreachable!("the kernel has taken everything"));
@@ -396,7 +403,7 @@ impl Ring {
                 }
                 let mut state = self.state.lock();
                 state.entering = 0;
-                // U6: the last ones that were pushed.
+                // U6: the entries that the kernel hasn't taken are the last ones pushed.
                 let mut waiting: Vec<_> =
                     pushed[taken..].iter().filter_map(|&slot| Some(state.take(slot)?.submitted)).collect();
                 waiting.extend(state.die());
@@ -406,11 +413,11 @@ impl Ring {
         }
     }
 
-    /// Has the kernel take all entries of the submission queue (U1). It may have no memory for a
-    /// request just now; then this waits, as a read in this thread would.
+    /// Makes the kernel take all entries of the submission queue (U1). If the kernel temporarily
+    /// has no memory for a request, this waits, as a read in this thread would.
     ///
     /// # Errors
-    /// Its refusal, and how many of the `pushed` entries it has taken.
+    /// The kernel's error, and the number of the `pushed` entries that it has taken.
     fn enter(&self, pushed: usize) -> Result<(), (io::Error, usize)> {
         let mut pauses = 0;
         loop {
@@ -431,19 +438,21 @@ impl Ring {
         }
     }
 
-    /// Has threads do what this ring doesn't.
+    /// Hands requests that this ring won't perform to the pool's threads.
     fn hand_over(&self, waiting: Vec<Submitted>) {
         let count = waiting.len();
         self.others.put(waiting);
-        // Relaxed: as in `reap`. Afterwards, so that a helper finds each request here or there.
+        // Relaxed: as in `reap`. Decremented last, so that a helper finds each request here or in
+        // the pool.
         self.unfinished.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Takes answers out of the completion queue, and has their slots used again.
+    /// Takes answers from the completion queue, and starts waiting requests in the slots that this
+    /// frees.
     fn take_answers(&self, visit: Visit) -> ArrayVec<(InFlight, i32), ANSWERS_MAX> {
         let mut answers = ArrayVec::new();
         let mut state = self.state.lock();
-        // SAFETY: U2 makes this thread the only one at the completion queue.
+        // SAFETY: U2 makes this thread the only one that uses the completion queue.
         #[allow(unsafe_code)]
         let completions = unsafe { self.uring.completion_shared() };
         for completion in completions.take(ANSWERS_MAX) {
@@ -474,7 +483,7 @@ impl Ring {
         answers
     }
 
-    /// The way of a thread of the pool that is to become the submitter.
+    /// Runs in a thread of the pool that was summoned: makes it the submitter.
     fn summoned(&self) {
         let mut state = self.state.lock();
         state.summoned = false;
@@ -485,7 +494,7 @@ impl Ring {
         }
     }
 
-    /// Waits for an answer, if there will be one.
+    /// Waits for an answer, or only for a pause if the kernel may have no request.
     fn wait(&self, at_most: Option<Duration>) {
         let at_most = match at_most {
             // Sometimes: a leader waits while the kernel has nothing.
@@ -497,32 +506,32 @@ impl Ring {
             Some(timespec) => types::SubmitArgs::new().timespec(timespec),
             None => types::SubmitArgs::new(),
         };
-        // SAFETY: the argument is what the flag says, and lives as long as the call; entries are
-        // submitted elsewhere (U1).
+        // SAFETY: the argument has the type that the flag requires, and outlives the call. This
+        // call submits no entries (U1).
         #[allow(unsafe_code)]
         let result = unsafe { self.uring.submitter().enter(0, 1, GET_EVENTS | EXT_ARG, Some(&args)) };
         match result.map_err(|error| error.raw_os_error()) {
             Ok(_) | Err(Some(libc::EINTR | libc::ETIME)) => {}
-            // The kernel's lack of memory: the thread looks, and comes again.
+            // The kernel lacks memory: the leader checks again after a pause.
             Err(Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM)) => thread::sleep(PAUSE),
             Err(refusal) => {
                 self.others.refuse(&IoError::Os(refusal.unwrap_or(libc::EIO)));
                 self.retire();
-                // What the kernel has is answered soon, and nothing follows.
+                // The kernel soon answers the requests that it has, and gets no further ones.
                 thread::sleep(PAUSE);
             }
         }
     }
 }
 
-/// Submits a request that does nothing, and takes its answer: seccomp may allow a ring and forbid
-/// its use.
+/// Submits a request that does nothing, and takes its answer: a seccomp filter may allow creating a
+/// ring but forbid using it.
 fn probe(uring: &mut IoUring) -> Result<(), IoError> {
     let nop = opcode::Nop::new().build();
     // SAFETY: the entry has no pointers.
     #[allow(unsafe_code)]
     unsafe { uring.submission().push(&nop) }.map_err(|_| IoError::AGAIN)?;
-    // A signal may come between the two.
+    // A signal may arrive between submitting and waiting.
     while let Err(error) = uring.submit_and_wait(1) {
         if error.raw_os_error() != Some(libc::EINTR) {
             return Err(error_of(error));
@@ -549,7 +558,7 @@ impl Answers for Ring {
                 thrown = Some(panic);
             }
         }
-        // Relaxed: the next leader gets it with the lead.
+        // Relaxed: the next leader synchronizes through the lock of `reaping`.
         self.unfinished.fetch_sub(over, Ordering::Relaxed);
         if let Some(panic) = thrown {
             resume_unwind(panic);
@@ -571,15 +580,15 @@ impl Answers for Ring {
 }
 
 impl Drop for Ring {
-    /// Waits until all requests are over (U3), which they are unless something went wrong.
+    /// Waits until all requests have completed (U3). Normally they have already.
     fn drop(&mut self) {
         self.help(Helping::default(), &|| false);
         self.watch.end(&self.uring);
     }
 }
 
-/// What the kernel answers if the thread that submitted has ended before the request was started,
-/// or when it was to be gone on with.
+/// The kernel's answers if the submitting thread ended before the request was started, or before
+/// the request could be continued.
 const SUBMITTER_GONE: i32 = -libc::ECANCELED;
 const SUBMITTER_GONE_LATER: i32 = -libc::EFAULT;
 
@@ -587,7 +596,7 @@ const SUBMITTER_GONE_LATER: i32 = -libc::EFAULT;
 const GET_EVENTS: u32 = 1;
 const EXT_ARG: u32 = 8;
 
-/// What the kernel is to be told of a request.
+/// Creates the kernel's entry for a request.
 fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
     let Submitted { file, request } = &submitted;
     let (slices, asked) = request.next();
@@ -598,7 +607,7 @@ fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
     let write = request.direction() == Direction::Write;
     let (runs, entry) = match runs[..] {
         [libc::iovec { iov_base, iov_len }] => {
-            // A run that is longer than the kernel can be told is read or written short.
+            // If a run is longer than the length field can express, the read or write is short.
             let len = u32::try_from(iov_len).unwrap_or(1 << 30);
             let entry = if write {
                 opcode::Write::new(fd, iov_base.cast(), len).offset(offset).build()
@@ -623,7 +632,7 @@ fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
 }
 
 impl InFlight {
-    /// Takes the answer. What is still to be done, and might keep this thread, is left to the pool.
+    /// Processes the answer. Leaves remaining work that might delay this thread to the pool.
     fn complete(self, result: i32, pool: &Pool) {
         let Self { submitted: Submitted { file, request }, way, .. } = self;
         let identity = file.identity();
@@ -634,7 +643,7 @@ impl InFlight {
             SUBMITTER_GONE | SUBMITTER_GONE_LATER => None,
             _ => answered(Err(IoError::Os(-result))),
         };
-        // The length that this may ask for is known without waiting: the file is a prompt one.
+        // This query of the length doesn't wait: the file is a prompt one.
         let rest = match answer {
             Some(answer) => request.complete(&|| file.len(), answer),
             None => Some(request),
@@ -661,8 +670,9 @@ mod tests {
     use crate::patience::{has_uring, wait_until};
     use crate::reaper::Reaper;
 
-    /// The story: the reaper retired a ring, and took what was in line there; its leader took the
-    /// last answer before those requests were counted off, and slept for one that never came.
+    /// Regression: the reaper retired a ring and took the requests waiting in its lanes. The leader
+    /// took the last answer before those requests were subtracted from `unfinished`, and slept for
+    /// an answer that never came.
     #[test]
     fn a_leader_does_not_sleep_for_what_is_being_handed_over() {
         let (others, reaper) = (Arc::new(Others::new(Pool::new(1).unwrap())), Arc::new(Reaper::new().unwrap()));
@@ -671,7 +681,7 @@ mod tests {
             return;
         }
         let ring = ring.unwrap();
-        // In no lane, and in no slot.
+        // The request is in no lane and in no slot.
         ring.unfinished.fetch_add(1, Ordering::Relaxed);
         let (theirs, asked) = (Arc::clone(&ring), Arc::new(AtomicUsize::new(0)));
         let told = Arc::clone(&asked);

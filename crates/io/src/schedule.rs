@@ -1,4 +1,4 @@
-//! Which calls fail, and how.
+//! Specifies which calls fail, and how.
 
 use sync::random::{Random, mix};
 
@@ -11,15 +11,15 @@ pub enum Fault {
     Interrupted,
     /// With `EAGAIN`.
     Again,
-    /// A read or write moves at most so many bytes. Nothing happens to another call, or to one that
-    /// would move no more anyway.
+    /// A read or write moves at most this many bytes. Has no effect on other calls, or on a read or
+    /// write that would move no more anyway.
     Short(usize),
-    /// A read or write moves at most so many bytes, and the backend's next one of the same kind
+    /// A read or write moves at most this many bytes, and the backend's next call of the same kind
     /// fails with this error number.
     ShortThenErrno(usize, i32),
 }
 
-/// What happened to a call, to count by.
+/// What happened to a call, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// It failed with an error number other than the two below.
@@ -28,7 +28,7 @@ pub enum FaultKind {
     Interrupted,
     /// It failed with `EAGAIN`.
     Again,
-    /// It moved fewer bytes than there were.
+    /// It moved fewer bytes than it could have.
     Short,
 }
 
@@ -48,37 +48,37 @@ pub enum Schedule {
     /// None.
     #[default]
     Never,
-    /// This one.
+    /// This call.
     Once(u64, Fault),
-    /// This one and all that follow.
+    /// This call and all later ones.
     From(u64, Fault),
-    /// This one and the calls that follow it, `times` in all.
+    /// `times` consecutive calls, starting with this one.
     InARow {
-        /// The first one.
+        /// The first call.
         from: u64,
-        /// So many.
+        /// The number of calls.
         times: u64,
         /// How they fail.
         fault: Fault,
     },
-    /// One in `n` on average; none if `n` is 0. Which ones depends on the seed and their numbers
-    /// alone, and so does which of the faults it is.
+    /// One in `n` on average; none if `n` is 0. The seed and the call's number alone determine
+    /// whether it fails, and with which of the faults.
     OneIn {
-        /// So many calls for one fault.
+        /// The average number of calls per fault.
         n: u64,
-        /// Other seeds have other calls fail.
+        /// Determines which calls fail.
         seed: u64,
-        /// What to choose from.
+        /// The faults to choose from.
         faults: Vec<Fault>,
     },
 }
 
-/// Interruptions in a row that stand for any number of them.
+/// The number of consecutive interruptions that stands for any number of them.
 const INTERRUPTIONS: u64 = 100;
 
 impl Schedule {
-    /// This call and all that follow, or a hundred if the fault is an interruption: a call is made
-    /// again until it isn't interrupted.
+    /// Creates a schedule in which this call and all later ones fail. Only a hundred fail if the
+    /// fault is an interruption, because an interrupted call is retried until it isn't interrupted.
     #[must_use]
     pub fn lasting(from: u64, fault: Fault) -> Self {
         match fault {
@@ -87,7 +87,7 @@ impl Schedule {
         }
     }
 
-    /// What is to happen to call number `call`.
+    /// Returns the fault of call number `call`, if it has one.
     pub(crate) fn fault(&self, call: u64) -> Option<Fault> {
         match self {
             Self::Never => None,

@@ -1,17 +1,16 @@
-//! A disk that isn't there: named files in memory or out of a generator, and a clock that runs only
-//! when it is used.
+//! A simulated disk: named files whose bytes are in memory or computed, and a clock that advances
+//! only when the disk is used.
 //!
 //! A generated file takes no memory, whatever its length: each of its words is computed from the
-//! file's seed and the word's offset. Lengths change as they do on a real disk: what was cut off
-//! and comes back is zeros.
+//! file's seed and the word's offset. Lengths change as on a real disk: bytes that were cut off
+//! read as zeros if the file is extended again.
 //!
-//! Files can be written, and what was written is lost as it is on a real disk when the power goes
-//! before a sync: [`SimulatedDisk::power_cut`]. The disk can be full, and it can fail to write
-//! back.
+//! Files can be written. If the power is cut before a sync, written bytes are lost as on a real
+//! disk: [`SimulatedDisk::power_cut`]. The disk can be full, and its writeback can fail.
 //!
-//! On a virtual machine (`--cfg pagefold_manycore`) a read or write also waits, in virtual time,
-//! for that machine's disk, whose latency and bandwidth are the machine's; the disk's own clock
-//! goes on as everywhere.
+//! On a virtual machine (`--cfg pagefold_manycore`), a read or write also waits, in virtual time,
+//! for that machine's disk, with the machine's latency and bandwidth. The disk's own clock advances
+//! as usual.
 
 use std::path::{Path, PathBuf};
 
@@ -28,26 +27,26 @@ use crate::simulated_queue::{DiskFile, SimulatedQueue, Submitted};
 use crate::virtual_clock::{Timing, VirtualClock};
 use crate::{Access, Backend, BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
-/// The simulated disk. Clones are the same disk.
+/// The simulated disk. Clones refer to the same disk.
 #[derive(Clone)]
 pub struct SimulatedDisk {
     shared: Arc<Shared>,
 }
 
-/// What a simulated disk has done.
+/// Counts of what a simulated disk has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
-    /// Reads, those past the end of a file included.
+    /// Reads, including those past the end of a file.
     pub requests: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Writes, failed ones included.
+    /// Writes, including failed ones.
     pub writes: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Syncs, failed ones included.
+    /// Syncs, including failed ones.
     pub syncs: u64,
-    /// Virtual time in which there was at least one request.
+    /// Virtual time during which at least one request was in progress.
     pub busy_ns: u64,
 }
 
@@ -58,12 +57,12 @@ struct Shared {
     queue: Arc<SimulatedQueue<OpenFile>>,
     /// All files have one identity.
     numbers_alike: AtomicBool,
-    /// How often the power was cut. Shared by every request, so that a cut is at one moment for all
-    /// of them.
+    /// The number of power cuts. All requests read it under this lock, so that a cut happens at the
+    /// same moment for all of them.
     cuts: RwLock<u64>,
 }
 
-/// Syncs that are yet to fail.
+/// The syncs that will fail.
 #[derive(Default)]
 struct Failing {
     syncs: u64,
@@ -79,14 +78,15 @@ struct Meter {
     syncs: u64,
 }
 
-/// The word at `offset`, a multiple of 8, of a file made with [`SimulatedDisk::add_generated`].
+/// Returns the word at `offset`, a multiple of 8, of a file created with
+/// [`SimulatedDisk::add_generated`].
 #[must_use]
 pub fn generated_word(seed: u64, offset: u64) -> u64 {
     mix(mix(seed).wrapping_add(offset / 8))
 }
 
 impl SimulatedDisk {
-    /// An empty disk, at time 0.
+    /// Creates an empty disk, at time 0.
     #[must_use]
     pub fn new(timing: Timing) -> Self {
         let clock = VirtualClock::new(timing);
@@ -102,20 +102,21 @@ impl SimulatedDisk {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Makes a file with these bytes. A file that had the name lives on where it is open.
+    /// Creates a file with these bytes. If another file had the name, openings of that file stay
+    /// valid.
     pub fn add_bytes(&self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
         let len = bytes.len() as u64;
         self.add(path.into(), len, Contents::Given(bytes));
     }
 
-    /// Makes a file of `len` bytes, the words of which are [`generated_word`]s.
+    /// Creates a file of `len` bytes that consists of [`generated_word`]s.
     pub fn add_generated(&self, path: impl Into<PathBuf>, seed: u64, len: u64) {
         self.add_with(path, seed, len, generated_word);
     }
 
-    /// Makes a file of `len` bytes with `word(seed, offset)` at each offset that is a multiple
-    /// of 8.
+    /// Creates a file of `len` bytes with `word(seed, offset)` at each offset that is a multiple of
+    /// 8.
     pub fn add_with(&self, path: impl Into<PathBuf>, seed: u64, len: u64, word: fn(u64, u64) -> u64) {
         self.add(path.into(), len, Contents::Generated { seed, word });
     }
@@ -124,7 +125,7 @@ impl SimulatedDisk {
         self.shared.files.lock().add(path, contents, len);
     }
 
-    /// Shortens a file to `len` bytes, as another process would; a shorter one stays as it is.
+    /// Truncates a file to `len` bytes, as another process would. A shorter file is unchanged.
     ///
     /// # Errors
     /// `ENOENT`.
@@ -133,8 +134,8 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    /// Lengthens a file to `len` bytes, with zeros, as another process would; a longer one stays as
-    /// it is.
+    /// Extends a file to `len` bytes with zeros, as another process would. A longer file is
+    /// unchanged.
     ///
     /// # Errors
     /// `ENOENT`.
@@ -143,71 +144,72 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    /// Pages of 4 KiB that weren't in the files when they were given to the disk can be written as
-    /// far as they fit in `bytes`, all files together; `ENOSPC` is the answer then. Files that are
-    /// cut off, and more capacity, make room.
+    /// Limits the space for new pages. A page of 4 KiB is new if it wasn't in its file when the
+    /// file was given to the disk. All files together can have new pages up to `bytes`; further
+    /// ones fail with `ENOSPC`. Truncating files, and more capacity, makes room.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.files.lock().set_capacity(bytes / 4096);
     }
 
-    /// Has the next `count` syncs fail with `EIO`, for the reason that such things have: each
-    /// sector written since the last sync may be lost, and then reads give what was there before.
-    /// The seed says which.
+    /// Makes the next `count` syncs fail with `EIO`, as after a failed writeback: each sector
+    /// written since the last sync may be lost, and reads then return its earlier contents. The
+    /// seed determines which sectors.
     pub fn fail_syncs(&self, count: u64, seed: u64) {
         *self.shared.failing.lock() = Failing { syncs: count, random: Some(Random::seeded(seed)) };
     }
 
-    /// Cuts the power, and gives it back. For each file, since it was last synced:
+    /// Cuts the power and restores it. For each file, the changes since its last sync are affected:
     ///
-    /// - of each sector of 512 bytes that was written, one version is there, or what was there
-    ///   before;
-    /// - the length is one of those that it had; bytes below all of them that weren't written are
-    ///   untouched;
-    /// - what was cut off and came back is zeros, or what was there before;
-    /// - a file that was made, and not synced, may be gone.
+    /// - each written sector of 512 bytes has one of its versions, or its contents before;
+    /// - the length is one of those that the file had; bytes below all of these lengths that
+    ///   weren't written are unchanged;
+    /// - bytes that were cut off and came back are zeros, or their contents before;
+    /// - a file that was created and not synced may be gone.
     ///
-    /// The seed says which. Files that are open answer `EIO` from now on; they can be opened again.
+    /// The seed determines the outcome. Files that are open return `EIO` from now on; they can be
+    /// opened again.
     pub fn power_cut(&self, seed: u64) {
         let mut cuts = self.shared.cuts.write();
         *cuts += 1;
         self.shared.files.lock().power_cut(seed);
     }
 
-    /// Gives all files one [`Identity`], as some union file systems do. Before they are opened.
+    /// Gives all files one [`Identity`], as some union file systems do. Must be called before they
+    /// are opened.
     pub fn number_alike(&self) {
         self.shared.numbers_alike.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, what is [submitted](BackingFile::submit) is answered in any order. The seed
-    /// says which.
+    /// Makes the disk answer [submitted](BackingFile::submit) requests in random order from now on.
+    /// The seed determines the order.
     pub fn reorder(&self, seed: u64) {
         self.shared.queue.reorder(seed);
     }
 
-    /// From now on, what is submitted is answered only by threads that [help](BackingFile::help),
-    /// and by [`answer_next`](Self::answer_next), and so when a test says. Otherwise a thread of
-    /// the disk's own sees to it.
+    /// Makes the disk stop answering submitted requests by itself, so that a test decides when they
+    /// are answered. From now on only threads that [help](BackingFile::help) and
+    /// [`answer_next`](Self::answer_next) answer them. By default, a thread of the disk does.
     pub fn answer_by_hand(&self) {
         self.shared.queue.by_hand();
     }
 
-    /// Answers one of the requests that were submitted. False if there is none.
+    /// Answers one submitted request. Returns false if there is none.
     pub fn answer_next(&self) -> bool {
         self.shared.queue.answer_next()
     }
 
-    /// The disk's time: when the last request that came ends.
+    /// Returns the disk's time: when the last request so far ends.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.shared.meter.lock().clock.now_ns()
     }
 
-    /// Lets so much time pass without a request.
+    /// Advances the disk's time by `ns` without a request.
     pub fn idle(&self, ns: u64) {
         self.shared.meter.lock().clock.idle(ns);
     }
 
-    /// What the disk has done so far.
+    /// Returns what the disk has done so far.
     #[must_use]
     pub fn stats(&self) -> DiskStats {
         let meter = self.shared.meter.lock();
@@ -257,9 +259,9 @@ struct OpenFile {
     file: Arc<File>,
     shared: Arc<Shared>,
     writable: bool,
-    /// Cuts of power before the file was opened.
+    /// The number of power cuts before the file was opened.
     cuts: u64,
-    /// All clones have it: what holds the file's lock.
+    /// Identifies the opening, which may hold the file's lock. All clones share it.
     opening: Arc<()>,
 }
 
@@ -286,13 +288,15 @@ impl OpenFile {
         result
     }
 
-    /// Keeps the power on; `EIO` if it was off since the file was opened.
+    /// Returns a guard that prevents power cuts. Fails with `EIO` if there was a cut since the file
+    /// was opened.
     fn power(&self) -> Result<RwLockReadGuard<'_, u64>, IoError> {
         let cuts = self.shared.cuts.read();
         if *cuts == self.cuts { Ok(cuts) } else { Err(IoError::IO) }
     }
 
-    /// [`power`](Self::power), for changes.
+    /// Returns the guard of [`power`](Self::power) for changes. Fails with `EBADF` if the file
+    /// isn't writable.
     fn power_to_write(&self) -> Result<RwLockReadGuard<'_, u64>, IoError> {
         if self.writable { self.power() } else { Err(IoError::BAD_FILE) }
     }
@@ -300,7 +304,7 @@ impl OpenFile {
 
 impl BackingFile for OpenFile {
     fn identity(&self) -> Identity {
-        // The address tells simulated disks apart; real devices have smaller numbers.
+        // The address distinguishes simulated disks; real devices have smaller numbers.
         // Relaxed: set before the files are opened.
         let inode = if self.shared.numbers_alike.load(Ordering::Relaxed) { 0 } else { self.file.inode };
         Identity { device: Arc::as_ptr(&self.shared).addr() as u64, inode }
@@ -399,7 +403,7 @@ impl DiskFile for OpenFile {
     }
 }
 
-/// A file whose bytes have been waited for.
+/// A file whose transfers have been waited for already.
 struct Waited<'a>(&'a OpenFile);
 
 impl BackingFile for Waited<'_> {

@@ -1,13 +1,13 @@
-//! The bytes that a file is given to the simulated disk with.
+//! The initial bytes of a file of the simulated disk.
 
-/// Bytes, or a rule for them.
+/// The bytes, or a function that computes them.
 pub(crate) enum Contents {
     Given(Vec<u8>),
     Generated { seed: u64, word: fn(u64, u64) -> u64 },
 }
 
 impl Contents {
-    /// Puts the bytes at `offset`, a multiple of 8, into `part`.
+    /// Copies the bytes at `offset`, a multiple of 8, into `part`.
     pub(crate) fn fill(&self, offset: u64, part: &mut [u8]) {
         match self {
             Self::Given(given) => {

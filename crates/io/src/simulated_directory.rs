@@ -11,7 +11,7 @@ use crate::simulated_contents::Contents;
 use crate::simulated_file::{File, Space};
 use crate::{Access, IoError};
 
-/// Files by their names, and the room that they share.
+/// The files by name, and the space that they share.
 pub(crate) struct Directory {
     files: HashMap<PathBuf, Arc<File>>,
     made: u64,
@@ -19,13 +19,13 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// No files, and room without end.
+    /// Creates an empty directory with unlimited space.
     pub(crate) fn new() -> Self {
         let space = Space { pages: 0, pages_max: u64::MAX };
         Self { files: HashMap::new(), made: 0, space: Arc::new(Mutex::new(space)) }
     }
 
-    /// Adds a file that has been there for long.
+    /// Adds a file that counts as durable.
     pub(crate) fn add(&mut self, path: PathBuf, contents: Contents, len: u64) {
         self.insert(path, contents, len, true);
     }
@@ -34,7 +34,7 @@ impl Directory {
         self.files.get(path).cloned().ok_or(IoError::NOT_FOUND)
     }
 
-    /// Finds or makes a file, as `access` says.
+    /// Finds or creates a file, as `access` specifies.
     pub(crate) fn open(&mut self, path: &Path, access: Access) -> Result<Arc<File>, IoError> {
         if access == Access::Unnamed {
             self.made += 1;
@@ -60,7 +60,7 @@ impl Directory {
         self.space.lock().pages_max = pages;
     }
 
-    /// Each file suffers for itself: the order in which they come doesn't count.
+    /// Cuts the power for each file separately, so that the order of the files doesn't matter.
     pub(crate) fn power_cut(&mut self, seed: u64) {
         self.files.retain(|_, file| file.power_cut(&mut Random::seeded(mix(seed) ^ mix(file.inode))));
     }

@@ -1,17 +1,17 @@
-//! A file of the simulated disk: what is on the disk for good, and what a power cut may take.
+//! A file of the simulated disk: its durable contents, and the changes that a power cut may lose.
 //!
 //! | | what it is | becomes |
 //! |---|---|---|
-//! | `durable` | the file as the last sync left it, or as it was given | |
-//! | `written` | every version of each page written since, in order | the last ones `durable`, with a sync |
-//! | `lens` | every length since, `low` being the shortest | the last one `durable`'s |
+//! | `durable` | the file as of the last sync, or as it was given | |
+//! | `written` | all versions of each page written since then, in order | a sync makes the last versions `durable` |
+//! | `lens` | all lengths since then, `low` being the shortest | a sync makes the last length `durable`'s |
 //!
-//! What readers see at an offset below the length is the last version in `written`, or else
-//! `durable` below `low`, or else zero. It holds that
+//! At an offset below the length, readers see the last version in `written`; without one, `durable`
+//! below `low`; otherwise zero. Invariants:
 //!
-//! - S1. `durable` is zero from its length on, and `filled` ends no later.
-//! - S2. The last version of a page is zero from the present length on. So what is cut off and
-//!   comes back is zeros.
+//! - S1. `durable` is zero from its length on, and `filled` is at most its length.
+//! - S2. The last version of a page is zero from the current length on. So bytes that were cut off
+//!   and come back are zeros.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -22,7 +22,7 @@ use sync::{Arc, SharedBytes, Weak};
 use crate::IoError;
 use crate::simulated_contents::Contents;
 
-/// Bytes that are written, and take room, together.
+/// The unit in which bytes are written and take space.
 const PAGE: usize = 4096;
 
 /// Bytes that reach the disk together or not at all.
@@ -30,7 +30,7 @@ const SECTOR: usize = 512;
 
 type Page = [u8; PAGE];
 
-/// Room on the disk for pages that weren't there when their files were given to it.
+/// The disk's space for pages that weren't in their files when the files were given to it.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) pages: u64,
@@ -42,24 +42,25 @@ pub(crate) struct File {
     contents: Contents,
     state: RwLock<State>,
     space: Arc<Mutex<Space>>,
-    /// The opening that has the lock, and how often the power had been cut by then: a cut ends it.
+    /// The opening that holds the lock, and the number of power cuts when it took the lock. A power
+    /// cut releases it.
     locked_by: Mutex<Option<(Weak<()>, u64)>>,
 }
 
 struct State {
     durable: Durable,
     written: BTreeMap<u64, Vec<Box<Page>>>,
-    /// Never empty; the present one last.
+    /// Never empty; the current length is last.
     lens: Vec<u64>,
     low: u64,
-    /// The pages that take room.
+    /// The pages that take space.
     taken: BTreeSet<u64>,
-    /// The file has its name for good.
+    /// The file's name is durable.
     named: bool,
 }
 
-/// The file is `len` bytes long: `pages`, where there are any; elsewhere the contents that it was
-/// made with as far as `filled`, and then zeros.
+/// A file of `len` bytes. Its bytes are in `pages`; where there is no page, they are the initial
+/// contents up to `filled`, and then zeros.
 struct Durable {
     len: u64,
     filled: u64,
@@ -67,7 +68,7 @@ struct Durable {
 }
 
 impl File {
-    /// A file of `len` bytes, there already (`named`) or just made.
+    /// Creates a file of `len` bytes that existed already (`named`) or is new.
     pub(crate) fn new(inode: u64, contents: Contents, len: u64, named: bool, space: &Arc<Mutex<Space>>) -> Self {
         let state = State {
             durable: Durable { len, filled: len, pages: HashMap::new() },
@@ -81,7 +82,7 @@ impl File {
         Self { inode, contents, state, space: Arc::clone(space), locked_by }
     }
 
-    /// Takes the lock for an opening. `EBUSY` if another one has it.
+    /// Takes the lock for an opening. Fails with `EBUSY` if another opening holds it.
     pub(crate) fn lock(&self, opening: &Arc<()>, cuts: u64) -> Result<(), IoError> {
         let mut locked_by = self.locked_by.lock();
         let holder = locked_by.as_ref().filter(|(_, before)| *before == cuts).and_then(|(holder, _)| holder.upgrade());
@@ -92,7 +93,7 @@ impl File {
         Ok(())
     }
 
-    /// Releases the lock, if this opening has it.
+    /// Releases the lock, if this opening holds it.
     pub(crate) fn unlock(&self, opening: &Arc<()>) {
         let mut locked_by = self.locked_by.lock();
         if locked_by.as_ref().is_some_and(|(holder, _)| std::ptr::eq(holder.as_ptr(), Arc::as_ptr(opening))) {
@@ -104,7 +105,7 @@ impl File {
         self.state.read().len()
     }
 
-    /// Bytes that it can have in all.
+    /// Returns the number of bytes that the file can have in total.
     pub(crate) fn room(&self) -> u64 {
         let state = self.state.read();
         let there = state.taken.len() as u64 + state.durable.filled.min(state.low).div_ceil(PAGE as u64);
@@ -132,12 +133,13 @@ impl File {
         done
     }
 
-    /// How many of `len` bytes at `offset` there are.
+    /// Returns how many of `len` bytes at `offset` exist.
     pub(crate) fn bytes_at(&self, offset: u64, len: usize) -> usize {
         self.state.read().bytes_at(offset, len)
     }
 
-    /// Writes until the disk is full, and says how much. `ENOSPC` if that is nothing.
+    /// Writes until the disk is full. Returns the number of bytes written, or `ENOSPC` if there
+    /// were none.
     pub(crate) fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
         let mut state = self.state.write();
         let mut done = 0;
@@ -160,7 +162,7 @@ impl File {
         Ok(done)
     }
 
-    /// Sets the length to what `len` makes of it.
+    /// Sets the length to the result of `len`, which gets the current length.
     pub(crate) fn set_len(&self, len: impl FnOnce(u64) -> u64) {
         let mut state = self.state.write();
         let len = len(state.len());
@@ -176,7 +178,7 @@ impl File {
         state.note_len(len);
     }
 
-    /// Makes all of it durable.
+    /// Makes all changes durable.
     pub(crate) fn sync(&self) {
         let mut state = self.state.write();
         let (low, len) = (state.low, state.len());
@@ -187,7 +189,8 @@ impl File {
         state.settle(len);
     }
 
-    /// Fails to write back: each sector written since the last sync is forgotten, or not.
+    /// Simulates a failed writeback: each sector written since the last sync is lost or kept, at
+    /// random.
     pub(crate) fn lose_writes(&self, random: &mut Random) {
         let mut state = self.state.write();
         let State { durable, written, low, .. } = &mut *state;
@@ -199,8 +202,8 @@ impl File {
         }
     }
 
-    /// What was written since the last sync reaches the disk in part. Says whether the file is
-    /// still there.
+    /// Simulates a power cut: some of the changes since the last sync reach the disk. Returns
+    /// whether the file still exists.
     pub(crate) fn power_cut(&self, random: &mut Random) -> bool {
         let mut state = self.state.write();
         let len = state.lens[random.below(state.lens.len() as u64) as usize];
@@ -225,7 +228,7 @@ impl File {
         there
     }
 
-    /// Page `page` as readers see it, up to the end of the file and beyond.
+    /// Returns page `page` as readers see it. Bytes past the end of the file are included.
     fn visible(&self, state: &State, page: u64) -> Page {
         match state.written.get(&page).and_then(|versions| versions.last()) {
             Some(last) => **last,
@@ -233,7 +236,7 @@ impl File {
         }
     }
 
-    /// Whether there is room for the page, or it has some already.
+    /// Takes space for the page. Returns false if there is none and the page has no space yet.
     fn take_room(&self, state: &mut State, page: u64) -> bool {
         let there = page * (PAGE as u64) < state.durable.filled.min(state.low) || state.taken.contains(&page);
         if !there {
@@ -270,7 +273,7 @@ impl State {
         }
     }
 
-    /// `durable` is all there is, and `len` bytes long.
+    /// Records that `durable` is the complete state, with a length of `len`.
     fn settle(&mut self, len: u64) {
         self.durable.len = len;
         (self.lens, self.low, self.named) = (vec![len], len, true);
@@ -300,20 +303,20 @@ impl Durable {
     }
 }
 
-/// The page that `offset` is in, and where in it.
+/// Returns the page that contains `offset`, and the position in that page.
 fn place(offset: u64) -> (u64, usize) {
     (offset / PAGE as u64, (offset % PAGE as u64) as usize)
 }
 
-/// The page with zeros from the file's offset `len` on.
+/// Returns the page with zeros from the file's offset `len` on.
 fn cut_page(page: u64, mut bytes: Page, len: u64) -> Page {
     let there = len.saturating_sub(page * PAGE as u64).min(PAGE as u64) as usize;
     bytes[there..].fill(0);
     bytes
 }
 
-/// Each sector of the page stays, or becomes that of any version. In every other page they all do
-/// the same.
+/// Keeps each sector of the page, or replaces it with that of a random version. On average, in half
+/// of the pages all sectors get the same choice.
 fn mix_sectors(page: &mut Page, versions: &[Box<Page>], random: &mut Random) {
     let torn = random.one_in(2);
     let mut choose = || random.below(versions.len() as u64 + 1) as usize;

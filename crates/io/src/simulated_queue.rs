@@ -1,14 +1,15 @@
-//! What was submitted to the simulated disk, and isn't over.
+//! The queue of requests that were submitted to the simulated disk and haven't completed.
 //!
 //! The thread that takes a request from the queue answers it: a thread that helps, or the queue's
-//! own, which is started with the first request. The oldest request is taken; once a seed was
-//! given, any.
+//! own thread, which is started with the first request. Threads take the oldest request; after a
+//! call of `reorder`, a random one.
 //!
-//! - D1. `over` is counted up after a request is over, under the lock. A helper reads it, asks
-//!   whether it is done, and sleeps only if it is still the same: so no completion that would have
-//!   made it done is missed.
-//! - D2. Each request has the disk, through its file. So a disk with something in its queue isn't
-//!   dropped; the thread has the queue alone, and ends when the disk is dropped.
+//! - D1. `over` is incremented under the lock, after a request has completed. A helper reads
+//!   `over`, calls `done()`, and sleeps only if `over` is unchanged. So it misses no completion
+//!   that makes `done()` true.
+//! - D2. Each request owns a handle of the disk, through its file. So a disk isn't dropped while
+//!   requests are queued. The queue's thread owns only the queue, and ends when the disk is
+//!   dropped.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,11 +24,11 @@ use crate::{BackingFile, Helping, IoError, Queue, Request};
 
 /// A file on the disk.
 pub(crate) trait DiskFile: BackingFile + 'static {
-    /// Makes a request's next attempt, in no time: the disk's has been waited for already.
+    /// Makes a request's next attempt without waiting: the caller has waited for the disk already.
     fn attempt_at_once(&self, request: &Request) -> Result<usize, IoError>;
 }
 
-/// A request, and the file that it is for.
+/// A request and its file.
 pub(crate) struct Submitted<F> {
     pub(crate) file: F,
     pub(crate) request: Request,
@@ -36,7 +37,7 @@ pub(crate) struct Submitted<F> {
 
 struct State<F> {
     line: VecDeque<Submitted<F>>,
-    /// Taken from the line, and not over.
+    /// Requests that were taken from the queue and haven't completed.
     taken: usize,
     over: u64,
     order: Option<Random>,
@@ -47,12 +48,12 @@ struct State<F> {
 
 pub(crate) struct SimulatedQueue<F> {
     state: Mutex<State<F>>,
-    /// Something in `state` has changed that a thread may wait for.
+    /// Signaled when `state` changes in a way that threads may wait for.
     changed: Condvar,
 }
 
 impl<F: DiskFile> SimulatedQueue<F> {
-    /// An empty one.
+    /// Creates an empty queue.
     pub(crate) fn new() -> Self {
         let state = State {
             line: VecDeque::new(),
@@ -66,18 +67,18 @@ impl<F: DiskFile> SimulatedQueue<F> {
         Self { state: Mutex::new(state), changed: Condvar::default() }
     }
 
-    /// From now on any request may be the next one, as the seed says.
+    /// Makes threads take requests in random order from now on. The seed determines the order.
     pub(crate) fn reorder(&self, seed: u64) {
         self.state.lock().order = Some(Random::seeded(seed));
     }
 
-    /// From now on requests are only answered by threads that help, and by
-    /// [`answer_next`](Self::answer_next).
+    /// Makes requests wait for threads that help, and for [`answer_next`](Self::answer_next), from
+    /// now on.
     pub(crate) fn by_hand(&self) {
         self.state.lock().by_hand = true;
     }
 
-    /// Puts requests into the line, and sees to it that there is a thread to answer them.
+    /// Queues requests, and makes sure that there is a thread to answer them.
     pub(crate) fn submit(self: &Arc<Self>, requests: impl Iterator<Item = Submitted<F>>) {
         let mut state = self.state.lock();
         state.line.extend(requests);
@@ -94,7 +95,8 @@ impl<F: DiskFile> SimulatedQueue<F> {
         }
     }
 
-    /// Answers requests until `done()`, until there are none, or until those of the batch are over.
+    /// Answers requests until `done()`, until there are none, until those of the batch have
+    /// completed, or until the time limit has passed.
     pub(crate) fn help(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         loop {
@@ -122,7 +124,7 @@ impl<F: DiskFile> SimulatedQueue<F> {
         }
     }
 
-    /// Answers one request. False if there is none.
+    /// Answers one request. Returns false if there is none.
     pub(crate) fn answer_next(&self) -> bool {
         let mut state = self.state.lock();
         let State { line, order, .. } = &mut *state;
@@ -140,7 +142,7 @@ impl<F: DiskFile> SimulatedQueue<F> {
         true
     }
 
-    /// The life of the queue's thread.
+    /// The main loop of the queue's thread.
     fn work(&self) {
         loop {
             let mut state = self.state.lock();
@@ -157,14 +159,14 @@ impl<F: DiskFile> SimulatedQueue<F> {
         }
     }
 
-    /// Has the thread end.
+    /// Makes the thread end.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
     }
 }
 
-/// Counts a request as over when dropped: by unwinding too.
+/// Counts a request as completed when dropped, also during unwinding.
 struct Over<'a, F>(&'a SimulatedQueue<F>);
 
 impl<F> Drop for Over<'_, F> {

@@ -3,7 +3,7 @@ use sync::atomic::AtomicU64;
 use super::*;
 use crate::read_full;
 
-/// Bytes at `offset`, read in pages into memory that was all ones.
+/// Reads pages at `offset` into memory that was filled with ones.
 fn read(file: &dyn BackingFile, offset: u64, pages: usize) -> (usize, Vec<u8>) {
     let words: Vec<_> = (0..pages * 512).map(|_| AtomicU64::new(u64::MAX)).collect();
     let shared = SharedBytes::new(&words);

@@ -1,11 +1,12 @@
-//! The system calls that fill shared bytes, and write them to files.
+//! The system calls that read from files into shared bytes, and write shared bytes to files.
 //!
-//! Neither rustix nor libc's `pread` will do. rustix takes `&mut [u8]` or `&mut [MaybeUninit<u8>]`,
-//! and an exclusive reference to memory that optimistic readers are loading from is undefined
-//! behaviour, whatever is done with it; for writes it takes `&[u8]`, of which others may not change
-//! a byte. libc's `pread` takes a pointer, but ThreadSanitizer intercepts it and would call the
-//! kernel's write a plain one, racing with those loads; `pwritev`'s reads would race with stores.
-//! `libc::syscall` takes a pointer, and ThreadSanitizer doesn't look at what it points to.
+//! Neither rustix nor libc's `pread` can be used. rustix takes `&mut [u8]` or `&mut
+//! [MaybeUninit<u8>]`, and an exclusive reference to memory that optimistic readers are loading
+//! from is undefined behavior, even if it is never used. For writes rustix takes `&[u8]`, whose
+//! bytes no other thread may change. libc's `pread` takes a pointer, but ThreadSanitizer intercepts
+//! it and would treat the kernel's write as a plain write that races with those loads; the reads of
+//! `pwritev` would race with stores. `libc::syscall` takes a pointer, and ThreadSanitizer ignores
+//! the memory that it points to.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,7 +16,7 @@ use sync::SharedBytes;
 
 use crate::IoError;
 
-/// Slices that one call takes: the kernel's `IOV_MAX`.
+/// The most slices for one call: the kernel's `IOV_MAX`.
 const SLICES_MAX: usize = 1024;
 
 pub(crate) type IoVecs = ArrayVec<libc::iovec, SLICES_MAX>;
@@ -35,19 +36,19 @@ pub(crate) fn preadv(fd: BorrowedFd<'_>, offset: u64, into: &[SharedBytes<'_>]) 
         _ => {
             let slices = io_vecs(into, 0..usize::MAX);
             // SAFETY: each of the `slices.len()` entries is memory of atomics, borrowed for longer
-            // than this synchronous call, so it is mapped and may change at any time. That the
-            // kernel writes to it is B2 of `sync::bytes`: no reference to plain bytes exists over
-            // it, since `as_slice`'s caller excludes writers (B3). The arguments are those of
-            // `preadv` on 64-bit machines, where the offset is in the fourth and the fifth counts
-            // for nothing.
+            // than this synchronous call, so it is mapped and may change at any time. B2 of
+            // `sync::bytes` allows the kernel to write to it: no reference to plain bytes of it
+            // exists, because the caller of `as_slice` excludes writers (B3). The arguments are
+            // those of `preadv` on 64-bit machines, where the fourth is the offset and the fifth is
+            // ignored.
             unsafe { libc::syscall(libc::SYS_preadv, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) }
         }
     };
     usize::try_from(n).map_err(|_| last_error())
 }
 
-/// Writes once to `fd` at `offset`: at most those bytes of `from` that are in `range`, and of at
-/// most [`SLICES_MAX`] slices.
+/// Writes once to `fd` at `offset`: at most the bytes of `from` that are in `range`, and at most
+/// [`SLICES_MAX`] slices.
 ///
 /// # Errors
 /// The system's.
@@ -59,25 +60,26 @@ pub(crate) fn pwritev(
     range: Range<usize>,
 ) -> Result<usize, IoError> {
     let slices = io_vecs(from, range);
-    // SAFETY: as in `preadv`, but that the kernel only reads: the memory may change while it
-    // copies.
+    // SAFETY: as in `preadv`, except that the kernel only reads: the memory may change while the
+    // kernel copies it.
     let n = unsafe { libc::syscall(libc::SYS_pwritev, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) };
     usize::try_from(n).map_err(|_| last_error())
 }
 
-/// A limit of this process.
+/// A resource limit of this process.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(any(pagefold_loom, pagefold_manycore), allow(dead_code))]
 pub(crate) enum Limit {
-    /// How long a file may become (`RLIMIT_FSIZE`).
+    /// The maximum length of a file (`RLIMIT_FSIZE`).
     FileSize,
-    /// How many descriptors there may be (`RLIMIT_NOFILE`).
+    /// The maximum number of descriptors (`RLIMIT_NOFILE`).
     Descriptors,
 }
 
-/// What the limit is. None if there is none, or the system doesn't say.
+/// Returns the soft limit. `None` if there is none, or the system doesn't report it.
 ///
-/// rustix's `getrlimit` takes a refusal, as by a filter of system calls, for impossible.
+/// rustix's `getrlimit` can't be used: it assumes that the call never fails, but a seccomp filter
+/// may reject it.
 #[allow(unsafe_code)]
 pub(crate) fn soft_limit(of: Limit) -> Option<u64> {
     let resource = match of {
@@ -90,7 +92,7 @@ pub(crate) fn soft_limit(of: Limit) -> Option<u64> {
     Some(limit.rlim_cur).filter(|&limit| is_told && limit != libc::RLIM_INFINITY)
 }
 
-/// The bytes of the slices that are in `range`, as the kernel wants to be told.
+/// Returns the part of the slices that is in `range`, as entries for the kernel.
 pub(crate) fn io_vecs(slices: &[SharedBytes<'_>], range: Range<usize>) -> IoVecs {
     let (mut vecs, mut skip, mut rest) = (IoVecs::new(), range.start, range.len());
     for slice in slices {

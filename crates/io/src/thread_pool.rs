@@ -1,13 +1,15 @@
-//! Requests done by threads, so that many are under way at once where the system has no better way.
+//! Performs requests with threads, so that many are in progress at once on systems without
+//! io_uring.
 //!
-//! What is called is done by the caller; what is [submitted](BackingFile::submit) waits in its
-//! file's line ([`Lines`]). Threads are started as they are needed, and sleep when there is nothing
-//! to do. A thread that [helps](BackingFile::help_as) does requests of its own batch itself, which
-//! saves waking others, and sleeps when none is in line.
+//! Calls are made by the caller. [Submitted](BackingFile::submit) requests wait in their file's
+//! queue ([`Lines`]). Threads are started on demand, and sleep when there is nothing to do. A
+//! thread that [helps](BackingFile::help_as) performs requests of its own batch itself, which
+//! avoids waking other threads. It sleeps when none is queued.
 //!
-//! - T4. The pool is closed only when neither it nor a file of it is left. Threads empty the lines
-//!   before they end, and hold them alone; so none of them has the pool, but one may have had its
-//!   last handle, in what was to be done after a request.
+//! - T4. A [`ThreadPool`]'s pool is closed only when its last handle is dropped; every file holds
+//!   one. Threads empty the queues before they end, and own only the queues, not the pool. So no
+//!   thread keeps the pool alive, but a completion closure that runs in one may have dropped the
+//!   pool's last handle.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -20,20 +22,21 @@ use crate::lines::{Lines, Submitted, Work};
 use crate::queued_file::{QueuedFile, Submission};
 use crate::{Access, Backend, BackingFile, Helping, Identity, IoError, Queue, Request};
 
-/// A backend whose submitted requests are done by threads, with the calls of another one.
+/// A backend whose threads perform submitted requests by calling another backend.
 pub struct ThreadPool {
     inner: Box<dyn Backend>,
     pool: Arc<Pool>,
 }
 
 impl ThreadPool {
-    /// Threads that keep a disk busy: more don't make it faster.
+    /// The number of threads that keeps a disk busy: more threads don't make it faster.
     pub const THREADS_DEFAULT: usize = 32;
 
-    /// At most `threads` threads for each device that files of `inner` are on, and at least one.
+    /// Creates a pool with at most `threads` threads for each device that holds files of `inner`,
+    /// and at least one.
     ///
     /// # Errors
-    /// The system's, when it has no page left for a mark.
+    /// The system's, if it can't allocate the page that detects forks.
     pub fn new(inner: impl Backend, threads: usize) -> Result<Self, IoError> {
         Ok(Self { inner: Box::new(inner), pool: Arc::new(Pool::new(threads)?) })
     }
@@ -54,10 +57,10 @@ impl Backend for ThreadPool {
     }
 }
 
-/// The threads, which end with it.
+/// The threads. They end when this is dropped.
 pub(crate) struct Pool {
     lines: Arc<Lines>,
-    /// Some of them may have ended.
+    /// The handles of the threads, some of which may have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
     fork: ForkMark,
 }
@@ -68,7 +71,7 @@ impl Submission for Pool {
     fn submit(&self, file: &Arc<dyn BackingFile>, requests: &mut Vec<Request>) -> Queue {
         let queue = Queue::of(0, requests);
         if self.fork.is_child() {
-            // The threads weren't inherited.
+            // A forked child doesn't inherit the threads.
             requests.drain(..).for_each(|request| request.run(&**file));
         } else {
             let submitted = |request| Work::Request(Submitted { file: Arc::clone(file), request });
@@ -83,13 +86,13 @@ impl Submission for Pool {
 }
 
 impl Pool {
-    /// At most `threads` threads for each device.
+    /// Creates a pool with at most `threads` threads for each device, and at least one.
     pub(crate) fn new(threads: usize) -> Result<Self, IoError> {
         let fork = ForkMark::new().map_err(|error| error.raw_os_error().map_or(IoError::IO, IoError::Os))?;
         Ok(Self { lines: Arc::new(Lines::new(threads.max(1))), threads: Mutex::default(), fork })
     }
 
-    /// Has a thread there from now on.
+    /// Starts a thread now, so that the pool has at least one.
     ///
     /// # Errors
     /// The system's.
@@ -98,7 +101,8 @@ impl Pool {
         self.start_thread()
     }
 
-    /// Has work of a file done, and waits for nothing, unless there is no thread at all.
+    /// Queues work of a file. Never waits, unless there are no threads: then the calling thread
+    /// performs all queued work.
     pub(crate) fn put(&self, file: Identity, work: impl ExactSizeIterator<Item = Work>) {
         let wanted = self.lines.enter(file, work);
         for _ in 0..wanted {
@@ -118,8 +122,8 @@ impl Pool {
         }
     }
 
-    /// Waits until all that was put into lines is over, and the threads have ended. The calling
-    /// thread may be one of them: it ends when it returns to its line.
+    /// Waits until all queued work has completed and the threads have ended. If the calling thread
+    /// is one of them, that thread ends later, when it next looks for work.
     pub(crate) fn end(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         if self.fork.is_child() {
@@ -127,7 +131,7 @@ impl Pool {
         }
         self.lines.close();
         for thread in threads.into_iter().filter(|thread| !thread::is_current(thread)) {
-            // The thread catches what its requests throw, so there is no error to report here.
+            // The thread catches the panics of its requests, so there is no error to report here.
             let _ = thread.join();
         }
     }
@@ -148,7 +152,7 @@ impl Pool {
     }
 }
 
-/// A thread's life.
+/// The main loop of a thread.
 fn work(lines: &Lines) {
     while let Some((file, work)) = lines.next() {
         if catch_unwind(AssertUnwindSafe(|| lines.perform(file, work, true))).is_err() {

@@ -6,7 +6,7 @@ use super::*;
 use crate::Identity;
 use crate::patience::wait_until;
 
-/// Calls `read` instead of reading.
+/// A file whose reads call a function.
 struct Custom<F>(Arc<F>);
 
 impl<F: Fn(u64) -> Result<usize, IoError> + Send + Sync + 'static> Backend for Custom<F> {
@@ -45,7 +45,7 @@ fn request(offset: u64, then: impl FnOnce(Result<usize, IoError>) + Send + 'stat
     Request::read(offset, page, |_, result| then(result)).unwrap()
 }
 
-/// So many reads, and the number of those that are over.
+/// Creates `count` reads, and a counter of the completed ones.
 fn counted(count: u64) -> (Vec<Request>, Arc<AtomicUsize>) {
     let over = Arc::new(AtomicUsize::new(0));
     let one = |at| {
@@ -64,7 +64,7 @@ fn no_more_threads_than_allowed_and_the_helper() {
     let file = file_of(3, |_| {
         MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         wait_until("three threads and the helper read at once", || MOST.load(Ordering::SeqCst) >= 4);
-        // Time for a fifth one, which there mustn't be.
+        // Gives a fifth read time to start, which must not happen.
         thread::sleep(Duration::from_millis(2));
         NOW.fetch_sub(1, Ordering::SeqCst);
         Ok(4096)
@@ -94,15 +94,15 @@ fn a_panic_ends_its_request_alone() {
     for _ in 0..3 {
         let (mut requests, over) = counted(5);
         let queue = file.submit(&mut requests);
-        // The thread that does the request has the panic.
+        // The thread that performs the request gets the panic.
         let help = || file.help(queue.clone(), &|| over.load(Ordering::SeqCst) == 4);
         while catch_unwind(AssertUnwindSafe(help)).is_err() {}
         assert_eq!(over.load(Ordering::SeqCst), 4);
     }
 }
 
-/// Waits until so many threads of this process have the name. Threads name themselves after they
-/// started, and are listed for a moment after they were joined.
+/// Waits until `wanted` threads of this process have the name. Threads set their names after they
+/// have started, and stay listed for a moment after they were joined.
 fn await_threads(name: &str, wanted: usize) {
     let named = |comm: std::path::PathBuf| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == name);
     wait_until(&format!("{wanted} threads have the name {name}"), || {
@@ -113,7 +113,7 @@ fn await_threads(name: &str, wanted: usize) {
 
 #[test]
 fn threads_start_as_they_are_needed_and_end_with_the_last_handle() {
-    // No other pool in this process has so many threads: those of rings have 32 for each of two
+    // No other pool in this process has so many threads: the pools of rings have 32 for each of two
     // devices.
     let name = "pagefold-io-99";
     let file = file_of(100, |_| {
@@ -129,8 +129,8 @@ fn threads_start_as_they_are_needed_and_end_with_the_last_handle() {
     await_threads(name, 0);
 }
 
-/// What is to be done after a request may have the last handle: then a thread of the pool drops it,
-/// and can't wait for itself.
+/// The closure called after a request may own the pool's last handle. Then a thread of the pool
+/// drops the pool, and must not wait for itself.
 #[test]
 fn a_thread_may_drop_the_pool() {
     let given_up = Arc::new(AtomicUsize::new(0));
@@ -151,8 +151,8 @@ fn a_thread_may_drop_the_pool() {
     wait_until("the thread that drops the pool doesn't wait for itself", || over.load(Ordering::SeqCst) == 1);
 }
 
-/// Files on as many devices as there are paths: of the one called "stuck", reads end when they are
-/// let go.
+/// Files on one device per path. Reads of the device called "stuck" complete only when the test
+/// releases them.
 #[derive(Clone, Default)]
 struct Devices {
     stuck: Arc<(Mutex<bool>, sync::lock::Condvar)>,
@@ -176,7 +176,7 @@ impl Devices {
         self.stuck.1.notify_all();
     }
 
-    /// Waits until so many reads of the stuck device have begun.
+    /// Waits until `count` reads of the stuck device have begun.
     fn await_stuck(&self, count: usize) {
         wait_until("reads of the stuck device begin", || self.reads_of_stuck.load(Ordering::SeqCst) >= count);
     }
@@ -218,8 +218,8 @@ fn await_count(over: &AtomicUsize, count: usize) {
     wait_until(&format!("{count} reads are over"), || over.load(Ordering::SeqCst) >= count);
 }
 
-/// The story: one line for all files. A tenant prefetched from a device that didn't answer, all
-/// threads were with it, and no other tenant's future was ever done.
+/// Regression: there was one queue for all files. A tenant prefetched from a device that didn't
+/// answer. All threads were tied up there, and no other tenant's future completed.
 #[test]
 fn a_stuck_device_keeps_its_own_threads_alone() {
     let devices = Devices::default();
@@ -236,8 +236,8 @@ fn a_stuck_device_keeps_its_own_threads_alone() {
     await_count(&stuck_over, 100);
 }
 
-/// The story: a thread that waited for its page took the oldest request of the line, another
-/// tenant's, and did it: three seconds.
+/// Regression: a thread that waited for its page took the oldest request of the queue, which was
+/// another tenant's, and performed it: three seconds.
 #[test]
 fn a_helper_does_nothing_but_its_own_batch() {
     let devices = Devices::default();
@@ -256,12 +256,12 @@ fn a_helper_does_nothing_but_its_own_batch() {
         })
         .in_batch(&batch),
     );
-    // A helper that only waits does nothing at all, and gives up in time.
+    // A helper that only waits performs nothing, and gives up when its time limit has passed.
     let queue = stuck.submit(&mut ours);
     let how = Helping { at_most: Some(Duration::from_millis(5)), waits_only: true, ..Helping::default() };
     stuck.help_as(&queue, how, &|| false);
     assert_eq!((devices.reads_of_stuck.load(Ordering::SeqCst), batch.unfinished()), (1, 1));
-    // One that does requests does its own, the last in line.
+    // A helper that performs requests takes its own, the last in the queue.
     std::thread::scope(|scope| {
         let helper = scope.spawn(|| stuck.help_as(&queue, Helping::default(), &|| false));
         devices.await_stuck(2);

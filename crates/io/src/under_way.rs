@@ -1,19 +1,20 @@
-//! Whether a device answers: what it has under way, and how long ago it last finished something.
+//! Detects devices that have stopped answering: counts their tasks in progress, and records when
+//! each last made progress.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::time::{Duration, Instant};
 
-/// What a device has been given to do. All accesses are Relaxed: an estimate.
+/// A device's tasks in progress. All accesses are Relaxed: the result is an estimate.
 #[derive(Debug)]
 pub struct UnderWay {
     tasks: AtomicU32,
-    /// When the device last did something, or was given something with nothing else under way:
-    /// nanoseconds since the start.
+    /// When the device last made progress, or was given a task while it had no other: nanoseconds
+    /// since `start`.
     progress_ns: AtomicU64,
     start: Instant,
 }
 
-/// A task of a device: under way until this is dropped.
+/// A task of a device, in progress until this is dropped.
 #[derive(Debug)]
 pub struct Task<'a>(&'a UnderWay);
 
@@ -24,7 +25,7 @@ impl Default for UnderWay {
 }
 
 impl UnderWay {
-    /// The device is given something to do.
+    /// Records that the device was given a task.
     pub fn begin(&self) -> Task<'_> {
         if self.tasks.fetch_add(1, Ordering::Relaxed) == 0 {
             self.progressed();
@@ -32,12 +33,12 @@ impl UnderWay {
         Task(self)
     }
 
-    /// The device has done some of what it was given.
+    /// Records that the device has made progress.
     pub fn progressed(&self) {
         self.progress_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
-    /// Whether the device has had something to do for longer than that, and has done nothing.
+    /// Returns whether the device has had tasks for longer than `time` and has made no progress.
     #[must_use]
     pub fn has_stopped_for(&self, time: Duration) -> bool {
         self.tasks.load(Ordering::Relaxed) > 0
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn what_is_given_to_a_device_that_has_stopped_does_not_count_as_done() {
         let device = UnderWay::default();
-        // A clock may be coarse: 0 is to be told from now.
+        // A clock may be coarse: wait until its reading differs from 0.
         while device.now_ns() == 0 {}
         let first = device.begin();
         device.progress_ns.store(0, Ordering::Relaxed);

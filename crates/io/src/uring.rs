@@ -1,13 +1,15 @@
-//! The machine's files and block devices, with requests given to the kernel through io_uring.
+//! The backend for the machine's files and block devices that submits requests to the kernel
+//! through io_uring.
 //!
-//! Files are those of [`Posix`], and calls are made in the caller's thread as there; requests that
-//! are submitted go through rings. As long as there are few threads, each has a ring of its own, so
-//! that a thread that submits and then helps meets no other thread. With more, rings are shared. A
-//! ring isn't tied to a CPU: threads that wait for a disk come and go on a CPU, and would wait for
-//! each other's answers. A ring is made when a thread first needs it. If the system refuses, or the
-//! ring would take one of the last descriptors of the process, the first ring is shared.
+//! Files are those of [`Posix`], and calls are made in the caller's thread, as there. Submitted
+//! requests go through rings. As long as there are few threads, each has a ring of its own, so that
+//! a thread that submits and then helps contends with no other thread. With more threads, rings are
+//! shared. A ring isn't bound to a CPU: threads that wait for a disk alternate on a CPU, so they
+//! would share its ring and wait for each other's answers. A ring is created when a thread first
+//! needs it. If the system refuses, or if the ring would take one of the process's last
+//! descriptors, the thread shares the first ring.
 //!
-//! What a ring can't do, or can't do now, threads do ([`Pool`]):
+//! Threads ([`Pool`]) perform the requests that a ring can't accept, or can't accept now:
 //!
 //! | | done by |
 //! |---|---|
@@ -15,11 +17,11 @@
 //! | those for files on tmpfs, which are the kernel's memory | the submitter |
 //! | those for files on other file systems (FUSE, NFS, overlays), where the kernel might keep the submitter waiting | threads |
 //! | what is left of a request that was answered short; the part page at the end of a file with direct I/O | threads |
-//! | those of a ring for which the kernel has had no memory for a second | threads |
-//! | all, once the kernel has refused a call of io_uring: a seccomp filter may come after the start | threads |
+//! | the requests of a ring, if the kernel has had no memory for a second | threads |
+//! | all, once the kernel has refused an io_uring call: a seccomp filter may be installed after the start | threads |
 //!
-//! After a fork the child has no rings: requests are done in the caller there, and nothing of the
-//! parent's is touched.
+//! After a fork the child has no rings: its callers perform their requests themselves, and it
+//! touches none of the parent's rings.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
@@ -38,7 +40,8 @@ use crate::system_calls::{Limit, soft_limit};
 use crate::thread_pool::Pool;
 use crate::{Access, Backend, BackingFile, DirectIo, Direction, Helping, IoError, Posix, Queue, Request, ThreadPool};
 
-/// Rings for each CPU, and altogether: many threads may wait for a disk on few CPUs.
+/// Rings per CPU, and the limits of their total number: many threads may wait for a disk on few
+/// CPUs.
 const RINGS_PER_CPU: usize = 4;
 const RINGS: std::ops::RangeInclusive<usize> = 16..=256;
 
@@ -49,11 +52,11 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// Files read and written as `direct` says.
+    /// Creates the backend. Files are read and written as `direct` specifies.
     ///
     /// # Errors
-    /// The system's, if it has no ring to give: `EPERM` and `ENOSYS` if it isn't allowed, or not
-    /// known; `ENOMEM`, `EMFILE`; `EAGAIN` if there is no thread left.
+    /// The system's, if it can't create a ring: `EPERM` and `ENOSYS` if io_uring isn't permitted or
+    /// not supported; `ENOMEM`, `EMFILE`; `EAGAIN` if it can't create a thread.
     pub fn new(direct: DirectIo) -> Result<Self, IoError> {
         let rings = (sync::cpu::count() * RINGS_PER_CPU).clamp(*RINGS.start(), *RINGS.end());
         Self::with_rings(direct, rings, Sizes::default())
@@ -79,18 +82,18 @@ impl Backend for Uring {
     }
 }
 
-/// All rings, for the backend and its files. When none of them is left, what is in flight is waited
-/// for.
+/// All rings, owned by the backend and its files. Dropping the last handle waits until the requests
+/// in flight have completed.
 struct Rings {
-    /// Never dropped in a forked child, to whom they don't belong.
+    /// Never dropped in a forked child, which doesn't own them.
     shared: ManuallyDrop<Arc<Shared>>,
     thread: ManuallyDrop<JoinHandle<()>>,
     fork: ForkMark,
 }
 
-/// What the reaper has too.
+/// The part that the reaper owns too.
 struct Shared {
-    /// Each with the first thread that needs it; none if the system refused it then.
+    /// Each is created by the first thread that needs it; `None` if the system refused it then.
     rings: Box<[OnceCell<Option<Arc<Ring>>>]>,
     sizes: Sizes,
     reaper: Arc<Reaper>,
@@ -103,7 +106,8 @@ impl Rings {
         let reaper = Arc::new(Reaper::new()?);
         let others = Arc::new(Others::new(Pool::new(ThreadPool::THREADS_DEFAULT)?));
         let first = Ring::new(sizes, &others, |uring| reaper.watch(uring, 0))?;
-        // The reaper has a thread to leave things to, also if there is none to be had later.
+        // Makes sure that the reaper has a thread to leave work to, even if none can be started
+        // later.
         others.pool.start().map_err(error_of)?;
         let rings: Box<[_]> = (0..count.max(1)).map(|_| OnceCell::new()).collect();
         let _ = rings[0].set(Some(first));
@@ -123,13 +127,13 @@ impl Drop for Rings {
         // SAFETY: taken once, here.
         #[allow(unsafe_code)]
         let thread = unsafe { ManuallyDrop::take(&mut self.thread) };
-        // The reaper itself may have had the last handle: then it ends when it has done what it is
-        // at.
+        // The reaper itself may have dropped the last handle. Then it ends when it has completed
+        // its current work.
         if !thread::is_current(&thread) {
             let _ = thread.join();
-            // Rings are idle now, but what they handed over may be under way. Dropping the pool's
-            // last handle would wait for that too; but a thread that was summoned to a ring may
-            // have that handle, and not be through.
+            // The rings are idle now, but requests that they handed over may be in progress.
+            // Dropping the pool's last handle would wait for those too. But a thread that was
+            // summoned to a ring may hold that handle, and may still be running.
             self.shared.others.pool.end();
         }
         // SAFETY: dropped once, here, and not used afterwards.
@@ -140,14 +144,14 @@ impl Drop for Rings {
     }
 }
 
-/// How often the reaper looks for answers that it isn't told of.
+/// How often the reaper polls for answers if it can't be notified of them.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long it looks on after the last one: a thread may be about to submit that doesn't know yet
-/// that rings are refused.
+/// How long the reaper continues to poll after the last answer: a thread that doesn't know yet that
+/// rings are refused may be about to submit.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// The reaper's life. At its end all that was submitted is over.
+    /// The reaper's main loop. When it returns, all submitted requests have completed.
     fn look_after(&self) {
         let attend = |ring: &Ring, body: &dyn Fn(&Ring)| {
             let body = std::panic::AssertUnwindSafe(|| body(ring));
@@ -185,7 +189,7 @@ impl Shared {
         self.rings.iter().filter_map(|ring| ring.get()?.as_deref())
     }
 
-    /// The calling thread's ring.
+    /// Returns the calling thread's ring and its number. Creates the ring if necessary.
     fn here(&self) -> (u32, &Ring) {
         let number = thread::number() % self.rings.len();
         let make = || {
@@ -204,14 +208,14 @@ impl Shared {
     }
 }
 
-/// Whether a descriptor is of the last quarter that the process may have. Descriptors get the
-/// lowest free number, so that many are in use. They are left to the program.
+/// Returns whether a descriptor is in the last quarter of the process's limit. The kernel assigns
+/// the lowest free number, so then many are in use. The remaining ones are left to the program.
 fn is_among_the_last(descriptor: RawFd) -> bool {
     let number = u64::try_from(descriptor).unwrap_or(0);
     soft_limit(Limit::Descriptors).is_some_and(|max| number >= max - max / 4)
 }
 
-/// The place of what goes to threads alone.
+/// The place of requests that go to threads only.
 const POOL: u32 = u32::MAX;
 
 impl Submission for Rings {
@@ -219,8 +223,8 @@ impl Submission for Rings {
 
     fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) -> Queue {
         let mut queue = Queue::of(POOL, requests);
-        // What isn't for the device is done here. It may submit more, so the ring isn't touched
-        // yet.
+        // This thread performs the requests that don't go to the device. Their completions may
+        // submit more requests, so the ring isn't touched yet.
         let here = file.is_in_memory() || self.fork.is_child();
         let odd = |request: &mut Request| here || request.next().1 == 0 || check(file, request).is_err();
         requests.extract_if(.., odd).for_each(|request| request.run(&**file));
@@ -253,20 +257,20 @@ impl Submission for Rings {
         if queue.place != POOL {
             self.shared.of(queue.place).help(how, &over);
         }
-        // And what the ring has left to threads.
+        // Help with the requests that the ring has left to threads.
         if !over() {
             self.shared.others.pool.help_with(file.identity(), queue, how, done);
         }
     }
 }
 
-/// Whether the request is the write of a part page, which no ring makes.
+/// Returns whether the request writes a part page, which rings don't support.
 fn is_part_page(file: &PosixFile, request: &mut Request) -> bool {
     let range = |request: &mut Request| request.offset()..request.offset() + request.next().1 as u64;
     request.direction() == Direction::Write && file.way(Direction::Write, &range(request)).is_part_page()
 }
 
-/// What would go wrong with the request before the device has it.
+/// Returns the error with which the request would fail before it reaches the device.
 fn check(file: &PosixFile, request: &Request) -> Result<(), IoError> {
     if request.direction() == Direction::Write {
         file.check_writable()?;

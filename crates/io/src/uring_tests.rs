@@ -8,7 +8,7 @@ use crate::patience::{build_directory, has_uring, not_here, wait_until};
 const PAGE: u64 = 4096;
 const PAGES: u64 = 512;
 
-/// Rings that are full with two requests.
+/// Rings that two requests fill.
 const TINY: Sizes = Sizes { submissions: 1, in_flight: 2 };
 
 fn file_of_pages() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -19,8 +19,8 @@ fn file_of_pages() -> (tempfile::TempDir, std::path::PathBuf) {
     (directory, path)
 }
 
-/// Requests that are over, right or wrong: what panicked in a completion would look as if it never
-/// was over.
+/// Counts completed requests, and records wrong results. It doesn't panic in a completion, because
+/// the request would then seem never to complete.
 #[derive(Default)]
 struct Over {
     count: AtomicUsize,
@@ -60,7 +60,7 @@ fn await_all(over: &AtomicUsize, count: usize) {
     wait_until(&format!("{count} requests that are over"), || over.load(Ordering::SeqCst) >= count);
 }
 
-/// The backend, with so many rings; none if this machine has no io_uring.
+/// Creates the backend with `count` rings. `None` if this machine has no io_uring.
 fn rings(count: usize, sizes: Sizes) -> Option<Uring> {
     rings_with(DirectIo::Auto, count, sizes)
 }
@@ -71,7 +71,7 @@ fn rings_with(direct: DirectIo, count: usize, sizes: Sizes) -> Option<Uring> {
     has_uring(refusal).then(|| uring.unwrap())
 }
 
-/// Whether requests for the file go through rings; says so if not.
+/// Returns whether requests for the file go through rings; prints a message if not.
 fn goes_through_rings(uring: &Uring, path: &Path) -> bool {
     let file = uring.posix.open_file(path, Access::Read).unwrap();
     let does = file.is_prompt() && !file.is_in_memory();
@@ -114,7 +114,7 @@ fn threads_that_share_one_ring_complete_each_others_requests() {
     helpers.into_iter().for_each(|helper| helper.join().unwrap());
 }
 
-/// A thread may help with what another one submitted, in the queue that it was told.
+/// A thread may help with requests that another thread submitted, in the queue that it was given.
 #[test]
 fn a_thread_helps_in_another_ones_queue() {
     let (_directory, path) = file_of_pages();
@@ -122,7 +122,8 @@ fn a_thread_helps_in_another_ones_queue() {
     let file: Arc<dyn BackingFile> = Arc::from(uring.open(&path, Access::Read).unwrap());
     let over = Arc::new(Over::default());
     let ours = thread::number() % 64;
-    // Threads of other tests take numbers too: one whose ring would be ours leaves it to the next.
+    // Threads of other tests take numbers too. If this thread's ring would be ours, the next thread
+    // submits instead.
     let queue = loop {
         let (theirs, told) = (Arc::clone(&file), Arc::clone(&over));
         let submit = move || {
@@ -138,8 +139,9 @@ fn a_thread_helps_in_another_ones_queue() {
     over.assert(PAGES as usize);
 }
 
-/// What a thread had no time to start when it ended is cancelled by the kernel, and done all the
-/// same: with buffered reads, which the kernel gives to threads of its own that end with theirs.
+/// If the submitting thread ends, the kernel cancels requests that it hadn't started. They are
+/// performed all the same. Buffered reads show that, because the kernel gives them to worker
+/// threads that end with the submitter.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     for direct in [DirectIo::Never, DirectIo::Auto] {
@@ -174,8 +176,8 @@ fn dropping_the_last_handle_waits_for_what_is_in_flight() {
     }
 }
 
-/// A thread that was summoned to a ring has a handle of the ring, and with it of the pool: that
-/// kept the pool from being dropped, and so its requests from being waited for.
+/// Regression: a thread that was summoned to a ring holds a handle of the ring, and so of the pool.
+/// That handle kept the pool from being dropped, so its requests weren't waited for.
 #[test]
 fn dropping_the_last_handle_waits_for_what_threads_do() {
     let (_directory, path) = file_of_pages();
@@ -196,13 +198,13 @@ fn dropping_the_last_handle_waits_for_what_threads_do() {
     drop(summoned);
 }
 
-/// What is to be done after a request may have the last handle: then the reaper drops the rings,
-/// and can't wait for itself.
+/// The closure called after a request may own the last handle. Then the reaper drops the rings, and
+/// must not wait for itself.
 #[test]
 fn the_reaper_may_drop_the_rings() {
     let (_directory, path) = file_of_pages();
-    // Read directly, this memory isn't aligned, so a thread of the pool does it and has the last
-    // handle; buffered, the reaper.
+    // This memory isn't aligned for direct reads, so with direct I/O a thread of the pool performs
+    // the read and drops the last handle; with buffered I/O, the reaper drops it.
     for direct in [DirectIo::Auto, DirectIo::Never].repeat(10) {
         let Some(uring) = rings_with(direct, *RINGS.start(), Sizes::default()) else { return };
         if !goes_through_rings(&uring, &path) {
@@ -255,8 +257,9 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     if !goes_through_rings(&uring, &path) {
         return;
     }
-    // Buffered: memory that isn't aligned for direct I/O would have threads of the pool do the
-    // requests. And none before, so the reaper isn't there when this thread wants to lead.
+    // Buffered: because this memory isn't aligned for direct I/O, threads of the pool would perform
+    // the requests. No requests come before these, so the reaper isn't active when this thread
+    // wants to lead.
     let file = uring.open(&path, Access::Read).unwrap();
     let over = Arc::new(Over::default());
     let mut requests: Vec<_> = (0..64).map(|page| read(page, &over)).collect();
@@ -275,7 +278,7 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     over.wait(64);
 }
 
-/// A leader that leaves for now and doesn't come back has left the ring to the reaper all the same.
+/// If a leader leaves for now and doesn't come back, the reaper still attends to the ring.
 #[test]
 fn what_is_left_for_now_is_completed_by_the_reaper_after_a_while() {
     let (_directory, path) = file_of_pages();

@@ -1,34 +1,34 @@
-//! The time that a simulated disk has taken, without any thread waiting.
+//! Computes the time that a simulated disk takes, without any thread waiting.
 //!
-//! The disk works on `queue_depth` requests at once. Their latencies overlap; their bytes share one
-//! channel. Requests are taken to arrive as soon as there is room for them, as from callers that
-//! always have the next one ready:
+//! The disk works on `queue_depth` requests at once. Their latencies overlap; their transfers share
+//! one channel. Each request is assumed to arrive as soon as there is room for it, as from callers
+//! that always have the next request ready:
 //!
 //! ```text
 //! lane 0  |-- latency --|== transfer ==|-- latency --| …
 //! lane 1  |-- latency --|              |== transfer ==|-- latency --| …
 //! ```
 //!
-//! So a queue depth of 1 is the disk under one synchronous caller, and a depth of 32 the disk under
-//! 32 of them. This is an approximation: how many callers there really are doesn't count. In return
+//! So a queue depth of 1 is the disk with one synchronous caller, and a depth of 32 is the disk
+//! with 32 of them. This is an approximation: the real number of callers doesn't matter. In return
 //! the time depends only on the requests and their order, not on how the machine schedules threads.
 
 /// How fast a simulated disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Time from taking a request to its first byte.
+    /// The time from taking a request to its first byte.
     pub latency_ns: u64,
-    /// Bytes that all requests together get in a second; 0 means that transfers take no time.
+    /// The bandwidth that all requests share; 0 means that transfers take no time.
     pub bytes_per_second: u64,
-    /// Requests that the disk works on at once; 0 counts as 1.
+    /// The number of requests that the disk works on at once; 0 counts as 1.
     pub queue_depth: u32,
-    /// Time that a sync takes once everything before it has ended; nothing else is worked on
+    /// The time that a sync takes after everything before it has ended. The disk does nothing else
     /// meanwhile.
     pub sync_ns: u64,
 }
 
 impl Default for Timing {
-    /// An NVMe disk of the middle class, under one synchronous caller.
+    /// A mid-range NVMe disk with one synchronous caller.
     fn default() -> Self {
         Self { latency_ns: 80_000, bytes_per_second: 3_000_000_000, queue_depth: 1, sync_ns: 1_000_000 }
     }
@@ -42,7 +42,7 @@ impl Timing {
     }
 }
 
-/// When each part of the disk is free again. Times saturate at the end of time, 584 years away.
+/// When each part of the disk is free again. Times saturate at the maximum, after 584 years.
 #[derive(Debug)]
 pub(crate) struct VirtualClock {
     timing: Timing,
@@ -58,17 +58,17 @@ impl VirtualClock {
         Self { timing, lanes_free_ns: vec![0; lanes], channel_free_ns: 0, now_ns: 0, idle_ns: 0 }
     }
 
-    /// When the last request that was served ends.
+    /// Returns when the last request so far ends.
     pub(crate) fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Time in which at least one request was being worked on.
+    /// Returns the time during which at least one request was in progress.
     pub(crate) fn busy_ns(&self) -> u64 {
         self.now_ns - self.idle_ns
     }
 
-    /// Serves a request of so many bytes in the lane that is free first.
+    /// Serves a request of `bytes` bytes in the lane that is free first.
     pub(crate) fn serve(&mut self, bytes: u64) {
         let Some(lane) = self.lanes_free_ns.iter_mut().min() else { return };
         let ready = lane.saturating_add(self.timing.latency_ns).max(self.channel_free_ns);
@@ -78,7 +78,7 @@ impl VirtualClock {
         self.now_ns = self.now_ns.max(end);
     }
 
-    /// Syncs.
+    /// Performs a sync.
     pub(crate) fn flush(&mut self) {
         let end = self.now_ns.saturating_add(self.timing.sync_ns);
         self.now_ns = end;
@@ -86,7 +86,7 @@ impl VirtualClock {
         self.lanes_free_ns.fill(end);
     }
 
-    /// Waits until all requests have ended, and so much longer.
+    /// Waits until all requests have ended, and then for another `ns`.
     pub(crate) fn idle(&mut self, ns: u64) {
         let then = self.now_ns.saturating_add(ns);
         self.idle_ns += then - self.now_ns;
@@ -117,7 +117,7 @@ mod tests {
     fn latencies_overlap_and_transfers_do_not() {
         assert_eq!(time(4, &[10; 4]), 140);
         assert_eq!(time(2, &[10; 4]), 230);
-        // From here on the channel is the limit.
+        // From here on the channel is the bottleneck.
         assert_eq!(time(100, &[10; 1000]), 100 + 10_000);
     }
 

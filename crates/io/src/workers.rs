@@ -1,30 +1,30 @@
-//! Threads for calls that may wait for a device, so that the thread that wants them made needn't.
+//! Threads that make calls which may wait for a device, on behalf of threads that must not wait.
 //!
-//! A call waits in its file's line, as requests do (`lines`). So many threads are with one device
-//! at a time as there may be: a device that doesn't answer keeps those, and no call to another
-//! device waits for it.
+//! A call waits in its file's queue, as requests do (`lines`). The number of threads that work for
+//! one device at a time is limited: a device that doesn't answer ties up that many threads, and no
+//! call to another device waits for it.
 
 use crate::lines::Work;
 use crate::thread_pool::Pool;
 use crate::{Identity, IoError};
 
-/// The threads. They are started as they are needed, and end some time after this is dropped: when
-/// their calls return.
+/// The threads. They are started on demand. Dropping this waits until all queued calls have
+/// returned and the threads have ended.
 pub struct Workers {
     pool: Pool,
 }
 
 impl Workers {
-    /// At most `threads` threads for each device, and at least one.
+    /// Creates a pool with at most `threads` threads for each device, and at least one.
     ///
     /// # Errors
-    /// The system's, when it has no page left for a mark.
+    /// The system's, if it can't allocate the page that detects forks.
     pub fn new(threads: usize) -> Result<Self, IoError> {
         Ok(Self { pool: Pool::new(threads)? })
     }
 
-    /// Has a call made that is about a file, by one of the threads; by this one if there is none,
-    /// and none can be started.
+    /// Queues a call about `file` for one of the threads. If there are none and none can be
+    /// started, the calling thread makes the call.
     pub fn run(&self, file: Identity, call: impl FnOnce() + Send + 'static) {
         self.pool.put(file, std::iter::once(Work::Call(Box::new(call))));
     }

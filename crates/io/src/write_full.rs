@@ -1,21 +1,22 @@
-//! A whole write, in the caller's thread. Nothing is allocated: write-back has to work when memory
-//! is short.
+//! Complete writes, in the caller's thread. They allocate nothing, because writeback has to work
+//! when memory is short.
 
 use sync::SharedBytes;
 
 use crate::progress::{Direction, Progress};
 use crate::{BackingFile, IoError};
 
-/// Writes the first `len` bytes of `from`, one slice after the other, at `offset`, going on after
-/// short writes, `EINTR` and `EAGAIN`. The slices are whole pages. They are on the disk for good
-/// only after a [`sync`](BackingFile::sync).
+/// Writes the first `len` bytes of `from`, one slice after the other, at `offset`, continuing after
+/// short writes, `EINTR` and `EAGAIN`. The slices must be whole pages. The bytes are durable only
+/// after a [`sync`](BackingFile::sync).
 ///
-/// A full answer to the first attempt is one call to the backend.
+/// If the first attempt writes everything, this makes one call to the backend.
 ///
 /// # Errors
-/// The backend's, but for `EINTR`; `EAGAIN` if the system has no room for the write for about 20
-/// ms; [`IoError::NoProgress`] if two tries in a row wrote nothing new; `EINVAL` for a range that
-/// no file has, and if there aren't `len` bytes. Any of the range may have been written then.
+/// The backend's, except `EINTR`; `EAGAIN` if the system has no room for the write for about 20 ms;
+/// [`IoError::NoProgress`] if two attempts in a row wrote no new bytes; `EINVAL` for a range that
+/// no file has, and if `from` has fewer than `len` bytes. After an error, any part of the range may
+/// have been written.
 pub fn write_full(file: &dyn BackingFile, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<(), IoError> {
     let there = from.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
     if len > there {

@@ -5,8 +5,8 @@ use super::*;
 use crate::Identity;
 use crate::retry::AGAIN_MAX;
 
-/// Answers each write with the next step of a script, and notes where it started and how long it
-/// was; writes all when the script is over.
+/// Answers each write with the next step of a script, and records its offset and length. After the
+/// last step, writes are complete.
 struct Scripted {
     bytes: Mutex<Vec<u8>>,
     steps: Mutex<Vec<Result<usize, IoError>>>,
@@ -46,7 +46,7 @@ impl BackingFile for Scripted {
         let longer = bytes.len().max(end);
         bytes.resize(longer, 0xee);
         bytes[start..end].copy_from_slice(&given);
-        // Some backends answer more than they were asked.
+        // Some backends report more bytes than were requested.
         Ok(if most == usize::MAX { usize::MAX } else { given.len() })
     }
 }
@@ -57,8 +57,8 @@ fn bytes_of(shared: &SharedBytes<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Writes `len` bytes at `offset` from slices of so many pages each, checks them, and says what
-/// calls that took.
+/// Writes `len` bytes at `offset` from slices of `pages` pages each, and checks the bytes. Returns
+/// the calls that this took.
 fn write(file: &Scripted, offset: u64, pages: &[usize], len: usize) -> Result<Vec<(u64, usize)>, IoError> {
     let mut number = 0;
     let mut words = |n: usize| -> Vec<AtomicU64> {
@@ -126,7 +126,7 @@ fn no_progress_twice_is_an_error() {
         assert_eq!(write(&file, 0, &[1; 2], 8192), Err(IoError::NoProgress));
         assert_eq!(file.writes.lock().len(), steps.len());
     }
-    // Each new byte is progress.
+    // Each new byte counts as progress.
     let file = scripted(&[Ok(0), Ok(1), Ok(1), Ok(2), Ok(0)]);
     assert_eq!(write(&file, 0, &[1], 4096).map(|calls| calls.len()), Ok(6));
 }

@@ -1,4 +1,4 @@
-//! What an access to memory costs.
+//! Charges accesses to memory: what each costs, given which caches hold the line.
 //!
 //! | the core | load | store, read-modify-write |
 //! |---|---|---|
@@ -7,33 +7,34 @@
 //! | has no copy | copy from the nearest holder | take it from all holders |
 //! | no core has a copy | memory | memory |
 //!
-//! All but hits and memory are transfers. A transfer waits until the line isn't busy, and keeps it
-//! busy: for as long as it takes, when it moves ownership or the line is modified; for a port's
-//! time, when it only hands out one more copy of a clean line.
+//! Everything except hits and memory is a transfer. A transfer waits until the line isn't busy, and
+//! then keeps it busy: for its whole duration if it moves ownership or the line is modified; for
+//! the time of a read port if it only makes one more copy of a clean line.
 //!
 //! A line has one transfer at a time, and requests for it are served in order. For
-//! `transfer_overlap` of the transfer's time the request is on its way: the core that has the line
-//! goes on using it. If requests wait already, the core that gets the line has it for
-//! `transfer_hold` of a transfer's time. The access that asked is carried out when the line is
-//! there. So two cores that fight for a line each make several accesses in turn, and more cores as
-//! many as the hold has time for:
+//! `transfer_overlap` of the transfer's time the request is on its way, and the core that has the
+//! line continues to use it. If other requests already wait, the core that gets the line keeps it
+//! for `transfer_hold` of a transfer's time. The requesting access is executed when the line has
+//! arrived. So two cores that contend for a line each make several accesses in turn; with more
+//! cores, each makes as many as fit into the hold:
 //! ```text
 //!   A  has it … … … … …|                        gets it … … …|
 //!                 B's request … … …|line moves|has it … … … |line moves|
 //!                                             A's request … |
 //! ```
 //!
-//! A store goes into its core's store buffer: the core goes on at once, and the line comes
-//! meanwhile. Other cores see the value when the line has come, as their access waits for it. If
-//! other cores' requests are queued before the store's, the storing core waits, as what they see
-//! mustn't be what comes after the store. A read-modify-write, a fence and a sequentially
-//! consistent store wait until the buffer is empty, as on x86.
+//! A store goes into its core's store buffer: the core continues at once, and the line arrives
+//! later. Other cores see the value when the line has arrived, because their access waits for the
+//! line. If requests of other cores are queued before the store's, the storing core waits, because
+//! those cores must not see effects of accesses that follow the store. A read-modify-write, a fence
+//! and a sequentially consistent store wait until the buffer is empty, as on x86.
 //!
-//! A core asks for a line when the access comes into its reorder buffer, which is up to `window` of
-//! work before it is carried out. If meanwhile an earlier access waits, loads and stores behind it
-//! are asked for in that time too; read-modify-writes only after it. Nothing is foreseen behind an
-//! access that ends a spin, or behind a fence. A line that is asked for too early is lost again: if
-//! its owner has used it after it would have left, the request begins anew.
+//! A core requests a line when the access enters its reorder buffer, up to `window` of work before
+//! the access is executed. If an earlier access waits meanwhile, the loads and stores behind it are
+//! requested during that wait too; read-modify-writes only after it. Accesses behind the end of a
+//! spin, or behind a fence, aren't requested ahead. If a line is requested too early, the request
+//! begins anew: that is the case if the line's owner used it after the time at which it would have
+//! left.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|
@@ -45,32 +46,33 @@ use crate::state::State;
 use crate::task::Cpu;
 use crate::ticks::{Ticks, Times};
 
-/// An access, by what it needs of the line.
+/// The kind of an access, by how it needs the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Load,
     Store,
-    /// Read-modify-write: also a failing compare-and-swap, which takes the line all the same.
+    /// Read-modify-write. A failing compare-and-swap counts too, because it takes the line all the
+    /// same.
     Update,
 }
 
-/// Stores that a core can have waiting for their lines.
+/// The number of stores of a core that can wait for their lines.
 const STORE_BUFFER: Ticks = 48;
 
-/// A line that is to come from elsewhere.
+/// A line that comes from another core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transfer {
-    /// When the line is there.
+    /// When the line arrives.
     arrives: Ticks,
     /// How long the transfer takes, if no other core wants the line.
     takes: Ticks,
-    /// It is for a store that its core doesn't wait for.
+    /// The transfer is for a store that its core doesn't wait for.
     buffered: bool,
 }
 
 impl Transfer {
-    /// Asks for a line that a core hasn't got as it needs it. `ours`: this CPU was the last to
-    /// access the line.
+    /// Requests a line that the core doesn't hold in the way that it needs. `ours`: this CPU was
+    /// the last to access the line.
     fn ask(kind: Kind, cpu: &mut Cpu, id: LineId, line: &mut Line, times: &Times, ours: bool) -> Self {
         let (now, writes) = (cpu.clock, kind != Kind::Load);
         let far = match writes {
@@ -100,8 +102,8 @@ impl Transfer {
 }
 
 impl State {
-    /// Charges the running CPU for an access, after which it holds the line as it needs it. True if
-    /// the line comes from elsewhere, and others may use it before.
+    /// Charges the running CPU for an access; afterwards the CPU holds the line as it needs it.
+    /// Returns true if the line comes from another core, and others may use it before it arrives.
     #[inline]
     pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> (LineId, bool) {
         if kind == Kind::Update {
@@ -163,7 +165,7 @@ impl State {
         (id, transfer.takes != 0 && !transfer.buffered)
     }
 
-    /// Waits until a line is there; a store only until there is room for it.
+    /// Waits until a line has arrived. For a store, waits only until the store buffer has room.
     fn await_line(&mut self, transfer: Transfer, site: u32, subject: u32) {
         let cpu = &mut self.cpus[self.cpu];
         let now = cpu.clock;
@@ -183,7 +185,7 @@ impl State {
         }
     }
 
-    /// Waits until the running CPU's stores have got their lines.
+    /// Waits until the lines of the running CPU's stores have arrived.
     pub(crate) fn drain_stores(&mut self) {
         let waits = self.cpus[self.cpu].stored.saturating_sub(self.clock());
         if waits != 0 {
@@ -193,7 +195,8 @@ impl State {
         }
     }
 
-    /// The running CPU has waited: what is behind is in its reorder buffer.
+    /// Records that the running CPU has waited: the work behind the access is in its reorder
+    /// buffer.
     fn waited(&mut self, ticks: Ticks) {
         if ticks != 0 {
             let cpu = &mut self.cpus[self.cpu];
@@ -202,13 +205,14 @@ impl State {
         }
     }
 
-    /// What comes next isn't in the running CPU's reorder buffer yet.
+    /// Records that the following accesses aren't in the running CPU's reorder buffer yet.
     pub(crate) fn foresee_nothing(&mut self) {
         let cpu = &mut self.cpus[self.cpu];
         (cpu.worked, cpu.waited) = (0, 0);
     }
 
-    /// The running CPU has worked: what is behind came into its reorder buffer so much later.
+    /// Records that the running CPU has worked: the work behind enters its reorder buffer that much
+    /// later.
     #[inline]
     pub(crate) fn worked(&mut self, ticks: Ticks) {
         let window = self.times.window;
@@ -221,7 +225,7 @@ impl State {
         }
     }
 
-    /// A value in the line changed: each thread that spins on the line looks again.
+    /// Records that a value in the line changed: each thread that spins on the line looks again.
     #[inline]
     pub(crate) fn changed(&mut self, id: LineId) {
         let line = self.directory.line(id);
@@ -229,7 +233,7 @@ impl State {
         line.version = before.wrapping_add(1);
         let after = line.version;
         let any = !line.waiters.is_empty();
-        // This thread's own change is no news to it.
+        // A thread's own change doesn't wake its own spin.
         let watched = self.current().watched.iter_mut().find(|watched| **watched == (id, before));
         if let Some(watched) = watched {
             watched.1 = after;
@@ -244,7 +248,8 @@ impl State {
         let waiters = std::mem::take(&mut self.directory.line(id).waiters);
         for cpu in waiters {
             let cpu = usize::from(cpu);
-            // It looks once in every pause; where in it the change falls is chance.
+            // The spinning thread looks once in every pause; the moment of the change within it is
+            // random.
             let time = match self.setup.contention {
                 true => now + self.random.below(self.times.pause + 1),
                 false => self.cpus[cpu].clock,
@@ -253,7 +258,7 @@ impl State {
         }
     }
 
-    /// The site and the subject of the running thread's event.
+    /// Returns the site and the subject of the running thread's event.
     pub(crate) fn place(&mut self) -> (u32, u32) {
         let task = self.current();
         let (at, region, subject) = (task.at, task.region, task.subject);
@@ -268,8 +273,8 @@ impl State {
         self.spend(site, subject, Spent::Working, ticks);
     }
 
-    /// Whether the running thread's event costs nothing, because it is part of waiting on a machine
-    /// where that is free.
+    /// Returns whether the running thread's event costs nothing, because it is part of a wait on a
+    /// machine without contention.
     #[inline]
     pub(crate) fn goes_free(&mut self) -> bool {
         if self.setup.contention {
@@ -281,14 +286,15 @@ impl State {
         free
     }
 
-    /// A time that varies by the machine's jitter.
+    /// Returns a time that varies by the machine's jitter.
     #[inline]
     pub(crate) fn jittered(&mut self, ticks: Ticks) -> Ticks {
         let spread = self.times.jitter.times(ticks);
         if spread == 0 { ticks } else { ticks - spread + self.random.below(2 * spread + 1) }
     }
 
-    /// Local work, which takes longer while the core's other thread works too.
+    /// Returns the time of local work, which is longer while the core's other hardware thread works
+    /// too.
     #[inline]
     pub(crate) fn beside_sibling(&self, ticks: Ticks) -> Ticks {
         match self.cpus[self.cpu].sibling {

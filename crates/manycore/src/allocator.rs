@@ -1,24 +1,25 @@
 //! An allocator that keeps the host's heap out of the results.
 //!
-//! Whether two values share a cache line, and whether fresh memory is warm in some core's cache,
-//! depends on where the host's allocator puts them, which depends on everything the process ever
-//! did. With
+//! The addresses of values determine whether two values share a cache line, and whether fresh
+//! memory is warm in some core's cache. The host's allocator chooses addresses by the whole history
+//! of the process. With
 //!
 //! ```
 //! #[global_allocator]
 //! static ALLOCATOR: manycore::Allocator = manycore::Allocator;
 //! ```
 //!
-//! the layout within lines is a function of the sizes alone, and what is reused is a function of
-//! the virtual threads' own calls:
+//! the layout within lines depends only on the sizes, and the reuse of memory depends only on the
+//! virtual threads' own calls:
 //!
-//! - L1. Every allocation begins on a line of its own and ends on one: none shares a line with
-//!   another. So there is no false sharing *between* allocations (the model can't see that of the
-//!   host's allocator either, see the page on the model); within one it is as it is.
+//! - L1. Every allocation begins and ends on a line boundary, so no two allocations share a line.
+//!   So there is no false sharing *between* allocations (with the host's allocator the model can't
+//!   reproduce it either, see the page on the model). False sharing within an allocation is
+//!   modelled.
 //! - L2. Memory that comes from the host is cold, whatever was at its address before.
-//! - L3. Memory that a virtual thread frees goes on its CPU's list for that size, and the next
-//!   allocation of that size on that CPU gets it back, as warm as it is: as with the per-CPU caches
-//!   of a real allocator.
+//! - L3. Memory that a virtual thread frees goes on its CPU's list for that size. The next
+//!   allocation of that size on that CPU reuses it, as warm as it is: as with the per-CPU caches of
+//!   a real allocator.
 //!
 //! Allocation itself costs no virtual time.
 
@@ -30,13 +31,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocator;
 
-/// The layout that is really allocated: whole lines.
+/// Returns the layout that is really allocated: whole lines.
 fn whole_lines(layout: Layout) -> Option<Layout> {
     let size = layout.size().checked_next_multiple_of(LINE)?.max(LINE);
     Layout::from_size_align(size, layout.align().max(LINE)).ok()
 }
 
-/// The list that a block of this layout can be on.
+/// Returns the number of lines of a block that a list may hold.
 fn list_of(layout: Layout) -> Option<usize> {
     (layout.align() == LINE && layout.size() <= KEPT_MAX).then_some(layout.size() / LINE)
 }
@@ -79,19 +80,20 @@ unsafe impl GlobalAlloc for Allocator {
 }
 
 impl world::World {
-    /// A free block of that many lines, from the running CPU's list.
+    /// Takes a free block of `lines` lines from the running CPU's list.
     fn take_block(&self, lines: usize) -> Option<*mut u8> {
         let cpu = self.state.try_borrow().ok()?.cpu;
         self.free_blocks.try_borrow_mut().ok()?.take(cpu, lines)
     }
 
-    /// Puts a block on the running CPU's list. False if it is full, or the machine's own.
+    /// Puts a block on the running CPU's list. Returns false if the list is full, or the block is
+    /// the machine's own.
     fn keep_block(&self, lines: usize, block: *mut u8) -> bool {
         let Ok(cpu) = self.state.try_borrow().map(|state| state.cpu) else { return false };
         self.free_blocks.try_borrow_mut().is_ok_and(|mut blocks| blocks.keep(cpu, lines, block))
     }
 
-    /// Other memory lies at this address from now on.
+    /// Records that the memory at this address is new.
     fn forget(&self, address: usize, bytes: usize) {
         if let Ok(mut state) = self.state.try_borrow_mut() {
             state.directory.forget(address, bytes);

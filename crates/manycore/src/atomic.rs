@@ -1,9 +1,9 @@
 //! Atomics, fences and spin hints that cost virtual time.
 //!
-//! Each type has the layout of `core`'s, so that it can lie in memory that was mapped or laid out
-//! by hand. Inside a machine an access is an event: it waits for its turn, is charged, and is then
-//! carried out at once; so all threads see one order of all accesses, whatever orderings were asked
-//! for. Outside a machine each type is `core`'s.
+//! Each type has the layout of `core`'s type, so it can be placed in memory that was mapped or laid
+//! out by hand. Inside a machine an access is an event: it waits for its turn, is charged, and is
+//! then executed at once. So all threads see one order of all accesses, whatever orderings were
+//! requested. Outside a machine each type behaves as `core`'s.
 
 use crate::access::Kind;
 use crate::task::here;
@@ -12,7 +12,7 @@ use core::fmt;
 use core::sync::atomic as real;
 pub use core::sync::atomic::{Ordering, compiler_fence};
 
-/// Charges an access and carries it out. `op` says whether it changed the value.
+/// Charges an access and executes it. `op` also returns whether it changed the value.
 #[inline]
 #[track_caller]
 fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
@@ -32,12 +32,14 @@ fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
     result
 }
 
-/// Whether a weak compare-and-swap is to fail for no reason: now and then, when looking for bugs.
+/// Returns whether a weak compare-and-swap must fail spuriously: only sometimes, and only in random
+/// order.
 fn fails_at_random() -> bool {
     world::current().is_some_and(|world| {
         let mut state = world.state.borrow_mut();
         let fails = state.setup.order == crate::state::Order::Random && state.random.below(16) == 0;
-        // A spin that follows would wait for a change that has nothing to do with this failure.
+        // A spin after it must not wait for a change, because this failure wasn't caused by a
+        // value.
         state.current().watched_over |= fails;
         fails
     })
@@ -51,7 +53,7 @@ macro_rules! atomic {
         pub struct $name $(<$generic>)? (real::$name $(<$generic>)?);
 
         impl $(<$generic>)? $name $(<$generic>)? {
-            /// Holds `value`.
+            /// Creates an atomic with `value`.
             #[inline]
             #[must_use]
             pub const fn new(value: $value) -> Self {
@@ -63,7 +65,7 @@ macro_rules! atomic {
                 core::ptr::from_ref(self).addr()
             }
 
-            /// The value.
+            /// Loads the value.
             #[inline]
             #[must_use]
             #[track_caller]
@@ -71,7 +73,7 @@ macro_rules! atomic {
                 access(Kind::Load, self.address(), || (self.0.load(order), false))
             }
 
-            /// Replaces the value.
+            /// Stores a value.
             #[inline]
             #[track_caller]
             pub fn store(&self, value: $value, order: Ordering) {
@@ -82,7 +84,7 @@ macro_rules! atomic {
                 });
             }
 
-            /// Replaces the value; returns the old one.
+            /// Replaces the value, and returns the old one.
             #[inline]
             #[track_caller]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
@@ -92,10 +94,10 @@ macro_rules! atomic {
                 })
             }
 
-            /// Replaces the value if it is `current`; returns the old one.
+            /// Replaces the value if it is `current`, and returns the old one.
             ///
             /// # Errors
-            /// The value, if it is another one.
+            /// The value, if it isn't `current`.
             #[inline]
             #[track_caller]
             pub fn compare_exchange(
@@ -111,8 +113,8 @@ macro_rules! atomic {
                 })
             }
 
-            /// As [`compare_exchange`](Self::compare_exchange), but in random order it fails
-            /// without a reason now and then, as it may.
+            /// Replaces the value like [`compare_exchange`](Self::compare_exchange). In random
+            /// order it sometimes fails spuriously, as a weak compare-and-swap may.
             ///
             /// # Errors
             /// The value, if nothing was replaced.
@@ -131,11 +133,11 @@ macro_rules! atomic {
                 self.compare_exchange(current, new, success, failure)
             }
 
-            /// Replaces the value by what `update` makes of it, until that is `None` or no other
-            /// thread was in between.
+            /// Replaces the value by the result of `update`, and retries while other threads change
+            /// it meanwhile.
             ///
             /// # Errors
-            /// The value, if `update` gave `None`.
+            /// The value, if `update` returned `None`.
             #[inline]
             #[track_caller]
             pub fn fetch_update(
@@ -166,20 +168,21 @@ macro_rules! atomic {
                 }
             )*)?
 
-            /// The value, which no other thread can be looking at: free of charge.
+            /// Returns the value, which no other thread can be using, free of charge.
             #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.0.get_mut()
             }
 
-            /// The value.
+            /// Returns the value.
             #[inline]
             #[must_use]
             pub fn into_inner(self) -> $value {
                 self.0.into_inner()
             }
 
-            /// Where the value lies. Accesses through the pointer are free of charge, and not seen.
+            /// Returns the address of the value. Accesses through the pointer are free of charge,
+            /// and not seen.
             #[inline]
             #[must_use]
             pub const fn as_ptr(&self) -> *mut $value {
@@ -255,9 +258,9 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// One turn of a spin. Inside a machine, suspends the CPU until a line changes that this thread
-/// read since its last hint; if one did already, or none was read, or more than a few were, it
-/// costs one pause.
+/// Executes a turn of a spin. Inside a machine, suspends the CPU until a line changes that this
+/// thread has read since its last hint. If such a line has changed already, if none was read, or if
+/// too many were read, the hint costs one pause.
 #[inline]
 #[track_caller]
 pub fn spin_hint() {

@@ -1,10 +1,10 @@
-//! Which caches hold which bytes, a block of 4 KiB at a time.
+//! Tracks which caches hold which shared bytes, by blocks of 4 KiB.
 //!
-//! A block is the aligned 4 KiB around an address, named in the order of first touch. Each core has
-//! a first-level cache and a larger one, each socket one that its cores share; what leaves a core's
-//! goes to its socket's. They hold whole blocks, the least recently used of which makes room. A
-//! write gives the block a new version, so that all copies but the writer's are stale, and no core
-//! has to look for them.
+//! A block is the aligned 4 KiB around an address. Blocks are named in the order of their first
+//! touch. Each core has a first-level cache and a larger one; each socket has one that its cores
+//! share. A block that leaves a core's caches goes to its socket's cache. Caches hold whole blocks
+//! and evict the least recently used. A write gives the block a new version, which makes all copies
+//! but the writer's stale without a search for them.
 
 use crate::directory::NOBODY;
 use crate::ledger::{Mix, Table};
@@ -20,7 +20,7 @@ pub(crate) type BlockId = u32;
 /// Bytes in a block.
 pub(crate) const BLOCK: usize = 4096;
 
-/// Where a core finds a block's bytes.
+/// Where a core finds the bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In its first-level cache.
@@ -29,23 +29,23 @@ pub(crate) enum Place {
     Core,
     /// In its socket's cache.
     Socket,
-    /// In the cache of the core that wrote it last; the number is that core's.
+    /// In the cache of the core that wrote it last, given by its number.
     Writer(u16),
     /// In memory.
     Memory,
 }
 
-/// What is known about a block.
+/// The state of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
-    /// Raised with every write.
+    /// Incremented with every write.
     version: u32,
-    /// Raised with every write of more than a few lines: what is known about single lines is void
+    /// Incremented with every write of more than a few lines: the states of single lines are void
     /// then.
     pub(crate) filled: u32,
-    /// The core that did that, or `NOBODY` if it was a device.
+    /// The core that made that write, or `NOBODY` for a device.
     pub(crate) filled_by: u16,
-    /// The core whose caches have the only new copy, if they still do.
+    /// The core whose caches have the only new copy, unless it was evicted there.
     writer: u16,
     /// The CPU that touched it last.
     pub(crate) last: u16,
@@ -66,7 +66,7 @@ pub(crate) struct Blocks {
 impl Blocks {
     pub(crate) fn new(shape: &Shape, times: &Times) -> Self {
         let caches = |count: usize, bytes: u64| {
-            // The smallest cache has one block: what a core has just touched is at hand.
+            // Even the smallest cache has one block, for the bytes that a core has just touched.
             let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
             let blocks = NonZeroUsize::new(blocks).unwrap_or(NonZeroUsize::MIN);
             (0..count)
@@ -86,7 +86,7 @@ impl Blocks {
         }
     }
 
-    /// The block at an address, named now if it has no name yet.
+    /// Returns the block at an address, and names it if it has no name yet.
     pub(crate) fn find(&mut self, address: usize) -> BlockId {
         let blocks = &mut self.blocks;
         *self.names.entry((address / BLOCK) as u64).or_insert_with(|| {
@@ -99,7 +99,7 @@ impl Blocks {
         &mut self.blocks[id as usize]
     }
 
-    /// Where a core finds the block.
+    /// Returns where a core finds the block.
     pub(crate) fn locate(&self, id: BlockId, core: u16, socket: u16) -> Place {
         let block = self.blocks[id as usize];
         let fresh = |cache: &Cache| cache.peek(&id) == Some(&block.version);
@@ -117,19 +117,20 @@ impl Blocks {
         }
     }
 
-    /// Whether the core has the block in a cache of its own.
+    /// Returns whether the core has the block in a cache of its own.
     pub(crate) fn is_near(&self, id: BlockId, core: u16, socket: u16) -> bool {
         matches!(self.locate(id, core, socket), Place::First | Place::Core)
     }
 
-    /// The core has read the block: it is in the core's caches, and in its socket's.
+    /// Records that the core has read the block: the block is now in the core's and the socket's
+    /// caches.
     pub(crate) fn read(&mut self, id: BlockId, core: u16, socket: u16) {
         let version = self.blocks[id as usize].version;
         self.socket[usize::from(socket)].put(id, version);
         self.bring(id, core, socket);
     }
 
-    /// The core has written the block: no other core's copy is good.
+    /// Records that the core has written the block: the copies of other cores are stale.
     pub(crate) fn wrote(&mut self, id: BlockId, core: u16, socket: u16) {
         let block = &mut self.blocks[id as usize];
         block.version = block.version.wrapping_add(1);
@@ -137,8 +138,8 @@ impl Blocks {
         self.bring(id, core, socket);
     }
 
-    /// A core has written a few lines of a block: if that core had the block, it still does; no
-    /// other core does.
+    /// Records that a core has written a few lines of a block. If that core had the block, it still
+    /// does; no other core does.
     pub(crate) fn wrote_lines(&mut self, id: BlockId, core: u16, socket: u16) {
         if self.is_near(id, core, socket) {
             self.wrote(id, core, socket);
@@ -147,22 +148,23 @@ impl Blocks {
         }
     }
 
-    /// The block has been written past all caches, by a core or by a device, or is other memory
-    /// now.
+    /// Records that a core or a device has written the block without going through caches, or that
+    /// the block is other memory now.
     pub(crate) fn lose(&mut self, id: BlockId) {
         let block = &mut self.blocks[id as usize];
         block.version = block.version.wrapping_add(1);
         block.writer = NOBODY;
     }
 
-    /// The block's lines are as `core` has just written them, or in memory if it is `NOBODY`.
+    /// Records that `core` has just written the block's lines, or that they are in memory if `core`
+    /// is `NOBODY`.
     pub(crate) fn filled(&mut self, id: BlockId, core: u16) {
         let block = &mut self.blocks[id as usize];
         block.filled = block.filled.wrapping_add(1);
         block.filled_by = core;
     }
 
-    /// Puts the block into the caches of a core; what has to leave them goes to the socket's.
+    /// Puts the block into the caches of a core. A block evicted there goes to the socket's cache.
     fn bring(&mut self, id: BlockId, core: u16, socket: u16) {
         let version = self.blocks[id as usize].version;
         self.first[usize::from(core)].put(id, version);
@@ -173,7 +175,7 @@ impl Blocks {
         }
     }
 
-    /// Forgets what is known about a range of addresses: other memory lies there from now on.
+    /// Forgets the state of a range of addresses, because it is new memory from now on.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
         for number in address / BLOCK..=(address + bytes.max(1) - 1) / BLOCK {
             if let Some(&id) = self.names.get(&(number as u64)) {

@@ -1,13 +1,13 @@
 //! Bytes that threads share, and that are copied rather than accessed as atomics.
 //!
-//! A few lines are accesses to those lines. More is named work: the core moves the bytes at the
-//! rate of the cache that they lie in, or of memory, whose bus it then shares with its socket (see
-//! [the page on the model](crate::model)). Nothing is charged for the other side of a copy, which
-//! is taken to be private and in the first-level cache.
+//! Copies of a few lines are charged as accesses to those lines. Larger copies are named work: the
+//! core moves the bytes at the rate of the cache that holds them, or of memory, whose bus it then
+//! shares with its socket (see [the page on the model](crate::model)). The other side of a copy
+//! costs nothing; it is assumed to be private and in the first-level cache.
 //!
-//! Inside a machine, `copy` is called once it is this thread's turn, with the parts of the range
-//! that move at one moment: a block of 4 KiB at a time, less in random order, so that torn copies
-//! can be found. Outside, with all of it.
+//! Inside a machine, `copy` is called when it is this thread's turn, once for each part of the
+//! range that moves at one moment. A part is a block of 4 KiB, or less in random order, so that
+//! torn copies can be found. Outside a machine, `copy` is called once with the whole range.
 
 use crate::access::Kind;
 use crate::blocks::{BLOCK, BlockId, Place};
@@ -21,13 +21,13 @@ use std::ops::Range;
 /// Bytes in a line.
 const LINE: usize = 64;
 
-/// Up to so many bytes, each line is an access.
+/// Up to this many bytes, each line is charged as an access.
 const FEW: usize = 128;
 
-/// In random order no more than so many bytes move at once.
+/// In random order, at most this many bytes move at one moment.
 const TORN: usize = 512;
 
-/// How bytes are moved.
+/// The way in which bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Read,
@@ -36,29 +36,29 @@ enum Move {
     Stream,
 }
 
-/// Reads `len` bytes at `address`: `copy` does it, part by part.
+/// Reads `len` bytes at `address` by calling `copy` for each part.
 #[inline]
 #[track_caller]
 pub fn read(address: usize, len: usize, copy: impl FnMut(Range<usize>)) {
     go(Move::Read, address, len, here(), copy);
 }
 
-/// Writes `len` bytes at `address`: `copy` does it, part by part.
+/// Writes `len` bytes at `address` by calling `copy` for each part.
 #[inline]
 #[track_caller]
 pub fn write(address: usize, len: usize, copy: impl FnMut(Range<usize>)) {
     go(Move::Write, address, len, here(), copy);
 }
 
-/// As [`write()`], with stores that go past the caches.
+/// Writes like [`write()`], with stores that bypass the caches.
 #[inline]
 #[track_caller]
 pub fn stream(address: usize, len: usize, copy: impl FnMut(Range<usize>)) {
     go(Move::Stream, address, len, here(), copy);
 }
 
-/// A device has written `len` bytes at `address`: no cache has them. No CPU's time is charged; see
-/// [`work::disk`](crate::work::disk) for the device's.
+/// Records that a device has written `len` bytes at `address`, so no cache has them. Charges no
+/// CPU; see [`work::disk`](crate::work::disk) for the device's time.
 pub fn written_by_device(address: usize, len: usize) {
     if let Some(world) = world::current() {
         world.state.borrow_mut().blocks.forget(address, len);
@@ -87,7 +87,7 @@ fn go(how: Move, address: usize, len: usize, at: At, mut copy: impl FnMut(Range<
 }
 
 impl State {
-    /// Charges the running CPU for each line of a few bytes, all of them in one block.
+    /// Charges the running CPU for each line of a few bytes within one block.
     fn move_lines(&mut self, how: Move, address: usize, len: usize) {
         let (core, socket) = self.core_and_socket();
         let block = self.blocks.find(address);
@@ -122,7 +122,7 @@ impl State {
         self.cannot_watch(how);
     }
 
-    /// Charges the running CPU for moving bytes of one block.
+    /// Charges the running CPU for moving bytes within one block.
     fn move_block(&mut self, how: Move, address: usize, len: usize) {
         let (core, socket) = self.core_and_socket();
         let block = self.blocks.find(address);
@@ -160,8 +160,8 @@ impl State {
         self.move_at(how, place, len as u64);
     }
 
-    /// Whether a move writes what another CPU touched last, and whether it has to take copies away
-    /// for that.
+    /// Returns whether a move writes bytes that another CPU touched last, and whether it has to
+    /// invalidate other copies for that.
     fn taken_from_others(&mut self, how: Move, block: BlockId, place: Place) -> (bool, bool) {
         let this = self.cpu as u16;
         let last = self.blocks.block(block).last;
@@ -169,7 +169,8 @@ impl State {
         (shared, shared && place != Place::Memory)
     }
 
-    /// Charges the core for the bytes, by where they lie, and memory's bus if it is memory.
+    /// Charges the core for moving the bytes, depending on where they are, and the memory bus if
+    /// they are in memory.
     fn move_at(&mut self, how: Move, place: Place, bytes: u64) {
         let times = &self.times;
         let memory = (times.first_touch, times.memory_read.time_of(bytes), times.zero_bus.time_of(bytes));
@@ -189,7 +190,7 @@ impl State {
             (Move::Write, Place::Socket | Place::Writer(_)) => {
                 ("write in other cache", times.line_hit, times.socket_rate.time_of(bytes), 0)
             }
-            // Fetched, and written back some time.
+            // The lines are fetched, and written back later.
             (Move::Write, Place::Memory) => ("write in memory", memory.0, times.zero.time_of(bytes), 2 * memory.2),
         };
         let work = self.ledger.work(name);
@@ -204,7 +205,7 @@ impl State {
         (cpu.core, cpu.socket)
     }
 
-    /// A thread that spins on bytes is never parked: a change of bytes wakes no thread.
+    /// Prevents a thread that spins on bytes from being parked: a change of bytes wakes no thread.
     fn cannot_watch(&mut self, how: Move) {
         self.current().watched_over |= how == Move::Read;
     }

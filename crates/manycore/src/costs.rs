@@ -1,8 +1,8 @@
-//! What things cost: every constant of the model has a name, a unit, an explanation and, per
-//! preset, a source.
+//! The costs of all operations. Every constant of the model has a name, a unit, an explanation and,
+//! for each preset, a source.
 //!
-//! Times are nanoseconds, rates bytes per nanosecond (which is GB/s), factors plain numbers.
-//! Nothing else in the crate contains a time.
+//! Times are in nanoseconds, rates in bytes per nanosecond (which is GB/s), factors are plain
+//! numbers. No other file of the crate contains a cost.
 
 use crate::SetupError;
 use serde::Serialize;
@@ -127,7 +127,7 @@ pub struct Cost {
     pub name: &'static str,
     /// `ns`, `bytes`, `bytes/ns`, `factor` or `fraction`.
     pub unit: &'static str,
-    /// What it stands for.
+    /// Its explanation.
     pub meaning: &'static str,
 }
 
@@ -137,7 +137,7 @@ impl Costs {
         Self::ALL.iter().map(|cost| cost.name)
     }
 
-    /// The cost called `name`.
+    /// Returns the cost called `name`.
     ///
     /// # Errors
     /// [`SetupError::UnknownCost`], which lists the names.
@@ -145,7 +145,7 @@ impl Costs {
         self.clone().field(name).copied().ok_or_else(|| unknown(name))
     }
 
-    /// The same table with one cost set.
+    /// Returns the same table with one cost set.
     ///
     /// # Errors
     /// [`SetupError::UnknownCost`], which lists the names; [`SetupError::BadCost`] if the value is
@@ -156,14 +156,14 @@ impl Costs {
         Ok(self)
     }
 
-    /// The same table with one cost multiplied: for showing that a conclusion survives its halving
-    /// and doubling.
+    /// Returns the same table with one cost multiplied, for showing that a conclusion holds when
+    /// the cost is halved or doubled.
     ///
-    /// A factor such as `sibling_slowdown` is scaled in what it adds to 1, so that halving it
+    /// For a factor such as `sibling_slowdown`, the part above 1 is scaled, so that halving it
     /// doesn't turn a loss into a gain.
     ///
     /// # Errors
-    /// As [`Costs::with`].
+    /// Same as for [`Costs::with`].
     pub fn scaled(self, name: &str, factor: f64) -> Result<Self, SetupError> {
         let value = self.get(name)?;
         let is_factor = Self::ALL.iter().any(|cost| cost.name == name && cost.unit == "factor");
@@ -171,7 +171,7 @@ impl Costs {
         self.with(name, scaled)
     }
 
-    /// Whether every cost is one that the machine can run with.
+    /// Checks that the machine can run with every cost.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         for cost in Self::ALL {
             let value = self.get(cost.name)?;

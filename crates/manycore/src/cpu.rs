@@ -1,10 +1,10 @@
-//! Which CPU this is, and how many there are.
+//! The number of this CPU, and the number of CPUs.
 
 use crate::world;
 
-/// CPUs of the machine; outside of one, of the host.
+/// Returns the number of CPUs of the machine; outside of a machine, of the host.
 ///
-/// What is kept per CPU and sized by this has to be made inside of the machine.
+/// Per-CPU data that is sized by this number must be created inside of the machine.
 #[must_use]
 pub fn count() -> usize {
     match world::current() {
@@ -13,14 +13,14 @@ pub fn count() -> usize {
     }
 }
 
-/// The CPU that this thread runs on, free of charge; outside of a machine, 0.
+/// Returns the CPU that this thread runs on, free of charge; outside of a machine, 0.
 #[inline]
 #[must_use]
 pub fn current() -> usize {
     world::current().map_or(0, |world| world.state.borrow().cpu)
 }
 
-/// The socket of the CPU that this thread runs on; outside of a machine, 0.
+/// Returns the socket of the CPU that this thread runs on; outside of a machine, 0.
 #[must_use]
 pub fn socket() -> usize {
     world::current().map_or(0, |world| {

@@ -1,20 +1,20 @@
-//! Machines in files: a name, a shape, and costs by name.
+//! Machines described in files: a name, a shape, and costs by name.
 //!
 //! ```json
 //! {"name": "mine", "shape": {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1}, "costs": {"rmw": 4.5}}
 //! ```
 //!
-//! Costs that aren't named are those of [`Costs::default`].
+//! Costs that aren't given are those of [`Costs::default`].
 
 use crate::{Costs, Machine, SetupError, Shape};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A machine, as a file has it.
+/// A machine's description in a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// What reports call it.
+    /// The machine's name in reports.
     pub name: String,
     /// Sockets, cores, threads.
     pub shape: Shape,
@@ -23,30 +23,31 @@ pub struct Description {
 }
 
 impl Description {
-    /// The whole table.
+    /// Returns the whole cost table.
     ///
     /// # Errors
-    /// [`SetupError::UnknownCost`], which lists the names; [`SetupError::BadCost`], which says what
-    /// is possible.
+    /// [`SetupError::UnknownCost`], which lists the names; [`SetupError::BadCost`], which names the
+    /// possible values.
     pub fn table(&self) -> Result<Costs, SetupError> {
         self.costs.iter().try_fold(Costs::default(), |costs, (name, &value)| costs.with(name, value))
     }
 
-    /// The machine.
+    /// Creates the machine.
     ///
     /// # Errors
-    /// As [`table`](Self::table), and those of an impossible shape.
+    /// Those of [`table`](Self::table), and those of an impossible shape.
     pub fn machine(&self) -> Result<Machine, SetupError> {
         Ok(Machine::new(self.shape, self.table()?)?.named(&self.name))
     }
 }
 
 impl Machine {
-    /// A machine described in JSON, as `cargo bench-real calibrate --output` of Pagefold writes it;
-    /// see [`Description`].
+    /// Creates a machine from a description in JSON, the format that Pagefold's `cargo bench-real
+    /// calibrate --output` writes; see [`Description`].
     ///
     /// # Errors
-    /// [`SetupError::NoDescription`], if it isn't one; else as [`Description::machine`].
+    /// [`SetupError::NoDescription`], if the text isn't a description; otherwise those of
+    /// [`Description::machine`].
     pub fn from_json(text: &str) -> Result<Self, SetupError> {
         let description: Description =
             serde_json::from_str(text).map_err(|error| SetupError::NoDescription { message: error.to_string() })?;

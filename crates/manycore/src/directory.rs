@@ -1,12 +1,12 @@
 //! The directory of cache lines: which cores hold each line, which CPUs wait for it, and until when
 //! it is busy.
 //!
-//! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch, and
-//! nothing but that name ever reaches a result: the table below is only ever asked for one address,
-//! never walked.
+//! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch.
+//! Only this name can affect a result, never the address: the table is used only to look up single
+//! addresses, and is never walked.
 //!
-//! Caches belong to cores, so copies are kept per core; two hardware threads of a core share them.
-//! Caches are unlimited: a line is lost only to another core's write.
+//! Caches belong to cores, so copies are tracked per core; two hardware threads of a core share
+//! them. Caches are unlimited: a core loses a line only to another core's write.
 //!
 //! | state | `holders` | `modified` |
 //! |---|---|---|
@@ -49,45 +49,45 @@ impl CoreSet {
         self.0 == [0; 4]
     }
 
-    /// Whether the sets have a core in common.
+    /// Returns whether the sets have a core in common.
     #[inline]
     pub(crate) fn meets(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
     }
 
-    /// Whether the set has a core that `other` doesn't have.
+    /// Returns whether the set has a core that `other` doesn't have.
     #[inline]
     pub(crate) fn exceeds(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).any(|(a, b)| a & !b != 0)
     }
 }
 
-/// What is known about a line.
+/// The state of a line.
 #[derive(Debug)]
 pub(crate) struct Line {
     /// Cores that hold a copy.
     pub(crate) holders: CoreSet,
-    /// The line is being handed over until then.
+    /// The end of the transfer in progress.
     pub(crate) busy: Ticks,
-    /// Until then it is still with the cores that had it before: the request for it is on its way.
+    /// Until this time the cores that had the line before still have it: the request is on its way.
     pub(crate) leaves: Ticks,
-    /// The cores that had it before.
+    /// The cores that had the line before.
     pub(crate) before: CoreSet,
     /// When it was last used.
     pub(crate) used: Ticks,
     /// CPUs that spin until the line changes.
     pub(crate) waiters: Vec<u16>,
-    /// How often a value in it changed.
+    /// The number of changes of values in the line.
     pub(crate) version: u32,
-    /// What the profile calls it; 0 is nothing.
+    /// The line's subject in the profile; 0 is none.
     pub(crate) subject: u32,
     /// The CPU that touched it last.
     pub(crate) last: u16,
     /// The only holder has written it.
     pub(crate) modified: bool,
-    /// For shared bytes: how often the block had been filled when this was last looked at.
+    /// For shared bytes: the block's `filled` when the line was last looked up.
     pub(crate) filled: u32,
-    /// For shared bytes: if no core has the line, the socket cache of the CPU that asks does.
+    /// For shared bytes: if no core has the line, the requesting CPU's socket cache does.
     pub(crate) in_socket_cache: bool,
 }
 
@@ -125,7 +125,7 @@ impl Directory {
         Self { lines: Vec::new(), slots: vec![(0, 0); 1 << BITS], shift: 64 - BITS }
     }
 
-    /// The line at an address, named now if it has no name yet.
+    /// Returns the line at an address, and names it if it has no name yet.
     #[inline]
     pub(crate) fn find(&mut self, address: usize) -> LineId {
         let number = (address as u64) >> 6;
@@ -178,8 +178,8 @@ impl Directory {
         &mut self.lines[id as usize]
     }
 
-    /// Forgets what is known about the lines in a range of addresses: other memory lies there from
-    /// now on.
+    /// Forgets the states of the lines in a range of addresses, because it is new memory from now
+    /// on.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
         let first = (address as u64) >> 6;
         let last = (address as u64 + bytes.max(1) as u64 - 1) >> 6;
@@ -189,7 +189,7 @@ impl Directory {
             while self.slots[at].0 != 0 {
                 if self.slots[at].0 == number {
                     let id = self.slots[at].1 as usize;
-                    // A CPU that still spins on it is kept: only what comes next can wake it.
+                    // CPUs that still spin on the line are kept: only a later change can wake them.
                     let waiters = std::mem::take(&mut self.lines[id].waiters);
                     self.lines[id] = Line { waiters, version: self.lines[id].version, ..Line::FRESH };
                     break;

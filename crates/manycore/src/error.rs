@@ -1,19 +1,19 @@
-//! What can go wrong: setting a machine up, and running it.
+//! Errors of setting a machine up, and of running it.
 
 use std::fmt;
 
-/// A machine that can't be had.
+/// An impossible machine.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SetupError {
     /// Zero sockets, cores, threads, CPUs or tasks.
     #[error("a machine needs at least one socket, core and thread, and at least one task to run")]
     NoCpus,
-    /// More CPUs than the crate, or the machine, has.
+    /// More CPUs than the crate supports, or than the machine has.
     #[error("{asked} CPUs asked for: there are 1 to {have}")]
     TooManyCpus {
         /// CPUs asked for.
         asked: usize,
-        /// The most there can be.
+        /// The maximum.
         have: usize,
     },
     /// Cores with three or more hardware threads aren't modelled.
@@ -38,7 +38,7 @@ pub enum SetupError {
         /// All names.
         known: String,
     },
-    /// A text that describes no machine.
+    /// The text doesn't describe a machine.
     #[error("not a machine's description (a name, a shape, costs): {message}")]
     NoDescription {
         /// What is wrong, and where.
@@ -49,9 +49,9 @@ pub enum SetupError {
     BadCost {
         /// The cost.
         name: &'static str,
-        /// What it was to be.
+        /// The requested value.
         value: f64,
-        /// The values it can have.
+        /// The possible values.
         wanted: &'static str,
     },
     /// Stacks too small to unwind a panic on, or too large to have 256 of.
@@ -62,32 +62,32 @@ pub enum SetupError {
     },
 }
 
-/// A run that didn't end well.
+/// A run that failed.
 ///
 /// `Debug` prints the same as `Display`, so that `unwrap` shows what happened.
 #[derive(Clone, PartialEq, thiserror::Error)]
 pub struct Failure {
-    /// What happened.
+    /// The cause of the failure.
     pub cause: Cause,
-    /// The seed that repeats it.
+    /// The seed that repeats the run.
     pub seed: u64,
     /// Whether that seed chose the order of events (see
     /// [`Machine::random_order`](crate::Machine::random_order)).
     pub random_order: bool,
-    /// Each unfinished thread and where it stood.
+    /// The unfinished threads and their positions.
     pub threads: Vec<Position>,
 }
 
 /// Why a run ended early.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cause {
-    /// No thread can ever go on.
+    /// No thread can ever continue.
     Deadlock,
     /// A thread panicked.
     Panic {
         /// The thread's name.
         thread: String,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
     /// More events than [`Machine::events_max`](crate::Machine::events_max) allows: an endless
@@ -98,12 +98,12 @@ pub enum Cause {
     },
     /// The operating system had no stack for another thread.
     NoStack {
-        /// What it said.
+        /// The system's message.
         message: String,
     },
 }
 
-/// Where a thread stood.
+/// The position of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Position {
     /// The thread's name.
@@ -112,7 +112,7 @@ pub struct Position {
     pub cpu: usize,
     /// Its virtual time in nanoseconds.
     pub at_ns: u64,
-    /// What it was doing.
+    /// The activity of the thread.
     pub doing: String,
     /// The source line of its last event.
     pub line: String,

@@ -1,4 +1,4 @@
-//! A machine's figures, from what it has noted.
+//! Computes a machine's figures from its counts.
 
 use crate::ledger::{Chain, Ledger, Spent, Subject, Sums, Work};
 use crate::report::{ChainShare, LineShare, LockShare, Report, Shares, WorkShare};
@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// Percent of a total.
+/// Percentage of a total.
 struct Percent(Ticks);
 
 impl Percent {
@@ -62,7 +62,7 @@ impl Percent {
     }
 }
 
-/// Sorts by a time, most first, then by a name.
+/// Sorts by time, longest first, then by name.
 fn sort_by<T>(items: &mut [T], time: impl Fn(&T) -> f64, name: impl Fn(&T) -> String) {
     items.sort_by(|a, b| time(b).total_cmp(&time(a)).then_with(|| name(a).cmp(&name(b))));
 }
@@ -97,7 +97,7 @@ fn locks(ledger: &Ledger, percent: &Percent) -> Vec<LockShare> {
 }
 
 fn lines(ledger: &Ledger, percent: &Percent) -> Vec<LineShare> {
-    // The compiler may keep several copies of a source location: by their text they are one.
+    // The compiler may keep several copies of a source location; those with equal text are merged.
     let mut merged: BTreeMap<(String, &str), Sums> = BTreeMap::new();
     for site in &ledger.sites {
         let key = (site.at.to_string(), ledger.regions[site.region as usize].as_str());

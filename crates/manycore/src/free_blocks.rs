@@ -1,18 +1,18 @@
-//! Memory that virtual threads freed: see `allocator`.
+//! Memory that virtual threads freed; see `allocator`.
 
 use std::alloc::{GlobalAlloc as _, Layout, System};
 
 /// Bytes in a line.
 pub(crate) const LINE: usize = 64;
-/// Larger allocations come from the host, and go back to it.
+/// Larger blocks are allocated from the host, and returned to it.
 pub(crate) const KEPT_MAX: usize = 8192;
-/// Blocks kept on each list.
+/// Maximum number of blocks on each list.
 const LIST_MAX: usize = 64;
 
 /// Free blocks, by CPU and size.
 pub(crate) struct FreeBlocks {
-    /// For each CPU, for each number of lines, the addresses of free blocks; no lists yet for a CPU
-    /// that freed nothing.
+    /// For each CPU and each number of lines, the addresses of free blocks. A CPU that freed
+    /// nothing has no lists yet.
     lists: Vec<Vec<Vec<*mut u8>>>,
 }
 
@@ -21,12 +21,12 @@ impl FreeBlocks {
         Self { lists: vec![Vec::new(); cpus] }
     }
 
-    /// Takes one of that many lines off a CPU's list.
+    /// Takes a block of `lines` lines off a CPU's list.
     pub(crate) fn take(&mut self, cpu: usize, lines: usize) -> Option<*mut u8> {
         self.lists[cpu].get_mut(lines)?.pop()
     }
 
-    /// Puts one of that many lines on a CPU's list. False if that is full.
+    /// Puts a block of `lines` lines on a CPU's list. Returns false if the list is full.
     pub(crate) fn keep(&mut self, cpu: usize, lines: usize, block: *mut u8) -> bool {
         let lists = &mut self.lists[cpu];
         if lists.is_empty() {

@@ -1,8 +1,8 @@
-//! Where the time goes: the counts behind a [`Report`](crate::Report), by source line, by subject
-//! (a lock, or a line that was given a name), and by named work.
+//! Records where the time goes: the counts behind a [`Report`](crate::Report), by source line, by
+//! subject (a lock, or a line that was given a name), and by named work.
 //!
-//! Every advance of a CPU's clock is entered here once, under exactly one [`Spent`]; so the entries
-//! add up to the CPU time, and CPU time and idle time to `CPUs × elapsed`.
+//! Every advance of a CPU's clock is entered here once, under exactly one [`Spent`]. So the entries
+//! add up to the CPU time, and CPU time and idle time add up to `CPUs × elapsed`.
 
 use crate::ticks::Ticks;
 use std::collections::HashMap;
@@ -12,20 +12,20 @@ use std::panic::Location;
 /// A source line.
 pub(crate) type At = &'static Location<'static>;
 
-/// What a CPU's time was spent on.
+/// The ways in which a CPU spends time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spent {
     /// Spinning, or queueing for a line or the memory bus.
     Waiting,
     /// Moving a line here from another core.
     Transferring,
-    /// Everything that would be done by a CPU alone.
+    /// Work that a CPU without others would do, too.
     Working,
     /// In the operating system: parking, waking, switching.
     System,
 }
 
-/// Ticks, by what they were spent on, and what goes with them.
+/// Ticks by [`Spent`], and the counts that go with them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) time: [Ticks; 4],
@@ -42,13 +42,14 @@ pub(crate) struct Site {
     pub(crate) sums: Sums,
 }
 
-/// A lock, or a named line; all that were made at the same place or given the same name.
+/// A lock, or a named line. All that were made at the same place, or given the same name, are one
+/// subject.
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) label: String,
     pub(crate) kind: &'static str,
     pub(crate) sums: Sums,
-    /// Times that it was taken, and how often another thread had it.
+    /// Times that it was taken, and times that another thread held it.
     pub(crate) taken: u64,
     pub(crate) contended: u64,
     /// Time that threads were parked for it, while their CPUs did something else, or nothing.
@@ -60,7 +61,7 @@ pub(crate) struct Subject {
 pub(crate) struct Chain {
     pub(crate) subject: u32,
     pub(crate) region: u32,
-    /// Waiting and transferring.
+    /// Time spent waiting and transferring.
     pub(crate) lost: Ticks,
 }
 
@@ -74,7 +75,8 @@ pub(crate) struct Work {
     pub(crate) waited: Ticks,
 }
 
-/// Multiplies, as the keys are pointers: only equality matters, as no such table is ever walked.
+/// A hasher that multiplies. The keys are pointers, and only equality matters, since no such table
+/// is ever walked.
 #[derive(Debug, Default)]
 pub(crate) struct Mix(u64);
 
@@ -106,19 +108,19 @@ impl Hasher for Mix {
 /// A table with pointers or addresses as keys.
 pub(crate) type Table<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
-/// Everything that is counted.
+/// All counts of a run.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) sites: Vec<Site>,
     site_of: Table<(usize, u32), u32>,
-    /// The last answer of `site`: the next question is often the same.
+    /// The last result of `site`: the next lookup often has the same key.
     last: (usize, u32, u32),
     /// Subject 0 is none.
     pub(crate) subjects: Vec<Subject>,
     pub(crate) chains: Vec<Chain>,
     chain_of: Table<(u32, u32), u32>,
     pub(crate) works: Vec<Work>,
-    /// Region 0 is outside of any.
+    /// Region 0 is outside of all regions.
     pub(crate) regions: Vec<String>,
     pub(crate) total: Sums,
     pub(crate) operations: u64,
@@ -156,7 +158,7 @@ impl Ledger {
         (self.operations, self.switches, self.wakeups) = (0, 0, 0);
     }
 
-    /// The number of a source line within a region.
+    /// Returns the number of a source line within a region.
     #[inline]
     pub(crate) fn site(&mut self, at: At, region: u32) -> u32 {
         let key = (std::ptr::from_ref(at).addr(), region);
@@ -172,7 +174,7 @@ impl Ledger {
         id
     }
 
-    /// Enters time under a site, and a subject if there is one.
+    /// Enters time under a site, and under a subject if there is one.
     #[inline]
     pub(crate) fn enter(&mut self, site: u32, subject: u32, spent: Spent, ticks: Ticks) {
         let lost = matches!(spent, Spent::Waiting | Spent::Transferring);
@@ -196,7 +198,7 @@ impl Ledger {
         self.chains[id as usize].lost += ticks;
     }
 
-    /// Counts an event, by the same keys.
+    /// Counts an event under the same keys.
     #[inline]
     pub(crate) fn count(&mut self, site: u32, subject: u32, transfers: u64, shared_writes: u64) {
         let count = |sums: &mut Sums| {
@@ -211,7 +213,7 @@ impl Ledger {
         }
     }
 
-    /// The number of a subject, by kind and label.
+    /// Returns the number of a subject, by kind and label.
     pub(crate) fn subject(&mut self, kind: &'static str, label: &str) -> u32 {
         let found = self.subjects.iter().position(|subject| subject.kind == kind && subject.label == label);
         let id = found.unwrap_or_else(|| {
@@ -221,7 +223,7 @@ impl Ledger {
         u32::try_from(id).expect("fewer than 2^32 locks")
     }
 
-    /// The number of the region `name` within the region `outer`.
+    /// Returns the number of the region `name` within the region `outer`.
     pub(crate) fn region(&mut self, outer: u32, name: &str) -> u32 {
         let outer = &self.regions[outer as usize];
         let path = if outer.is_empty() { name.to_owned() } else { format!("{name}.{outer}") };
@@ -232,7 +234,7 @@ impl Ledger {
         u32::try_from(id).expect("fewer than 2^32 regions")
     }
 
-    /// The record of named work.
+    /// Returns the record of named work.
     pub(crate) fn work(&mut self, name: &'static str) -> &mut Work {
         let at = self.works.iter().position(|work| work.name == name).unwrap_or_else(|| {
             self.works.push(Work { name, count: 0, bytes: 0, time: 0, waited: 0 });
@@ -247,7 +249,7 @@ impl Subject {
         Self { label, kind, sums: Sums::default(), taken: 0, contended: 0, parked: 0 }
     }
 
-    /// What it is called in messages.
+    /// Returns the subject's name for messages.
     pub(crate) fn title(&self) -> String {
         format!("{} {}", self.kind, self.label)
     }

@@ -1,31 +1,33 @@
-//! Values that each virtual thread has for itself.
+//! Thread-local values of virtual threads.
 //!
-//! `std::thread_local!` is no use inside a machine: all virtual threads share one host thread.
+//! `std::thread_local!` doesn't work inside a machine, because all virtual threads share one host
+//! thread.
 
 use crate::locals::{Found, Local, Locals, find};
 use crate::world;
 use std::cell::{Cell, RefCell};
 
 thread_local! {
-    /// Those of a host thread, outside of any machine.
+    /// The values of a host thread, outside of any machine.
     static OUTSIDE: RefCell<Locals> = const { RefCell::new(Vec::new()) };
 }
 
-/// A value for each virtual thread; outside of a machine, for each host thread. Made by
-/// [`thread_local!`](crate::thread_local), and dropped at the thread's end, latest first.
+/// A value for each virtual thread; outside of a machine, for each host thread. Declared by
+/// [`thread_local!`](crate::thread_local). The values are dropped at the thread's end, latest
+/// first.
 #[derive(Debug)]
 pub struct LocalKey<T: 'static> {
     make: fn() -> T,
-    // A zero-sized static might share its address with another one.
+    // Without this field, the static could share its address with another zero-sized one.
     _address: u8,
 }
 
-/// The thread is ending, and its values are being dropped.
+/// The error when the thread is ending and its values are being dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread's own values are gone")]
 pub struct AccessError;
 
-/// Declares values that each virtual thread has for itself.
+/// Declares thread-local values of virtual threads.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -41,13 +43,14 @@ macro_rules! thread_local {
 }
 
 impl<T: 'static> LocalKey<T> {
-    /// A key whose values are made by `make`. Has to be a static: its address tells it from others.
+    /// Creates a key whose values are made by `make`. It must be a static: its address identifies
+    /// it.
     #[must_use]
     pub const fn new(make: fn() -> T) -> Self {
         Self { make, _address: 0 }
     }
 
-    /// Calls `use_it` with this thread's value, made now if need be.
+    /// Calls `use_it` with this thread's value, which is created first if necessary.
     ///
     /// # Panics
     /// If the thread's values are being dropped already.
@@ -55,7 +58,7 @@ impl<T: 'static> LocalKey<T> {
         self.try_with(use_it).expect("a thread-local value after its thread's end")
     }
 
-    /// As [`with`](Self::with).
+    /// Calls `use_it` with this thread's value, like [`with`](Self::with).
     ///
     /// # Errors
     /// [`AccessError`] at the thread's end, when its values are being dropped.
@@ -92,10 +95,10 @@ impl<T: 'static> LocalKey<T> {
 }
 
 impl<T: 'static> LocalKey<Cell<T>> {
-    /// A copy of this thread's value.
+    /// Returns a copy of this thread's value.
     ///
     /// # Panics
-    /// As [`with`](Self::with); so do the others.
+    /// Same as for [`with`](Self::with); this holds for the following functions as well.
     pub fn get(&'static self) -> T
     where
         T: Copy,
@@ -108,7 +111,7 @@ impl<T: 'static> LocalKey<Cell<T>> {
         self.with(|cell| cell.set(value));
     }
 
-    /// Takes this thread's value, and leaves the default.
+    /// Takes this thread's value, and leaves the default in its place.
     pub fn take(&'static self) -> T
     where
         T: Default,

@@ -1,23 +1,23 @@
-//! The values that threads have for themselves, as the machine keeps them.
+//! The thread-local values of virtual threads, as the machine stores them.
 
 use crate::task::TaskId;
 use std::any::Any;
 use std::cell::RefCell;
 
-/// A thread's values, in the order in which they were made.
+/// A thread's values, in the order of their creation.
 pub(crate) type Locals = Vec<Local>;
 
-/// A value of a thread's own.
+/// A thread-local value.
 pub(crate) struct Local {
     /// The address of its key.
     pub(crate) key: usize,
-    /// None once it was dropped.
+    /// `None` once it was dropped.
     pub(crate) value: Option<Box<dyn Any>>,
-    /// It has nothing to do when dropped, and so is there for the others' destructors.
+    /// It has no destructor, so it remains available to the destructors of other values.
     pub(crate) is_plain: bool,
 }
 
-/// What there is under a key.
+/// The result of looking up a key.
 pub(crate) enum Found<T> {
     Nothing,
     Value(*const T),
@@ -32,8 +32,8 @@ pub(crate) fn find<T: 'static>(locals: &Locals, key: usize) -> Found<T> {
     }
 }
 
-/// Drops a thread's values, on that thread, the latest first; those that destructors make
-/// meanwhile, too.
+/// Drops a thread's values on that thread, latest first, including values that destructors create
+/// meanwhile.
 pub(crate) fn drop_all(locals: &RefCell<Vec<Locals>>, task: TaskId) {
     let next = || {
         let mut locals = locals.borrow_mut();

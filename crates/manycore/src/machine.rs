@@ -1,4 +1,4 @@
-//! A machine to run programs on.
+//! The machine that programs run on: its description, and its runs.
 
 use crate::costs::Costs;
 use crate::error::{Cause, Failure, SetupError};
@@ -15,10 +15,10 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Run<T> {
-    /// What the program returned.
+    /// The return value of the program.
     pub value: T,
     /// Where the time went.
     pub report: Report,
@@ -27,14 +27,14 @@ pub struct Run<T> {
 /// Throughput with and without contention.
 #[derive(Clone, Debug)]
 pub struct Efficiency {
-    /// As the machine is.
+    /// With contention as the machine has it.
     pub with: Report,
     /// With all contention costs at zero.
     pub without: Report,
 }
 
 impl Efficiency {
-    /// Throughput as the machine is, as a share of that without contention; 1 is best. 0 if no
+    /// Throughput with contention, divided by that without contention; 1 is best. 0 if no
     /// operations were counted.
     #[must_use]
     pub fn ratio(&self) -> f64 {
@@ -43,7 +43,7 @@ impl Efficiency {
     }
 }
 
-/// A virtual machine: a shape, costs, a seed, and how to order what happens.
+/// A virtual machine: a shape, costs, a seed, and the order of events.
 ///
 /// A machine is a description: it can be run any number of times, and each run starts with cold
 /// caches at time 0.
@@ -54,13 +54,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine of any shape.
+    /// Creates a machine of any shape.
     ///
     /// # Errors
     /// [`SetupError::BadCost`], if a cost is out of its range.
     pub fn new(shape: Shape, costs: Costs) -> Result<Self, SetupError> {
         costs.check()?;
-        // A `Shape` is all public fields: check it once more.
+        // The fields of `Shape` are public, so it is checked once more.
         let shape = Shape::new(shape.sockets, shape.cores_per_socket, shape.threads_per_core)?;
         let name = "custom".to_owned();
         let order = Order::Measured;
@@ -68,7 +68,7 @@ impl Machine {
         Ok(Self { setup, stack_bytes: 512 << 10 })
     }
 
-    /// One of the [presets](crate::PRESETS).
+    /// Creates the machine of one of the [presets](crate::PRESETS).
     ///
     /// # Errors
     /// [`SetupError::UnknownPreset`], which lists the names.
@@ -77,14 +77,14 @@ impl Machine {
         Ok(Self::new(preset.shape, preset.table())?.named(preset.name))
     }
 
-    /// The same machine, as reports are to call it.
+    /// Returns the same machine with another name in reports.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.setup.name);
         self
     }
 
-    /// The same machine with other costs.
+    /// Returns the same machine with other costs.
     ///
     /// # Errors
     /// [`SetupError::BadCost`], if a cost is out of its range.
@@ -97,44 +97,44 @@ impl Machine {
         Ok(self)
     }
 
-    /// The same machine with another seed: of jitter, and of the random order.
+    /// Returns the same machine with another seed, for jitter and for the random order.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.setup.seed = seed;
         self
     }
 
-    /// The same machine, on which contention costs nothing: lines move for free, and a thread that
-    /// waits for a lock, or spins, goes on at the time at which it began to wait.
+    /// Returns the same machine without contention: lines move for free, and after waiting for a
+    /// lock or spinning, a thread continues at the time at which it began to wait.
     #[must_use]
     pub fn without_contention(mut self) -> Self {
         self.setup.contention = false;
         self
     }
 
-    /// The same machine, but threads run in the order of random priorities that change at random
-    /// events: for finding bugs, not for measuring. The seed chooses the order, and repeats it.
+    /// Returns the same machine in random order: threads run in the order of random priorities that
+    /// change at random events. This is for finding bugs, not for measuring. The seed determines
+    /// the order, so the same seed repeats it.
     ///
     /// After Burckhardt, Kothari, Musuvathi and Nagarakatte, "A randomized scheduler with
-    /// probabilistic guarantees of finding bugs" (ASPLOS 2010); here priorities are drawn anew
-    /// rather than lowered, so that a thread that spins without a hint can't stop the others for
-    /// ever.
+    /// probabilistic guarantees of finding bugs" (ASPLOS 2010). Here priorities are drawn anew
+    /// rather than lowered, so that a thread that spins without a hint can't starve the others.
     #[must_use]
     pub fn random_order(mut self) -> Self {
         self.setup.order = Order::Random;
         self
     }
 
-    /// The same machine, on which tasks go to the sockets in turn, as a scheduler spreads a few of
-    /// them; each to a core of its own as long as there are any. Otherwise task N is on CPU N, and
-    /// few tasks are all in the first socket.
+    /// Returns the same machine with tasks dealt to the sockets round robin, as a scheduler spreads
+    /// a few tasks; each task gets a core of its own as long as there are any. Otherwise task N
+    /// runs on CPU N, and a few tasks are all in the first socket.
     #[must_use]
     pub fn spread(mut self) -> Self {
         self.setup.spread = true;
         self
     }
 
-    /// The CPU that a task is on.
+    /// Returns the CPU of a task.
     fn cpu_of_task(&self, task: usize) -> usize {
         let shape = &self.setup.shape;
         if !self.setup.spread {
@@ -145,18 +145,18 @@ impl Machine {
         turn * shape.cores() + core
     }
 
-    /// The same machine, with a limit on the events of a run, against endless loops.
+    /// Returns the same machine with a limit on the events of a run, against endless loops.
     #[must_use]
     pub fn events_max(mut self, events: u64) -> Self {
         self.setup.events_max = events;
         self
     }
 
-    /// The same machine, with threads' stacks of another size. There is a guard page below each;
-    /// 512 KiB by default.
+    /// Returns the same machine with another stack size for threads; 512 KiB by default. There is a
+    /// guard page below each stack.
     ///
     /// # Errors
-    /// [`SetupError::StackSize`], if that can't be.
+    /// [`SetupError::StackSize`], if the size isn't possible.
     pub fn stack_bytes(mut self, bytes: usize) -> Result<Self, SetupError> {
         if !(64 << 10..=64 << 20).contains(&bytes) {
             return Err(SetupError::StackSize { bytes });
@@ -165,28 +165,28 @@ impl Machine {
         Ok(self)
     }
 
-    /// CPUs of the machine.
+    /// Returns the number of CPUs.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.setup.shape.cpus()
     }
 
-    /// Its cost table.
+    /// Returns the cost table.
     #[must_use]
     pub fn cost_table(&self) -> &Costs {
         &self.setup.costs
     }
 
-    /// Runs a program: `main` on CPU 0, and the threads it starts, until all have ended.
+    /// Runs a program: `main` on CPU 0, and the threads that it starts, until all have ended.
     ///
     /// The machine has a host thread of its own, so thread-locals of the host start fresh.
     ///
     /// # Errors
-    /// [`Failure`]: a deadlock, a panic of any thread, too many events. Then the threads that hadn't ended are leaked,
-    /// with whatever they own, as those of a killed process are.
+    /// [`Failure`]: a deadlock, a panic of any thread, too many events. Then the threads that
+    /// hadn't ended are leaked, with everything they own, as if the process had been killed.
     ///
     /// # Panics
-    /// If the host has no thread to run on.
+    /// If the host can't start a thread.
     pub fn run<T: Send>(&self, main: impl FnOnce() -> T + Send) -> Result<Run<T>, Box<Failure>> {
         std::thread::scope(|scope| {
             let host = std::thread::Builder::new().name("manycore".to_owned());
@@ -217,27 +217,27 @@ impl Machine {
         Ok(Run { value, report })
     }
 
-    /// Runs `tasks` threads, task i on CPU i modulo the CPUs, and measures from their start to the
-    /// end of the last.
+    /// Runs `tasks` threads, task i on CPU i modulo the number of CPUs, and measures from their
+    /// start to the end of the last.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Same as for [`run`](Self::run).
     ///
     /// # Panics
-    /// If `tasks` is 0 or above 4096: use [`check_tasks`](Self::check_tasks) on what users ask for.
+    /// If `tasks` is 0 or above 4096: use [`check_tasks`](Self::check_tasks) on numbers from users.
     pub fn run_tasks(&self, tasks: usize, body: impl Fn(usize) + Send + Sync) -> Result<Report, Box<Failure>> {
         self.run_tasks_with(tasks, || (), |(), task| body(task))
     }
 
-    /// As [`run_tasks`](Self::run_tasks), on data that `set_up` builds inside of the machine, and
-    /// that is dropped there: data that has threads of its own, or a part for each CPU. Neither is
-    /// measured.
+    /// Runs threads like [`run_tasks`](Self::run_tasks), on data that `set_up` builds inside the
+    /// machine and that is dropped there. Use it for data that has threads of its own, or a part
+    /// for each CPU. Setting up and dropping aren't measured.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Same as for [`run`](Self::run).
     ///
     /// # Panics
-    /// As [`run_tasks`](Self::run_tasks).
+    /// Same as for [`run_tasks`](Self::run_tasks).
     pub fn run_tasks_with<S: Sync>(
         &self,
         tasks: usize,
@@ -247,8 +247,8 @@ impl Machine {
         self.run_prepared(tasks, set_up, |_, _| (), body)
     }
 
-    /// As [`run_tasks_with`](Self::run_tasks_with); each task calls `prepare` before the measured
-    /// part.
+    /// Runs threads like [`run_tasks_with`](Self::run_tasks_with). Each task first calls `prepare`,
+    /// which isn't measured.
     fn run_prepared<S: Sync>(
         &self,
         tasks: usize,
@@ -277,14 +277,15 @@ impl Machine {
         Ok(run.report)
     }
 
-    /// Repeats `operation` on `tasks` threads for `time`, and counts how often. The argument is the
-    /// task's number. Each task makes one operation before, to warm up, which isn't counted.
+    /// Repeats `operation` on `tasks` threads for `time`, and counts the operations. The argument
+    /// is the task's number. Each task first executes one operation to warm up, which isn't
+    /// counted.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Same as for [`run`](Self::run).
     ///
     /// # Panics
-    /// As [`run_tasks`](Self::run_tasks).
+    /// Same as for [`run_tasks`](Self::run_tasks).
     pub fn measure(
         &self,
         tasks: usize,
@@ -294,13 +295,13 @@ impl Machine {
         self.measure_with(tasks, time, || (), |(), task| operation(task))
     }
 
-    /// As [`measure`](Self::measure), on data that `set_up` builds inside of the machine.
+    /// Measures like [`measure`](Self::measure), on data that `set_up` builds inside the machine.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Same as for [`run`](Self::run).
     ///
     /// # Panics
-    /// As [`run_tasks`](Self::run_tasks).
+    /// Same as for [`run_tasks`](Self::run_tasks).
     pub fn measure_with<S: Sync>(
         &self,
         tasks: usize,
@@ -323,11 +324,10 @@ impl Machine {
         })
     }
 
-    /// Whether the machine can run that many tasks.
+    /// Checks that the machine can run that many tasks.
     ///
     /// # Errors
-    /// [`SetupError`], if there are none, or more than 16 for each of the most CPUs that there can
-    /// be.
+    /// [`SetupError`], if `tasks` is 0, or more than 16 times the largest possible number of CPUs.
     pub fn check_tasks(&self, tasks: usize) -> Result<(), SetupError> {
         match tasks {
             0 => Err(SetupError::NoCpus),
@@ -336,16 +336,16 @@ impl Machine {
         }
     }
 
-    /// Makes the same run as the machine is, and with contention costs at zero.
+    /// Executes the same run with the machine's contention, and without contention.
     ///
     /// # Errors
-    /// The first run's that fails.
+    /// The failure of the first run that fails.
     pub fn efficiency(&self, run: impl Fn(&Self) -> Result<Report, Box<Failure>>) -> Result<Efficiency, Box<Failure>> {
         Ok(Efficiency { with: run(self)?, without: run(&self.clone().without_contention())? })
     }
 
-    /// Makes a run in random order with each of `seeds`, until one fails. With the environment
-    /// variable `MANYCORE_SEED` set to a number, makes the run with that seed alone.
+    /// Executes a run in random order with each of `seeds`, until one fails. If the environment
+    /// variable `MANYCORE_SEED` is set to a number, executes only the run with that seed.
     ///
     /// # Errors
     /// The first failure, which names its seed.

@@ -4,23 +4,23 @@ use crate::report::Report;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-/// What a picture couldn't be drawn for.
+/// Why a picture couldn't be drawn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlotError {
     /// There is nothing to draw.
     #[error("nothing to draw: no points, or a figure that isn't finite")]
     Empty,
-    /// The drawing library's.
+    /// An error of the drawing library.
     #[error("can't draw: {0}")]
     Drawing(String),
 }
 
-/// A name and its figures, by number of CPUs.
+/// A name, and its figures by number of CPUs.
 pub type Curve<'a> = (&'a str, Vec<(usize, f64)>);
 
 const SIZE: (u32, u32) = (720, 440);
 
-/// Draws throughput over CPUs, a curve for each of `curves`.
+/// Draws throughput over the number of CPUs, with one curve for each of `curves`.
 ///
 /// # Errors
 /// [`PlotError`], if there are no points, or the drawing fails.
@@ -53,12 +53,12 @@ pub fn curves(title: &str, unit: &str, curves: &[Curve<'_>]) -> Result<String, P
     Ok(svg)
 }
 
-/// Draws where the time of a run went: a bar for each of the most expensive source lines.
+/// Draws where a run spent its time: a bar for each of the most expensive source lines.
 ///
 /// # Errors
 /// [`PlotError`], if nothing took time, or the drawing fails.
 pub fn profile(report: &Report) -> Result<String, PlotError> {
-    /// Source lines shown.
+    /// Number of source lines shown.
     const SHOWN: usize = 10;
     let lines: Vec<_> = report.lines.iter().take(SHOWN).collect();
     if lines.is_empty() {

@@ -1,18 +1,19 @@
-//! Frozen machines: shapes and costs of machines on which results were published.
+//! Presets: fixed shapes and costs of machines on which results were published.
 //!
-//! From figures that others measured or vendors state. Where no figure was found the source says
-//! "estimate", with the range that it may well lie in. Costs that a preset doesn't name are
+//! The figures were measured by others or stated by vendors. Where no figure was found, the source
+//! says "estimate", with the range in which it probably lies. Costs that a preset doesn't name are
 //! [`Costs::default`]'s, which are estimates for a server of those years. Nothing here is fitted to
-//! a published table: if the model disagrees with one, that is a finding.
+//! a published table: if the model disagrees with a table, that is a finding.
 //!
-//! They were last changed on 20 November 2026, and not before all results: with earlier versions
-//! the example of the spinlocks had run on the first Xeon, and Pagefold's experiment `lookup` on it
-//! and on the Altix. `transfer_overlap`, the same 0.5 for all, is an estimate that was chosen after
-//! one machine had been measured (0.5 to 0.65, an AMD EPYC). `transfer_hold` is 0 for all, though
-//! it was 0.5 to 0.65 there: it hasn't been measured on these machines, or with more than two CPUs.
-//! It was set after 0.5 had been tried, with which published results on the Altix no longer came
-//! out; `docs/model.md` has the figures. `window` came in when that machine showed what the model
-//! lacked; its values are from the sizes of reorder buffers, not from results.
+//! The presets were last changed on 20 November 2026, and some results are older: with earlier
+//! versions the example of the spinlocks had run on the first Xeon, and Pagefold's experiment
+//! `lookup` on it and on the Altix. `transfer_overlap`, the same 0.5 for all, is an estimate that
+//! was chosen after one machine had been measured (0.5 to 0.65, an AMD EPYC). `transfer_hold` is 0
+//! for all, though it was 0.5 to 0.65 on that machine: it hasn't been measured on the machines of
+//! the presets, or with more than two CPUs. It was set to 0 after 0.5 had been tried and no longer
+//! reproduced published results on the Altix; `docs/model.md` has the figures. `window` was added
+//! when the EPYC showed that the model lacked it; its values come from the sizes of reorder
+//! buffers, not from results.
 
 use crate::{Costs, SetupError, Shape};
 use serde::Serialize;
@@ -20,7 +21,7 @@ use serde::Serialize;
 /// A cost of a preset and where it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sourced {
-    /// The field of [`Costs`].
+    /// The name of the field of [`Costs`].
     pub cost: &'static str,
     /// Its value.
     pub value: f64,
@@ -31,9 +32,9 @@ pub struct Sourced {
 /// A machine with a name.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Preset {
-    /// What to ask for.
+    /// The name by which it is found.
     pub name: &'static str,
-    /// The machine it stands for.
+    /// The real machine that it describes.
     pub machine: &'static str,
     /// Sockets, cores, threads.
     pub shape: Shape,
@@ -161,7 +162,7 @@ pub const PRESETS: &[Preset] = &[
 ];
 
 impl Preset {
-    /// The preset called `name`.
+    /// Returns the preset called `name`.
     ///
     /// # Errors
     /// [`SetupError::UnknownPreset`], which lists the names.
@@ -170,7 +171,7 @@ impl Preset {
         found.ok_or_else(|| SetupError::UnknownPreset { name: name.to_owned(), known: names() })
     }
 
-    /// The whole cost table.
+    /// Returns the whole cost table.
     #[must_use]
     pub fn table(&self) -> Costs {
         let costs =
@@ -178,7 +179,7 @@ impl Preset {
         costs.expect("presets name known costs")
     }
 
-    /// Where a cost comes from.
+    /// Returns the source of a cost.
     #[must_use]
     pub fn source(&self, cost: &str) -> &'static str {
         let sourced = self.costs.iter().find(|sourced| sourced.cost == cost);
@@ -186,7 +187,7 @@ impl Preset {
     }
 }
 
-/// The names of all presets, for messages.
+/// Returns the names of all presets, for messages.
 fn names() -> String {
     PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
 }

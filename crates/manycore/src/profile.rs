@@ -1,11 +1,11 @@
-//! What a program tells the profile. All of it is free of charge, and does nothing outside of a
-//! machine.
+//! Functions by which a program annotates the profile. They are free of charge, and do nothing
+//! outside of a machine.
 
 use crate::world;
 use std::marker::PhantomData;
 
-/// While it lives, what this thread does is profiled under a region, within the regions it is in
-/// already.
+/// A guard: while it lives, this thread's events are profiled under a region, inside the regions
+/// that the thread has already entered.
 #[must_use = "the region ends where this is dropped"]
 #[derive(Debug)]
 pub struct Region {
@@ -14,7 +14,7 @@ pub struct Region {
     _here: PhantomData<*const ()>,
 }
 
-/// Enters a region: the profile then says `lock.region.outer_region`, as a call graph would.
+/// Enters a region. The profile then shows `lock.region.outer_region`, like a call graph.
 pub fn region(name: &str) -> Region {
     let before = world::current().map_or(0, |world| {
         let mut state = world.state.borrow_mut();
@@ -34,8 +34,8 @@ impl Drop for Region {
     }
 }
 
-/// Gives the cache line of `value` a name, under which waiting for it and moving it are counted:
-/// for spinlocks and other hot words of the program's own.
+/// Gives the cache line of `value` a name in the profile, under which waits for the line and
+/// transfers of it are counted. This is for spinlocks and other hot words of the program.
 pub fn name<T: ?Sized>(value: &T, name: &str) {
     if let Some(world) = world::current() {
         let mut state = world.state.borrow_mut();
@@ -45,14 +45,14 @@ pub fn name<T: ?Sized>(value: &T, name: &str) {
     }
 }
 
-/// Counts `count` operations, of whatever the program's throughput is measured in.
+/// Counts `count` operations, the unit of the program's throughput.
 pub fn operations(count: u64) {
     if let Some(world) = world::current() {
         world.state.borrow_mut().ledger.operations += count;
     }
 }
 
-/// Sets all counts to zero and begins to measure: what came before was setting up.
+/// Sets all counts to zero and begins to measure; use it after setting up.
 ///
 /// Elapsed time counts from this thread's clock. Other threads should not be running yet.
 pub fn start() {

@@ -5,7 +5,7 @@ use std::fmt;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// Lines shown of each table.
+        /// Number of lines shown of each table.
         const SHOWN: usize = 12;
         let Shares { waiting, transferring, working, system } = self.shares;
         writeln!(

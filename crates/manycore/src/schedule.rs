@@ -1,9 +1,9 @@
-//! Which thread runs on which CPU: placing, time slices, stealing.
+//! Schedules threads on CPUs: placing, time slices, stealing.
 //!
-//! A thread goes back to the CPU that it was on; if that is taken, to an idle one, in the same
-//! socket if there is one; else it queues. Queues are first in, first out, and a thread leaves its
-//! CPU when its slice is over and others wait. A CPU that has nothing to do takes the first thread
-//! that isn't pinned from the longest queue.
+//! A thread that becomes ready returns to its last CPU. If that CPU is taken, the thread goes to an
+//! idle CPU, in the same socket if there is one; if no CPU is idle, it is queued. Queues are first
+//! in, first out. A thread leaves its CPU when its slice is over and other threads wait. A CPU
+//! without a thread takes the first thread that isn't pinned from the longest queue.
 
 use crate::ledger::At;
 use crate::state::State;
@@ -12,7 +12,7 @@ use crate::ticks::Ticks;
 use std::cmp::Reverse;
 
 impl State {
-    /// Adds a thread, which runs from `clock` of the running CPU on.
+    /// Adds a thread, which starts at the running CPU's current time.
     pub(crate) fn add_task(&mut self, name: String, pin: Option<usize>, at: At) -> TaskId {
         let id = TaskId::try_from(self.tasks.len()).expect("fewer than 2^32 threads");
         let cpu = pin.unwrap_or_else(|| self.place_for_new());
@@ -23,14 +23,14 @@ impl State {
         id
     }
 
-    /// The first idle CPU, else the one where the fewest wait.
+    /// Returns the first idle CPU, or else the CPU with the shortest queue.
     fn place_for_new(&self) -> usize {
         let load = |cpu: &Cpu| usize::from(cpu.task.is_some()) + cpu.queue.len();
         let places = self.cpus.iter().enumerate();
         places.min_by_key(|(at, cpu)| (load(cpu), *at)).map_or(0, |(at, _)| at)
     }
 
-    /// Lets a thread go on that waited: on its CPU, or on an idle one if that is taken.
+    /// Makes a thread ready after a wait: on its CPU, or on an idle CPU if its own is taken.
     pub(crate) fn resume(&mut self, id: TaskId, time: Ticks) {
         let task = &mut self.tasks[id as usize];
         task.doing = Doing::Running;
@@ -74,14 +74,15 @@ impl State {
         self.make_ready(at);
     }
 
-    /// The running CPU's slice is over: the next thread's turn.
+    /// Ends the running CPU's slice, and switches to the next thread.
     pub(crate) fn preempt(&mut self) {
         let cpu = &mut self.cpus[self.cpu];
         cpu.queue.push_back(self.task);
         self.leave();
     }
 
-    /// The running CPU's thread is off: takes the next one, if need be from another CPU's queue.
+    /// Removes the running CPU's thread, and takes the next one, from another CPU's queue if
+    /// necessary.
     pub(crate) fn leave(&mut self) {
         let at = self.cpu;
         self.cpus[at].task = None;

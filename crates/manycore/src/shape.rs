@@ -1,20 +1,20 @@
-//! How CPUs, cores and sockets relate.
+//! The relation of CPUs, cores and sockets.
 //!
-//! CPUs are numbered as Linux does it on most servers: first one hardware thread of every core,
-//! socket by socket, then the second threads in the same order. A run with N threads on CPUs 0..N
-//! thus fills cores before siblings.
+//! CPUs are numbered as Linux numbers them on most servers: first one hardware thread of every
+//! core, socket by socket, then the second threads in the same order. So a run with N threads on
+//! CPUs 0..N fills cores before siblings.
 
 use crate::SetupError;
 use serde::{Deserialize, Serialize};
 
-/// The most CPUs that a machine can have.
+/// The maximum number of CPUs of a machine.
 pub const CPUS_MAX: usize = 256;
 
 /// Sockets, cores in each, and hardware threads in each core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shape {
-    /// Sockets, or NUMA nodes: what has a memory of its own.
+    /// Sockets, or NUMA nodes: each has memory of its own.
     pub sockets: usize,
     /// Cores in each socket.
     pub cores_per_socket: usize,
@@ -23,7 +23,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A machine of that shape.
+    /// Creates a shape.
     ///
     /// # Errors
     /// [`SetupError`], if it has no CPU, more than [`CPUS_MAX`], or cores with more than two
@@ -39,31 +39,31 @@ impl Shape {
         }
     }
 
-    /// CPUs, which is hardware threads, altogether.
+    /// Returns the number of CPUs, which are hardware threads.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.cores() * self.threads_per_core
     }
 
-    /// Cores altogether.
+    /// Returns the number of cores.
     #[must_use]
     pub fn cores(&self) -> usize {
         self.sockets * self.cores_per_socket
     }
 
-    /// The core that a CPU belongs to.
+    /// Returns the core that a CPU belongs to.
     #[must_use]
     pub fn core_of(&self, cpu: usize) -> usize {
         cpu % self.cores()
     }
 
-    /// The socket that a core belongs to.
+    /// Returns the socket that a core belongs to.
     #[must_use]
     pub fn socket_of_core(&self, core: usize) -> usize {
         core / self.cores_per_socket
     }
 
-    /// The other hardware thread of a CPU's core.
+    /// Returns the other hardware thread of a CPU's core.
     #[must_use]
     pub fn sibling_of(&self, cpu: usize) -> Option<usize> {
         (self.threads_per_core == 2).then(|| (cpu + self.cores()) % self.cpus())

@@ -1,14 +1,16 @@
-//! The state of a running machine, and which CPU goes next.
+//! The state of a running machine, and the choice of the CPU that goes next.
 //!
-//! In *measured* order the CPU with the smallest clock runs, ties by number; in *random* order the
-//! CPU with the smallest priority, and priorities change at random events. Both are one key, `rank
-//! << 8 | cpu`, in one heap.
+//! In *measured* order the CPU with the smallest clock runs, ties by number. In *random* order the
+//! CPU with the smallest priority runs, and priorities change at random events. Both orders use one
+//! key, `rank << 8 | cpu`, in one heap.
 //!
-//! - S1. A CPU is in `ready` exactly once if it has a thread that isn't spinning and it isn't
-//!   `running`; else not.
+//! - S1. A CPU is in `ready` exactly once if it has a thread that isn't spinning and the CPU isn't
+//!   `running`; otherwise it isn't in `ready`.
 //! - S2. `limit` is at most the smallest key in `ready` and the key of the earliest timer: while
-//!   the running CPU's key is below it, going on without asking is what the scheduler would choose.
-//! - S3. Nothing in here runs code of the user, so the state is never borrowed while a thread is.
+//!   the running CPU's key is below it, the scheduler would choose that CPU, so it continues
+//!   without asking.
+//! - S3. No code in this module runs code of the user, so the state is never borrowed while a
+//!   thread runs.
 
 use crate::blocks::Blocks;
 use crate::costs::Costs;
@@ -32,7 +34,7 @@ pub(crate) enum Order {
     Random,
 }
 
-/// What a run is made with.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) name: String,
@@ -42,11 +44,12 @@ pub(crate) struct Setup {
     pub(crate) order: Order,
     pub(crate) seed: u64,
     pub(crate) events_max: u64,
-    /// Tasks go to the sockets in turn, rather than to the CPUs in the order of their numbers.
+    /// Tasks are dealt to the sockets round robin, rather than to the CPUs in the order of their
+    /// numbers.
     pub(crate) spread: bool,
 }
 
-/// What the scheduler found.
+/// The scheduler's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Run(TaskId),
@@ -61,19 +64,19 @@ pub(crate) struct State {
     pub(crate) times: Times,
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) tasks: Vec<Task>,
-    /// Threads that aren't finished.
+    /// Number of threads that aren't finished.
     pub(crate) live: usize,
-    /// Numbers below the highest one given out that no living thread has.
+    /// Free numbers below the highest number in use.
     pub(crate) indexes: BinaryHeap<Reverse<usize>>,
     pub(crate) directory: Directory,
     pub(crate) blocks: Blocks,
     pub(crate) ledger: Ledger,
     pub(crate) random: Random,
-    /// Threads that wait at an address, first come first served.
+    /// Threads that wait at an address, first in, first out.
     pub(crate) queues: Table<usize, VecDeque<TaskId>>,
-    /// Under which key and number the lock at an address is profiled.
+    /// The key and the number under which the lock at an address is profiled.
     pub(crate) locks: Table<usize, (usize, u32)>,
-    /// For each socket, when its memory bus is free.
+    /// For each socket, the time at which its memory bus is free.
     pub(crate) memory_free: Vec<Ticks>,
     pub(crate) disk_free: Ticks,
     /// The CPU that runs, and its thread.
@@ -83,10 +86,10 @@ pub(crate) struct State {
     ready: BinaryHeap<Reverse<u64>>,
     timers: BinaryHeap<Reverse<(Ticks, u64, TaskId)>>,
     pub(crate) events: u64,
-    /// Threads that wait for others to start with them, and by how much later each starts.
+    /// Threads that wait to start together, and the delay of each.
     pub(crate) gate: Vec<(TaskId, Ticks)>,
-    /// How many of those are done, which thread waits for all of them, and what there was to report
-    /// then.
+    /// The number of those threads that have stopped, the thread that waits for all of them, and
+    /// the report of that moment.
     pub(crate) stopped: usize,
     pub(crate) stop_waiter: Option<TaskId>,
     pub(crate) report: Option<Report>,
@@ -105,8 +108,8 @@ impl State {
         let mut random = Random::seeded(setup.seed);
         let mut cpus = Cpu::all(&setup.shape);
         cpus.iter_mut().for_each(|cpu| cpu.priority = random.next_u64() >> 8);
-        // Some bugs need two switches close together, some a long undisturbed stretch: the seed
-        // chooses.
+        // Some bugs need two switches close together, others a long undisturbed stretch: the seed
+        // determines the distance.
         let change_every = 4 << (2 * random.below(5));
         let times = Times::of(&setup.costs);
         Self {
@@ -142,13 +145,13 @@ impl State {
         }
     }
 
-    /// The running CPU's time.
+    /// Returns the running CPU's time.
     #[inline]
     pub(crate) fn clock(&self) -> Ticks {
         self.cpus[self.cpu].clock
     }
 
-    /// The running thread.
+    /// Returns the running thread.
     #[inline]
     pub(crate) fn current(&mut self) -> &mut Task {
         &mut self.tasks[self.task as usize]
@@ -162,7 +165,7 @@ impl State {
         rank << 8 | cpu as u64
     }
 
-    /// Lets the running CPU spend time.
+    /// Advances the running CPU's clock.
     #[inline]
     pub(crate) fn spend(&mut self, site: u32, subject: u32, spent: Spent, ticks: Ticks) {
         self.cpus[self.cpu].clock += ticks;
@@ -175,8 +178,8 @@ impl State {
         self.spend(site, 0, Spent::System, ticks);
     }
 
-    /// Begins an event of the running thread. False if another CPU has to go first: then the thread
-    /// gives way, suspends itself, and asks again.
+    /// Begins an event of the running thread. Returns false if another CPU must go first: then the
+    /// thread gives way, suspends itself, and asks again.
     #[inline]
     pub(crate) fn may_go_on(&mut self, at: At) -> bool {
         let task = self.current();
@@ -206,7 +209,8 @@ impl State {
         !timer_due && self.key(self.cpu) < self.limit
     }
 
-    /// The running thread is about to suspend itself, because [`State::may_go_on`] said no.
+    /// Prepares the CPU for the suspension of its thread, because [`State::may_go_on`] returned
+    /// false: its slice is over, or another CPU goes first.
     pub(crate) fn give_way(&mut self) {
         let cpu = &self.cpus[self.cpu];
         if cpu.clock >= cpu.preempt_at {
@@ -216,7 +220,7 @@ impl State {
         }
     }
 
-    /// In random order, lets every other CPU go before the running one.
+    /// In random order, lets all other CPUs go before the running one.
     pub(crate) fn step_back(&mut self) {
         if self.setup.order == Order::Random {
             let last = self.ready.iter().map(|Reverse(key)| key >> 8).max().unwrap_or(0);
@@ -287,7 +291,7 @@ impl State {
         }
     }
 
-    /// Ends a thread's wait because its time is up.
+    /// Ends a thread's wait because of its timer.
     fn time_out(&mut self, id: TaskId, time: Ticks) {
         let task = &mut self.tasks[id as usize];
         task.timed_out = true;
@@ -302,7 +306,7 @@ impl State {
         self.resume(id, time);
     }
 
-    /// Brings a spinning CPU back at `time`.
+    /// Makes a spinning CPU continue at `time`.
     pub(crate) fn end_spin(&mut self, at: usize, time: Ticks) {
         let cpu = &mut self.cpus[at];
         cpu.spinning = false;
@@ -323,7 +327,7 @@ impl State {
         self.make_ready(at);
     }
 
-    /// When the machine stopped: the latest clock.
+    /// Returns the time when the machine stopped: the latest clock.
     pub(crate) fn end(&self) -> Ticks {
         self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or(0)
     }

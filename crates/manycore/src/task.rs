@@ -14,11 +14,11 @@ pub(crate) type TaskId = u32;
 /// How a running coroutine gives the host thread back to the scheduler.
 pub(crate) type Suspender = Yielder<(), ()>;
 
-/// Lines that a spinning thread can watch at once; one that reads more between two hints isn't
-/// parked.
+/// Lines that a spinning thread can watch at once. A thread that reads more lines between two hints
+/// isn't parked.
 pub(crate) const WATCHED_MAX: usize = 8;
 
-/// What a thread is doing.
+/// The activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// Running, or waiting for a CPU.
@@ -35,12 +35,13 @@ pub(crate) enum Doing {
     Joining(TaskId),
     /// Sleeping, or waiting for a disk.
     Sleeping,
-    /// Over.
+    /// Ended.
     Finished,
 }
 
 impl Doing {
-    /// Whether such a wait is the fault of contention, and so is free on a machine without.
+    /// Returns whether such a wait is caused by contention, and so is free on a machine without
+    /// contention.
     pub(crate) fn is_contention(self) -> bool {
         matches!(self, Self::Spinning | Self::Locking(_))
     }
@@ -56,27 +57,27 @@ pub(crate) struct Task {
     /// The CPU that it runs on, or ran on last.
     pub(crate) cpu: u16,
     pub(crate) pinned: bool,
-    /// Where its last event was.
+    /// The source line of its last event.
     pub(crate) at: At,
-    /// The region of the profile that it is in.
+    /// The profile region that it is in.
     pub(crate) region: u32,
-    /// Where it called what it is in, if that is one of this crate's locks.
+    /// If it is in one of this crate's locks: the source line of the call.
     pub(crate) caller: Option<At>,
-    /// The lock that it is taking or giving back, in the profile.
+    /// The lock that it is taking or releasing, as a subject of the profile.
     pub(crate) subject: u32,
-    /// Without contention: it waits for a lock, and nothing that it does for that costs.
+    /// Without contention: it waits for a lock, and its events for that cost nothing.
     pub(crate) free: bool,
-    /// Without contention: so many of its next events cost nothing.
+    /// Without contention: this many of its next events cost nothing.
     pub(crate) free_events: u8,
     /// Lines read since the last spin hint, with their versions.
     pub(crate) watched: Vec<(LineId, u32)>,
-    /// It read too many lines to watch them all.
+    /// It has read too many lines to watch all of them.
     pub(crate) watched_over: bool,
-    /// The place of the last spin hint.
+    /// The source line of the last spin hint.
     pub(crate) hinted_at: Option<u32>,
     /// It read the clock since the last spin hint.
     pub(crate) watched_time: bool,
-    /// Raised with every wait, so that a timer of an earlier one doesn't fire.
+    /// Incremented with every wait, so that the timer of an earlier wait doesn't fire.
     pub(crate) waits: u64,
     /// The last wait ended by its timer.
     pub(crate) timed_out: bool,
@@ -84,7 +85,7 @@ pub(crate) struct Task {
     pub(crate) blocked_at: Ticks,
     /// The address of the queue that it waits in, or 0.
     pub(crate) queue: usize,
-    /// Permission to go on, given by `unpark`.
+    /// Set by `unpark`: the next `park` returns at once.
     pub(crate) permit: bool,
     pub(crate) joiners: Vec<TaskId>,
     /// Set when the coroutine starts; valid until it ends.
@@ -119,8 +120,8 @@ impl Task {
         }
     }
 
-    /// Notes that the thread has seen the line at that version. The first look since the last hint
-    /// counts: a thread that has seen a line change already, and loops because of it, isn't to wait
+    /// Records that the thread has seen the line at that version. The first look since the last
+    /// hint counts: if a thread has seen a line change and loops because of that, it must not wait
     /// for the next change.
     #[inline]
     pub(crate) fn watch(&mut self, line: LineId, version: u32) {
@@ -136,7 +137,7 @@ impl Task {
         }
     }
 
-    /// A new round of a spin begins.
+    /// Begins a new round of a spin.
     pub(crate) fn watch_nothing(&mut self) {
         self.watched.clear();
         self.watched_over = false;
@@ -144,10 +145,10 @@ impl Task {
     }
 }
 
-/// Lines that a CPU keeps at once, whatever others ask for.
+/// Lines that a CPU keeps for its hold at the same time, even though others have requested them.
 const KEPT: usize = 4;
 
-/// A line that came to a CPU, which has it until the next request can have reached it.
+/// A line that came to a CPU. The CPU keeps it until the next request can have reached it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
     line: LineId,
@@ -163,30 +164,31 @@ pub(crate) struct Cpu {
     pub(crate) clock: Ticks,
     /// The thread on it; none while idle.
     pub(crate) task: Option<TaskId>,
-    /// Threads that wait for it.
+    /// Threads that wait for this CPU.
     pub(crate) queue: VecDeque<TaskId>,
-    /// When the thread on it has to make room; never, while no thread waits.
+    /// When its thread must make room for a waiting thread; never, while no thread waits.
     pub(crate) preempt_at: Ticks,
     pub(crate) slice_end: Ticks,
     /// Its thread spins.
     pub(crate) spinning: bool,
-    /// When the last of its stores has got its line: a read-modify-write or a fence waits for that.
+    /// When the line of its last store arrives: a read-modify-write or a fence waits for that.
     pub(crate) stored: Ticks,
-    /// Work since it last waited, or since what came next was a surprise; no more than its reorder
+    /// Work since its last wait, or since the last unforeseen event; at most as much as its reorder
     /// buffer holds.
     pub(crate) worked: Ticks,
-    /// What it waited before that, if what comes next was in the reorder buffer by then.
+    /// The time that it waited before that work, if the following accesses were in the reorder
+    /// buffer then.
     pub(crate) waited: Ticks,
-    /// Lines that came to it lately.
+    /// Lines that came to this CPU recently.
     pub(crate) kept: [Kept; KEPT],
-    /// Its thread's spin is over, which the core didn't foresee.
+    /// Its thread's spin has ended, which the core didn't foresee.
     pub(crate) surprised: bool,
     pub(crate) core: u16,
     pub(crate) socket: u16,
     /// All cores of the socket.
     pub(crate) socket_cores: CoreSet,
     pub(crate) sibling: Option<u16>,
-    /// In random order: lowest runs first.
+    /// In random order, the CPU with the lowest priority value runs first.
     pub(crate) priority: u64,
 }
 
@@ -221,28 +223,28 @@ impl Cpu {
         (0..shape.cpus()).map(cpu).collect()
     }
 
-    /// Notes that a line comes, and stays until then at least.
+    /// Records that a line comes, and stays at least until `until`.
     pub(crate) fn keep(&mut self, line: LineId, until: Ticks, writes: bool) {
         self.kept.rotate_right(1);
         self.kept[0] = Kept { line, until, writes };
     }
 
-    /// Whether the CPU still has a line that others have asked for.
+    /// Returns whether the CPU still has a line that others have requested.
     #[inline]
     pub(crate) fn keeps(&self, line: LineId, writes: bool) -> bool {
         let kept = self.kept.iter().find(|kept| kept.line == line);
         kept.is_some_and(|kept| self.clock < kept.until && (kept.writes || !writes))
     }
 
-    /// Whether it slows its sibling down: a spinning CPU is in PAUSE most of the time, which leaves
-    /// the core to others.
+    /// Returns whether this CPU slows its sibling down. A spinning CPU doesn't: it is in PAUSE most
+    /// of the time, which leaves the core to its sibling.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.task.is_some() && !self.spinning
     }
 }
 
-/// Where events happen that no source line is known for.
+/// Returns the source line of the caller, for events.
 #[track_caller]
 pub(crate) fn here() -> At {
     Location::caller()

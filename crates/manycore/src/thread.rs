@@ -11,20 +11,21 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex as HostMutex, PoisonError};
 
-/// What a thread returns; locked for a moment only, never while another thread is switched to.
+/// The return value of a thread. Locked only for a moment, and never while another thread is
+/// switched to.
 type Packet<T> = Arc<HostMutex<Option<T>>>;
 
-/// A thread that can be joined. Dropped, it goes on by itself.
+/// A handle for joining a thread. If it is dropped, the thread continues on its own.
 pub struct JoinHandle<T> {
     task: TaskId,
     packet: Packet<T>,
 }
 
-/// A thread that can be unparked.
+/// A handle for unparking a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread(TaskId);
 
-/// How a thread is to be started.
+/// Options for starting a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     name: Option<String>,
@@ -32,20 +33,20 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A thread without a name, on whichever CPU is free.
+    /// Creates options for a thread without a name, on any free CPU.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Its name, for messages.
+    /// Sets the thread's name, for messages.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The only CPU that it may run on; counted modulo the machine's CPUs.
+    /// Sets the only CPU that the thread may run on, modulo the number of CPUs.
     #[must_use]
     pub fn cpu(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
@@ -55,7 +56,7 @@ impl Builder {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The host's, when it has no memory for another stack.
+    /// The host's error, if it has no memory for another stack.
     ///
     /// # Panics
     /// Outside of a machine.
@@ -90,14 +91,14 @@ fn put<T>(packet: &Packet<T>, value: T) {
 /// Starts a thread.
 ///
 /// # Panics
-/// Outside of a machine, or when the host has no memory for another stack.
+/// Outside of a machine, or if the host has no memory for another stack.
 #[track_caller]
 pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     Builder::new().spawn(body).expect("no memory for a thread's stack")
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the thread's end, and returns what it returned.
+    /// Waits until the thread has ended, and returns its result.
     ///
     /// # Errors
     /// None: a thread that panics ends the run. The type is that of `std`'s handle.
@@ -108,14 +109,14 @@ impl<T> JoinHandle<T> {
         Ok(value.expect("a finished thread has returned"))
     }
 
-    /// Whether the thread has ended.
+    /// Returns whether the thread has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let world = world::expect("looking after a virtual thread");
         world.state.borrow().tasks[self.task as usize].doing == Doing::Finished
     }
 
-    /// The thread.
+    /// Returns the handle for unparking.
     #[must_use]
     pub fn thread(&self) -> Thread {
         Thread(self.task)
@@ -147,7 +148,8 @@ fn join_task(world: &World, task: TaskId) {
     }
 }
 
-/// Threads that may borrow from the thread that started them, as they end before [`scope`] returns.
+/// A scope for threads that may borrow from the thread that started them, since they end before
+/// [`scope`] returns.
 pub struct Scope<'scope, 'env: 'scope> {
     tasks: RefCell<Vec<TaskId>>,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -155,10 +157,10 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// Starts a thread; `cpu` is the only one it may run on, if given.
+    /// Starts a thread. If `cpu` is given, the thread runs only on that CPU.
     ///
     /// # Panics
-    /// When the host has no memory for another stack.
+    /// If the host has no memory for another stack.
     #[track_caller]
     pub fn spawn(&'scope self, cpu: Option<usize>, body: impl FnOnce() + Send + 'scope) {
         let body: Box<dyn FnOnce() + 'scope> = Box::new(body);
@@ -172,13 +174,13 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-/// Calls `f` with a scope in which threads that borrow can be started, and waits for them.
+/// Calls `f` with a scope in which threads that borrow can be started, and waits for these threads.
 ///
 /// # Panics
 /// Outside of a machine.
 #[track_caller]
 pub fn scope<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-    /// Joins also when `f` panics: its frame is what the threads borrow from.
+    /// Joins the threads also when `f` panics, because they borrow from its frame.
     struct JoinAll<'a>(&'a World, &'a RefCell<Vec<TaskId>>);
     impl Drop for JoinAll<'_> {
         #[track_caller]
@@ -196,7 +198,7 @@ pub fn scope<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) ->
     result
 }
 
-/// This thread.
+/// Returns the handle of this thread.
 ///
 /// # Panics
 /// Outside of a machine.
@@ -206,7 +208,7 @@ pub fn current() -> Thread {
 }
 
 impl Thread {
-    /// Lets the thread go on from its [`park`], or not stop at its next.
+    /// Ends the thread's [`park`]. If the thread isn't parked, its next `park` returns at once.
     #[track_caller]
     pub fn unpark(&self) {
         let world = world::expect("unparking a virtual thread");
@@ -228,7 +230,7 @@ pub fn park() {
     park_until(None);
 }
 
-/// As [`park`], but no longer than `timeout`.
+/// Parks like [`park`], for at most `timeout`.
 #[track_caller]
 pub fn park_timeout(timeout: Duration) {
     park_until(Some(timeout));
@@ -252,8 +254,9 @@ fn park_until(timeout: Option<Duration>) {
     }
 }
 
-/// Lets the CPU's next thread run. If none waits for it, it is a [spin hint](crate::spin_hint) with
-/// the cost of a system call: nothing this thread looks at can change by its own doing.
+/// Lets the CPU's next thread run. If none waits for the CPU, this is a [spin
+/// hint](crate::spin_hint) with the cost of a system call, because no value that this thread waits
+/// for changes by its own doing.
 #[track_caller]
 pub fn yield_now() {
     let Some(world) = world::current() else { return std::thread::yield_now() };
@@ -277,8 +280,8 @@ pub fn yield_now() {
     }
 }
 
-/// As [`yield_now`], but if no thread waits for the CPU, this one goes on as soon as the call is
-/// over.
+/// Lets the CPU's next thread run, like [`yield_now`]. If none waits for the CPU, this thread
+/// continues when the call ends.
 #[track_caller]
 pub(crate) fn give_up_cpu(world: &World) {
     if std::thread::panicking() {
@@ -309,7 +312,7 @@ impl State {
     }
 }
 
-/// Sleeps.
+/// Sleeps for `time`.
 #[track_caller]
 pub fn sleep(time: Duration) {
     let Some(world) = world::current() else { return std::thread::sleep(time) };
@@ -326,8 +329,8 @@ pub(crate) fn sleep_until_ticks(world: &World, time: Ticks) {
     }
 }
 
-/// A number that no other living thread of the machine has: the lowest that was free when it
-/// started, `main` having 0. Outside of a machine, 0.
+/// Returns a number that no other living thread of the machine has: the lowest number that was free
+/// when the thread started; `main` has 0. Outside of a machine, returns 0.
 #[must_use]
 pub fn index() -> usize {
     world::current().map_or(0, |world| world.state.borrow_mut().current().index)

@@ -9,14 +9,14 @@ pub(crate) type Ticks = u64;
 /// Ticks in a nanosecond.
 pub(crate) const NS: Ticks = 1_000;
 
-/// Nanoseconds as ticks.
+/// Converts nanoseconds to ticks.
 pub(crate) fn from_ns(ns: f64) -> Ticks {
-    // The range is checked by `Costs::check`, and named work is far below 2^64 ps, which is 213
+    // `Costs::check` checks the range of costs, and named work is far below 2^64 ps, which is 213
     // days.
     (ns * NS as f64).round() as Ticks
 }
 
-/// Ticks as nanoseconds.
+/// Converts ticks to nanoseconds.
 pub(crate) fn to_ns(ticks: Ticks) -> f64 {
     ticks as f64 / NS as f64
 }
@@ -36,12 +36,13 @@ impl Factor {
     }
 }
 
-/// A rate: how long a byte takes, in ticks, with 20 more bits.
+/// A rate: the ticks for each byte, as a fixed-point number with 20 fractional bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate(u64);
 
 impl Rate {
-    /// From bytes per nanosecond, `traffic` of which are moved for each that is asked for.
+    /// Creates a rate from bytes per nanosecond. For each requested byte, `traffic` bytes are
+    /// moved.
     pub(crate) fn of(bytes_per_ns: f64, traffic: f64) -> Self {
         Self((traffic * NS as f64 / bytes_per_ns * f64::from(1 << 20)).round() as u64)
     }
@@ -57,7 +58,7 @@ macro_rules! times {
         #[derive(Clone, Debug)]
         pub(crate) struct Times {
             $(pub(crate) $name: Ticks,)+
-            /// Of residual and named work.
+            /// The jitter of residual and named work.
             pub(crate) jitter: Factor,
             pub(crate) transfer_overlap: Factor,
             pub(crate) transfer_hold: Factor,

@@ -6,20 +6,20 @@ use crate::world;
 use std::ops::{Add, Sub};
 pub use std::time::Duration;
 
-/// A moment: inside a machine, on the CPU's own clock, from the machine's start; outside, on the
-/// host's.
+/// A moment. Inside a machine, the CPU's own clock, which starts with the machine; outside, the
+/// host's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
-/// A duration as ticks. Beyond two hours, for ever: a clock has 56 bits of picoseconds, which is
-/// twenty hours.
+/// Converts a duration to ticks. Longer durations than two hours become two hours: a clock has 56
+/// bits of picoseconds, which is twenty hours.
 pub(crate) fn ticks_of(duration: Duration) -> Ticks {
     const MOST: u64 = 2 * 3600 * 1_000_000_000;
     u64::try_from(duration.as_nanos()).unwrap_or(MOST).min(MOST) * NS
 }
 
 impl Instant {
-    /// Now. Inside a machine reading the clock costs time.
+    /// Returns the current time. Inside a machine, reading the clock costs time.
     #[must_use]
     #[track_caller]
     pub fn now() -> Self {
@@ -32,20 +32,20 @@ impl Instant {
         Self(Duration::from_nanos(state.clock() / NS))
     }
 
-    /// Time since `self`.
+    /// Returns the time since `self`.
     #[must_use]
     #[track_caller]
     pub fn elapsed(self) -> Duration {
         Self::now().duration_since(self)
     }
 
-    /// Time from `earlier` to `self`; zero if that is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub fn duration_since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Now, free of charge, and not an event.
+    /// Returns the current time free of charge, without an event.
     pub(crate) fn now_free() -> Self {
         world::current().map_or_else(Self::now, |world| Self::from_ticks(world.state.borrow().clock()))
     }

@@ -1,12 +1,12 @@
-//! Threads that start and stop together, so that what is measured is only what lies between.
+//! Starts and stops threads together, so that only the time between is measured.
 
 use crate::report::Report;
 use crate::task::{Doing, here};
 use crate::ticks::NS;
 use crate::world;
 
-/// Waits until `count` threads have come here; then all go on at one moment, each `offset_ns`
-/// later, and what was counted before is forgotten.
+/// Waits until `count` threads have called this function. Then all continue at one moment, each
+/// delayed by its `offset_ns`, and earlier counts are discarded.
 #[track_caller]
 pub(crate) fn start(count: usize, offset_ns: u64) {
     let world = world::expect("starting virtual threads");
@@ -17,7 +17,7 @@ pub(crate) fn start(count: usize, offset_ns: u64) {
     if state.gate.len() < count {
         state.block(Doing::Parked, None);
     } else {
-        // All CPUs are done with their switches by then.
+        // All CPUs have completed their context switches by then.
         let start = state.end() + 100_000 * NS;
         for (task, offset) in std::mem::take(&mut state.gate) {
             match task == me {
@@ -32,8 +32,8 @@ pub(crate) fn start(count: usize, offset_ns: u64) {
     world.wait();
 }
 
-/// The thread, one of `count` that started together, is done; the last one's end is the end of what
-/// is measured.
+/// Records that this thread, one of `count` that started together, has finished. The measurement
+/// ends when the last of them finishes.
 #[track_caller]
 pub(crate) fn stop(count: usize) {
     let world = world::expect("stopping virtual threads");
@@ -41,7 +41,7 @@ pub(crate) fn stop(count: usize) {
     let mut state = world.state.borrow_mut();
     state.stopped += 1;
     if state.stopped < count {
-        // What a thread does at its very end isn't measured either.
+        // The events of a thread after this point aren't measured either.
         let me = state.task;
         state.gate.push((me, 0));
         state.pause();
@@ -58,7 +58,7 @@ pub(crate) fn stop(count: usize) {
     }
 }
 
-/// Waits until `count` threads have stopped, out of their way.
+/// Waits, blocked, until `count` threads have stopped.
 #[track_caller]
 pub(crate) fn wait_until_stopped(count: usize) {
     let world = world::expect("waiting for virtual threads");

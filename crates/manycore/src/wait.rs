@@ -7,16 +7,17 @@ use crate::task::{Doing, TaskId};
 use crate::ticks::{NS, Ticks};
 use std::cmp::Reverse;
 
-/// How soon a spin that also reads the clock looks again, if nothing changes.
+/// A spin that also reads the clock looks again after this time, if nothing changes.
 const CLOCK_POLL: Ticks = 1_000 * NS;
 
-/// Without contention, a spinning thread's next look is free: it has looked, and paid, before. That
-/// many accesses are taken for the look.
+/// Without contention, a spinning thread's next look is free, since it has already paid for one. A
+/// look counts as this many accesses.
 const LOOK_EVENTS: u8 = 1;
 
 impl State {
-    /// The running thread waits for a while, whatever happens meanwhile. That is no turn of a spin
-    /// of its own: a loop that takes a lock in each turn goes on watching what it read before.
+    /// Makes the running thread wait for a fixed time, whatever happens meanwhile. This doesn't
+    /// count as a turn of the thread's own spin: a loop that takes a lock in each turn still
+    /// watches the lines that it read before.
     pub(crate) fn rest(&mut self, time: Ticks) {
         let (site, subject) = self.place();
         self.ledger.count(site, subject, 0, 0);
@@ -26,8 +27,8 @@ impl State {
         self.spend(site, subject, Spent::Waiting, time);
     }
 
-    /// A spin hint of the running thread. True if it is to suspend until a line that it watches
-    /// changes.
+    /// Executes a spin hint of the running thread. Returns true if the thread must suspend until a
+    /// line that it watches changes.
     pub(crate) fn spin(&mut self, cost: Ticks) -> bool {
         let (site, _) = self.place();
         let subject = self.spun_on(self.task);
@@ -36,7 +37,8 @@ impl State {
         self.foresee_nothing();
         let watched = std::mem::take(&mut self.current().watched);
         let news = watched.iter().any(|&(line, version)| self.directory.line(line).version != version);
-        // What a loop read before another loop, which it has in its turns, isn't watched any more.
+        // An inner loop's hint ends the watching: the lines that the outer loop read before aren't
+        // watched any longer.
         let is_whole = self.current().hinted_at.replace(site).is_none_or(|last| last == site);
         let is_whole = is_whole || self.setup.order == Order::Measured;
         let park = !news && is_whole && !watched.is_empty() && !self.current().watched_over;
@@ -67,8 +69,8 @@ impl State {
         true
     }
 
-    /// What a spinning thread's time is charged to: the lock that it is in, else the first line
-    /// that it watches.
+    /// Returns the subject that a spinning thread's time is charged to: the lock that it waits for,
+    /// else the first line that it watches.
     pub(crate) fn spun_on(&mut self, task: TaskId) -> u32 {
         let task = &self.tasks[task as usize];
         match (task.subject, task.watched.first()) {
@@ -98,7 +100,7 @@ impl State {
         self.leave();
     }
 
-    /// As [`State::block`], at no cost.
+    /// Blocks the running thread like [`State::block`], at no cost.
     pub(crate) fn pause(&mut self) {
         self.begin_wait(Doing::Waiting);
         self.leave();
@@ -110,19 +112,20 @@ impl State {
         self.block(doing, deadline);
     }
 
-    /// Puts the running thread into the queue at `address`; it is going to block.
+    /// Puts the running thread into the queue at `address`, before it blocks.
     pub(crate) fn enqueue(&mut self, address: usize) {
         let task = self.task;
         self.current().queue = address;
         self.queues.entry(address).or_default().push_back(task);
     }
 
-    /// Whether the running thread was taken out of its queue again, before it could block.
+    /// Returns whether the running thread was removed from its queue before it could block.
     pub(crate) fn was_notified(&mut self) -> bool {
         self.current().queue == 0
     }
 
-    /// Wakes up to `count` threads from the queue at `address`; how many it were.
+    /// Wakes up to `count` threads from the queue at `address`. Returns the number of threads
+    /// woken.
     pub(crate) fn wake_at(&mut self, address: usize, count: usize) -> usize {
         let mut woken = 0;
         while woken < count {
@@ -145,7 +148,7 @@ impl State {
         self.ledger.wakeups += 1;
         let (doing, since) = (self.tasks[id as usize].doing, self.tasks[id as usize].blocked_at);
         if !self.setup.contention && doing.is_contention() {
-            // Its CPU goes on where it stopped: the wait was free.
+            // Its CPU continues at the time at which it stopped: the wait was free.
             return self.resume(id, 0);
         }
         self.spend_system(self.times.wake_call);
@@ -156,7 +159,7 @@ impl State {
         self.resume(id, time);
     }
 
-    /// The running thread is over.
+    /// Ends the running thread.
     pub(crate) fn finish(&mut self) {
         self.current().doing = Doing::Finished;
         self.live -= 1;

@@ -1,7 +1,7 @@
-//! Named work: what a thread does besides accessing atomics, charged by name.
+//! Named work: work of a thread other than atomic accesses, charged by name.
 //!
-//! Outside of a machine all of it is free: the caller does the work itself, the machine only has to
-//! know about it.
+//! Outside of a machine all of it is free: the caller does the work itself, and the machine only
+//! has to be told.
 
 use crate::ledger::Spent;
 use crate::state::{Order, State};
@@ -10,17 +10,18 @@ use crate::ticks::{NS, Ticks};
 use crate::time::{Duration, Instant, ticks_of};
 use crate::world::{self, World};
 
-/// Longer work is charged in parts, so that time slices end within it and siblings come and go.
+/// Longer work is charged in parts, so that time slices can end during it, and siblings can start
+/// and stop.
 const PART: Ticks = 5_000 * NS;
 
-/// Copies `bytes` from memory to memory: takes the core `copy_rate`, and the socket's bus its
-/// bandwidth.
+/// Copies `bytes` from memory to memory, at the core's `copy_rate` and at the bandwidth of the
+/// socket's bus.
 #[track_caller]
 pub fn copy(bytes: usize) {
     memory("copy", bytes, |state, bytes| (state.times.copy.time_of(bytes), state.times.copy_bus.time_of(bytes)));
 }
 
-/// Zeroes `bytes` of memory: takes the core `zero_rate`, and the socket's bus its bandwidth.
+/// Zeroes `bytes` of memory, at the core's `zero_rate` and at the bandwidth of the socket's bus.
 #[track_caller]
 pub fn zero(bytes: usize) {
     memory("zero", bytes, |state, bytes| (state.times.zero.time_of(bytes), state.times.zero_bus.time_of(bytes)));
@@ -32,14 +33,15 @@ pub fn cpu(ns: u64) {
     named("cpu", ns);
 }
 
-/// Computes for `ns` nanoseconds, under a name of the caller's.
+/// Computes for `ns` nanoseconds, under a name that the caller chooses.
 #[track_caller]
 pub fn named(name: &'static str, ns: u64) {
     let Some(world) = world::current() else { return };
     let at = here();
     let mut left = ticks_of(Duration::from_nanos(ns));
     world.state.borrow_mut().ledger.work(name).count += 1;
-    // In random order one event is one choice: more would drown the choices that matter.
+    // In random order each event is a choice of the next thread: more events would drown the
+    // choices that matter.
     let most = if world.state.borrow().setup.order == Order::Random { left } else { PART };
     while left != 0 {
         let part = left.min(most);
@@ -51,7 +53,7 @@ pub fn named(name: &'static str, ns: u64) {
     }
 }
 
-/// Reads or writes `bytes` of the machine's disk: the thread waits, its CPU doesn't.
+/// Reads or writes `bytes` of the machine's disk. The thread waits, but doesn't occupy its CPU.
 #[track_caller]
 pub fn disk(bytes: usize) {
     let Some(world) = world::current() else { return };
@@ -59,22 +61,22 @@ pub fn disk(bytes: usize) {
     crate::thread::sleep_until_ticks(world, done);
 }
 
-/// Asks the disk for `bytes`, and returns when it will be done with them.
+/// Submits a disk request for `bytes`, and returns the time at which it will complete.
 #[must_use]
 #[track_caller]
 pub fn disk_request(bytes: usize) -> Instant {
     world::current().map_or_else(Instant::now, |world| Instant::from_ticks(request(world, bytes)))
 }
 
-/// Waits until the disk is done with what [`disk_request`] asked for: the thread waits, its CPU
-/// doesn't.
+/// Waits until the request of [`disk_request`] has completed. The thread doesn't occupy its CPU.
 #[track_caller]
 pub fn disk_wait(done: Instant) {
     let Some(world) = world::current() else { return };
     crate::thread::sleep_until_ticks(world, done.ticks());
 }
 
-/// The disk serves one request after the other at its bandwidth; latencies overlap.
+/// Submits a request. The disk serves one request after the other at its bandwidth; latencies
+/// overlap.
 #[track_caller]
 fn request(world: &World, bytes: usize) -> Ticks {
     world.arrive(here());
@@ -94,7 +96,7 @@ fn request(world: &World, bytes: usize) -> Ticks {
 
 #[track_caller]
 fn memory(name: &'static str, bytes: usize, times: impl Fn(&State, u64) -> (Ticks, Ticks)) {
-    /// Memory moved at once: the bus goes from CPU to CPU in between.
+    /// Bytes moved at once: the bus may pass to another CPU in between.
     const CHUNK: usize = 4096;
     let Some(world) = world::current() else { return };
     let at = here();
@@ -124,7 +126,8 @@ impl State {
         self.ledger.work(name).time += spent;
     }
 
-    /// Keeps the core busy for `core`, and the socket's memory for `bus`; done when both are.
+    /// Keeps the core busy for `core`, and the socket's memory for `bus`; returns when both have
+    /// completed.
     pub(crate) fn move_memory(&mut self, name: &'static str, core: Ticks, bus: Ticks) {
         if bus == 0 {
             return self.work_for(name, core);
@@ -140,7 +143,7 @@ impl State {
         self.ledger.work(name).waited += waited;
     }
 
-    /// Blocks the running thread until `time`, unless that is over.
+    /// Blocks the running thread until `time`, unless that time has passed.
     pub(crate) fn sleep_until(&mut self, time: Ticks) -> bool {
         let ahead = time > self.clock();
         if ahead {

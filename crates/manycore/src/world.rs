@@ -1,21 +1,21 @@
-//! A running machine, and the way from the user's code into it.
+//! A running machine, and the calls from the user's code into it.
 //!
-//! The machine runs on a host thread of its own, one coroutine per virtual thread. Code of the user
-//! runs inside `Coroutine::resume`, called by [`World::drive`]; it comes back into the machine
-//! through [`current`], which finds the world of this host thread, and gives the host thread back
+//! The machine runs on a host thread of its own, with one coroutine per virtual thread. The user's
+//! code runs inside `Coroutine::resume`, called by [`World::drive`]. That code calls the machine
+//! through [`current`], which returns the world of this host thread, and gives the host thread back
 //! by [`World::suspend`].
 //!
-//! - W1. The pointer in `RUNNING` is set exactly while [`World::drive`] is on the stack below, so
-//!   the world it points to is alive for any code that finds it there.
-//! - W2. A task's `suspender` points to its coroutine's yielder, which lives at the bottom of its
-//!   stack. It is set when the coroutine starts, and used by that coroutine alone, which is alive
-//!   when it does so.
+//! - W1. The pointer in `RUNNING` is set exactly while [`World::drive`] is on the stack below. So
+//!   the world that it points to is alive for any code that reads the pointer.
+//! - W2. A task's `suspender` points to its coroutine's yielder, which is at the bottom of the
+//!   coroutine's stack. It is set when the coroutine starts, and used only by that coroutine, which
+//!   is alive at that time.
 //! - W3. Coroutines never leave their host thread.
 //! - W4. A coroutine that hasn't finished when the machine stops is leaked: it is never resumed,
-//!   and its stack is never unwound or freed. So whatever it borrowed is never used again.
-//! - W5. While a thread unwinds from a panic, its coroutine isn't switched away from: the host
-//!   thread's panic count would be taken for the next coroutine's. If it has to wait for another
-//!   thread meanwhile, the run ends.
+//!   and its stack is never unwound or freed. So nothing that it borrowed is ever used again.
+//! - W5. While a thread unwinds from a panic, its coroutine isn't suspended: the next coroutine
+//!   would inherit the host thread's panic count. If the thread has to wait for another thread
+//!   meanwhile, the run ends.
 
 use crate::error::{Cause, Failure, Position};
 use crate::free_blocks::FreeBlocks;
@@ -34,7 +34,7 @@ thread_local! {
     static RUNNING: Cell<*const World> = const { Cell::new(std::ptr::null()) };
 }
 
-/// What a thread runs.
+/// The code that a thread runs.
 pub(crate) type Body = Box<dyn FnOnce()>;
 
 type Fiber = Coroutine<(), (), (), DefaultStack>;
@@ -42,7 +42,7 @@ type Fiber = Coroutine<(), (), (), DefaultStack>;
 /// A running machine.
 pub(crate) struct World {
     pub(crate) state: RefCell<State>,
-    /// By thread; taken out while it runs.
+    /// Indexed by thread; taken out while the thread runs.
     fibers: RefCell<Vec<Option<Fiber>>>,
     /// Each thread's own values.
     pub(crate) locals: RefCell<Vec<Locals>>,
@@ -51,7 +51,7 @@ pub(crate) struct World {
     stack_bytes: usize,
 }
 
-/// The machine that this code runs in, if it does.
+/// Returns the machine in which this code runs, if there is one.
 #[inline]
 pub(crate) fn current<'a>() -> Option<&'a World> {
     // SAFETY: W1: non-null only below `drive`, which borrows the world. Callers are on a coroutine
@@ -59,10 +59,10 @@ pub(crate) fn current<'a>() -> Option<&'a World> {
     unsafe { RUNNING.get().as_ref() }
 }
 
-/// The machine that this code runs in.
+/// Returns the machine in which this code runs.
 ///
 /// # Panics
-/// Outside of any.
+/// Outside of a machine.
 #[track_caller]
 pub(crate) fn expect<'a>(what: &str) -> &'a World {
     match current() {
@@ -91,7 +91,7 @@ impl World {
         Ok(self.state.borrow_mut().add_task(name, pin, at))
     }
 
-    /// Runs until every thread is finished, or none can go on.
+    /// Runs until all threads have finished, or none can continue.
     pub(crate) fn drive(&self) -> Result<(), Box<Failure>> {
         let before = RUNNING.replace(self);
         let failed = loop {
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// Frees a finished thread's stack, whose memory may come back as something else.
+    /// Frees a finished thread's stack. Its memory may be reused.
     fn retire(&self, fiber: Fiber) {
         use corosensei::stack::Stack;
         let stack = fiber.into_stack();
@@ -131,14 +131,15 @@ impl World {
         state.blocks.forget(base - self.stack_bytes, self.stack_bytes);
     }
 
-    /// Gives the host thread to the scheduler, until it chooses this thread again.
+    /// Gives the host thread to the scheduler. Returns when the scheduler chooses this thread
+    /// again.
     pub(crate) fn suspend(&self) {
         let suspender = self.state.borrow_mut().current().suspender;
         // SAFETY: W2.
         unsafe { (*suspender).suspend(()) }
     }
 
-    /// Begins an event: returns when it is this thread's turn.
+    /// Begins an event. Returns when it is this thread's turn.
     #[inline]
     pub(crate) fn arrive(&self, at: At) {
         while !self.state.borrow_mut().may_go_on(at) {
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    /// Suspends the thread, which has been blocked or spins.
+    /// Suspends the thread, which is blocked or spins.
     pub(crate) fn wait(&self) {
         if std::thread::panicking() {
             let mut state = self.state.borrow_mut();
@@ -189,7 +190,7 @@ impl World {
     }
 }
 
-/// The life of a thread, on its own stack.
+/// Runs a thread from start to end, on its own stack.
 fn run_body(suspender: &Suspender, body: Body) {
     let world = current().expect("coroutines run below `drive`");
     let task = {
@@ -206,7 +207,7 @@ fn run_body(suspender: &Suspender, body: Body) {
         let thread = state.current().name.clone();
         let message = message_of(&*payload);
         state.failure.get_or_insert(Cause::Panic { thread, message });
-        // Its destructor is the user's, and the state is borrowed.
+        // The payload's destructor is code of the user, and the state is borrowed.
         std::mem::forget(payload);
         return;
     }

@@ -1,4 +1,4 @@
-//! What can be a budget.
+//! Checks whether a size can be a budget.
 
 use std::sync::Once;
 
@@ -6,17 +6,17 @@ use crate::error::Error;
 use crate::machine;
 use crate::size::Size;
 
-/// A budget holds at least so many pages.
+/// The fewest pages that a budget must hold.
 const PAGES_MIN: u64 = 16;
 
-/// Whether a budget of `size` can be had, in pages of `page_size` bytes. One beyond the machine's
-/// memory is told in the log, once.
+/// Checks that a budget of `size` is possible, with pages of `page_size` bytes. If the budget
+/// exceeds the machine's memory, warns once in the log.
 ///
 /// # Errors
 /// [`Error::TooSmall`], [`Error::BudgetTooLarge`].
 pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
-    // Besides the pages, their records and some room for groups and page maps, a part of which is
-    // more where the system's pages are.
+    // The pages, their records, and room for groups and page maps. A part of that room grows with
+    // the size of the system's pages.
     let room = (56 << 10) + frames::map_room().next_multiple_of(8 << 10);
     let min = Size(PAGES_MIN * (page_size as u64 + 64) + room);
     if size < min {

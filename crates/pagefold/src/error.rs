@@ -1,4 +1,4 @@
-//! What can go wrong, in terms that a caller can act on.
+//! Errors, in terms that a caller can act on.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -8,12 +8,14 @@ use crate::protection::Protection;
 use crate::size::{Size, SizeError};
 use io::IoError;
 
-/// Why a call failed. Nothing is lost by any of these, and every call may be tried again.
+/// Why a call failed. The failure itself loses no data, and every call may be retried. Two errors
+/// report data that is lost already: [`SwapCorrupt`](Self::SwapCorrupt), and
+/// [`WriteFailed`](Self::WriteFailed) with [`IoError::CutOff`](crate::io::IoError::CutOff).
 ///
-/// The text says all of it, the device's or the system's answer included; but that of
-/// [`LimitReached`](Self::LimitReached) leaves a swap area's failure to the source. The answer is
-/// also the [`source`](std::error::Error::source), so a program that prints the whole chain of
-/// sources prints it twice.
+/// The text contains everything, including the error of the device or the system, which is also the
+/// [`source`](std::error::Error::source). So a program that prints the whole chain of sources
+/// prints that error twice. Exception: the text of [`LimitReached`](Self::LimitReached) leaves a
+/// swap area's failure to the source.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -40,152 +42,151 @@ use io::IoError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A text that isn't a size.
+    /// A text isn't a size.
     #[error(transparent)]
     BadSize(#[from] SizeError),
-    /// A page size that isn't supported.
+    /// A page size isn't supported.
     #[error("a page size of {size} isn't supported: it has to be a power of two from {min} to {max}")]
     BadPageSize {
-        /// What was asked for.
+        /// The requested size.
         size: Size,
-        /// The smallest one, which is the system's.
+        /// The smallest page size: that of the system.
         min: Size,
-        /// The largest one.
+        /// The largest page size.
         max: Size,
     },
-    /// A budget or limit that nothing can run in.
+    /// A budget or a limit is too small to work with.
     #[error("{what} of {size} is too small: at least {min} are needed with pages of {page_size}")]
     TooSmall {
-        /// The budget, or a group's limit.
+        /// What was too small: the budget, or a group's limit.
         what: &'static str,
-        /// What was asked for.
+        /// The requested size.
         size: Size,
-        /// What would do.
+        /// The smallest size that works.
         min: Size,
         /// Bytes in a page.
         page_size: Size,
     },
-    /// A budget of more than 2^30 pages, or larger than the address space reserved at the start.
+    /// A budget has more than 2^30 pages, or exceeds the address space reserved at the start.
     #[error(
         "a budget of {size} is too large: at most {max} are possible, 2^30 pages or the `memory_max` it was built with"
     )]
     BudgetTooLarge {
-        /// What was asked for.
+        /// The requested budget.
         size: Size,
-        /// The most that is possible.
+        /// The largest possible budget.
         max: Size,
     },
-    /// The budget can't shrink, because the pages in it are pinned or being loaded. It stays as it
-    /// was.
+    /// The budget can't shrink, because its pages are pinned or being loaded. It stays as it was.
     #[error("the budget can't shrink to {size}: {used} are in use, and pinned or being loaded")]
     BudgetBusy {
-        /// What was asked for.
+        /// The requested budget.
         size: Size,
-        /// What couldn't be given back.
+        /// The memory that couldn't be freed.
         used: Size,
     },
     /// The system refused address space, memory or a thread.
     #[error("can't {what}: {error}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         error: IoError,
     },
-    /// A group of that name exists.
+    /// A group with this name exists already.
     #[error("there is a group `{group}` already")]
     GroupExists {
         /// The name.
         group: String,
     },
-    /// The group has no page that could make room: all are pinned, being loaded, or have no place
-    /// in swap. Unpin some, or raise the limit. Where it is the budget that is full, groups that
-    /// use a smaller share of theirs give nothing for this one.
+    /// Nothing in the group can be evicted: all of its pages are pinned, being loaded, or have no
+    /// slot in swap. Unpin some, or raise the limit. If the budget is full, groups that use a
+    /// smaller share of theirs give up nothing for this one.
     #[error(
         "group `{group}` has reached its limit of {max}, or its part of a full budget, and nothing in it can be \
          reclaimed: {charged} are pinned, being loaded, or have no place in swap"
     )]
     LimitReached {
-        /// The group that asked for a page.
+        /// The group that needed a page.
         group: String,
-        /// Its limit, or the whole budget if that was the one reached.
+        /// Its limit, or the whole budget if that is less.
         max: Size,
-        /// What is charged.
+        /// What is charged to the group.
         charged: Size,
-        /// Why its pages have no place in swap, if an area's device failed when one was last
-        /// written there. The error's [`source`](std::error::Error::source).
+        /// Why its pages have no slot in swap, if an area's device failed at the last write of one
+        /// of them. This is the error's [`source`](std::error::Error::source).
         #[source]
         swap: Option<SwapFailure>,
     },
-    /// The group belongs to another Pagefold, whose pages are none of this one's.
+    /// The group belongs to another Pagefold.
     #[error("group `{group}` belongs to another Pagefold")]
     OtherPagefold {
-        /// The group given.
+        /// The name of that group.
         group: String,
     },
     /// The file couldn't be opened.
     #[error("can't open {}: {error}", path.display())]
     OpenFailed {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
-        /// The backend's answer.
+        /// The backend's error.
         #[source]
         error: IoError,
     },
-    /// The file is to be made or cut off, but not to be opened for writing.
+    /// The options ask to create or truncate the file, but not to open it for writing.
     #[error("can't open {}: `create`, `create_new` and `truncate` need `write`", path.display())]
     NotForWriting {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
     },
-    /// Another Pagefold or another process has the file locked, because it writes to it.
+    /// Another Pagefold or another process has locked the file, because it writes to it.
     #[error(
         "{} is in use: another Pagefold or another process has it open for writing, and locked (see \
          `OpenOptions::lock`)",
         path.display()
     )]
     FileInUse {
-        /// The path given.
+        /// The given path.
         path: PathBuf,
     },
-    /// A page couldn't be read. It isn't in memory; reading it again tries again.
+    /// A page couldn't be read. It isn't in memory; the next access retries.
     #[error("can't read page {page} of {}: {error}", path.display())]
     ReadFailed {
         /// The file.
         path: PathBuf,
         /// The page's number.
         page: u64,
-        /// The backend's answer.
+        /// The backend's error.
         #[source]
         error: IoError,
     },
-    /// The file was opened for reading alone.
+    /// The file isn't open for writing.
     #[error("{} isn't open for writing", path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
     },
     /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that the
-    /// file doesn't have stay in memory, and are written again at the next sync, or a while later.
+    /// file lacks stay in memory, and are written again with the next sync, or later in the
+    /// background.
     #[error("can't write {}: {error}", path.display())]
     WriteFailed {
         /// The file.
         path: PathBuf,
-        /// The backend's answer.
+        /// The backend's error.
         #[source]
         error: IoError,
     },
-    /// The file's device hasn't answered for as long as
-    /// [`Builder::io_timeout`](crate::Builder::io_timeout) allows. Until it answers, calls that
-    /// need it fail at once. What was written stays in memory, and what was asked of the device may
-    /// still be done.
+    /// The file's device hasn't answered for the time of
+    /// [`Builder::io_timeout`](crate::Builder::io_timeout). Until it answers, calls that need it
+    /// fail at once. Written data stays in memory, and requests to the device may still complete.
     #[error("the device of {} doesn't answer", path.display())]
     DeviceTimeout {
         /// The file.
         path: PathBuf,
     },
-    /// A guard has had the page pinned, or a writer has been changing it, for seconds.
+    /// For seconds, a guard has had the page pinned, or a writer has been changing it.
     #[error("page {page} of {} is in use: pinned, or being changed", path.display())]
     PageBusy {
         /// The file.
@@ -193,26 +194,26 @@ pub enum Error {
         /// The page's number.
         page: u64,
     },
-    /// A page or an exact range past the end of the file.
+    /// An access to a page, or to all of a range, past the end of the file.
     #[error("{} has {len} bytes: {offset} + {wanted} is past its end", path.display())]
     PastEnd {
         /// The file.
         path: PathBuf,
         /// Its length in bytes.
         len: u64,
-        /// Where the access starts.
+        /// Where the access starts, in bytes.
         offset: u64,
-        /// How many bytes it wants.
+        /// The length of the access in bytes.
         wanted: u64,
     },
-    /// The file would have more bytes than can be counted, `i64::MAX`; or no address space is left
-    /// for what has to be known of one of its pages, because of `RLIMIT_AS`, or of many other files
-    /// that are used over terabytes.
+    /// The file would exceed the largest countable length, `i64::MAX` bytes. Or no address space is
+    /// left for the metadata of one of its pages, because of `RLIMIT_AS`, or because many other
+    /// files are used over terabytes.
     #[error("{} is too large: there is no place in a page map for its {pages} pages", path.display())]
     FileTooLarge {
         /// The file.
         path: PathBuf,
-        /// How many pages it has, or would have, up to the one that there is no place for.
+        /// The file's number of pages, up to the page that has no place.
         pages: u64,
     },
     /// A page has more pins than can be counted.
@@ -223,83 +224,83 @@ pub enum Error {
         /// The page's number.
         page: u64,
     },
-    /// A range of a space that can't be one.
+    /// A range can't be used in a space.
     #[error("{len:#x} bytes at {address:#x} can't be used in a space: {why}")]
     BadAddress {
-        /// Where it starts.
+        /// The start of the range.
         address: u64,
-        /// How many bytes it has.
+        /// The length of the range in bytes.
         len: u64,
-        /// What is wrong with it.
+        /// Why the range can't be used.
         why: &'static str,
     },
-    /// Nothing is mapped there.
+    /// Nothing is mapped at an address.
     #[error("nothing is mapped at {address:#x}, in {:#x}-{:#x}", hole.start, hole.end)]
     NotMapped {
-        /// The first address at which nothing is, of a whole page.
+        /// The first unmapped address, rounded down to a page.
         address: u64,
-        /// The addresses around it at which nothing is either, as far as a short look shows.
+        /// The unmapped range around that address, as far as a short search shows.
         hole: Range<u64>,
     },
-    /// What can go wrong with files and limits, at an address of a space.
+    /// An error of files or limits, at an address of a space.
     #[error("at {address:#x}, in the area {:#x}-{:#x}: {error}", area.start, area.end)]
     AtAddress {
-        /// The address, of a whole page.
+        /// The address, rounded down to a page.
         address: u64,
-        /// The area, as far as a short look shows.
+        /// The mapped area, as far as a short search shows.
         area: Range<u64>,
-        /// What went wrong.
+        /// The error.
         error: Box<Error>,
-        /// That error's [`source`](std::error::Error::source), which is also this one's.
+        /// The [`source`](std::error::Error::source) of both that error and this one.
         source: Option<DeviceFailure>,
     },
-    /// A guard has had the page pinned, or a writer has been changing it, for seconds.
+    /// For seconds, a guard has had the page pinned, or a writer has been changing it.
     #[error("the page at {address:#x} is in use: pinned, or being changed")]
     AddressBusy {
         /// The page's address.
         address: u64,
     },
-    /// The memory is mapped, but not for this.
+    /// The memory is mapped, but not for this access.
     #[error("{address:#x} is in the area {:#x}-{:#x}, which is mapped as {protection:?}", area.start, area.end)]
     NotPermitted {
-        /// The address, of a whole page.
+        /// The address, rounded down to a page.
         address: u64,
-        /// The area, as far as a short look shows.
+        /// The mapped area, as far as a short search shows.
         area: Range<u64>,
-        /// What is permitted.
+        /// The permitted accesses.
         protection: Protection,
     },
-    /// Something is mapped there already.
+    /// The range is mapped already, at least partly.
     #[error("something is mapped in {:#x}-{:#x} already", range.start, range.end)]
     Mapped {
-        /// What was asked for.
+        /// The requested range.
         range: Range<u64>,
     },
-    /// A space has no free addresses in a row for so many bytes.
+    /// A space has no free range of this length.
     #[error("a space has no room for {len} bytes in a row any more")]
     NoAddresses {
-        /// What was asked for.
+        /// The requested length in bytes.
         len: u64,
     },
-    /// A swap area that can't be one, or not now. There is none then.
+    /// A swap area can't be used, or can't be used now. It wasn't added.
     #[error(transparent)]
     SwapRefused(#[from] swap::AddError),
-    /// A swap area couldn't be removed. It is in use as before.
+    /// A swap area couldn't be removed. It stays in use.
     #[error(transparent)]
     SwapInUse(#[from] swap::RemoveError),
-    /// A page couldn't be read back from swap. It is there still; another access tries again.
+    /// A page couldn't be read back from swap. It is still there; another access retries.
     #[error("can't read the page at {address:#x} from {}: {error}", swap_area(area.as_deref()))]
     SwapReadFailed {
         /// Where the page begins.
         address: u64,
-        /// The name of the area that it is in, if it is there still.
+        /// The name of the page's area, if the area still exists.
         area: Option<String>,
-        /// The device's answer.
+        /// The device's error.
         #[source]
         error: IoError,
     },
-    /// What came back from swap isn't what was written there. No caller gets any of it. The page
-    /// fails until all of it is overwritten, or it is discarded or unmapped.
+    /// A page came back from swap with other content than was written. No caller gets any of it.
+    /// Accesses to the page fail until it is overwritten entirely, discarded or unmapped.
     #[error(
         "the page at {address:#x} came back from {} as something else than was written there",
         swap_area(area.as_deref())
@@ -307,14 +308,14 @@ pub enum Error {
     SwapCorrupt {
         /// Where the page begins.
         address: u64,
-        /// The name of the area that it is in, if it is there still.
+        /// The name of the page's area, if the area still exists.
         area: Option<String>,
     },
-    /// A space has had so many mappings of files that there is no number left for another one.
+    /// A space has had so many mappings of files that no number is left for another one.
     #[error("a space has too many mappings of files: unmap some, or use another space")]
     TooManyMappings,
-    /// This is a child of the process that the Pagefold was built in. Memory isn't shared with it:
-    /// build another one.
+    /// This process is a forked child of the process that built the Pagefold. Memory isn't shared
+    /// with it: build another Pagefold.
     #[error("a Pagefold can't be used in a forked child process")]
     Forked,
 }
@@ -323,46 +324,46 @@ fn swap_area(name: Option<&str>) -> String {
     name.map_or_else(|| "swap".to_owned(), |name| format!("the swap area {name}"))
 }
 
-/// A swap area's device failed.
+/// The failure of a swap area's device.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("can't write to the swap area {area}: {error}")]
 #[non_exhaustive]
 pub struct SwapFailure {
     /// The area's name.
     pub area: String,
-    /// The backend's answer.
+    /// The backend's error.
     pub error: IoError,
 }
 
-/// A device's answer that a call failed for.
+/// The error of a device that made a call fail.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(transparent)]
 #[non_exhaustive]
 pub enum DeviceFailure {
-    /// A file's.
+    /// The error of a file's device.
     File(IoError),
-    /// A swap area's.
+    /// The error of a swap area's device.
     Swap(SwapFailure),
 }
 
 impl Error {
-    /// The system refused address space or memory.
+    /// Wraps the system's refusal of address space or memory.
     pub(crate) fn no_memory(error: frames::ReserveError) -> Self {
         let what = format!("reserve {} bytes of address space", error.bytes);
         Self::System { what, error: IoError::Os(error.errno) }
     }
 
-    /// The backend couldn't start threads.
+    /// Wraps the backend's failure to start threads.
     pub(crate) fn no_threads(error: IoError) -> Self {
         Self::System { what: "start threads".to_owned(), error }
     }
 
-    /// The system refused a thread. Without a number it is what systems say then.
+    /// Wraps the system's refusal of a thread. Without an error number, assumes `EAGAIN`.
     pub(crate) fn no_thread(error: std::io::Error) -> Self {
         Self::no_threads(error.raw_os_error().map_or(IoError::AGAIN, IoError::Os))
     }
 
-    /// The kind of error that the standard library has for this, as `std::fs` would return it.
+    /// Returns the standard library's kind for this error, as `std::fs` would return it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -398,7 +399,7 @@ impl Error {
         }
     }
 
-    /// The device's answer that the call failed for.
+    /// Returns the device's error that made the call fail.
     pub(crate) fn device_failure(&self) -> Option<DeviceFailure> {
         match self {
             Self::LimitReached { swap, .. } => swap.clone().map(DeviceFailure::Swap),
@@ -410,7 +411,7 @@ impl Error {
         }
     }
 
-    /// What went wrong, without the address in a space.
+    /// Returns the underlying error, without the address in a space.
     #[must_use]
     pub fn cause(&self) -> &Self {
         match self {
@@ -421,7 +422,7 @@ impl Error {
 }
 
 impl From<Error> for std::io::Error {
-    /// Of the same [`kind`](Error::kind), with the error in it.
+    /// Creates an error of the same [`kind`](Error::kind) that contains this error.
     fn from(error: Error) -> Self {
         Self::new(error.kind(), error)
     }
@@ -435,8 +436,8 @@ mod tests {
         std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
     }
 
-    /// The device's answer was in the text alone, so a program couldn't tell a full disk from a
-    /// broken one.
+    /// Regression: the device's error was only in the text, so a program couldn't tell a full disk
+    /// from a broken one.
     #[test]
     fn what_a_device_answers_is_the_source() {
         let failed = Error::ReadFailed { path: "data".into(), page: 5, error: IoError::IO };

@@ -1,5 +1,5 @@
-//! Pagefold: files larger than memory, read and written through a budget that holds, for many
-//! tenants at once.
+//! Pagefold: files larger than memory, read and written within a hard memory budget that many
+//! tenants share.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,22 +29,23 @@
 //! ```
 //!
 //! - [`Pagefold`] is one memory budget. Frames, loads in flight, pinned pages, page maps and other
-//!   metadata count.
+//!   metadata count towards it.
 //! - A [`Group`] is a tenant: a limit, and the pages charged to it.
-//! - A [`File`] is read with [`read_at`](File::read_at), without a lock where the page is in
-//!   memory, or through a [`PinnedPage`]; and written to with [`write_at`](File::write_at), through
-//!   a [`PageMut`], and made to last with [`sync`](File::sync).
-//! - A [`Space`] is memory that isn't a file's, at addresses of its own; with swap ([`SwapArea`])
-//!   it may be larger than the budget.
-//! - [`Stats`] says what happened, as a struct, as text, and [for
+//! - A [`File`] is read with [`read_at`](File::read_at), without a lock if the page is in memory,
+//!   or through a [`PinnedPage`]. It is written with [`write_at`](File::write_at) or through a
+//!   [`PageMut`], and made durable with [`sync`](File::sync).
+//! - A [`Space`] is an address space of memory that belongs to no file. With swap ([`SwapArea`]) it
+//!   may be larger than the budget.
+//! - [`Stats`] has the statistics, as a struct, as text, and [for
 //!   Prometheus](Stats::to_prometheus).
 //!
-//! Reads block their thread while the device reads; writes don't wait for the device, unless much
-//! is unwritten. Nothing here is `unsafe`: that is in `pagefold-frames`.
+//! Reads block their thread while the device reads. Writes don't wait for the device, unless much
+//! dirty data waits for write-back. This crate contains no `unsafe` code: that is in
+//! `pagefold-frames`.
 #![forbid(unsafe_code)]
 
-/// Where files are opened: the machine's file systems, disks that exist in memory, and what a
-/// backend of one's own is made of ([`Backend`](io::Backend)).
+/// Where files are opened: the machine's file systems, simulated disks in memory, and the traits
+/// for a backend of your own ([`Backend`](io::Backend)).
 pub mod io {
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     pub use ::io::Uring;
@@ -55,7 +56,7 @@ pub mod io {
     };
 }
 
-/// The README's example, compiled and run as it stands.
+/// Compiles and runs the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

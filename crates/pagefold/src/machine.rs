@@ -1,34 +1,34 @@
-//! What the machine has, and what this process may use of it.
+//! The machine's memory, and how much of it this process may use.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Bytes in a page of the system.
+/// Returns the size of the system's pages in bytes.
 pub(crate) fn page_size() -> usize {
     frames::system_page_size()
 }
 
-/// Memory that this process may use.
+/// The memory that this process may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryAllowed {
-    /// Bytes.
+    /// The amount in bytes.
     pub bytes: u64,
-    /// The file that says so, if it is the limit of a memory cgroup, of version 1 or 2. `None` if
-    /// that is all the memory that the machine has.
+    /// The file that contains the limit, if a memory cgroup (version 1 or 2) sets it. `None` if the
+    /// limit is the machine's memory.
     pub limit: Option<PathBuf>,
 }
 
-/// Memory that this process may use: the least that the limits of its memory cgroup, and of those
-/// above it, and the machine allow.
+/// Returns how much memory this process may use: the minimum of the machine's memory and the limits
+/// of the process's memory cgroup and its ancestors.
 #[must_use]
 pub fn memory_allowed() -> MemoryAllowed {
     memory_allowed_in(Path::new("/"))
 }
 
-/// The same with `root` in place of the root directory.
+/// Implements [`memory_allowed`], with `root` in place of the root directory.
 fn memory_allowed_in(root: &Path) -> MemoryAllowed {
-    // Bytes: names of groups are whatever their makers liked.
+    // Read as bytes: names of cgroups may not be UTF-8.
     let read = |file: &Path| std::fs::read(root.join(file)).unwrap_or_default();
     let total = memory_total(&read(Path::new("proc/meminfo"))).unwrap_or_else(frames::system_memory);
     let cgroup = read(Path::new("proc/self/cgroup"));
@@ -52,7 +52,7 @@ enum Hierarchy {
 }
 
 impl Hierarchy {
-    /// The file of a group that has its limit.
+    /// Returns the name of a cgroup's file with its limit.
     fn limit(self) -> &'static str {
         match self {
             Self::One => "memory.limit_in_bytes",
@@ -60,7 +60,7 @@ impl Hierarchy {
         }
     }
 
-    /// Where it is mounted if the system doesn't say.
+    /// Returns where the hierarchy is usually mounted, for systems that don't report it.
     fn usual_place(self) -> Mount {
         let point = match self {
             Self::One => "sys/fs/cgroup/memory",
@@ -70,17 +70,17 @@ impl Hierarchy {
     }
 }
 
-/// A part of a hierarchy that can be seen.
+/// A visible part of a hierarchy.
 struct Mount {
-    /// The group that is mounted,
+    /// The cgroup that is mounted,
     root: PathBuf,
-    /// and where, below the root directory.
+    /// and the mount point, relative to the root directory.
     point: PathBuf,
 }
 
-/// The files that may hold a limit, below the root directory: of the group of this process, and of
-/// those above it, as far as they can be seen. Given the contents of `/proc/self/cgroup` and
-/// `/proc/self/mountinfo`.
+/// Returns the files that may hold a limit, relative to the root directory: those of this process's
+/// cgroup and of its ancestors, as far as they are visible. `cgroup` and `mountinfo` are the
+/// contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in lines(cgroup) {
@@ -101,8 +101,8 @@ fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
         };
         let is_seen = mounts.iter().any(|mount| below(mount).is_some());
         for mount in &mounts {
-            // A group that isn't below any that is mounted has another name here: a container sees
-            // its own as the root, whatever it is called outside.
+            // If the cgroup is below no mounted cgroup, it has another name here: a container sees
+            // its own cgroup as the root, whatever its name is outside.
             let Some(below) = below(mount).or_else(|| (!is_seen).then(PathBuf::new)) else { continue };
             files.extend(below.ancestors().map(|group| mount.point.join(group).join(hierarchy.limit())));
         }
@@ -110,8 +110,8 @@ fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
     files
 }
 
-/// Where a hierarchy is mounted. A line is `id parent device root point options … - type source
-/// options`, with blanks in names as `\040` (proc_pid_mountinfo(5)).
+/// Returns where a hierarchy is mounted. A line of `mountinfo` is `id parent device root point
+/// options … - type source options`, with blanks in names as `\040` (proc_pid_mountinfo(5)).
 fn mounts(hierarchy: Hierarchy, mountinfo: &[u8]) -> Vec<Mount> {
     let mount = |line: &[u8]| {
         let fields: Vec<_> = line.split(|&byte| byte == b' ').collect();
@@ -131,7 +131,7 @@ fn mounts(hierarchy: Hierarchy, mountinfo: &[u8]) -> Vec<Mount> {
     lines(mountinfo).filter_map(mount).collect()
 }
 
-/// A name in which some bytes stand as three octal digits behind a backslash.
+/// Decodes a name in which a backslash and three octal digits stand for a byte.
 fn path(text: &[u8]) -> PathBuf {
     let mut name = Vec::new();
     let mut rest = text;
@@ -155,7 +155,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n')
 }
 
-/// All that the machine has, given the contents of `/proc/meminfo`.
+/// Returns the machine's memory, given the contents of `/proc/meminfo`.
 fn memory_total(meminfo: &[u8]) -> Option<u64> {
     let kib = lines(meminfo).find_map(|line| {
         let text = std::str::from_utf8(line.strip_prefix(b"MemTotal:")?).ok()?;
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(allowed(&[MEMINFO, own, one, two]), (40 << 20, first));
         let two = (two.0, "4096\n");
         assert_eq!(allowed(&[MEMINFO, own, one, two]), (4096, Some(format!("/{}", two.0))));
-        // A container sees its own group as the root, whatever it is called.
+        // A container sees its own cgroup as the root, whatever its name is.
         let root = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "8192\n");
         assert_eq!(allowed(&[MEMINFO, own, root]), (8192, Some(format!("/{}", root.0))));
     }

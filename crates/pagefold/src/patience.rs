@@ -1,6 +1,6 @@
-//! How long the unit tests wait.
+//! How long unit tests wait.
 
 use sync::time::Duration;
 
-/// For what must happen: much longer than it takes on the busiest machine.
+/// The timeout for events that must happen: much longer than they take on the busiest machine.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(120);

@@ -1,6 +1,6 @@
-//! What may be done with memory.
+//! Which accesses to memory are permitted.
 
-/// What may be done with memory.
+/// Which accesses to a range of a space are permitted.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,10 +20,10 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Nothing: the addresses are taken, that is all.
+    /// No access: the addresses are only reserved.
     None,
-    /// It may be read.
+    /// Reads.
     Read,
-    /// It may be read and written.
+    /// Reads and writes.
     ReadWrite,
 }

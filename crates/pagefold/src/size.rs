@@ -1,12 +1,12 @@
-//! Amounts of memory as people write them.
+//! Sizes in bytes, and their parsing and printing.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What an allocation takes besides what is asked for, and a place on a list.
+/// The overhead of an allocation, and of an entry on a list, in bytes.
 pub(crate) const ALLOCATION: u64 = 16;
 
-/// A number of bytes. Parses `4096`, `64k`, `128MiB`, `1.5 GiB`; prints the largest unit that fits.
+/// A number of bytes. Parses `4096`, `64k`, `128MiB`, `1.5 GiB`. Prints the largest unit that fits.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,7 +22,7 @@ pub(crate) const ALLOCATION: u64 = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// Text that isn't a [`Size`].
+/// The error for a text that isn't a [`Size`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` isn't a size: write a number of bytes, or one with a unit (B, KiB, MiB, GiB, TiB; K, M, G, T mean the \
@@ -32,7 +32,8 @@ pub struct SizeError {
     text: String,
 }
 
-/// Units by the letter they start with: powers of 1024, with `iB`, with `B`, or alone.
+/// Units by their first letter, as powers of 1024. A unit may be written with `iB`, with `B`, or
+/// alone.
 const UNITS: [(char, u32); 5] = [('k', 10), ('m', 20), ('g', 30), ('t', 40), ('p', 50)];
 
 impl FromStr for Size {
@@ -51,7 +52,7 @@ fn parse(text: &str) -> Option<u64> {
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(1 << shift);
     }
-    // A fraction: precise enough for anything with fewer than 53 significant bits.
+    // A fraction. Exact for sizes of up to 53 significant bits.
     let bytes = number.parse::<f64>().ok()? * (1_u64 << shift) as f64;
     (bytes < 2_f64.powi(63)).then_some(bytes as u64)
 }
@@ -79,12 +80,12 @@ impl fmt::Display for Size {
     }
 }
 
-/// Whatever can be taken for a number of bytes; texts are parsed where the size is used.
+/// Types that convert to a number of bytes. Texts are parsed when the size is used.
 pub trait IntoSize {
-    /// The number of bytes.
+    /// Returns the number of bytes.
     ///
     /// # Errors
-    /// When a text isn't a size.
+    /// If a text isn't a size.
     fn into_size(self) -> Result<Size, SizeError>;
 }
 

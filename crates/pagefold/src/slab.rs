@@ -1,26 +1,25 @@
-//! A table of things by small numbers.
+//! A slab: a table of values by small numbers.
 //!
-//! Inserting, looking up and removing take the same time however many things there are. The table
-//! grows by parts, each as long as all before it, and never moves a thing: the thread that inserts
-//! may hold a lock that every eviction takes. A number is a thing's as long as the thing is in the
-//! table, and may be another thing's afterwards; the number freed last is given first.
+//! Inserting, looking up and removing take constant time. The table grows by parts, each as long as
+//! all parts before it, and never moves a value: the inserting thread may hold a lock that every
+//! eviction takes. A number belongs to a value while the value is in the table, and may then be
+//! reused. The number that was freed last is reused first.
 
-/// Numbers in the first part; the next part has as many, and every further one twice as many as the
-/// one before.
+/// The length of the first part. Each further part is twice as long as the one before.
 const FIRST: usize = 4;
 
-/// See the module's head.
+/// The slab; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     parts: Vec<Vec<Place<T>>>,
-    /// The head of the list of free places.
+    /// The first entry of the list of free entries.
     free: Option<u32>,
 }
 
 #[derive(Debug)]
 enum Place<T> {
     Taken(T),
-    /// The next free place.
+    /// The next free entry.
     Free(Option<u32>),
 }
 
@@ -30,7 +29,7 @@ impl<T> Default for Slab<T> {
     }
 }
 
-/// The part that a number is in, and where in it.
+/// Returns the part that contains `number`, and the index in that part.
 fn at(number: usize) -> (usize, usize) {
     let part = (number / FIRST + 1).ilog2() as usize;
     (part, number - FIRST * ((1 << part) - 1))
@@ -41,24 +40,24 @@ fn part_len(part: usize) -> usize {
 }
 
 impl<T> Slab<T> {
-    /// The number that the next thing gets.
+    /// Returns the number that the next inserted value gets.
     pub(crate) fn next_number(&self) -> u32 {
         self.free.unwrap_or(self.end())
     }
 
-    /// One more than the highest number that was ever given.
+    /// Returns one more than the highest number ever given out.
     pub(crate) fn end(&self) -> u32 {
         let Some((last, before)) = self.parts.split_last() else { return 0 };
         (last.len() + before.iter().map(Vec::len).sum::<usize>()) as u32
     }
 
-    /// Things in the table.
+    /// Returns the number of values.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// Puts a thing into the table and returns its number.
+    /// Inserts a value and returns its number.
     pub(crate) fn insert(&mut self, thing: T) -> u32 {
         let number = self.next_number();
         let (part, place) = at(number as usize);
@@ -74,7 +73,7 @@ impl<T> Slab<T> {
         number
     }
 
-    /// The thing with that number, if there is one.
+    /// Returns the value with this number, if there is one.
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         let (part, place) = at(number as usize);
         match self.parts.get(part)?.get(place)? {
@@ -83,7 +82,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes out the thing with that number, if there is one.
+    /// Removes and returns the value with this number, if there is one.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let (part, place) = at(number as usize);
         let place = self.parts.get_mut(part)?.get_mut(place)?;
@@ -95,7 +94,7 @@ impl<T> Slab<T> {
         Some(thing)
     }
 
-    /// All things, in the order of their numbers.
+    /// Returns all values, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().flatten().filter_map(|place| match place {
             Place::Taken(thing) => Some(thing),
@@ -126,7 +125,8 @@ mod tests {
         assert!(slab.iter().copied().eq((0..1001).map(|number| *slab.get(number).unwrap())));
     }
 
-    /// The insertion that enlarged the table copied all of it, with every eviction waiting.
+    /// Regression: an insertion that enlarged the table copied all of it, while every eviction
+    /// waited.
     #[test]
     fn a_table_that_grows_moves_nothing() {
         let mut slab = Slab::default();

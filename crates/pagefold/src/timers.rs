@@ -1,11 +1,11 @@
-//! Waking tasks after a while: one thread for all of them, which is there only while a task waits
-//! for its time.
+//! Timers for tasks. One thread wakes all of them; it exists only while tasks wait, and a second
+//! longer.
 //!
-//! - TIMER-1. A task's waker is in the table from when its timer is made until the thread takes it
-//!   out, at its time, or the timer is dropped. All three are under the lock; wakers are called and
-//!   dropped without it, as each of these may do anything.
-//! - TIMER-2. The thread sleeps no longer than until the first time in the table, and is woken if
-//!   an earlier one is entered. It ends under the lock, when nothing was in the table for a second.
+//! - TIMER-1. A task's waker is in the table from when its timer is created until the thread
+//!   removes it at its time, or the timer is dropped. All three happen under the lock. Wakers are
+//!   called and dropped without the lock, because they may run any code.
+//! - TIMER-2. The thread sleeps at most until the earliest time in the table, and is woken when an
+//!   earlier time is inserted. It ends under the lock, after the table was empty for a second.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -16,10 +16,10 @@ use sync::tasks::wake_all;
 use sync::thread;
 use sync::time::{Duration, Instant};
 
-/// How long the thread stays with nothing to do.
+/// How long the thread waits with an empty table before it ends.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Tasks that wait for their time.
+/// The tasks that wait for their time.
 #[derive(Default)]
 pub(crate) struct Timers(Arc<Shared>);
 
@@ -31,24 +31,24 @@ struct Shared {
 
 #[derive(Default)]
 struct Table {
-    /// By time, in nanoseconds since the first timer was made, and number.
+    /// The wakers, by time (nanoseconds since the first timer was created) and number.
     tasks: BTreeMap<Key, Waker>,
     start: Option<Instant>,
-    /// Timers made so far.
+    /// The number of timers created so far.
     made: u64,
     has_thread: bool,
 }
 
 type Key = (u64, u64);
 
-/// One task's. Dropped, it wakes the task no more.
+/// A task's timer. Once it is dropped, it doesn't wake the task.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
     key: Key,
 }
 
 impl Timers {
-    /// Has the task woken after so long. Without a thread for that, at once.
+    /// Creates a timer that wakes the task after `time`; at once if the thread can't be started.
     pub(crate) fn after(&self, time: Duration, waker: &Waker) -> Timer {
         let waker = waker.clone();
         let mut table = self.0.table.lock();
@@ -106,7 +106,8 @@ impl Shared {
 }
 
 impl Timer {
-    /// Whether its time has come. If not, `waker` is the one that will be called.
+    /// Returns whether the timer's time has come. If not, registers `waker` in place of the
+    /// previous one.
     pub(crate) fn is_over(&self, waker: &Waker) -> bool {
         let mut waker = waker.clone();
         let mut table = self.shared.table.lock();
@@ -145,8 +146,8 @@ mod tests {
         }
     }
 
-    /// The thread sleeps until the first time. A task that came later with an earlier one waited
-    /// for that of the other.
+    /// The thread sleeps until the earliest time. Regression: a task that came later, with an
+    /// earlier time, was woken only with the other task.
     #[test]
     fn each_task_is_woken_once_and_an_earlier_one_isnt_overlooked() {
         let (timers, count) = (Timers::default(), std::sync::Arc::new(Count(AtomicUsize::new(0))));

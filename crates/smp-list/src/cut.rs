@@ -1,16 +1,16 @@
-//! Taking a batch off an end.
+//! Takes a batch of nodes off an end of the list.
 //!
-//! Others go on meanwhile, in shared mode as in exclusive mode: what keeps nodes apart is the
-//! claim. The walk reads a link and claims the node that it names, which by then may be on another
-//! list; the caller's claim looks again. Nodes that others have claimed are stepped over, on the
-//! word of a link that may lead anywhere, so the number of steps is bounded. What was claimed in a
-//! row is cut off as one (L4 of `list`):
+//! Other threads use the list meanwhile, and the claim is what keeps two threads from taking the
+//! same node. The walk reads a link and claims the node that it names. The node may have moved to
+//! another list by then, so the caller's claim must check that. The walk steps over nodes that
+//! other threads have claimed, and follows their links, which may lead anywhere; so the number of
+//! steps is bounded. Consecutive claimed nodes are deleted together (L4 of `list`):
 //! ```text
 //!   head ⇄ … ⇄ P ⇄ [A ⇄ B ⇄ C] ⇄ D ⇄ [E ⇄ F] ⇄ head        A, B, C, E, F claimed here, D elsewhere
 //!   head ⇄ … ⇄ P ⇄ D ⇄ head                                 two runs, two edges held for each
 //! ```
-//! Two claimed nodes are neighbours if there is an open edge from one to the other, looked at after
-//! both were claimed. The other's `prev` doesn't say as much:
+//! Two claimed nodes count as neighbours if there is an open edge from the first to the second,
+//! read after both were claimed. The second node's `prev` isn't sufficient:
 //! ```text
 //!   delete B of A⇄B⇄C                      take two off the tail
 //!   holds B→C, A→B; C.prev = A             claims C; reads C.prev; claims A; C.prev names A, so they are a run
@@ -21,25 +21,26 @@
 use crate::link::{Link, Nodes};
 use crate::list::SmpList;
 
-/// What a try to claim a node came to.
+/// The outcome of an attempt to claim a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The caller has it now, and it is on this list.
+    /// The caller owns the node now, and the node is on this list.
     Won,
-    /// Another thread has it, or it is on another list: the node is as before.
+    /// Another thread has claimed the node, or the node is on another list. The node is unchanged.
     Lost,
-    /// The walk should end here, without this node.
+    /// The walk ends here, without this node.
     Stop,
 }
 
-/// A walk looks at so many times as many nodes as it may take, and a few more.
+/// A walk of up to `max` nodes takes at most `STEPS_EACH × max + STEPS_MORE` steps.
 const STEPS_EACH: usize = 2;
 const STEPS_MORE: usize = 32;
 
 impl SmpList {
-    /// Takes up to `max` nodes off the tail, from the last one on: each that `claim` wins, which is
-    /// called with its number. They are on no list afterwards. Says how many. It may be fewer than
-    /// there are, if others are at it too.
+    /// Takes up to `max` nodes off the tail, starting with the last one. Calls `claim` with the
+    /// number of each node, and takes the nodes for which it returns [`Claim::Won`]; afterwards
+    /// these are on no list. Returns how many. That can be fewer than the list has, if other
+    /// threads use the list.
     pub fn take_tail<N: Nodes + ?Sized>(&self, nodes: &N, max: usize, claim: impl FnMut(u32) -> Claim) -> usize {
         let towards_head = |node: u32| {
             nodes.prefetch_ahead(node);
@@ -48,7 +49,7 @@ impl SmpList {
         self.take(nodes, max, self.head().prev(), claim, towards_head)
     }
 
-    /// As [`take_tail`](Self::take_tail), off the head.
+    /// Takes up to `max` nodes off the head. See also [`take_tail`](Self::take_tail).
     pub fn take_head<N: Nodes + ?Sized>(&self, nodes: &N, max: usize, claim: impl FnMut(u32) -> Claim) -> usize {
         self.take(nodes, max, self.head().next(), claim, |node| nodes.links(node).next())
     }
@@ -79,8 +80,8 @@ impl SmpList {
         taken
     }
 
-    /// Deletes nodes of this list, all of them claimed by the caller: neighbours that come one
-    /// after the other, in either direction, at the price of one.
+    /// Deletes nodes of this list, which the caller must have claimed. Consecutive items that are
+    /// neighbours, in either direction, are deleted at the cost of one deletion.
     pub fn del_all<N: Nodes + ?Sized>(&self, nodes: &N, claimed: impl IntoIterator<Item = u32>) {
         let mut run = Run::default();
         claimed.into_iter().for_each(|node| run.add(self, nodes, node));
@@ -88,12 +89,13 @@ impl SmpList {
     }
 }
 
-/// Claimed neighbours, the first and the last.
+/// A run of claimed neighbours: the first and the last.
 #[derive(Default)]
 struct Run(Option<(u32, u32)>);
 
 impl Run {
-    /// Adds a claimed node, deleting what was there if that isn't next to it.
+    /// Adds a claimed node. If the node isn't next to the run, deletes the run first, and starts a
+    /// new one.
     fn add<N: Nodes + ?Sized>(&mut self, list: &SmpList, nodes: &N, node: u32) {
         let are_neighbours = |first, second| nodes.links(first).has_edge_to(Link::node(second));
         *self = match self.0 {

@@ -1,21 +1,21 @@
-//! Operations that need the list for themselves: `&mut`, as under
+//! Operations that need exclusive access to the list: `&mut`, for example under
 //! [`TwoModeLock::exclusive`](crate::TwoModeLock::exclusive).
 //!
-//! No edge is held then. Other threads may have claimed nodes, and wait for their turn to delete
-//! them: so claimed nodes are left where they are, and nodes that change lists stay where their
-//! claimants look for them.
+//! No edge is held then. Other threads may have claimed nodes, and wait for the lock to delete
+//! them. So these operations leave claimed nodes linked, in a list in which their claimants look
+//! for them.
 
 use crate::link::{Link, Nodes};
 use crate::list::SmpList;
 
 impl SmpList {
-    /// Walks from the head to the tail.
+    /// Iterates over the nodes from the head to the tail.
     pub fn iter<'a, N: Nodes + ?Sized>(&'a mut self, nodes: &'a N) -> Iter<'a, N> {
         Iter { nodes, at: self.head().next() }
     }
 
-    /// Whether each node's neighbour names it, from the head round to the head, in no more than
-    /// `most` steps, and no edge is held: what is true between any two operations.
+    /// Returns whether each node's neighbour names the node, from the head round to the head in at
+    /// most `most` steps, and no edge is held. This is true between any two operations.
     pub fn is_consistent<N: Nodes + ?Sized>(&mut self, nodes: &N, most: usize) -> bool {
         let mut at = self.head_link();
         for _ in 0..=most {
@@ -31,8 +31,8 @@ impl SmpList {
         false
     }
 
-    /// Moves all of `other`'s nodes to the tail, at the price of one. A thread that has claimed one
-    /// of them has to find out, at its turn, that the node is here now.
+    /// Moves all of `other`'s nodes to the tail, at the cost of moving one. A thread that has
+    /// claimed one of these nodes must check, once it has the lock, which list the node is on.
     pub fn append<N: Nodes + ?Sized>(&mut self, nodes: &N, other: &mut Self) {
         let (first, last) = (other.head().next().to_node(), other.head().prev().to_node());
         let (Some(first), Some(last)) = (first, last) else { return };
@@ -42,14 +42,14 @@ impl SmpList {
         self.splice_ends(nodes, first, last);
     }
 
-    /// Moves a node of this list to its head, claimed or not.
+    /// Moves a node of this list to its head. The node may be claimed.
     pub fn move_to_head<N: Nodes + ?Sized>(&mut self, nodes: &N, node: u32) {
         self.del(nodes, node);
         self.add_head(nodes, node);
     }
 }
 
-/// Numbers of a list's nodes, from the head on.
+/// Iterates over the numbers of a list's nodes, from the head on.
 #[derive(Debug)]
 pub struct Iter<'a, N: ?Sized> {
     nodes: &'a N,

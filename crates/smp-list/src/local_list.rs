@@ -1,12 +1,12 @@
-//! A list that one thread owns, on its way to a shared list.
+//! A list that one thread owns, to be spliced into a shared list.
 
 use crate::link::{Link, Nodes};
 
-/// Nodes that the caller owns: that are on no list, or claimed and deleted.
+/// Nodes that the caller owns: nodes that are on no list, or were claimed and deleted.
 ///
-/// The edges between them exist already. The last node's `next` names nothing, so that a thread
-/// that takes it for the last node of some list can't hold it. Dropping the list forgets its nodes,
-/// which stay the caller's.
+/// The edges between the nodes exist already. `next` of the last node names nothing, so that a
+/// thread that mistakes this node for the last node of a shared list can't hold the edge. Dropping
+/// the list forgets its nodes; the caller still owns them.
 #[derive(Debug, Default)]
 #[must_use = "its nodes are on no list yet"]
 pub struct LocalList {
@@ -15,29 +15,29 @@ pub struct LocalList {
 }
 
 impl LocalList {
-    /// An empty one.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Its nodes.
+    /// Returns the number of its nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns whether it has no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first and the last node.
+    /// Returns the first and the last node.
     pub(crate) fn ends(&self) -> Option<(u32, u32)> {
         self.ends
     }
 
-    /// Puts `node` last.
+    /// Appends `node`.
     pub fn push_back<N: Nodes + ?Sized>(&mut self, nodes: &N, node: u32) {
         let links = nodes.links(node);
         links.close();
@@ -52,7 +52,7 @@ impl LocalList {
         self.len += 1;
     }
 
-    /// Puts `node` first.
+    /// Prepends `node`.
     pub fn push_front<N: Nodes + ?Sized>(&mut self, nodes: &N, node: u32) {
         let links = nodes.links(node);
         self.ends = match self.ends {

@@ -1,40 +1,42 @@
-//! A lock with two modes. *Shared* is not *read*: many may be in it and change things at the same
-//! time, in ways that are made for that. *Exclusive* is for everything else, walks that change
-//! nothing included.
+//! A lock with two modes. *Shared* doesn't mean *read*: many threads may hold it at the same time
+//! and change the value, by operations that are designed for concurrency. *Exclusive* mode is for
+//! all other operations, including walks that change nothing.
 //!
-//! A thread that enters shared mode writes only to a slot of its CPU, so no cache line goes between
+//! A thread that enters shared mode writes only to its CPU's slot, so no cache line moves between
 //! CPUs: a plain per-CPU reader indicator, as in the "big-reader" locks of Linux 2.4. A thread that
-//! wants exclusive mode goes through the slots of all CPUs, twice. So the cost of exclusive mode is
-//! bounded: it is [`slots`](TwoModeLock::slots) lines fetched two times, besides the wait for
-//! threads in shared mode. The lock's owner can print it.
+//! wants exclusive mode visits the slots of all CPUs twice. So the cost of exclusive mode is
+//! bounded: 2 × [`slots`](TwoModeLock::slots) cache-line fetches, plus the wait for threads in
+//! shared mode. The lock's user can report this number.
 //!
-//! Each slot is a phase-fair lock of its own (Brandenburg and Anderson, "Spin-based reader-writer
+//! Each slot is a phase-fair lock (Brandenburg and Anderson, "Spin-based reader-writer
 //! synchronization for multiprocessor real-time systems", Real-Time Systems 46, 2010), without the
-//! part that orders writers, which one ticket lock does for all slots:
+//! part that orders writers. One ticket lock orders writers for all slots:
 //!
 //! | `entered` of a slot | |
 //! |---|---|
 //! | bit 0 | `EXCLUSIVE`: a thread has exclusive mode, or waits for threads that entered shared mode before |
-//! | bit 1 | `PHASE`: changes from each thread in exclusive mode to the next |
-//! | 2–31 | how many threads entered shared mode here, ever, modulo 2^30; `left`: how many left it |
+//! | bit 1 | `PHASE`: alternates from each thread in exclusive mode to the next |
+//! | 2–31 | how many threads entered shared mode here, modulo 2^30; `left`: how many left it |
 //!
 //! - T1. A thread that adds itself to `entered` and finds `EXCLUSIVE` clear is in shared mode. If
 //!   it finds `EXCLUSIVE` set, it waits until bit 0 or 1 changes.
-//! - T2. A thread that sets `EXCLUSIVE` learns in the same operation how many had entered, and
-//!   waits until as many have left: the threads that are in shared mode, and those that waited for
-//!   the last thread in exclusive mode, which go first. So neither side starves. A thread that
-//!   wants shared mode waits for at most one thread in exclusive mode to come and go. A thread that
-//!   wants exclusive mode waits for those that wanted it before, and for threads that came to the
-//!   slots before it.
-//! - T3. Bit 1 tells the next thread in exclusive mode from the one that was waited for.
+//! - T2. A thread that sets `EXCLUSIVE` learns in the same operation how many threads had entered,
+//!   and waits until as many have left. These are the threads in shared mode, and the threads that
+//!   waited for the previous thread in exclusive mode, which go first. So neither mode starves. A
+//!   thread that wants shared mode waits for at most one thread in exclusive mode to come and go. A
+//!   thread that wants exclusive mode waits for the threads that requested it before, and for the
+//!   threads that reached the slots before it.
+//! - T3. Bit 1 distinguishes the next thread in exclusive mode from the one that was waited for.
 //!
-//! No store here has to be ordered before a load of another word: both sides change `entered`.
+//! No store here must be ordered before a load of another word, because both sides change
+//! `entered`.
 //!
-//! **Orderings.** Setting `EXCLUSIVE` and adding to `entered` are `Acquire`, clearing it and adding
-//! to `left` `Release`: each pairs with the other side's. `next_ticket`: Relaxed, as `serving`
-//! orders what ticket holders do: `Release` when it goes up, `Acquire` when it is waited for.
+//! **Orderings.** Setting `EXCLUSIVE` and adding to `entered` are `Acquire`; clearing `EXCLUSIVE`
+//! and adding to `left` are `Release`. Each pairs with the other side's operation. `next_ticket`:
+//! Relaxed, because `serving` orders the ticket holders: it is incremented with `Release`, and
+//! waited for with `Acquire`.
 //!
-//! **A losing interleaving**, and what excludes it:
+//! **A losing interleaving**, and the rule that excludes it:
 //! ```text
 //!   exclusive X             shared S                      exclusive Y
 //!   sets EXCLUSIVE
@@ -43,7 +45,7 @@
 //!                           (is preempted)                sets EXCLUSIVE; waits for S, which entered before
 //!                           finds it set still: waits for Y. Neither moves.
 //! ```
-//! With `PHASE`, S sees that this isn't the one it waited for, and is in.
+//! With `PHASE`, S sees that Y isn't the thread that it waited for, and enters shared mode.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -55,15 +57,16 @@ use sync::atomic::{AtomicU32, Backoff, Ordering};
 const EXCLUSIVE: u32 = 1;
 const PHASE: u32 = 2;
 const PHASE_BITS: u32 = EXCLUSIVE | PHASE;
-/// One thread that entered.
+/// One thread in the count.
 const ONE: u32 = 4;
 
-/// What a CPU's threads write to when they enter and leave shared mode.
+/// The words that a CPU's threads write when they enter and leave shared mode.
 #[derive(Debug, Default)]
 struct Slot {
     entered: AtomicU32,
     left: AtomicU32,
-    /// How many had entered when exclusive mode was asked for: its owner's.
+    /// The number of threads to wait for, set when exclusive mode is requested. Only the ticket
+    /// holder uses it.
     awaited: AtomicU32,
 }
 
@@ -75,14 +78,14 @@ pub struct TwoModeLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached as `&T` from many threads (so `T: Sync`), and as `&mut T` from the
-// one that is in exclusive mode, which may be another one than made it (so `T: Send`).
+// SAFETY: many threads reach the value as `&T` (so `T: Sync`). The thread in exclusive mode reaches
+// it as `&mut T`, and needn't be the thread that created it (so `T: Send`).
 unsafe impl<T: Send + Sync> Sync for TwoModeLock<T> {}
-// SAFETY: the lock owns the value, and nothing else that a thread couldn't take with it.
+// SAFETY: the lock owns the value, and nothing else that is tied to a thread.
 unsafe impl<T: Send> Send for TwoModeLock<T> {}
 
 impl<T> TwoModeLock<T> {
-    /// A free lock around `value`.
+    /// Creates a free lock around `value`.
     #[must_use]
     pub fn new(value: T) -> Self {
         Self {
@@ -93,7 +96,7 @@ impl<T> TwoModeLock<T> {
         }
     }
 
-    /// Waits until no thread is in exclusive mode, and enters shared mode.
+    /// Enters shared mode. Waits while a thread is in exclusive mode.
     pub fn shared(&self) -> SharedMode<'_, T> {
         let slot = self.slots.here();
         let before = slot.entered.fetch_add(ONE, Ordering::Acquire);
@@ -103,12 +106,12 @@ impl<T> TwoModeLock<T> {
         SharedMode { lock: self, slot }
     }
 
-    /// Waits until no thread is in any mode, and enters exclusive mode. Threads that want it take
-    /// turns.
+    /// Enters exclusive mode. Waits until no thread is in either mode. Threads that request
+    /// exclusive mode get it in order of arrival.
     pub fn exclusive(&self) -> ExclusiveMode<'_, T> {
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         wait_until(|| self.serving.load(Ordering::Acquire) == ticket);
-        // All slots first, so that threads that are in leave while others are told.
+        // All slots first, so that the waits for the threads in shared mode overlap.
         let bits = EXCLUSIVE | if ticket & 1 == 0 { 0 } else { PHASE };
         for slot in self.slots.iter() {
             let entered = slot.entered.fetch_add(bits, Ordering::Acquire) & !PHASE_BITS;
@@ -121,13 +124,13 @@ impl<T> TwoModeLock<T> {
         ExclusiveMode { lock: self, bits }
     }
 
-    /// CPUs' slots: what [`exclusive`](Self::exclusive) goes through.
+    /// Returns the number of slots, one per CPU, that [`exclusive`](Self::exclusive) visits.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.iter().count()
     }
 
-    /// The value, which no other thread can be using.
+    /// Returns the value. No other thread can be using it.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -146,12 +149,12 @@ impl<T: fmt::Debug> fmt::Debug for TwoModeLock<T> {
     }
 }
 
-/// The guard of a thread in shared mode, one of possibly many: it allows what many threads may do
-/// at once.
+/// The guard of a thread in shared mode. Several threads may have one at the same time, so it
+/// permits only operations that are safe for concurrent use.
 #[must_use = "dropped, it leaves shared mode"]
 pub struct SharedMode<'a, T> {
     lock: &'a TwoModeLock<T>,
-    /// Where it entered: the thread may be on another CPU by now.
+    /// The slot that the thread entered by: the thread may run on another CPU by now.
     slot: &'a Slot,
 }
 
@@ -159,8 +162,8 @@ impl<T> Deref for SharedMode<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: no thread is in exclusive mode while this lives: one that wants it waits until
-        // `left` has caught up (T2).
+        // SAFETY: no thread is in exclusive mode while this guard lives: a thread that wants
+        // exclusive mode waits until `left` has caught up (T2).
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -171,7 +174,7 @@ impl<T> Drop for SharedMode<'_, T> {
     }
 }
 
-/// The guard of the one thread in exclusive mode.
+/// The guard of the only thread in exclusive mode.
 #[must_use = "dropped, it leaves exclusive mode"]
 pub struct ExclusiveMode<'a, T> {
     lock: &'a TwoModeLock<T>,
@@ -182,15 +185,15 @@ impl<T> Deref for ExclusiveMode<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: as in `deref_mut`.
+        // SAFETY: see `deref_mut`.
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for ExclusiveMode<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: threads that were in shared mode have left (T2), threads that come wait (T1), and
-        // the ticket keeps out other threads that want exclusive mode.
+        // SAFETY: threads that were in shared mode have left (T2), threads that arrive wait (T1),
+        // and the ticket keeps out other threads that want exclusive mode.
         unsafe { &mut *self.lock.value.get() }
     }
 }

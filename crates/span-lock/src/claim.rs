@@ -1,15 +1,15 @@
-//! What a thread holds, or wants to hold.
+//! A claim: a range that a thread holds or requests.
 
 use crate::range::LockRange;
 
-/// Shared or exclusive.
+/// The mode of a claim: shared or exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Read,
     Write,
 }
 
-/// A range, to read or to write.
+/// A range, for reading or writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) range: LockRange,
@@ -17,13 +17,13 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Whether both can't be held at once.
+    /// Returns whether the two claims can't be held at the same time.
     #[inline]
     pub(crate) fn excludes(self, other: Self) -> bool {
         (self.mode == Mode::Write || other.mode == Mode::Write) && self.range.overlaps(other.range)
     }
 
-    /// The same claim of another range.
+    /// Returns a claim of another range in the same mode.
     pub(crate) fn over(self, range: LockRange) -> Self {
         Self { range, ..self }
     }

@@ -1,9 +1,9 @@
 //! Which node a range belongs to.
 //!
-//! Numbers are taken in *granules*, small ones at level 0 and larger ones above; each level has a
-//! table of nodes, and a granule's node is found by a hash. A range belongs to the lowest level at
-//! which it touches at most two granules; it is cut between them. At the top is the root, one node
-//! for everything.
+//! The numbers are divided into *granules*: small ones at level 0, larger ones at level 1. Each of
+//! these levels has a table of nodes, and a hash maps a granule to its node. A range belongs to the
+//! lowest level at which it touches at most two granules, and is cut at the boundary between them.
+//! A range that is too large for both levels belongs to the root, a single node.
 
 use std::ops::RangeInclusive;
 
@@ -14,17 +14,17 @@ use crate::node::Node;
 use crate::range::LockRange;
 use crate::word::Packed;
 
-/// How large the ranges are.
+/// Levels, by the size of the ranges that belong to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Low,
     Middle,
-    /// One node for all others.
+    /// One node for all larger ranges.
     Root,
 }
 
 impl Level {
-    /// Those below, in the order in which they are waited for.
+    /// Returns the levels below, in the order in which step 3 of `levels` waits for them.
     pub(crate) fn below(self) -> &'static [Self] {
         match self {
             Self::Low => &[],
@@ -34,28 +34,28 @@ impl Level {
     }
 }
 
-/// Units in a granule of level 0, and granules of a level in one of the next, as a power of two. A
-/// model makes do with few.
+/// Units per granule of level 0, and granules of level 0 per granule of level 1, as a power of two.
+/// Models use a small value.
 const FAN_BITS: u32 = if cfg!(pagefold_loom) { 2 } else { 9 };
 
-/// Nodes for each CPU at level 0: so many that two CPUs seldom meet in one by chance.
+/// Nodes of level 0 per CPU: enough that two CPUs seldom use the same node by chance.
 const NODES_PER_CPU: usize = if cfg!(pagefold_loom) { 1 } else { 32 };
 const NODES_MAX: usize = 1 << 14;
 
 /// See [`Tables::uses_max`].
 const USES_PER_NODE: u32 = 8;
 
-/// The largest unit: above, granules of level 1 wouldn't fit into 64 bits.
+/// The largest unit: with larger units, granules of level 1 wouldn't fit into 64 bits.
 pub(crate) const UNIT_BITS_MAX: u32 = 40;
 
-/// The nodes of the levels below the root, which have tables.
+/// The nodes of the levels below the root.
 #[derive(Debug)]
 pub(crate) struct Tables {
     levels: [Box<[CachePadded<Node>]>; 2],
     uses_max: u32,
 }
 
-/// A part of a claim that one node is asked for.
+/// The part of a claim that is made in one node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) node: &'a Node,
@@ -63,14 +63,14 @@ pub(crate) struct Piece<'a> {
     pub(crate) packed: Packed,
 }
 
-/// Size of a level's granules, as a power of two.
+/// Returns the size of a level's granules, as a power of two.
 #[inline]
 const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)
 }
 
-/// In what units words of a level count, as a power of two: at the lowest level and in the root the
-/// lock's own, in between the granules of the level below.
+/// Returns the unit of the ranges in a level's words, as a power of two: the lock's unit at level 0
+/// and in the root, the granules of level 0 at level 1.
 #[inline]
 const fn word_unit(level: Level, unit: u32) -> u32 {
     if matches!(level, Level::Middle) { granule_bits(Level::Low, unit) } else { unit }
@@ -80,7 +80,7 @@ fn granules(range: LockRange, bits: u32) -> RangeInclusive<u64> {
     range.start() >> bits..=(range.end() - 1) >> bits
 }
 
-/// The lowest level at which `range` touches at most two granules.
+/// Returns the lowest level at which `range` touches at most two granules.
 #[inline]
 pub(crate) fn level_of(range: LockRange, unit: u32) -> Level {
     let touches_two = |level: &Level| {
@@ -91,7 +91,7 @@ pub(crate) fn level_of(range: LockRange, unit: u32) -> Level {
 }
 
 impl Tables {
-    /// Tables for as many CPUs as there are, of a lock with units of 2^`unit`.
+    /// Creates tables for the machine's CPUs, for a lock with units of 2^`unit`.
     pub(crate) fn new(unit: u32) -> Self {
         let nodes = (NODES_PER_CPU * sync::cpu::count()).min(NODES_MAX);
         let table =
@@ -102,22 +102,22 @@ impl Tables {
         }
     }
 
-    /// What they take.
+    /// Returns the bytes that the tables take.
     pub(crate) fn bytes(&self) -> usize {
         self.levels.iter().map(|table| size_of_val(&**table)).sum()
     }
 
-    /// The node of a granule.
+    /// Returns the node of a granule.
     #[inline]
     pub(crate) fn node(&self, level: Level, granule: u64) -> &Node {
         let table = &self.levels[level as usize];
-        // Fibonacci hashing (Knuth, "The art of computer programming", 6.4): a run of granules is
-        // spread evenly.
+        // Fibonacci hashing (Knuth, "The art of computer programming", 6.4) distributes consecutive
+        // granules evenly.
         let hash = granule.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &table[((u128::from(hash) * table.len() as u128) >> 64) as usize]
     }
 
-    /// The node of a range's granule, if it touches only one.
+    /// Returns the node of the range's granule, if the range touches only one granule.
     #[inline]
     pub(crate) fn only_node(&self, level: Level, range: LockRange, unit: u32) -> Option<&Node> {
         let bits = granule_bits(level, unit);
@@ -125,24 +125,24 @@ impl Tables {
         (granule == (range.end() - 1) >> bits).then(|| self.node(level, granule))
     }
 
-    /// The node of the granule that a range begins in.
+    /// Returns the node of the granule in which the range begins.
     pub(crate) fn first_node(&self, level: Level, range: LockRange, unit: u32) -> &Node {
         self.node(level, range.start() >> granule_bits(level, unit))
     }
 
-    /// Claims in a node after which it is asked whether the lock could be compact again: so many
-    /// that a look at each node is little beside them.
+    /// Returns the number of claims in a node after which the lock checks whether it can be compact
+    /// again. It is so large that a look at each node costs little in comparison.
     #[inline]
     pub(crate) fn uses_max(&self) -> u32 {
         self.uses_max
     }
 
-    /// The nodes of all levels.
+    /// Iterates over the nodes of both levels.
     pub(crate) fn all_nodes(&self) -> impl Iterator<Item = &Node> {
         self.levels.iter().flatten().map(|node| &**node)
     }
 
-    /// Calls `visit` for each piece of a claim of this level; in order of address, at most two.
+    /// Returns the pieces of a claim of this level, in order of address: at most two.
     pub(crate) fn pieces<'a>(
         &'a self,
         level: Level,
@@ -164,7 +164,8 @@ impl Tables {
         }
     }
 
-    /// The nodes of a level in which parts of `range` may be held. Some may come twice.
+    /// Iterates over the nodes of a level in which parts of `range` may be held. A node may come
+    /// twice.
     pub(crate) fn nodes_under(&self, level: Level, range: LockRange, unit: u32) -> impl Iterator<Item = &Node> {
         let table = &self.levels[level as usize];
         let granules = granules(range, granule_bits(level, unit));

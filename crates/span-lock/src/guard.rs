@@ -1,4 +1,4 @@
-//! Proof that a range is held.
+//! Guards, which prove that a range is held.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -8,23 +8,23 @@ use crate::levels::Held;
 use crate::order::LockName;
 use crate::range::LockRange;
 
-/// A range that its owner reads with others, until dropped.
+/// A range that is locked for reading until the guard is dropped.
 #[derive(Debug)]
 #[must_use = "the range is given back when the guard is dropped"]
 pub struct RangeReadGuard<'a> {
     held: Held<'a>,
-    /// Nothing, where it isn't checked.
+    /// Empty in builds that don't check the lock order.
     lock: LockName,
-    /// Not `Send`: the order of locking is checked thread by thread.
+    /// Not `Send`: the lock order is checked per thread.
     _here: PhantomData<*const ()>,
 }
 
-/// A range that its owner has alone, until dropped.
+/// A range that is locked for writing until the guard is dropped.
 #[derive(Debug)]
 #[must_use = "the range is given back when the guard is dropped"]
 pub struct RangeWriteGuard<'a> {
     held: Held<'a>,
-    /// Nothing, where it isn't checked.
+    /// Empty in builds that don't check the lock order.
     lock: LockName,
     _here: PhantomData<*const ()>,
 }
@@ -35,7 +35,7 @@ impl<'a> RangeReadGuard<'a> {
         Self { held, lock, _here: PhantomData }
     }
 
-    /// What is held.
+    /// Returns the locked range.
     #[must_use]
     pub fn range(&self) -> LockRange {
         self.held.range()
@@ -48,13 +48,13 @@ impl<'a> RangeWriteGuard<'a> {
         Self { held, lock, _here: PhantomData }
     }
 
-    /// What is held.
+    /// Returns the locked range.
     #[must_use]
     pub fn range(&self) -> LockRange {
         self.held.range()
     }
 
-    /// Lets other readers in. No writer comes between.
+    /// Turns the write lock into a read lock. No writer gets the range in between.
     pub fn downgrade(self) -> RangeReadGuard<'a> {
         let this = ManuallyDrop::new(self);
         this.lock.downgraded(Claim { range: this.range(), mode: Mode::Write });

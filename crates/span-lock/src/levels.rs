@@ -1,54 +1,58 @@
 //! Which nodes a claim is made in, and how claims at different levels exclude each other.
 //!
-//! At first there is one node, the *root*, and the lock costs what a plain one does. When two
-//! claims that don't exclude each other meet there, the lock *spreads*: from then on a range is
-//! claimed in the nodes of its granules (`geometry`), and only ranges that are too large for any
-//! level are still claimed in the root. The lock is made *compact* again when a claim begins whose
-//! node was used often, and no range seems to be held. Two claims that meet make it spread at once.
+//! At first there is one node, the *root*, and the lock costs as much as a plain lock. When two
+//! claims that don't exclude each other meet in the root, the lock *spreads*: from then on a range
+//! is claimed in the nodes of its granules (`geometry`), and only ranges that are too large for the
+//! other levels are still claimed in the root. The lock becomes *compact* again when a claim begins
+//! whose node was used often, and no range seems to be held. If two claims meet in the root after
+//! that, it spreads again at once.
 //!
 //! | step | what a claim of a level does |
 //! |---|---|
-//! | 1 claim | in its one or two nodes, in order of address; waits there for claims of its level, as `node` says |
-//! | 2 look up | at its nodes of the levels above. If a claim there excludes it, or the root lacks a flag that leads others to the claim, it gives its own nodes back, and begins again with step 1 up there |
-//! | 3 wait below | until no claim in the nodes below excludes it. Its claim stays, so no new claim gets past its own step 2 |
+//! | 1 claim | makes the claim in its one or two nodes, in order of address; waits there for claims of its level, as described in `node` |
+//! | 2 look up | looks at its nodes of the levels above. If a claim there excludes it, or the root lacks a flag that directs other claims to its level, it releases its nodes, and begins again with step 1 at that level |
+//! | 3 wait below | waits until no claim in the nodes below excludes it. It keeps its own claim, so no new claim gets past its own step 2 |
 //!
-//! - L1. Of two claims at different levels that exclude each other, at least one sees the other:
-//!   each makes its claim first and looks then, and all of these accesses are `SeqCst`. The lower
-//!   one gives way; the upper one waits:
+//! - L1. Of two claims at different levels that exclude each other, at least one sees the other.
+//!   Each makes its claim first and looks afterwards, and all these accesses are `SeqCst`. The
+//!   lower claim gives way; the upper claim waits:
 //!   ```text
 //!     lower: node's word = claim            upper: root's word = claim
 //!            look at root: free                    look at node: free          can't both be
 //!   ```
-//! - L2. Claims don't wait for each other in a circle. In step 1 a claim waits for claims of its
-//!   level while it holds a node of lower addresses; in step 3 it waits for claims of lower levels;
-//!   once it gives way in step 2 it holds nothing any more. What a claim waits for so is either
-//!   held, or further on in the order (level downwards, then address upwards).
-//! - L3. No claim starves: a node's queue is fair (N4), a claim goes up at most once for each
-//!   level, and what step 3 waits for was there before its claim, or gives way in step 2 and comes
-//!   back up there. A claim that may give up, and so be back at once, looks up before step 1 too:
-//!   each thread is in the way of step 3 once at most.
-//! - L4. `SPREAD` is set in the root's word after the tables are there. A claim in the root that
-//!   was made before that is seen in step 2; one made after it sees `SPREAD`, and takes step 3.
-//! - L5. `SPREAD` is cleared by a thread that has a claim to write the full range and, after making
-//!   it, saw no claim in any node. So step 2 must find `SPREAD`, and no claim that excludes its
-//!   own, by *one* look at the root, even if `SPREAD` was there before step 1. At that moment no
-//!   thread has the full range. A thread that gets it later sees the claim in its node, and clears
-//!   nothing: `SPREAD` stays until the claim is given back. By two looks it could go wrong:
+//! - L2. Claims don't deadlock. In step 1 a claim waits for claims of its own level, and holds at
+//!   most the node with lower addresses. In step 3 it waits for claims of lower levels. When it
+//!   gives way in step 2, it releases its nodes first. So a claim waits only for claims that are
+//!   held, or that are further on in the order (level descending, then address ascending).
+//! - L3. No claim starves. A node's queue is fair (N4), and a claim goes up at most once for each
+//!   level. A claim that step 3 waits for either was there before, or gives way in its step 2 and
+//!   returns at the upper level. A claim with limited patience can give up and retry at once, so it
+//!   looks up before step 1 too. So each thread delays a step 3 at most once.
+//! - L4. `SPREAD` is set in the root's word after the tables have been created. A claim that was
+//!   made in the root before that is seen in step 2; a claim made after that sees `SPREAD`, and
+//!   takes step 3.
+//! - L5. `SPREAD` is cleared only by a thread that holds a claim to write the full range, and,
+//!   after making it, saw no claim in any node. So in step 2 *one* look at the root must find
+//!   `SPREAD`, and no claim that excludes its own, even if `SPREAD` was set before step 1. At that
+//!   moment no thread holds the full range. A thread that gets the full range later sees the claim
+//!   in its node, and doesn't clear `SPREAD`, which stays set until the claim is released. Two
+//!   looks would permit this interleaving:
 //!   ```text
 //!     lower: looks at root: SPREAD           others: make it compact
 //!            node's word = claim
 //!            looks at root: free                     a claim in the root, which sees no SPREAD: inside
 //!            looks at root: SPREAD: inside           another one beside it: SPREAD
 //!   ```
-//! - L6. `MIDDLE` in the root's word says that level 1 has to be looked at; without it claims of
-//!   level 0 save that look. A claim of level 1 sets it between its steps 1 and 2, and must find it
-//!   by the look of step 2, as it is cleared with `SPREAD`, and may be so just after it was set.
-//!   From that look on it stays, as `SPREAD` does. So a claim of level 0 that found it missing had
-//!   its own step 1 before that look, and step 3 sees it.
-//! - L7. The lock is exact: claims of disjoint ranges never wait for each other, whatever their
-//!   nodes. There are two exceptions: the mutex of a queue, which no thread holds while it waits;
-//!   and making the lock compact, which is tried when all nodes look free, and is over after a look
-//!   at each of them.
+//! - L6. `MIDDLE` in the root's word directs claims of level 0 to look at level 1; without it they
+//!   skip that look. A claim of level 1 sets `MIDDLE` between its steps 1 and 2. It must also find
+//!   `MIDDLE` in the look of step 2, because `MIDDLE` is cleared together with `SPREAD`, possibly
+//!   just after it was set. From that look on it stays set, like `SPREAD`. So a claim of level 0
+//!   that found `MIDDLE` clear had made its own step 1 before that look, and step 3 of the claim of
+//!   level 1 sees it.
+//! - L7. The lock is exact: claims of disjoint ranges never wait for each other, even if they share
+//!   nodes. There are two exceptions. One is the mutex of a queue, which no thread holds while it
+//!   waits. The other is making the lock compact, which is tried when all nodes look free, and
+//!   takes one look at each node.
 
 use sync::CachePadded;
 use sync::lock::OnceCell;
@@ -68,19 +72,19 @@ pub(crate) struct Levels {
     unit: u32,
 }
 
-/// A claim that was made. A guard has nothing else, and is stored where an unwinding would find it;
-/// most are alone, so that is what is kept small.
+/// A claim that was made; a guard contains nothing else. A guard must be stored to memory, where an
+/// unwinding finds it. Most claims are `Alone`, so this variant is kept small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held<'a> {
-    /// It was put into this one node's word when that was free: given back by one swap, if it is
-    /// still alone there.
+    /// The claim was put into this one node's word when the word was free. If it is still alone
+    /// there, one compare-and-swap releases it.
     Alone(&'a Node, Packed),
-    /// It is in the nodes of a level.
+    /// The claim is in the nodes of a level.
     At(&'a Levels, LockRange, Level),
 }
 
 impl<'a> Held<'a> {
-    /// What is held.
+    /// Returns the claimed range.
     pub(crate) fn range(self) -> LockRange {
         match self {
             Self::Alone(node, packed) => node.unpack(packed).range,
@@ -88,7 +92,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Gives the claim, made `mode`, back.
+    /// Releases the claim, whose mode is `mode`.
     #[inline(always)]
     pub(crate) fn release(self, mode: Mode) {
         match self {
@@ -98,7 +102,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Makes a claim to write one to read, without a moment between.
+    /// Turns a claim for writing into a claim for reading, without releasing it in between.
     pub(crate) fn downgrade(self) -> Self {
         let writer = Claim { range: self.range(), mode: Mode::Write };
         match self {
@@ -119,24 +123,24 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Gives back a claim that is, or was first, in the word of one node, whatever claims came since.
+/// Releases a claim that is, or was at first, in the word of one node, whatever claims came since.
 #[cold]
 fn release_in(node: &Node, packed: Packed) {
     node.release(node.unpack(packed), packed);
 }
 
 impl Levels {
-    /// One node, for ranges in units of 2^`unit`.
+    /// Creates one node, for ranges in units of 2^`unit`.
     pub(crate) fn new(unit: u32) -> Self {
         Self { root: CachePadded::new(Node::new(unit)), tables: OnceCell::new(), unit }
     }
 
-    /// Bytes of all nodes but the root.
+    /// Returns the bytes that all nodes except the root take.
     pub(crate) fn table_bytes(&self) -> usize {
         self.tables.get().map_or(0, Tables::bytes)
     }
 
-    /// Makes the claim, however long that takes.
+    /// Makes the claim, and waits for as long as necessary.
     #[inline(always)]
     pub(crate) fn hold(&self, claim: Claim) -> Held<'_> {
         let packed = self.root.pack(claim);
@@ -146,7 +150,7 @@ impl Levels {
         }
     }
 
-    /// The same within limits.
+    /// Makes the claim, and waits for as long as `patience` allows.
     pub(crate) fn hold_within(&self, claim: Claim, patience: &Patience) -> Option<Held<'_>> {
         let packed = self.root.pack(claim);
         match self.claim_fast(claim.range, packed) {
@@ -166,7 +170,8 @@ impl Levels {
         (packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed))).then_some(&*self.root)
     }
 
-    /// The same in a lock that has spread. Not in each caller's code: that would be long.
+    /// Makes the claim in its node of level 0, if the lock has spread and that node is free. Not
+    /// inlined, because every caller would become long.
     #[inline(never)]
     fn claim_in_tables(&self, root: NodeWord, range: LockRange, packed: Packed) -> Option<&Node> {
         if !root.is_only_spread() {
@@ -176,8 +181,8 @@ impl Levels {
         let node = tables.only_node(Level::Low, range, self.unit)?;
         let uses = node.uses();
         let is_middle_free = || !root.has(NodeWord::MIDDLE) || self.is_middle_free(tables, range);
-        // If a claim is up there, `claim` finds out; that claim isn't kept waiting for this one
-        // (L3).
+        // If a claim at level 1 may exclude this one, `claim` finds out. This function writes
+        // nothing then, so that claim needn't wait for this one (L3).
         if !packed.fits() || uses >= tables.uses_max() || !is_middle_free() {
             return None;
         }
@@ -193,7 +198,7 @@ impl Levels {
         None
     }
 
-    /// Whether the one node of the range at level 1 is free.
+    /// Returns whether the range has one node at level 1, and that node is free.
     fn is_middle_free(&self, tables: &Tables, range: LockRange) -> bool {
         tables.only_node(Level::Middle, range, self.unit).is_some_and(|above| above.look() == NodeWord::FREE)
     }
@@ -201,7 +206,7 @@ impl Levels {
     #[cold]
     fn claim_endlessly(&self, range: LockRange, mode: Mode) -> Level {
         loop {
-            // Endless patience doesn't end.
+            // `claim` doesn't fail with endless patience; the loop satisfies the type.
             if let Some(level) = self.claim(Claim { range, mode }, &Patience::Endless) {
                 return level;
             }
@@ -251,8 +256,8 @@ impl Levels {
         if !spread && made == Made::Beside && claim.range != LockRange::FULL {
             self.spread();
         }
-        // L4. If the lock is spread only now, the claims that this leads to the tables see this one
-        // in the root.
+        // L4. If the lock has spread only now, claims that are made in the tables because of this
+        // see this claim in the root.
         let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
         if self.wait_below(tables, Level::Root, claim, patience) {
             return true;
@@ -267,10 +272,11 @@ impl Levels {
         self.root.set(NodeWord::SPREAD);
     }
 
-    /// Goes back to one node for all ranges, if no range is held. False if the lock is in use.
+    /// Goes back to one node for all ranges, if no range is held. Returns false if the lock is in
+    /// use.
     pub(crate) fn compact(&self) -> bool {
         let Some(tables) = self.tables.get() else { return true };
-        // First a mere look, which delays no claim.
+        // Looks without a claim first, which delays no other claim.
         if tables.all_nodes().any(|node| node.glance() != NodeWord::FREE) {
             return false;
         }
@@ -283,8 +289,8 @@ impl Levels {
         true
     }
 
-    /// Counts a claim that is about to be made. After many, the lock may be more than what is
-    /// needed by now.
+    /// Counts a claim that is about to be made. After many claims, checks whether the lock can be
+    /// compact again.
     fn count_use(&self, tables: &Tables, level: Level, range: LockRange) {
         let node = if level == Level::Root { &*self.root } else { tables.first_node(level, range, self.unit) };
         let uses = node.uses() + 1;
@@ -295,7 +301,7 @@ impl Levels {
         }
     }
 
-    /// Step 1.
+    /// Makes a claim in its nodes (step 1).
     fn claim_pieces(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> bool {
         let pieces = tables.pieces(level, claim, self.unit);
         for (at, piece) in pieces.clone().enumerate() {
@@ -310,7 +316,7 @@ impl Levels {
         true
     }
 
-    /// Sets `MIDDLE`, unless the lock isn't spread any more.
+    /// Sets `MIDDLE`, unless the lock is compact by now.
     fn announce_middle(&self) {
         loop {
             let root = self.root.look();
@@ -321,8 +327,8 @@ impl Levels {
         }
     }
 
-    /// The lowest level above `level` at which another claim excludes this one; or the root, if it
-    /// lacks one of `flags`.
+    /// Returns the lowest level above `level` at which another claim excludes this one, or the root
+    /// if it lacks one of `flags`.
     #[inline]
     fn find_above(&self, tables: &Tables, level: Level, claim: Claim, flags: u64) -> Option<Level> {
         let excluded = |piece: Piece<'_>| piece.node.is_held_against(piece.claim);
@@ -332,13 +338,13 @@ impl Levels {
         (!self.root.is_clear_with(flags, claim)).then_some(Level::Root)
     }
 
-    /// Where a claim that may give up has to go instead of its level: it doesn't write to what
-    /// others wait for (L3).
+    /// Returns the level to which a claim with limited patience must move before step 1, if any.
+    /// Such a claim must not write to nodes that other claims wait for (L3).
     fn level_instead(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> Option<Level> {
         if patience.is_endless() { None } else { self.find_above(tables, level, claim, 0) }
     }
 
-    /// Step 3.
+    /// Waits for the claims of lower levels that exclude this one (step 3).
     fn wait_below(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> bool {
         level.below().iter().all(|&below| {
             let mut nodes = tables.nodes_under(below, claim.range, self.unit);

@@ -1,4 +1,4 @@
-//! The lock as its users see it. How claims exclude each other is in `levels`.
+//! The lock's public interface. How claims exclude each other is described in `levels`.
 
 use std::panic::Location;
 
@@ -14,19 +14,19 @@ use crate::range::LockRange;
 
 /// A reader/writer lock over ranges of `u64`.
 ///
-/// Any number of readers, or one writer, hold a range at a time; holders of disjoint ranges don't
-/// wait for each other. The lock guards no data of its own: what a number stands for is the user's
-/// affair.
+/// Any number of readers, or one writer, hold a range at a time. Holders of disjoint ranges don't
+/// wait for each other. The lock guards no data of its own: the user decides what the numbers stand
+/// for.
 ///
-/// A thread that holds a range must not wait for one that overlaps it, not even to read both.
-/// Builds with debug assertions panic then, and name both places. They do so too for orders of
-/// locking that can end in a deadlock. `try_…_for` isn't checked, though it waits: it ends by
-/// itself.
+/// A thread that holds a range must not wait for a range that overlaps it, not even if both are
+/// locked for reading. Builds with debug assertions panic in this case, and name both places. They
+/// also panic on lock orders that can end in a deadlock. `try_…_for` waits, but isn't checked,
+/// because its wait ends with the timeout.
 ///
-/// Nor must a thread that holds a range wait for any other range, unless no thread ever takes a
-/// range that overlaps both. Otherwise it may be queued behind a thread that waits for such a
-/// range, and so for the range that is held: both wait for ever. Use `try_…_for` for a second
-/// range, and let go of the first if that fails.
+/// A thread that holds a range must not wait for a disjoint range either, unless no thread ever
+/// requests a range that overlaps both. Otherwise a deadlock is possible: the thread may be queued
+/// behind a thread that waits for such a range, and so for the range that is held. Use `try_…_for`
+/// for the second range, and release the first if that fails.
 #[derive(Debug)]
 pub struct RangeLock {
     levels: Levels,
@@ -40,74 +40,76 @@ impl Default for RangeLock {
 }
 
 impl RangeLock {
-    /// A free lock for ranges that mostly are whole pages of 4 KiB.
+    /// Creates a free lock for ranges that mostly are whole pages of 4 KiB.
     #[must_use]
     pub fn new() -> Self {
         Self::with_unit_bits(12)
     }
 
-    /// A free lock for ranges that mostly begin and end at multiples of 2^`bits`, at most 2^40.
-    /// Others can be locked too, but cost more.
+    /// Creates a free lock for ranges that mostly begin and end at multiples of 2^`bits`; `bits`
+    /// above 40 count as 40. Other ranges can be locked too, at a higher cost.
     #[must_use]
     pub fn with_unit_bits(bits: u32) -> Self {
         Self { levels: Levels::new(bits.min(UNIT_BITS_MAX)), order: LockOrder::new() }
     }
 
-    /// Waits for `range`, to read it with others.
+    /// Locks `range` for reading, together with other readers. Waits for as long as necessary.
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline]
     pub fn read(&self, range: LockRange) -> RangeReadGuard<'_> {
         RangeReadGuard::new(self.lock(range, Mode::Read), self.order.name())
     }
 
-    /// Waits for `range`, to have it alone.
+    /// Locks `range` for writing, alone. Waits for as long as necessary.
     #[cfg_attr(debug_assertions, track_caller)]
     #[inline]
     pub fn write(&self, range: LockRange) -> RangeWriteGuard<'_> {
         RangeWriteGuard::new(self.lock(range, Mode::Write), self.order.name())
     }
 
-    /// Takes `range` to read. `None` if a part of it is held for writing, or a thread is just
-    /// trying to lock a part for writing. `None` also while the lock is made
-    /// [compact](Self::compact), which it may be at any time.
+    /// Locks `range` for reading, without waiting. Returns `None` if a part is held for writing, or
+    /// another thread is just trying to lock a part for writing. Also returns `None` while the lock
+    /// is made [compact](Self::compact), which can happen at any time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read(&self, range: LockRange) -> Option<RangeReadGuard<'_>> {
         self.lock_within(range, Mode::Read, &Patience::None).map(|held| RangeReadGuard::new(held, self.order.name()))
     }
 
-    /// Takes `range` alone. `None` if a part of it is held, or a thread is just trying to lock a
-    /// part. `None` also while the lock is made [compact](Self::compact), which it may be at any
-    /// time.
+    /// Locks `range` for writing, without waiting. Returns `None` if a part is held, or another
+    /// thread is just trying to lock a part. Also returns `None` while the lock is made
+    /// [compact](Self::compact), which can happen at any time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self, range: LockRange) -> Option<RangeWriteGuard<'_>> {
         self.lock_within(range, Mode::Write, &Patience::None).map(|held| RangeWriteGuard::new(held, self.order.name()))
     }
 
-    /// As [`read`](Self::read), but waits no longer than `timeout`.
+    /// Locks `range` for reading. Returns `None` if `timeout` passes first. See also
+    /// [`read`](Self::read).
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read_for(&self, range: LockRange, timeout: Duration) -> Option<RangeReadGuard<'_>> {
         let patience = Patience::Until(Instant::now(), timeout);
         self.lock_within(range, Mode::Read, &patience).map(|held| RangeReadGuard::new(held, self.order.name()))
     }
 
-    /// As [`write`](Self::write), but waits no longer than `timeout`.
+    /// Locks `range` for writing. Returns `None` if `timeout` passes first. See also
+    /// [`write`](Self::write).
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write_for(&self, range: LockRange, timeout: Duration) -> Option<RangeWriteGuard<'_>> {
         let patience = Patience::Until(Instant::now(), timeout);
         self.lock_within(range, Mode::Write, &patience).map(|held| RangeWriteGuard::new(held, self.order.name()))
     }
 
-    /// Goes back to one word for all ranges, if no range is held: then a lock that has one user at
-    /// a time is as cheap again as a plain lock. A lock that is used does so by itself now and
-    /// then. False if the lock is in use.
+    /// Goes back to one word for all ranges, if no range is held. After that, a lock that has one
+    /// user at a time is as cheap as a plain lock again. A lock in use also does this by itself now
+    /// and then. Returns false if the lock is in use.
     ///
-    /// This looks at each node while it has the full range: other threads wait meanwhile, and tries
-    /// fail.
+    /// The call holds the full range while it looks at each node: meanwhile other threads wait, and
+    /// `try_…` fails.
     pub fn compact(&self) -> bool {
         self.levels.compact()
     }
 
-    /// Bytes that the lock takes beyond itself, now that it has spread or hasn't.
+    /// Returns the bytes of the lock's tables: 0 until it spreads for the first time.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
         self.levels.table_bytes()

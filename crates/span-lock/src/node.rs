@@ -1,23 +1,24 @@
-//! One word and its queue: an exact lock of ranges by itself, of which a
-//! [`RangeLock`](crate::RangeLock) has many.
+//! A node: one word and its queue. Each node is an exact range lock by itself; a
+//! [`RangeLock`](crate::RangeLock) has many nodes.
 //!
-//! A claim that fits into the word (`word`) and finds it empty is made, and given back, by one
-//! compare-and-swap each. All else is in the queue, under its mutex.
+//! A claim that fits into the word (`word`), and finds the word empty, is made and released by one
+//! compare-and-swap each. All other claims are in the queue, under its mutex.
 //!
 //! | word | in the queue | a claim | a release |
 //! |---|---|---|---|
 //! | empty | nothing | swap it in | |
 //! | one claim | nothing | compatible: becomes `LISTED`; else spins, then waits | swap it out |
 //! | readers of the full range | nothing | another one: counted; else as above | counted down |
-//! | … `LISTED` | holders | looks at both under the mutex | its own way: word, or list |
+//! | … `LISTED` | holders | looks at both under the mutex | from the word, or from the list |
 //! | … `WAITED` | waiters | may overtake, see N4 | through the queue |
 //!
 //! - N1. Claims in the word and in the list never exclude each other.
-//! - N2. While `LISTED` is set, no thread swaps a claim into the word; it is set and cleared under
-//!   the mutex. So a thread that has the mutex and has set it sees all claims, and none is added
-//!   meanwhile.
-//! - N3. `WAITED` is set, under the mutex, before a waiter looks for the last time and sleeps. A
-//!   claim that leaves the word after that goes through the queue, and so finds the waiter:
+//! - N2. While `LISTED` is set, no thread swaps a claim into the word. The flag is set and cleared
+//!   under the mutex. So a thread that holds the mutex and has set `LISTED` sees all claims, and no
+//!   claim is added meanwhile.
+//! - N3. A waiter sets `WAITED`, under the mutex, before it looks for the last time and sleeps. A
+//!   claim that leaves the word after that goes through the queue, and so finds the waiter. This
+//!   excludes a lost wake-up:
 //!   ```text
 //!     waiter (mutex)                         holder
 //!     word: one claim, in the way
@@ -25,21 +26,20 @@
 //!     word |= WAITED
 //!     sleep … for ever?                      no: it looks at the word again, which is empty, and takes it
 //!   ```
-//! - N4. Claims may overtake a waiter that they exclude; otherwise the lock would be idle while a
-//!   sleeper wakes up. Each release and each listed claim counts for the waiter that it passes
-//!   over. From [`BYPASS_MAX`] on, a release hands the lock to the waiter, and only earlier waiters
-//!   overtake it.
-//! - N5. A release wakes those waiters that no holder and no earlier waiter excludes, and no
-//!   others.
-//! - N6. It looks only at waiters that the claim that left excludes. A waiter sleeps because of a
-//!   holder, or because of an earlier waiter, that excludes it. That claim leaves by a release, or
-//!   because the earlier waiter gives up; or the earlier waiter becomes a holder, which excludes
-//!   the sleeper as before. So whatever a waiter sleeps for wakes it, and claims elsewhere in the
-//!   node neither look at it nor count as overtaking it.
+//! - N4. Claims may overtake a waiter that they exclude; otherwise the lock would be idle while the
+//!   waiter wakes up. Each release that passes over a waiter, and each listed claim that overtakes
+//!   it, is counted for this waiter. Once the count has reached [`BYPASS_MAX`], a release hands the
+//!   lock to the waiter, and only older waiters may still overtake it.
+//! - N5. A release wakes the waiters that no holder and no older waiter excludes, and no others.
+//! - N6. A release looks only at waiters that the released claim excludes. A waiter sleeps because
+//!   a holder or an older waiter excludes it. That claim goes away by a release, or because the
+//!   older waiter gives up; both wake the sleeper. Or the older waiter becomes a holder, which
+//!   excludes the sleeper as before. So no wake-up is lost, and claims elsewhere in the node
+//!   neither look at the waiter nor count as overtaking it.
 //!
-//! Orderings: a claim's compare-and-swap is Acquire and pairs with the Release of the claim that
-//! left, in the word or through the mutex. It is `SeqCst` as well, for the lock's other nodes: see
-//! `lock`.
+//! Orderings: a claim's compare-and-swap is Acquire, and pairs with the Release of the claim that
+//! left, in the word or through the mutex. It is also `SeqCst`, for the lock's other nodes: see L1
+//! in `levels`.
 
 #[cfg(pagefold_loom)]
 use sync::atomic::fence;
@@ -51,15 +51,15 @@ use crate::claim::{Claim, Mode};
 use crate::queue::{Patience, Queue};
 use crate::word::{NodeWord, Packed};
 
-/// How long a claim spins before it sleeps: about what falling asleep and waking up costs.
+/// How long a claim spins before it sleeps: about the cost of going to sleep and waking up.
 const SPIN: Duration = Duration::from_micros(2);
 
 /// How a claim was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Made {
-    /// Without other claims, or only with others of the full range.
+    /// There was no other claim, or there were only other readers of the full range.
     Alone,
-    /// Beside others.
+    /// There were other claims in the node.
     Beside,
 }
 
@@ -67,9 +67,10 @@ pub(crate) enum Made {
 #[derive(Debug)]
 pub(crate) struct Node {
     word: AtomicU64,
-    /// Claims since the number was last set to 0; roughly, because they aren't counted atomically.
+    /// The number of claims since the last reset; approximate, because it isn't incremented
+    /// atomically.
     uses: AtomicU32,
-    /// In which units the word counts, as a power of two.
+    /// The unit of the ranges in the word, as a power of two.
     unit: u32,
     queue: Mutex<Queue>,
 }
@@ -80,19 +81,19 @@ impl Node {
         Self { word, uses, unit, queue: Mutex::new(Queue::default()) }
     }
 
-    /// A claim as the word has it.
+    /// Packs a claim for this node's word.
     #[inline(always)]
     pub(crate) fn pack(&self, claim: Claim) -> Packed {
         Packed::new(claim.range, claim.mode, self.unit)
     }
 
-    /// The claim that [`pack`](Self::pack) made this of.
+    /// Unpacks a claim from [`pack`](Self::pack).
     #[inline]
     pub(crate) fn unpack(&self, packed: Packed) -> Claim {
         packed.claim(self.unit)
     }
 
-    /// The word, in the one order of all `SeqCst` accesses.
+    /// Reads the word in the single total order of all `SeqCst` accesses.
     #[inline]
     pub(crate) fn look(&self) -> NodeWord {
         #[cfg(pagefold_loom)]
@@ -100,14 +101,14 @@ impl Node {
         NodeWord(self.word.load(Ordering::SeqCst))
     }
 
-    /// The word, maybe not the latest.
+    /// Reads the word; the value may be outdated.
     #[inline]
     pub(crate) fn glance(&self) -> NodeWord {
-        // Relaxed: a caller that relies on what it saw swaps the word, or looks again.
+        // Relaxed: a caller that relies on the value swaps the word, or reads it again.
         NodeWord(self.word.load(Ordering::Relaxed))
     }
 
-    /// Replaces the word if it is still `from`.
+    /// Replaces the word if it is still `from`. Returns whether it did.
     #[inline(always)]
     pub(crate) fn swap(&self, from: NodeWord, to: NodeWord) -> bool {
         let swapped = self.word.compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Relaxed).is_ok();
@@ -133,7 +134,7 @@ impl Node {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes `flags` back.
+    /// Clears `flags`.
     pub(crate) fn clear(&self, flags: u64) {
         self.word.fetch_and(!flags, Ordering::SeqCst);
     }
@@ -161,8 +162,8 @@ impl Node {
         }
     }
 
-    /// Makes the claim under the mutex, unless a holder excludes it, or a waiter that has been
-    /// overtaken enough and came before `ticket`.
+    /// Makes the claim under the mutex, unless a holder excludes it, or a waiter older than
+    /// `ticket` that has been overtaken too often.
     fn claim_listed(&self, queue: &mut Queue, claim: Claim, packed: Packed, ticket: u64) -> Option<Made> {
         if queue.is_held_against(claim) || queue.is_owed_to_another(claim, ticket) {
             return None;
@@ -179,7 +180,8 @@ impl Node {
             } else {
                 (NodeWord(word.0 | NodeWord::LISTED), true)
             };
-            // Also where nothing changes: the swap is what other nodes' holders see (`lock`).
+            // Swaps even if the word doesn't change: holders in other nodes rely on the swap (L1 in
+            // `levels`).
             if self.swap(word, to) {
                 let alone = !listed || (word.is_empty() && !queue.has_holders());
                 if listed {
@@ -192,7 +194,8 @@ impl Node {
         }
     }
 
-    /// Makes the claim, waiting as long as `patience` says. None if that is over.
+    /// Makes the claim, and waits for as long as `patience` allows. Returns `None` if that has
+    /// passed.
     pub(crate) fn claim(&self, claim: Claim, packed: Packed, patience: &Patience) -> Option<Made> {
         self.try_claim(claim, packed).or_else(|| match patience {
             Patience::None => None,
@@ -200,11 +203,11 @@ impl Node {
         })
     }
 
-    /// Looks for a while whether the claim can be made; not if others sleep already.
+    /// Spins for a while until the claim can be made. Doesn't spin if other threads sleep already.
     #[cold]
     fn spin(&self, claim: Claim, packed: Packed) -> Option<Made> {
         if cfg!(pagefold_loom) {
-            return None; // What it could see, the model sees without.
+            return None; // A model covers all interleavings without spinning.
         }
         let start = Instant::now();
         while !self.glance().has(NodeWord::WAITED) && start.elapsed() < SPIN {
@@ -242,15 +245,15 @@ impl Node {
                 }
                 queue.leave(&seat);
                 // Sometimes: a waiter for a range gives up.
-                // A later waiter may have waited for this one alone.
+                // A later waiter may have waited only for this waiter.
                 self.serve(queue, claim);
                 return None;
             }
         }
     }
 
-    /// Waits until no holder here excludes `claim`, which its owner has made elsewhere. False if
-    /// `patience` is over.
+    /// Waits until no holder in this node excludes `claim`, which the caller has made in another
+    /// node. Returns false if `patience` has run out.
     pub(crate) fn wait_until_clear(&self, claim: Claim, patience: &Patience) -> bool {
         let word = self.look();
         if !word.has(NodeWord::LISTED) && !word.excludes(claim, self.unit) {
@@ -276,21 +279,22 @@ impl Node {
         true
     }
 
-    /// Whether a holder here excludes `claim`.
+    /// Returns whether a holder in this node excludes `claim`.
     #[inline]
     pub(crate) fn is_held_against(&self, claim: Claim) -> bool {
         let word = self.look();
         word.excludes(claim, self.unit) || (word.has(NodeWord::LISTED) && self.is_listed_against(claim))
     }
 
-    /// Whether no holder here excluded `claim` at a moment when all of `flags` were set.
+    /// Returns whether, at one moment, all of `flags` were set and no holder in this node excluded
+    /// `claim`.
     pub(crate) fn is_clear_with(&self, flags: u64, claim: Claim) -> bool {
         let is_clear = |word: NodeWord| word.0 & flags == flags && !word.excludes(claim, self.unit);
         let word = self.look();
         if !word.has(NodeWord::LISTED) {
             return is_clear(word);
         }
-        let queue = self.queue.lock(); // The list stands still.
+        let queue = self.queue.lock(); // The list can't change.
         !queue.is_held_against(claim) && is_clear(self.look())
     }
 
@@ -300,16 +304,15 @@ impl Node {
         queue.is_held_against(claim) || self.look().excludes(claim, self.unit)
     }
 
-    /// Gives a claim back that is alone in the word, with no flag set. False if it isn't, or no
-    /// longer.
+    /// Releases a claim that is alone in the word, with no flag set. Returns false if it isn't.
     #[inline]
     pub(crate) fn release_alone(&self, packed: Packed) -> bool {
         let alone = NodeWord::FREE.with(packed);
-        // Release as in `release`.
+        // Release: see `release`.
         self.word.compare_exchange(alone.0, NodeWord::FREE.0, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives a claim back, and wakes those that it was in the way of.
+    /// Releases a claim, and wakes the waiters that it blocked.
     pub(crate) fn release(&self, claim: Claim, packed: Packed) {
         loop {
             let word = self.glance();
@@ -336,7 +339,7 @@ impl Node {
         self.serve(queue, claim);
     }
 
-    /// Takes a claim out of the word, or out of the list; puts `instead` into its place.
+    /// Removes a claim from the word or from the list, or replaces it by `instead`.
     fn replace(&self, queue: &mut Queue, claim: Claim, packed: Packed, instead: Option<(Claim, Packed)>) {
         loop {
             let word = self.glance();
@@ -348,7 +351,7 @@ impl Node {
                 Some((_, packed)) => left.with(packed),
                 None => left,
             };
-            // LISTED: no thread takes the word before the waiters were served (N2). Release as in
+            // LISTED: no thread claims the word before the waiters were served (N2). Release: see
             // `release`.
             let to = to.0 | NodeWord::LISTED;
             if self.word.compare_exchange(word.0, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -357,7 +360,7 @@ impl Node {
         }
     }
 
-    /// Makes a claim to write one to read.
+    /// Turns a claim for writing into a claim for reading.
     pub(crate) fn downgrade(&self, claim: Claim, packed: Packed) {
         let reader = Claim { mode: Mode::Read, ..claim };
         let instead = (reader, self.pack(reader));
@@ -378,18 +381,18 @@ impl Node {
         self.serve(queue, claim);
     }
 
-    /// Serves those waiters that no holder excludes any more, now that `gone` has left (N4 to N6).
+    /// Serves the waiters that no holder excludes, after `gone` has left (N4 to N6).
     fn serve(&self, mut queue: MutexGuard<'_, Queue>, gone: Claim) {
         self.set(NodeWord::LISTED); // N2
         queue.serve(self.glance().claim(self.unit), gone);
         self.settle(&queue);
     }
 
-    /// Takes back the flags that the queue gives no reason for.
+    /// Clears the flags that the queue's contents no longer require.
     fn settle(&self, queue: &Queue) {
         let stale = if queue.has_holders() { 0 } else { NodeWord::LISTED };
         let stale = stale | if queue.has_waiters() { 0 } else { NodeWord::WAITED };
-        // Release: a claim that is swapped in next has seen what the list's holders did.
+        // Release: a claim that is swapped in next sees the writes of the listed holders.
         self.word.fetch_and(!stale, Ordering::Release);
     }
 }

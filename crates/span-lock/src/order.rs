@@ -1,12 +1,12 @@
-//! Orders of locking that can end in a deadlock, found in builds with debug assertions even if they
-//! don't.
+//! Detects lock orders that can end in a deadlock, in builds with debug assertions, even if no
+//! deadlock occurs.
 //!
-//! Each thread knows what it holds. A thread that waits for a range while it holds another one
-//! leaves an edge between the two in a graph of the process. Each end of an edge is a range of a
-//! lock; two ends are the same if they are of one lock and overlap. An edge that closes a circle is
-//! reported by a panic that names where both of its ends were taken, and those of the edge that it
-//! meets. The last 512 different edges are kept, so an old order may be forgotten; none is reported
-//! that wasn't seen.
+//! Each thread knows the ranges that it holds. If a thread waits for a range while it holds another
+//! one, it adds an edge from the held range to the requested range, in a graph of the whole
+//! process. Two ends of edges are the same if they are in one lock and overlap. An edge that closes
+//! a cycle is reported by a panic. The panic names the places where both of its ends were locked,
+//! and those of the next edge in the cycle. Only the last 512 different edges are kept, so an old
+//! order may be missed; every reported order did occur.
 
 #[cfg(not(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore)))))]
 pub(crate) use unchecked::{LockName, LockOrder};
@@ -14,7 +14,7 @@ pub(crate) use unchecked::{LockName, LockOrder};
 #[cfg(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore))))]
 pub(crate) use checked::{LockName, LockOrder};
 
-/// Nothing is known, and nothing costs anything.
+/// Checks nothing, and costs nothing.
 #[cfg(not(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore)))))]
 mod unchecked {
     use std::panic::Location;
@@ -65,23 +65,23 @@ mod checked {
     use crate::claim::{Claim, Mode};
     use crate::range::LockRange;
 
-    /// Edges that are remembered.
+    /// The number of edges that are kept.
     const EDGES: usize = 512;
 
-    /// Ranges held by one thread that leave edges.
+    /// How many of a thread's held ranges add edges, at most.
     const HELD_MAX: usize = 8;
 
-    /// A lock in the graph.
+    /// Identifies a lock in the graph.
     #[derive(Debug)]
     pub(crate) struct LockOrder {
         id: u64,
     }
 
-    /// Its name.
+    /// The lock's identifier, copied into guards.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct LockName(u64);
 
-    /// A range of a lock, and where it was taken.
+    /// A range of a lock, and the place where it was locked.
     #[derive(Clone, Copy, Debug)]
     struct Point {
         lock: u64,
@@ -111,11 +111,11 @@ mod checked {
     impl LockOrder {
         pub(crate) fn new() -> Self {
             static NEXT: AtomicU64 = AtomicU64::new(0);
-            // Relaxed: a name.
+            // Relaxed: only the number matters, not its order.
             Self { id: NEXT.fetch_add(1, Ordering::Relaxed) }
         }
 
-        /// The thread is about to wait for a claim.
+        /// Checks a claim that the thread is about to wait for.
         pub(crate) fn wait(&self, claim: Claim, place: &'static Location<'static>) {
             let wanted = Point { lock: self.id, range: claim.range, place };
             let held: Vec<Point> =
@@ -126,7 +126,7 @@ mod checked {
                     wanted.range, twice.range, twice.place
                 );
             }
-            // Of very many, those taken last.
+            // If the thread holds very many ranges, only those locked last.
             for held in held.into_iter().rev().take(HELD_MAX) {
                 let circle = remember((held, wanted));
                 if let Some((first, second)) = circle {
@@ -149,10 +149,10 @@ mod checked {
             }
         }
 
-        /// The thread has the claim.
+        /// Records that the thread holds the claim.
         pub(crate) fn taken(&self, claim: Claim, place: &'static Location<'static>) {
             let point = Point { lock: self.id, range: claim.range, place };
-            // At the thread's end there is nothing to keep it in.
+            // While the thread exits, its list may be gone already.
             let _ = HELD.try_with(|held| held.borrow_mut().push((point, claim.mode)));
         }
 
@@ -162,7 +162,7 @@ mod checked {
     }
 
     impl LockName {
-        /// The thread has given the claim back.
+        /// Records that the thread has released the claim.
         pub(crate) fn released(self, claim: impl FnOnce() -> Claim) {
             let claim = claim();
             let _ = HELD.try_with(|held| {
@@ -187,12 +187,12 @@ mod checked {
 
     impl Drop for LockOrder {
         fn drop(&mut self) {
-            // Its number isn't used again.
+            // The lock's number isn't reused.
             GRAPH.lock().retain(|(first, second)| first.lock != self.id && second.lock != self.id);
         }
     }
 
-    /// Keeps the edge. If it closes a circle, the edge that leads on from its end.
+    /// Adds an edge to the graph. If it closes a cycle, returns the next edge in the cycle instead.
     fn remember(edge: Edge) -> Option<Edge> {
         let mut graph = GRAPH.lock();
         if graph.iter().any(|known| known.0.is(&edge.0) && known.1.is(&edge.1)) {
@@ -208,10 +208,10 @@ mod checked {
         None
     }
 
-    /// Searches a way from the edge's end to its beginning.
+    /// Searches for a path from the edge's end to its start. Returns the first edge of the path.
     fn next_on_circle(graph: &VecDeque<Edge>, edge: &Edge) -> Option<Edge> {
         let mut seen = vec![false; graph.len()];
-        // Edges to look at, and the first edge on the way to each.
+        // Points to continue from, each with the first edge on the path to it.
         let mut ways: Vec<(Point, Option<Edge>)> = vec![(edge.1, None)];
         while let Some((point, first)) = ways.pop() {
             for (at, next) in graph.iter().enumerate().filter(|(_, next)| next.0.meets(&point)) {

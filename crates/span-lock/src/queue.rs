@@ -1,4 +1,4 @@
-//! What doesn't fit into a node's word: claims beside the one there, and the waiters. All under the
+//! A node's queue: the claims that don't fit into the node's word, and the waiters. All under the
 //! node's mutex.
 
 use sync::Arc;
@@ -10,18 +10,19 @@ use crate::claim::{Claim, Mode};
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 use crate::range::LockRange;
 
-/// How often a waiter is overtaken at most, give or take the claims that were there before it. A
-/// model has few turns.
+/// The number of times that a waiter may be overtaken before a release hands it the lock,
+/// approximately: claims that were there before the waiter can add to it. Models use a small value
+/// to cover this case in few steps.
 pub const BYPASS_MAX: u32 = if cfg!(pagefold_loom) { 1 } else { 64 };
 
-/// How long a thread is willing to wait.
+/// How long a thread may wait.
 #[derive(Debug)]
 pub(crate) enum Patience {
-    /// Not at all.
+    /// No wait.
     None,
-    /// As long as it takes.
+    /// No limit.
     Endless,
-    /// So long from then on.
+    /// For this time, counted from this instant.
     Until(Instant, Duration),
 }
 
@@ -31,12 +32,12 @@ impl Patience {
     }
 }
 
-/// Where a waiter sleeps.
+/// The place where a waiter sleeps.
 #[derive(Debug)]
 pub(crate) struct Seat {
     ticket: u64,
     bell: Condvar,
-    /// It has what it waited for.
+    /// The waiter has been given what it waited for.
     served: AtomicBool,
 }
 
@@ -50,7 +51,7 @@ impl Seat {
         self.served.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until woken. False, without sleep, once `patience` is over.
+    /// Sleeps until woken. Returns false, without sleeping, once `patience` has run out.
     pub(crate) fn sleep(&self, queue: &mut MutexGuard<'_, Queue>, patience: &Patience) -> bool {
         queue.asleep(self.ticket);
         match patience {
@@ -72,11 +73,12 @@ impl Seat {
 struct Waiter {
     seat: Arc<Seat>,
     claim: Claim,
-    /// Waits until no claim here excludes its own, which it has made elsewhere.
+    /// The waiter has made its claim in another node, and waits here until no claim excludes that
+    /// claim.
     only_watches: bool,
-    /// Told that it could go on, and not asleep again since.
+    /// The waiter was woken, and hasn't gone back to sleep since.
     woken: bool,
-    /// How often it was passed over.
+    /// How often it was overtaken.
     bypassed: u32,
 }
 
@@ -91,10 +93,10 @@ impl Waiter {
 pub(crate) struct Queue {
     holders: Vec<Claim>,
     waiters: Vec<Waiter>,
-    /// Of the waiters, those that only watch.
+    /// The number of waiters with `only_watches`.
     watchers: usize,
     tickets: u64,
-    /// Waiters that were looked at by all calls of `serve`.
+    /// The number of waiters that all calls of `serve` looked at.
     #[cfg(test)]
     looks: usize,
 }
@@ -112,7 +114,7 @@ impl Queue {
         self.holders.push(claim);
     }
 
-    /// Takes a listed claim out, or puts `instead` into its place.
+    /// Removes a listed claim, or replaces it by `instead`.
     pub(crate) fn replace(&mut self, claim: Claim, instead: Option<Claim>) {
         let at = self.holders.iter().position(|&held| held == claim);
         debug_assert!(at.is_some(), "{claim:?} was never made, or given back twice");
@@ -123,29 +125,31 @@ impl Queue {
         }
     }
 
-    /// Whether a listed claim excludes this one.
+    /// Returns whether a listed claim excludes `claim`.
     pub(crate) fn is_held_against(&self, claim: Claim) -> bool {
         self.holders.iter().any(|held| held.excludes(claim))
     }
 
-    /// Whether a waiter that came before `ticket` mustn't be overtaken by `claim`.
+    /// Returns whether `claim` would overtake a waiter older than `ticket` that has been overtaken
+    /// [`BYPASS_MAX`] times.
     pub(crate) fn is_owed_to_another(&self, claim: Claim, ticket: u64) -> bool {
         let elders = self.waiters.iter().take_while(|waiter| waiter.seat.ticket < ticket);
         elders.into_iter().any(|waiter| waiter.is_owed() && waiter.claim.excludes(claim))
     }
 
-    /// Counts a claim that was made before those of waiters that came earlier.
+    /// Counts a claim that overtook older waiters than `ticket`.
     pub(crate) fn overtake(&mut self, claim: Claim, ticket: u64) {
         let elders = self.waiters.iter_mut().take_while(|waiter| waiter.seat.ticket < ticket);
         elders.filter(|waiter| waiter.claim.excludes(claim)).for_each(|waiter| waiter.bypassed += 1);
     }
 
-    /// A place at the end, for a thread that waits to make the claim.
+    /// Appends a waiter for a thread that waits to make the claim.
     pub(crate) fn sit(&mut self, claim: Claim) -> Arc<Seat> {
         self.enter(claim, false)
     }
 
-    /// A place for a thread that waits until no other claim excludes its own.
+    /// Appends a waiter for a thread that waits until no other claim excludes the claim that it has
+    /// made.
     pub(crate) fn watch(&mut self, claim: Claim) -> Arc<Seat> {
         self.enter(claim, true)
     }
@@ -159,7 +163,7 @@ impl Queue {
         seat
     }
 
-    /// The waiter goes, with what it wanted or without.
+    /// Removes a waiter, whether or not it got what it waited for.
     pub(crate) fn leave(&mut self, seat: &Seat) {
         if let Some(at) = self.waiters.iter().position(|waiter| waiter.seat.ticket == seat.ticket) {
             let waiter = self.waiters.remove(at);
@@ -172,13 +176,14 @@ impl Queue {
         waiter.into_iter().for_each(|waiter| waiter.woken = false);
     }
 
-    /// Wakes the waiters that neither a holder (`in_word` is one) nor an earlier waiter excludes;
-    /// hands the claim to those that were overtaken too often. No other thread makes a claim
-    /// meanwhile.
+    /// Wakes the waiters that neither a holder (`in_word` is one) nor an older waiter excludes.
+    /// Hands the claim to waiters that were overtaken too often. The caller prevents other threads
+    /// from making a claim meanwhile (N2 of `node`).
     ///
     /// `gone` is the claim of a holder, or of a waiter, that just left: only waiters that it
-    /// excluded can go on because of that (N6 of `node`). The search ends at a writer that waits
-    /// for all of its range: that one is in the way of all behind it.
+    /// excluded can proceed because of that (N6 of `node`). The search ends at a waiting writer
+    /// whose range covers all of `gone`, because this writer excludes all waiters behind it that
+    /// `gone` excluded.
     pub(crate) fn serve(&mut self, in_word: Option<Claim>, gone: Claim) {
         let (mut at, mut is_barred) = (0, false);
         while at < self.waiters.len() && !(is_barred && self.watchers == 0) {
@@ -231,7 +236,8 @@ mod tests {
         Claim { range: LockRange::at(start, len).unwrap(), mode }
     }
 
-    /// Thousands of threads waited for one range, and each release looked at all of them.
+    /// Regression: thousands of threads waited for one range, and each release looked at all of
+    /// them.
     #[test]
     fn a_release_looks_at_few_of_those_who_wait_for_the_same_range() {
         const WAITERS: usize = 1000;
@@ -261,11 +267,11 @@ mod tests {
         };
         assert!(watch.is_served() && queue.watchers == 0);
         assert_eq!([&reader, &writer, &other, &blocked].map(|seat| woken(&queue, seat)), [true, false, false, false]);
-        // The reader makes its claim and gives it back; the writer is next.
+        // The reader makes its claim and releases it; the writer is next.
         queue.leave(&reader);
         queue.serve(None, claim(0, 4096, Mode::Read));
         assert!(woken(&queue, &writer) && !woken(&queue, &other));
-        // Overtaken too often, it is handed the lock.
+        // The writer is overtaken too often, so it is handed the lock.
         (0..=BYPASS_MAX).for_each(|_| queue.serve(None, claim(0, 8192, Mode::Write)));
         assert!(writer.is_served() && queue.is_held_against(claim(0, 1, Mode::Read)));
         queue.replace(held, None);

@@ -3,40 +3,39 @@
 use std::fmt;
 use std::ops::Range;
 
-/// Numbers from `start` up to, and without, `end`. Never empty.
+/// The numbers from `start` up to, but not including, `end`. Never empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockRange {
     start: u64,
     end: u64,
 }
 
-/// Why there is no such range.
+/// Why a range is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRange {
-    /// It has nothing in it.
+    /// The range is empty.
     #[error("the range {start:#x}..{end:#x} is empty")]
     Empty {
         /// Its first number.
         start: u64,
-        /// The one after its last.
+        /// The number after its last.
         end: u64,
     },
-    /// Its end isn't a number of 64 bits.
+    /// The end of the range doesn't fit into 64 bits.
     #[error("a range of {len:#x} from {start:#x} ends beyond 64 bits")]
     Wraps {
         /// Its first number.
         start: u64,
-        /// How many there were to be.
+        /// The requested length.
         len: u64,
     },
 }
 
 impl LockRange {
-    /// Everything that can be locked: all but `u64::MAX` itself, which no range of this kind ends
-    /// after.
+    /// All numbers that can be locked: all except `u64::MAX`, because a range can't end after it.
     pub const FULL: Self = Self { start: 0, end: u64::MAX };
 
-    /// The range `start..end`.
+    /// Creates the range `start..end`.
     ///
     /// # Errors
     /// [`BadRange::Empty`] unless `start < end`.
@@ -44,7 +43,7 @@ impl LockRange {
         if start < end { Ok(Self { start, end }) } else { Err(BadRange::Empty { start, end }) }
     }
 
-    /// `len` numbers from `start` on.
+    /// Creates the range of `len` numbers from `start` on.
     ///
     /// # Errors
     /// [`BadRange::Empty`] if `len` is 0, [`BadRange::Wraps`] if `start + len` isn't a `u64`.
@@ -55,33 +54,34 @@ impl LockRange {
         }
     }
 
-    /// The first number.
+    /// Returns the first number.
     #[inline]
     #[must_use]
     pub const fn start(self) -> u64 {
         self.start
     }
 
-    /// The one after the last.
+    /// Returns the number after the last.
     #[inline]
     #[must_use]
     pub const fn end(self) -> u64 {
         self.end
     }
 
-    /// Whether some number is in both.
+    /// Returns whether the ranges have a number in common.
     #[inline]
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.start < other.end && other.start < self.end
     }
 
-    /// `len` units of 2^`unit` numbers, of a range that was valid.
+    /// Creates the range of `len` units of 2^`unit` numbers from unit `start` on. It must be valid.
     pub(crate) const fn of_units(start: u64, len: u64, unit: u32) -> Self {
         Self { start: start << unit, end: (start + len) << unit }
     }
 
-    /// The part before `at`, and the part from there on; `at` is within.
+    /// Cuts the range into the part before `at` and the part from `at` on. `at` must be in the
+    /// range.
     pub(crate) const fn cut(self, at: u64) -> (Self, Self) {
         (Self { start: self.start, end: at }, Self { start: at, end: self.end })
     }

@@ -1,5 +1,5 @@
-//! A node's word: the claim that it has, if that is one that fits in here, and whether there is
-//! more to know in its queue.
+//! A node's word: a claim, if the node has one that fits into the word, and flags that tell whether
+//! the node's queue must be looked at.
 //!
 //! | bits | |
 //! |---|---|
@@ -27,22 +27,23 @@ const LEN_SHIFT: u32 = 6;
 const LEN_BITS: u32 = 10;
 const START_SHIFT: u32 = LEN_SHIFT + LEN_BITS;
 const START_BITS: u32 = u64::BITS - START_SHIFT;
-/// One reader of the full range, where the number of them is.
+/// One reader of the full range, in the bits that hold the number of readers.
 const ONE: u64 = 1 << START_SHIFT;
 
-/// A claim as a word's bits, if it fits in: then not zero.
+/// A claim as the bits of a word, if it fits; then the bits aren't zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packed(pub(crate) u64);
 
 impl Packed {
-    /// Doesn't fit.
+    /// The claim doesn't fit.
     pub(crate) const NONE: Self = Self(0);
 
-    /// The claim in units of 2^`unit` numbers. Exact, or none: a range that isn't whole units, too
-    /// long, or too far up.
+    /// Packs a claim in units of 2^`unit` numbers. The result is exact, or [`NONE`](Self::NONE):
+    /// for a range that doesn't consist of whole units, is too long, or begins at too large a
+    /// number.
     #[inline(always)]
     pub(crate) fn new(range: LockRange, mode: Mode, unit: u32) -> Self {
-        // What isn't a whole unit is turned into the highest bits, as many as a unit has.
+        // The rotation moves the bits below a unit, which must be 0, to the top of the number.
         let start = range.start().rotate_right(unit);
         let len = (range.end() - range.start()).rotate_right(unit);
         let mode = if mode == Mode::Write { WRITER } else { READER };
@@ -56,7 +57,7 @@ impl Packed {
         }
     }
 
-    /// What was packed.
+    /// Unpacks the claim.
     #[inline]
     pub(crate) fn claim(self, unit: u32) -> Claim {
         let mode = if self.0 & MODE == WRITER { Mode::Write } else { Mode::Read };
@@ -72,7 +73,7 @@ impl Packed {
 }
 
 impl NodeWord {
-    /// No claim, and no flag.
+    /// No claim and no flag.
     pub(crate) const FREE: Self = Self(0);
     pub(crate) const LISTED: u64 = 1 << 2;
     pub(crate) const WAITED: u64 = 1 << 3;
@@ -84,49 +85,50 @@ impl NodeWord {
         self.0 & flag != 0
     }
 
-    /// Whether there is nothing here but that small ranges are locked in the tables.
+    /// Returns whether the word has no claim, and no flag except `SPREAD` and possibly `MIDDLE`.
     #[inline]
     pub(crate) fn is_only_spread(self) -> bool {
         self.0 & !Self::MIDDLE == Self::SPREAD
     }
 
-    /// Whether no claim is in the word itself.
+    /// Returns whether the word itself has no claim.
     pub(crate) fn is_empty(self) -> bool {
         self.0 & MODE == 0
     }
 
-    /// The word with `claim` in its place, which is empty.
+    /// Returns the word with `claim` in it. The word must have no claim.
     pub(crate) fn with(self, claim: Packed) -> Self {
         Self(self.0 | claim.0)
     }
 
-    /// Whether readers of the full range are counted here, and `claim` is one.
+    /// Returns whether the word counts readers of the full range, and `claim` is such a reader.
     pub(crate) fn counts(self, claim: Packed) -> bool {
         self.0 & MODE == READERS && claim.0 & MODE == READERS
     }
 
-    /// One reader of the full range more.
+    /// Returns the word with one more reader of the full range.
     pub(crate) fn plus_reader(self) -> Self {
         Self(self.0 + ONE)
     }
 
-    /// Whether a claim like `claim` is here. Two that are alike can stand for each other.
+    /// Returns whether the word has a claim equal to `claim`. Equal claims are interchangeable.
     pub(crate) fn holds(self, claim: Packed) -> bool {
         claim.fits() && (self.counts(claim) || self.0 & !Self::FLAGS == claim.0)
     }
 
-    /// The word without the claim, or with a reader less. [`holds`](Self::holds) said it is here.
+    /// Returns the word without `claim`, or with one reader less. The word must [hold](Self::holds)
+    /// the claim.
     pub(crate) fn minus(self, claim: Packed) -> Self {
         if self.counts(claim) && self.0 >> START_SHIFT > 1 { Self(self.0 - ONE) } else { Self(self.0 & Self::FLAGS) }
     }
 
-    /// The claim in the word's place. Readers of the full range are one, here.
+    /// Returns the claim in the word. All readers of the full range count as one claim.
     #[inline]
     pub(crate) fn claim(self, unit: u32) -> Option<Claim> {
         (!self.is_empty()).then(|| Packed(self.0).claim(unit))
     }
 
-    /// Whether the claim in the word's place excludes `claim`.
+    /// Returns whether the claim in the word excludes `claim`.
     #[inline]
     pub(crate) fn excludes(self, claim: Claim, unit: u32) -> bool {
         self.claim(unit).is_some_and(|held| held.excludes(claim))

@@ -1,8 +1,9 @@
-//! How much memory compressed pages take: charged before it is used, chunk by chunk, up to a limit,
-//! with some of it in stock.
+//! The memory that compressed pages may take. It is charged before use, chunk by chunk, up to a
+//! limit; some chunks are kept in stock.
 //!
-//! The last chunk is kept for pages that go so that others can come ([`Need::Last`]): else none
-//! could come back from a full area.
+//! The last chunk is reserved for exchanges, in which one page leaves memory so that another one
+//! can come in ([`Need::Last`]). Without it no page could come back when memory and the area are
+//! full.
 
 use std::fmt;
 
@@ -11,46 +12,46 @@ use sync::atomic::{AtomicU64, Ordering};
 
 /// Decides how much memory compressed pages may take.
 pub trait Memory: fmt::Debug + Send + Sync {
-    /// Charges so many bytes, if there is room for them now.
+    /// Charges `bytes`, if there is room for them now. Returns whether it did.
     fn try_charge(&self, bytes: u64) -> bool;
 
-    /// Gives back what was charged.
+    /// Gives back bytes that were charged.
     fn uncharge(&self, bytes: u64);
 
-    /// How much could be charged, by all together: may change.
+    /// Returns the total number of bytes that all users together can charge. It may change.
     fn max(&self) -> u64;
 }
 
-/// How much memory a pool may take, and has. `Relaxed` throughout: numbers that arbitrate
-/// themselves.
+/// How much memory a pool may take, and has taken. `Relaxed` throughout: these are counters, and no
+/// other data is published by them.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     memory: Arc<dyn Memory>,
-    /// The limit, and what part of that it was of how much memory there was.
+    /// The limit, and the value of [`Memory::max`] at the time when it was set.
     limit: u64,
     of: u64,
-    /// What a chunk costs.
+    /// Bytes of one chunk, with its tables.
     chunk: u64,
-    /// Chunks that the stock should have.
+    /// The number of chunks in a full stock.
     reserve: u64,
     /// Bytes that are charged.
     held: AtomicU64,
     /// Chunks in stock: charged, and not in use.
     stock: AtomicU64,
-    /// How many of those are kept.
+    /// How many chunks of the stock are kept for [`Need::Last`].
     kept: u64,
 }
 
-/// How badly memory is needed.
+/// How urgently memory is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// There are other places.
+    /// The page can go to another place.
     Usual,
-    /// For a page in whose place another one comes.
+    /// For a page that leaves memory so that another one can come in.
     Last,
 }
 
-/// Limits of fewer chunks keep none.
+/// A limit of fewer chunks keeps none for the last need.
 const KEEPING_MIN: u64 = 8;
 
 impl Allowance {
@@ -61,16 +62,17 @@ impl Allowance {
         Self { memory, limit, of, chunk, reserve: reserve.div_ceil(chunk) + kept, held, stock, kept }
     }
 
-    /// Takes what a chunk costs: from outside as long as there is something, then from the stock.
+    /// Takes the memory of one chunk: charges it if there is room, otherwise uses the stock.
     pub(crate) fn take(&self, need: Need) -> bool {
         let kept = if need == Need::Last { 0 } else { self.kept };
         let less = |stock: u64| (stock > kept).then(|| stock - 1);
-        // What is kept and isn't in stock has its room below the limit.
+        // A kept chunk that isn't in stock has its room reserved below the limit.
         let missing = kept.saturating_sub(self.stock.load(Ordering::Relaxed));
         self.charge(missing) || self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// The most that may be charged now: of less memory than there was, the same part.
+    /// Returns how much may be charged now. If there is less memory than at the start, the limit is
+    /// reduced in proportion.
     pub(crate) fn limit(&self) -> u64 {
         let max = self.memory.max();
         if max >= self.of {
@@ -79,12 +81,12 @@ impl Allowance {
         (u128::from(self.limit) * u128::from(max) / u128::from(self.of)) as u64
     }
 
-    /// Whether more is charged than may be, as there is less memory.
+    /// Returns whether more is charged than the limit allows now, because there is less memory.
     pub(crate) fn is_beyond(&self) -> bool {
         self.held_bytes() > self.limit()
     }
 
-    /// Gives up a chunk of the stock, if there is one.
+    /// Uncharges one chunk of the stock, if there is one. Returns whether there was.
     pub(crate) fn give_up_stock(&self) -> bool {
         let less = |stock: u64| stock.checked_sub(1);
         let is_less = self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
@@ -99,7 +101,8 @@ impl Allowance {
         self.memory.uncharge(self.chunk);
     }
 
-    /// Gives it back: to the stock, if that lacks something.
+    /// Gives back the memory of one chunk: to the stock if the stock isn't full, otherwise to
+    /// `memory`.
     pub(crate) fn give_back(&self) {
         let is_beyond = self.is_beyond();
         let more = |stock: u64| (stock < self.reserve && !is_beyond).then_some(stock + 1);
@@ -108,13 +111,13 @@ impl Allowance {
         }
     }
 
-    /// Whether what is kept for the last need is in stock, or has its room below the limit.
+    /// Returns whether the chunk for the last need is in stock, or has its room below the limit.
     pub(crate) fn has_kept(&self) -> bool {
         let missing = self.kept.saturating_sub(self.stock.load(Ordering::Relaxed));
         missing == 0 || self.held_bytes() + missing * self.chunk <= self.limit()
     }
 
-    /// Bytes that are charged.
+    /// Returns the bytes that are charged.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -123,8 +126,8 @@ impl Allowance {
         self.held_bytes() + self.chunk > self.limit()
     }
 
-    /// Has the stock filled up as far as memory is to be had. Says whether it is, or the limit is
-    /// reached.
+    /// Charges chunks for the stock as long as there is memory. Returns whether the stock is full,
+    /// or the limit is reached.
     pub(crate) fn stock_up(&self) -> bool {
         while self.stock.load(Ordering::Relaxed) < self.reserve && !self.is_at_limit() {
             if !self.charge(0) {
@@ -135,7 +138,7 @@ impl Allowance {
         true
     }
 
-    /// Charges what a chunk costs, if there is room for that and so many more.
+    /// Charges one chunk, if there is room below the limit for `more` chunks besides.
     fn charge(&self, more: u64) -> bool {
         let (room, limit) = ((1 + more) * self.chunk, self.limit());
         let more = |held: u64| (held + room <= limit).then_some(held + self.chunk);

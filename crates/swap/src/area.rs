@@ -1,5 +1,5 @@
-//! One area: a file, a block device or memory, with a header in slot 0 and pages in the others; or
-//! compressed pages.
+//! One area: a file, a block device or memory, with a header in slot 0 and pages in the other
+//! slots; or compressed pages.
 
 use std::path::PathBuf;
 
@@ -26,38 +26,39 @@ use crate::slot_word::{BATCH_MAX, NUMBER_BITS, Note, SlotBatch, SlotState};
 use crate::slots::{Placement, Slots};
 use crate::{Owner, SlotId};
 
-/// A device that has had something to write for so long, and finished nothing, comes last: pages go
-/// there only where no other area takes them; else each thread that swaps would wait for it, one
-/// after the other. A disk that is merely busy finishes some request in a fraction of this; if it
-/// doesn't, a few batches go to another area, which does no harm.
+/// A device counts as stalled if it has had writes pending for this long, and completed none. Pages
+/// go to a stalled device only if no other area takes them; otherwise each swapping thread would
+/// wait for the device, one after the other. A disk that is merely busy completes some request in a
+/// fraction of this time; if it doesn't, a few batches go to another area, which does no harm.
 const STALLED_AFTER: Duration = Duration::from_millis(100);
 
-/// Where an area lies.
+/// Where the pages of an area are kept.
 #[derive(Debug)]
 pub enum Source {
-    /// A new file, of so many bytes, that has no name: no other process can open it, and it is gone
-    /// when this process ends. It takes room on the disk as it fills.
+    /// A new file of `bytes` bytes without a name. No other process can open it, and the system
+    /// deletes it when this process ends. It takes room on the disk as it fills.
     Unlinked {
-        /// The directory to make it in, or a name in that directory that no file has.
+        /// The directory to create it in, or an unused name in that directory.
         at: PathBuf,
-        /// Bytes, the header included.
+        /// Size in bytes, including the header.
         bytes: u64,
     },
     /// This file or block device, all of it. An empty file has no room. It is [opened
-    /// alone](Access::Alone): no other area, of this process or another one, can be there.
+    /// alone](Access::Alone): no other area can use it, in this process or another one.
     Path(PathBuf),
     /// Memory, for tests and measurements.
     Memory {
-        /// Bytes, the header included.
+        /// Size in bytes, including the header.
         bytes: u64,
     },
-    /// Memory that pages are kept in compressed; those that shrink to less than three quarters.
+    /// Memory that keeps pages compressed. A page is refused if its compressed size is more than
+    /// three quarters of a page.
     Compressed {
-        /// Bytes that compressed pages may take at most.
+        /// The maximum number of bytes that compressed pages may take.
         limit: u64,
-        /// Bytes of these that are kept for when nothing else can be had.
+        /// The part of `limit` that is kept in stock for when no other memory can be had.
         reserve: u64,
-        /// Where they are charged.
+        /// The budget that the memory is charged to.
         memory: Arc<dyn Memory>,
     },
 }
@@ -76,13 +77,13 @@ impl Source {
 /// How an area is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AreaOptions {
-    /// Areas of higher priority are filled first; equal ones take turns.
+    /// Areas of higher priority are filled first; areas of equal priority are used round robin.
     pub priority: i32,
-    /// Said instead of found out: whether the device seeks.
+    /// Overrides the detection of whether the device seeks.
     pub placement: Option<Placement>,
-    /// Makes an area of a file or device that isn't one; what it holds is lost.
+    /// Creates an area in a file or device that doesn't hold one; its contents are lost.
     pub overwrite: bool,
-    /// Encrypts pages that are written there, with a key that is in memory alone. Compressed pages
+    /// Encrypts pages that are written there, with a key that is only in memory. Compressed pages
     /// don't leave memory, and aren't encrypted.
     pub encrypted: bool,
 }
@@ -93,33 +94,34 @@ pub(crate) struct Area {
     pub(crate) name: String,
     pub(crate) priority: i32,
     pub(crate) slots: Slots,
-    /// A thread removes it. Changed under the lock of changes to the list.
+    /// A thread is removing the area. Changed under `Swap::changing`.
     pub(crate) leaving: AtomicBool,
     page_size: usize,
     store: Store,
-    /// Of its pages, if they are encrypted.
+    /// For encrypted pages: the key, and what decryption needs for each slot.
     encryption: Option<Box<Encryption>>,
-    /// What its device is given in place of pages, if it needs bytes that stay as they are.
-    /// Encrypted pages are copies already.
+    /// The buffers that pages are copied into before they are written, if the device requires bytes
+    /// that don't change during the write. Encrypted pages are copies already, and don't need
+    /// these.
     copies: OnceCell<Arc<Copies>>,
     under_way: CachePadded<UnderWay>,
 }
 
-/// Where its pages are.
+/// Where the pages of an area are.
 enum Store {
     File(Box<dyn BackingFile>),
     Compressed(Box<Compressed>),
 }
 
-/// The smallest page: what headers are read and written in.
+/// The smallest page size: the unit in which headers are read and written.
 const HEADER_PAGE: usize = if cfg!(pagefold_loom) { 64 } else { 4096 };
 
-/// Aligned as direct I/O wants it.
+/// Aligned as direct I/O requires.
 #[repr(align(4096))]
 struct HeaderPage([AtomicU64; HEADER_PAGE / 8]);
 
 impl Area {
-    /// Opens or makes what `source` says, for pages of `page_size` bytes.
+    /// Opens or creates the area that `source` describes, for pages of `page_size` bytes.
     pub(crate) fn open(
         number: u32,
         source: &Source,
@@ -196,8 +198,8 @@ impl Area {
         Ok(Self { encryption: encryption.map(Box::new), ..area })
     }
 
-    /// The same for pages that are kept compressed in `memory`: at most `limits.0` bytes, of which
-    /// `limits.1` are kept in stock.
+    /// Creates an area of pages that are kept compressed in `memory`: at most `limits.0` bytes, of
+    /// which `limits.1` are kept in stock. See also [`open`](Self::open).
     fn open_compressed(
         number: u32,
         name: String,
@@ -239,7 +241,7 @@ impl Area {
         Self { number, name, priority, slots, leaving, page_size, store, encryption, copies, under_way }
     }
 
-    /// Whether both have their pages in one file.
+    /// Returns whether both areas have their pages in the same file.
     pub(crate) fn is_where(&self, other: &Self) -> bool {
         match (&self.store, &other.store) {
             (Store::File(one), Store::File(other)) => io::is_same_file(&**one, &**other),
@@ -251,7 +253,7 @@ impl Area {
         let _ = self.copies.set(copies);
     }
 
-    /// Allocates up to `want` slots, and says how many.
+    /// Allocates up to `want` slots, and returns how many.
     pub(crate) fn allocate(&self, want: usize, into: &mut SlotBatch) -> usize {
         let taken = self.slots.allocate(want, into);
         if taken == 0 {
@@ -260,19 +262,19 @@ impl Area {
         taken
     }
 
-    /// Whether pages in these slots are written together.
+    /// Returns whether pages in these slots are written in one request.
     pub(crate) fn joins(&self, slot: SlotId, next: SlotId) -> bool {
         matches!(self.store, Store::File(_)) && slot.number() + 1 == next.number()
     }
 
-    /// Writes pages to slots that [are written together](Self::joins). From now on each slot is its
-    /// page's, written or not.
+    /// Writes pages to slots that are [written together](Self::joins). From now on each slot
+    /// belongs to its page, even if the write fails.
     pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>], need: Need) -> Result<(), SwapOutError> {
         let mut encrypted = None;
         let mut bytes = ArrayVec::<SharedBytes<'_>, BATCH_MAX>::new();
         for (&slot, page) in slots.iter().zip(pages) {
             // Transition: slot, taken → cached.
-            // The slot was allocated just now, so its number is good.
+            // The slot was allocated just now, so its number isn't stale.
             let _ = self.slots.set_cached(slot, page.frame);
             if let Store::Compressed(compressed) = &self.store
                 && !compressed.write(slot.number(), page.bytes, need)
@@ -286,7 +288,8 @@ impl Area {
         }
         let (Store::File(file), Some(first)) = (&self.store, slots.first()) else { return Ok(()) };
         if let Some(encryption) = &self.encryption {
-            // For as long as the device wouldn't count as stalled: then it is as if it were.
+            // If no buffer becomes free in this time, the pages are refused, as if the device were
+            // stalled.
             let pages = encryption.encrypt(slots, pages, STALLED_AFTER).ok_or(SwapOutError::Full)?;
             bytes = encrypted.insert(pages).pages();
         }
@@ -311,7 +314,7 @@ impl Area {
         written.map_err(|error| SwapOutError::WriteFailed { area: self.number, error })
     }
 
-    /// Writes pages from copies, each of which has as many of them as it has room for.
+    /// Writes pages from copies. Each copy holds as many pages as fit.
     fn write_from(
         &self,
         copies: &Arc<Copies>,
@@ -331,11 +334,10 @@ impl Area {
         Ok(())
     }
 
-    /// Reads a swapped page, and makes sure that it is the one that was written. Says what was
-    /// remembered of it.
+    /// Reads a swapped page, verifies that it is the page that was written, and returns its note.
     pub(crate) fn read(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<Note, SwapInError> {
         let is_read = match &self.store {
-            _ if !self.holds(slot, page) => false, // What it has beside its word isn't this page's.
+            _ if !self.holds(slot, page) => false, // The note and checksum aren't this page's.
             Store::File(file) => {
                 let read = read_full(&**file, self.offset(slot), into);
                 read.map(|_| true).map_err(|error| SwapInError::ReadFailed { page, error })?
@@ -349,8 +351,8 @@ impl Area {
         })
     }
 
-    /// Reads pages in slots that follow each other, in one request, and tells of each whether it is
-    /// the one that was written.
+    /// Reads pages in consecutive slots, in one request, and calls `tell` for each page with
+    /// whether it is the page that was written.
     pub(crate) fn read_run(
         &self,
         run: &[(SlotId, Owner)],
@@ -365,13 +367,13 @@ impl Area {
         Ok(())
     }
 
-    /// Whether a page is in a slot.
+    /// Returns whether a page is in a slot.
     fn holds(&self, slot: SlotId, page: Owner) -> bool {
         self.slots.lookup(slot) == Ok(SlotState::Swapped { owner: page })
     }
 
-    /// What was remembered of the page in a slot, if these are its bytes, which are decrypted here
-    /// if they were encrypted.
+    /// Decrypts `bytes` if the area is encrypted, verifies them, and returns the note of the page
+    /// in the slot. `None` if they aren't the bytes of that page.
     fn sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> Option<Note> {
         let note = self.slots.note(slot).ok();
         note.filter(|note| match &self.encryption {
@@ -380,28 +382,29 @@ impl Area {
         })
     }
 
-    /// Whether pages are encrypted that go there.
+    /// Returns whether pages are encrypted when they are written there.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.encryption.is_some()
     }
 
-    /// Asks the CPU to fetch what there is of a slot.
+    /// Prefetches the metadata of a slot.
     pub(crate) fn prefetch(&self, slot: SlotId) {
         self.slots.prefetch(slot);
         self.encryption.iter().for_each(|encryption| encryption.prefetch(slot));
     }
 
-    /// Whether a device reads its pages, for which several at once are less work.
+    /// Returns whether the pages are read from a device, where one request for several pages is
+    /// cheaper.
     pub(crate) fn has_device(&self) -> bool {
         matches!(&self.store, Store::File(file) if !file.reads_by_copy())
     }
 
-    /// Whether its device doesn't answer, as it seems.
+    /// Returns whether the device seems not to answer.
     pub(crate) fn is_stalled(&self) -> bool {
         self.under_way.has_stopped_for(STALLED_AFTER)
     }
 
-    /// Gives a slot back, which was the caller's.
+    /// Frees a slot, which the caller must own.
     pub(crate) fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
         if let Store::Compressed(compressed) = &self.store {
             self.slots.lookup(slot)?;
@@ -410,19 +413,19 @@ impl Area {
         self.slots.free(slot)
     }
 
-    /// Makes everything free that was given back.
+    /// Makes all freed slots available, and releases memory that isn't in use.
     pub(crate) fn drain(&self) {
         self.slots.drain();
         self.compressed().inspect(|compressed| compressed.release_idle());
     }
 
-    /// Whether a page that came back may as well keep its slot: where that takes no memory, and
-    /// about half of the slots there are free.
+    /// Returns whether a page that is read back may keep its slot: the slot takes no memory, and
+    /// about half of the slots in the area are free.
     pub(crate) fn may_keep(&self, slot: SlotId) -> bool {
         self.compressed().is_none() && self.slots.may_keep(slot)
     }
 
-    /// Its pages' place, if they are compressed.
+    /// Returns the store of the pages, if they are compressed.
     pub(crate) fn compressed(&self) -> Option<&Compressed> {
         match &self.store {
             Store::Compressed(compressed) => Some(compressed),
@@ -430,7 +433,7 @@ impl Area {
         }
     }
 
-    /// Memory that its tables take.
+    /// Returns the bytes that the area's tables take.
     pub(crate) fn table_bytes(&self) -> u64 {
         let slots = self.slots.table_len();
         let encryption = if self.is_encrypted() { Encryption::bytes(slots, self.page_size) } else { 0 };
@@ -446,7 +449,7 @@ fn too_large(area: String, pages: u64) -> AddError {
     AddError::TooLarge { area, pages, max: 1 << NUMBER_BITS }
 }
 
-/// The slots that the header of an area promises.
+/// Reads the header of an area, and returns the number of slots that it declares.
 fn promised(file: &dyn BackingFile, name: &str, bytes: u64, page_size: usize) -> Result<u64, AddError> {
     let area = || name.to_owned();
     let page = header_page();

@@ -1,8 +1,8 @@
 //! One CPU's copy of the list of areas.
 //!
-//! A copy refers to an area by a [`Handle`] of its own. A thread that reads or writes takes a
-//! handle out of the copy of its CPU and lets go of the copy's lock: the references are counted on
-//! a line that other CPUs don't write to.
+//! Each copy refers to an area by a [`Handle`] of its own. A thread that reads or writes clones a
+//! handle from its CPU's copy, and releases the copy's lock. So the handle's reference count is on
+//! a cache line that other CPUs don't write to.
 
 use std::ops::Deref;
 
@@ -13,10 +13,10 @@ use crate::SlotId;
 use crate::area::Area;
 use crate::slot_word::{AREA_BITS, SlotBatch};
 
-/// Areas that there can be at a time.
+/// The maximum number of areas at a time.
 pub(crate) const AREAS_MAX: usize = 1 << AREA_BITS;
 
-/// A reference to an area, of one CPU's.
+/// One CPU's reference to an area.
 pub(crate) struct Handle(Arc<Area>);
 
 impl Deref for Handle {
@@ -27,7 +27,7 @@ impl Deref for Handle {
     }
 }
 
-/// Areas by their numbers, and in the order in which they are filled.
+/// Areas by number, and in the order in which they are filled.
 #[derive(Default)]
 pub(crate) struct AreaList {
     table: [Option<Arc<Handle>>; AREAS_MAX],
@@ -38,7 +38,7 @@ pub(crate) struct AreaList {
 /// Areas of equal priority.
 struct Level {
     areas: Vec<Arc<Handle>>,
-    /// Whose turn it is.
+    /// The next area of the round robin.
     turn: AtomicUsize,
 }
 
@@ -51,12 +51,12 @@ impl AreaList {
         self.table.iter().flatten()
     }
 
-    /// Whether an area gets new pages.
+    /// Returns whether an area gets new pages.
     pub(crate) fn is_filled(&self, area: &Area) -> bool {
         self.order.iter().flat_map(|level| &level.areas).any(|other| other.number == area.number)
     }
 
-    /// The area of a slot that a page may keep once it is back.
+    /// Returns the area of `slot`, if a page that is read back may keep this slot.
     pub(crate) fn that_may_keep(&self, slot: SlotId) -> Option<&Arc<Handle>> {
         self.get(slot.area()).filter(|area| self.is_filled(area) && area.may_keep(slot))
     }
@@ -69,7 +69,7 @@ impl AreaList {
         self.table[area.number as usize] = None;
     }
 
-    /// From now on it gets new pages.
+    /// Adds the area to the order, so that it gets new pages.
     pub(crate) fn fill(&mut self, area: &Area) {
         let Some(handle) = self.get(area.number).cloned() else { return };
         let at = self.order.partition_point(|level| level.areas[0].priority > area.priority);
@@ -85,8 +85,8 @@ impl AreaList {
     }
 
     /// Allocates up to `want` slots in one area: the first area with free slots that is not in
-    /// `avoid`, or failing that, one in `avoid`. Never in areas that are in `never`. Areas whose
-    /// devices don't answer come last. Both arguments have a bit for each area.
+    /// `avoid`, or failing that, one in `avoid`. Never uses areas in `never`. Areas whose devices
+    /// don't answer come last. `avoid` and `never` have a bit for each area.
     pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         let preference = |area: &Area| if area.is_stalled() { 2 } else { u32::from(is_in(avoid, area)) };
@@ -98,9 +98,10 @@ impl AreaList {
 }
 
 impl Level {
-    /// All areas, the next one first.
+    /// Returns all areas in round-robin order, starting with the next one.
     fn in_turn(&self) -> impl Iterator<Item = &Arc<Handle>> {
-        // Relaxed, and not one operation: a CPU's own, and any area will do.
+        // Relaxed, and not one atomic operation: only this CPU uses the counter, and any area will
+        // do.
         let turn = if self.areas.len() > 1 { self.turn.load(Ordering::Relaxed) } else { 0 };
         if self.areas.len() > 1 {
             self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);

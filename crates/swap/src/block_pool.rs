@@ -1,36 +1,35 @@
-//! Memory for compressed pages: chunks of 512 blocks, of which a page takes as many as it needs,
-//! wherever in one chunk they are.
+//! Memory for compressed pages: chunks of 512 blocks. A page takes as many blocks as it needs,
+//! anywhere in one chunk.
 //!
-//! A block is a 32nd of a page, so a page wastes less than that at its end, and blocks are all
-//! alike: what one page leaves another can use, whatever their sizes, and nothing has to be moved.
-//! A chunk's memory is given back when all of it is free.
+//! A block is a 32nd of a page, so a page wastes less than a block at its end. All blocks have the
+//! same size: any page can use the blocks that another one frees, and nothing must be moved. A
+//! chunk's memory is given back when all its blocks are free.
 //!
 //! | list | memory | free blocks | found by |
 //! |---|---|---|---|
-//! | *absent* | none | | a CPU that finds no *open* one, and may take more memory |
-//! | *held* | yes | some, or all | the CPU whose hand it is in; others if they find none of the above |
+//! | *absent* | none | | a CPU that finds no *open* chunk, and may take more memory |
+//! | *held* | yes | some, or all | the CPU whose hand it is in; others if they find none of these |
 //! | *open* | yes | an eighth or more, not all | a CPU that needs a chunk |
 //! | *full* | yes | fewer | the CPU whose hand it is still in; else no CPU, until enough are freed |
 //!
-//! It holds that
+//! Invariants:
 //!
-//! - B1. All that is said of a chunk, and the bytes of its blocks, change under the chunk's lock
-//!   alone; so do its bits in the lists.
-//! - B2. A block is in one chain: of one page, or of its chunk's free blocks.
-//! - B3. What the chunks have, and a *stock* for more of them, is charged ([`Allowance`]), and
-//!   never more than the limit.
+//! - B1. A chunk's fields, the bytes of its blocks, and its bits in the lists change only under the
+//!   chunk's lock.
+//! - B2. A block is in one chain: that of one page, or that of its chunk's free blocks.
+//! - B3. The memory of the chunks, and of a *stock* for more chunks, is charged ([`Allowance`]). No
+//!   charge goes beyond the limit at that moment.
+//! - B4. While the chunk that is kept for [`Need::Last`] is in use, [`Need::Usual`] stores only
+//!   into *held* chunks, and leaves at least one chunk *open*. So the blocks that an exchange frees
+//!   stay available for exchanges.
 //!
-//! - B4. While the chunk that is kept for the last need is out, others put nothing into a chunk
-//!   that isn't *held*, and leave one *open*: so what becomes free as pages change places stays for
-//!   those that do.
+//! So when no memory is left, less than an eighth of the pool is idle, apart from the chunks in
+//! hands. Only the CPU that holds a chunk, and CPUs that read or free pages in it, contend for its
+//! lock.
 //!
-//! So when no memory is left, less than an eighth of what there is lies idle, but for the chunks in
-//! hands. A chunk's lock is met by the CPU that holds the chunk and by CPUs that read and free
-//! pages in it.
-//!
-//! Lock order: room for compressing (`codec`) → hand → chunk. A thread that makes room has the
-//! clock (`compressed`) and a page word in *loading* before any of these. What unpacks cold pages
-//! (`cold_codec`) is a leaf beside the chunk's lock.
+//! Lock order: scratch buffer of `codec` → hand → chunk. A thread that makes room takes the clock
+//! (`compressed`) and a page word in *loading* before any of these. A context of `cold_codec` that
+//! decompresses is a leaf, and is never held together with a chunk's lock.
 
 mod chunk;
 
@@ -42,9 +41,10 @@ use sync::{Arc, CachePadded, PerCpu, SharedBytes, SparseWords};
 use crate::allowance::{Allowance, Memory, Need};
 use crate::cluster_list::ClusterList;
 
-/// Blocks that a page would take that isn't compressed.
+/// Blocks of an uncompressed page.
 const PAGE_BLOCKS: usize = if cfg!(pagefold_loom) { 2 } else { 32 };
-/// Free blocks that make a full chunk an open one; as many as the largest page takes, or more.
+/// The number of free blocks from which on a full chunk becomes *open*: at least as many as the
+/// largest page takes.
 const OPEN_MIN: usize = BLOCKS / 8 + 1;
 
 const _: () = assert!(cfg!(pagefold_loom) || BlockPool::PAGE_BLOCKS_MAX <= OPEN_MIN);
@@ -57,23 +57,23 @@ pub(crate) struct BlockPool {
     open: ClusterList,
     absent: ClusterList,
     hands: PerCpu<Hand>,
-    /// For the last need.
+    /// The hand for [`Need::Last`].
     last: Hand,
     allowance: Allowance,
     block_bytes: usize,
 }
 
-/// Where something is.
+/// Where stored bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) chunk: u32,
     /// The first block of the chain.
     pub(crate) block: u16,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) len: u32,
 }
 
-/// The chunk that a CPU fills.
+/// Names the chunk that a CPU fills.
 #[derive(Debug)]
 struct Hand {
     lock: Mutex<()>,
@@ -81,12 +81,12 @@ struct Hand {
 }
 
 impl BlockPool {
-    /// Blocks that something may take: three quarters of a page.
+    /// The maximum number of blocks per page: three quarters of a page.
     const PAGE_BLOCKS_MAX: usize = PAGE_BLOCKS * 3 / 4;
 
-    /// A pool that takes no more than `limit` bytes, and keeps a stock of `reserve` for when there
-    /// is nothing else; for pages of `page_size` bytes. `None` if there is no address space for it.
-    /// It has no memory yet.
+    /// Creates a pool without memory, for pages of `page_size` bytes. It takes at most `limit`
+    /// bytes, and keeps a stock of `reserve` bytes for when no other memory can be had. `None` if
+    /// there is no address space for it.
     pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
         let chunk_bytes = Self::chunk_bytes(page_size);
         let count = usize::try_from(limit / Self::chunk_cost(page_size)).ok()?;
@@ -109,26 +109,26 @@ impl BlockPool {
         page_size / PAGE_BLOCKS * BLOCKS
     }
 
-    /// Memory that a chunk takes: the smallest pool.
+    /// Returns the bytes that a chunk takes, which is the smallest limit of a pool.
     pub(crate) fn chunk_cost(page_size: usize) -> u64 {
         (Self::chunk_bytes(page_size) + size_of::<[u16; BLOCKS]>()) as u64
     }
 
-    /// Memory that a pool of that limit takes when it is empty.
+    /// Returns the bytes that an empty pool with this limit takes.
     pub(crate) fn bytes(limit: u64, page_size: usize) -> u64 {
         limit / Self::chunk_cost(page_size) * size_of::<CachePadded<Mutex<Chunk>>>() as u64
     }
 
-    /// The longest thing that it takes, in bytes.
+    /// Returns the maximum length of stored bytes.
     pub(crate) fn len_max(&self) -> usize {
         Self::PAGE_BLOCKS_MAX * self.block_bytes
     }
 
-    /// Puts 1 to [`len_max`](Self::len_max) bytes in, which are the caller's; `None` if there is no
-    /// memory for them. At the last need every chunk is looked at.
+    /// Stores 1 to [`len_max`](Self::len_max) bytes; the caller then owns the place. `None` if
+    /// there is no memory for them. [`Need::Last`] searches every chunk.
     pub(crate) fn store(&self, bytes: &[u8], need: Need) -> Option<Place> {
         if need == Need::Usual && self.allowance.is_beyond() {
-            return None; // What becomes free is to be given back.
+            return None; // Memory must be given back first.
         }
         let others = || self.hands.others_first().map(|other| other.chunk.load(Ordering::Relaxed));
         let stored = self.store_by(self.hands.here(), bytes, Need::Usual);
@@ -140,10 +140,11 @@ impl BlockPool {
         self.store_by(&self.last, bytes, need).or_else(|| all.find_map(|number| self.store_in(number, bytes, need)))
     }
 
-    /// Puts bytes into the chunk in a hand, or into another one, which is there then.
+    /// Stores bytes into the chunk in a hand, otherwise into another chunk, which the hand then
+    /// names.
     fn store_by(&self, hand: &Hand, bytes: &[u8], need: Need) -> Option<Place> {
         let _turn = hand.lock.lock();
-        // Relaxed, as all accesses: what it says is looked at under the chunk's lock.
+        // Relaxed, like all accesses: the chunk is checked under its lock.
         self.store_in(hand.chunk.load(Ordering::Relaxed), bytes, need).or_else(|| {
             let (number, mut chunk) = self.claim(need)?;
             hand.chunk.store(number, Ordering::Relaxed);
@@ -151,14 +152,14 @@ impl BlockPool {
         })
     }
 
-    /// Copies what is at a place, which is the caller's, into as many bytes.
+    /// Copies the bytes at a place, which the caller must own. `into` must have their length.
     pub(crate) fn load(&self, place: Place, into: &mut [u8]) {
         let chunk = self.chunks[place.chunk as usize].lock();
         let blocks = into.chunks_mut(self.block_bytes).zip(chunk.chain(place.block));
         blocks.for_each(|(part, block)| self.block(place.chunk, block).copy_to(0, part));
     }
 
-    /// Frees a place, which was the caller's.
+    /// Frees a place, which the caller must own.
     pub(crate) fn free(&self, place: Place) {
         let mut chunk = self.chunks[place.chunk as usize].lock();
         chunk.put_back(place.block, self.blocks(place.len as usize));
@@ -170,15 +171,16 @@ impl BlockPool {
         }
     }
 
-    /// The most bytes that take an eighth of the blocks less than `len` bytes do, and one less in
-    /// any case.
+    /// Returns the largest length that takes fewer blocks than `len` bytes by an eighth, rounded
+    /// up: at least one block.
     pub(crate) fn tighter(&self, len: usize) -> usize {
         let blocks = self.blocks(len);
         (blocks - blocks.div_ceil(8)) * self.block_bytes
     }
 
-    /// Puts fewer bytes in the place of others, which is the caller's: they take the first of its
-    /// blocks. Says where they are, and whether others find room in its chunk.
+    /// Replaces the bytes at a place, which the caller must own, by fewer bytes, in the first
+    /// blocks of its chain. Frees the other blocks. Returns the new place, and whether other pages
+    /// can use the chunk's free blocks.
     pub(crate) fn shrink(&self, place: Place, bytes: &[u8]) -> (Place, bool) {
         let mut chunk = self.chunks[place.chunk as usize].lock();
         let blocks = bytes.chunks(self.block_bytes).zip(chunk.chain(place.block));
@@ -189,12 +191,12 @@ impl BlockPool {
         }
         chunk.content.bytes -= u64::from(place.len - shrunk.len);
         self.relist_freed(place.chunk, &mut chunk);
-        // Relaxed: the caller needs no more than a hint.
+        // Relaxed: the caller only needs a hint.
         let is_in_hand = || self.hands.iter().any(|hand| hand.chunk.load(Ordering::Relaxed) == place.chunk);
         (shrunk, chunk.list != List::Full || is_in_hand())
     }
 
-    /// Gives back the memory of chunks in hands that have nothing in them.
+    /// Gives back the memory of empty chunks in hands.
     pub(crate) fn release_idle(&self) {
         for hand in self.hands.iter().chain([&self.last]) {
             let number = hand.chunk.load(Ordering::Relaxed);
@@ -206,14 +208,14 @@ impl BlockPool {
         }
     }
 
-    /// Has the stock filled up as far as memory is to be had. Says whether it is, or is at the
-    /// limit.
+    /// Fills the stock as long as memory can be had. Returns whether the stock is full, or the pool
+    /// is at its limit.
     pub(crate) fn stock_up(&self) -> bool {
         self.allowance.stock_up()
     }
 
-    /// Whether it has more memory than it may have now. Before it answers, it gives back memory
-    /// that isn't in use.
+    /// Returns whether the pool has more memory than its limit allows now. Gives back memory that
+    /// isn't in use first.
     pub(crate) fn is_beyond(&self) -> bool {
         if !self.allowance.is_beyond() {
             return false;
@@ -223,17 +225,17 @@ impl BlockPool {
         self.allowance.is_beyond()
     }
 
-    /// The most that it may take now.
+    /// Returns the current limit in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.allowance.limit()
     }
 
-    /// Bytes that are charged.
+    /// Returns the bytes that are charged.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.allowance.held_bytes()
     }
 
-    /// What is in it, added up chunk by chunk.
+    /// Returns the contents of the pool, summed up chunk by chunk.
     pub(crate) fn content(&self) -> Content {
         self.chunks.iter().fold(Content::default(), |sum, chunk| {
             let content = chunk.lock().content;
@@ -251,7 +253,7 @@ impl BlockPool {
         SharedBytes::new(self.words.part(start..start + words))
     }
 
-    /// Puts bytes into a chunk, if there is such a one with memory and room.
+    /// Stores bytes into a chunk, if the chunk exists, and has memory and room.
     fn store_in(&self, number: u32, bytes: &[u8], need: Need) -> Option<Place> {
         let mut chunk = self.chunks.get(number as usize)?.lock();
         if need == Need::Usual && chunk.list != List::Held && !self.allowance.has_kept() {
@@ -267,7 +269,7 @@ impl BlockPool {
             blocks.for_each(|(part, block)| self.block(number, block).copy_from(0, part));
         }
         let is_used_up = match chunk.list {
-            // There is too little for this page, and for most others.
+            // The free blocks are too few for this page, and for most others.
             List::Held => taken.is_none(),
             List::Open => usize::from(chunk.free_len) < OPEN_MIN,
             List::Absent | List::Full => false,
@@ -278,7 +280,7 @@ impl BlockPool {
         taken.map(|block| Place { chunk: number, block, len: bytes.len() as u32 })
     }
 
-    /// A chunk to be held: an open one, or else more memory.
+    /// Claims a chunk for a hand: an open chunk, otherwise more memory.
     fn claim(&self, need: Need) -> Option<(u32, MutexGuard<'_, Chunk>)> {
         let found = |list, kind: List| {
             let locked = |number: u32| self.chunks[number as usize].try_lock().map(|chunk| (number, chunk));
@@ -305,8 +307,8 @@ impl BlockPool {
         Some((number, chunk))
     }
 
-    /// The chunks of a list, as they were when this came by: first those from this CPU's part of
-    /// the pool on.
+    /// Iterates over the chunks of a list, each as the list is when the iterator reaches it. Starts
+    /// at this CPU's part of the pool.
     fn each_in<'a>(&'a self, list: &'a ClusterList) -> impl Iterator<Item = u32> + 'a {
         let (len, cpus) = (self.chunks.len(), sync::cpu::count());
         let start = len * (sync::cpu::current() % cpus) / cpus;
@@ -325,14 +327,14 @@ impl BlockPool {
         }
         let words = BLOCKS * self.block_bytes / size_of::<u64>();
         if !self.words.discard(number as usize * words..(number as usize + 1) * words) {
-            return self.relist(number, chunk, List::Open); // Its memory stays, so its charge does.
+            return self.relist(number, chunk, List::Open); // It keeps its memory, and so its charge.
         }
         chunk.become_absent();
         self.relist(number, chunk, List::Absent);
         self.allowance.give_back();
     }
 
-    /// After blocks became free.
+    /// Moves a full chunk to the open ones if enough of its blocks became free.
     fn relist_freed(&self, number: u32, chunk: &mut Chunk) {
         if chunk.list == List::Full && usize::from(chunk.free_len) >= OPEN_MIN {
             self.relist(number, chunk, List::Open);

@@ -1,23 +1,23 @@
-//! A cluster: 512 slots that follow each other on the device, and the lock that one CPU at a time
-//! allocates under.
+//! A cluster: 512 consecutive slots on the device, with a lock under which one CPU at a time
+//! allocates.
 //!
 //! | list | free slots | found by |
 //! |---|---|---|
 //! | *full* | none | no CPU, until a slot is freed |
-//! | *partial* | some | a CPU that finds no *empty* one |
+//! | *partial* | some | a CPU that finds no *empty* cluster |
 //! | *empty* | all | a CPU that needs a cluster |
-//! | *held* | some | the CPU whose hand it is in; others if they find none of the above |
+//! | *held* | some | the CPU whose hand names it; other CPUs if they find none of the above |
 //!
-//! Lists are bits in [`ClusterList`](crate::cluster_list::ClusterList)s. It holds that
+//! Lists are bits in [`ClusterList`](crate::cluster_list::ClusterList)s.
 //!
-//! - C1. A slot's bit, the number of free slots and the list change under the cluster's lock alone;
-//!   so do the bits of the lists of clusters. Whenever the lock is free, they agree: the cluster is
-//!   in *partial* or *empty* exactly if its list says so, then it has free slots, and one that is
-//!   *full* has none.
-//! - C2. A slot's bit is clear exactly if its word says *free*.
+//! - C1. A slot's bit, the number of free slots and `list` change only under the cluster's lock; so
+//!   do the cluster's bits in the [`ClusterList`](crate::cluster_list::ClusterList)s. Whenever the
+//!   lock is free, they agree: the cluster is in the *partial* or *empty* list exactly if `list`
+//!   names that list, and then it has free slots. A *full* cluster has none.
+//! - C2. A slot's bit is clear exactly if its word is *free*.
 //!
 //! *Held* is only a hint that keeps CPUs off each other's clusters. Several hands may name one
-//! cluster, and a hand may still name one that has since gone back to a list; the cluster's lock is
+//! cluster, and a hand may still name one that has since gone back to a list. The cluster's lock is
 //! what keeps a slot from being allocated twice.
 
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -25,7 +25,7 @@ use sync::lock::{Mutex, MutexGuard};
 
 use crate::slot_bits::{SLOTS, SlotBits};
 
-/// Where a cluster is.
+/// The list that a cluster is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum List {
@@ -41,7 +41,7 @@ impl List {
     }
 }
 
-/// What a cluster's CPU writes, on two lines of its own.
+/// The fields that an allocating CPU writes, on two cache lines of their own.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Cluster {
@@ -49,14 +49,14 @@ pub(crate) struct Cluster {
     lock: Mutex<()>,
     list: AtomicU8,
     free: AtomicU32,
-    /// Where the next allocation looks first: behind the last one, for writes that follow each
-    /// other.
+    /// Where the next allocation searches first: after the last allocated slot, so that writes are
+    /// consecutive.
     next: AtomicU32,
-    /// Slots that there are; fewer in an area's first and last cluster.
+    /// The number of slots; fewer in an area's first and last cluster.
     slots: u32,
 }
 
-/// A cluster whose lock the caller has. All accesses to its numbers are `Relaxed`: under the lock
+/// A cluster whose lock the caller holds. All accesses to its fields are `Relaxed`: under the lock
 /// (C1).
 pub(crate) struct LockedCluster<'a> {
     cluster: &'a Cluster,
@@ -64,7 +64,7 @@ pub(crate) struct LockedCluster<'a> {
 }
 
 impl Cluster {
-    /// A cluster in which the slots of `absent` are no slots.
+    /// Creates a cluster without the slots for which `absent` returns true.
     pub(crate) fn new(absent: impl Fn(usize) -> bool) -> Self {
         let bits = SlotBits::default();
         let absent_slots = (0..SLOTS).filter(|&slot| absent(slot)).map(|slot| bits.set(slot, true)).count();
@@ -84,18 +84,18 @@ impl Cluster {
         LockedCluster { cluster: self, _lock: self.lock.lock() }
     }
 
-    /// `None` if another thread has the lock.
+    /// Returns `None` if another thread holds the lock.
     pub(crate) fn try_lock(&self) -> Option<LockedCluster<'_>> {
         self.lock.try_lock().map(|lock| LockedCluster { cluster: self, _lock: lock })
     }
 
-    /// Free slots: exact while no thread changes the cluster.
+    /// Returns the number of free slots: exact while no thread changes the cluster.
     pub(crate) fn free(&self) -> u32 {
-        // Relaxed: a hint, or no other thread uses the cluster.
+        // Relaxed: a hint, unless no other thread uses the cluster.
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Slots that there are.
+    /// Returns the number of its slots.
     pub(crate) fn slots(&self) -> u32 {
         self.slots
     }
@@ -114,7 +114,7 @@ impl LockedCluster<'_> {
         self.cluster.list.store(list as u8, Ordering::Relaxed);
     }
 
-    /// The list for a cluster that isn't *held*.
+    /// Returns the list on which the cluster belongs if it isn't *held*.
     pub(crate) fn list_by_use(&self) -> List {
         match self.free() {
             0 => List::Full,
@@ -123,8 +123,8 @@ impl LockedCluster<'_> {
         }
     }
 
-    /// Takes `want` free slots that follow each other, or as many as there are, wherever they are.
-    /// Says how many.
+    /// Takes `want` consecutive free slots, otherwise up to `want` free slots anywhere. Returns the
+    /// number of slots taken.
     pub(crate) fn take(&self, want: usize, mut taken: impl FnMut(usize)) -> usize {
         let cluster = self.cluster;
         let want = want.min(self.free() as usize);
@@ -148,13 +148,13 @@ impl LockedCluster<'_> {
         want
     }
 
-    /// Free slots, counted.
+    /// Counts the free slots in the bits.
     #[cfg(test)]
     pub(crate) fn count_free(&self) -> usize {
         self.cluster.bits.get().free_from(0).count()
     }
 
-    /// Makes a slot free that is in use.
+    /// Marks a used slot as free.
     pub(crate) fn put(&self, slot: usize) {
         self.cluster.bits.set(slot, false);
         self.cluster.free.store(self.cluster.free() + 1, Ordering::Relaxed);

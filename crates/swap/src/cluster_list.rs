@@ -1,9 +1,10 @@
-//! Clusters of one kind, as a bit for each: adding and removing one is an atomic operation on a
-//! word that few share.
+//! A list of clusters as a bitmap: adding or removing a cluster is one atomic operation on a word
+//! that few CPUs share.
 //!
-//! A list that is a chain has a head, which all CPUs would write. Here a CPU looks where its own
-//! clusters are, and meets other CPUs only if they are neighbours there. A bit changes under its
-//! cluster's lock alone (C1), so a CPU that finds it set locks the cluster and looks again.
+//! All CPUs would write the head of a linked list. In a bitmap a CPU searches near its own
+//! clusters, and contends only with CPUs whose clusters are nearby. A cluster's bit changes only
+//! under the cluster's lock (C1), so a CPU that finds the bit set locks the cluster and checks it
+//! again.
 
 use std::ops::Range;
 
@@ -13,33 +14,34 @@ use sync::zeroed::zeroed;
 #[derive(Debug)]
 pub(crate) struct ClusterList {
     words: Box<[AtomicU64]>,
-    /// Clusters in it, so that an empty list isn't searched. As exact as the bits, a moment later.
+    /// The number of clusters in the list, so that an empty list isn't searched. Updated before a
+    /// bit is set, and after it is cleared.
     len: AtomicU32,
 }
 
 impl ClusterList {
-    /// An empty list for `clusters` clusters; `None` if there is no memory for it.
+    /// Creates an empty list for `clusters` clusters; `None` if there is no memory for it.
     pub(crate) fn new(clusters: usize) -> Option<Self> {
         Some(Self { words: zeroed(clusters.div_ceil(64))?, len: AtomicU32::new(0) })
     }
 
-    /// Adds a cluster that isn't in it, whose lock the caller has.
+    /// Adds a cluster that isn't in the list. The caller holds the cluster's lock.
     pub(crate) fn add(&self, cluster: usize) {
-        // Counted first, so that the number is never below zero. Relaxed: a search that must not
-        // miss the cluster has read `changes` (F2).
+        // Counted first, so that `len` never drops below zero. Relaxed: a search that must not miss
+        // the cluster has read `changes` (F2).
         self.len.fetch_add(1, Ordering::Relaxed);
         self.words[cluster / 64].fetch_or(1 << (cluster % 64), Ordering::Relaxed);
     }
 
-    /// Removes a cluster that is in it, whose lock the caller has.
+    /// Removes a cluster that is in the list. The caller holds the cluster's lock.
     pub(crate) fn remove(&self, cluster: usize) {
-        // Release pairs with the Acquire in `first_in` and `is_empty`: a search that finds the bit
-        // gone finds where the cluster is.
+        // Release pairs with the Acquire in `first_in` and `is_empty`: a search that sees the bit
+        // cleared also sees where the cluster went.
         self.words[cluster / 64].fetch_and(!(1 << (cluster % 64)), Ordering::Release);
         self.len.fetch_sub(1, Ordering::Release);
     }
 
-    /// Clusters in it, about.
+    /// Returns the approximate number of clusters in the list.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed) as usize
     }
@@ -54,11 +56,11 @@ impl ClusterList {
         self.words[cluster / 64].load(Ordering::Relaxed) >> (cluster % 64) & 1 == 1
     }
 
-    /// The first cluster in `range` that was in it a moment ago.
+    /// Returns the first cluster in `range` whose bit was set when it was read.
     pub(crate) fn first_in(&self, range: Range<usize>) -> Option<usize> {
         let mut at = range.start;
         while at < range.end {
-            // Acquire pairs with the Release in `remove`. What is found is looked at again under
+            // Acquire pairs with the Release in `remove`. The caller checks the result again under
             // the cluster's lock.
             let rest = self.words[at / 64].load(Ordering::Acquire) >> (at % 64);
             if rest != 0 {

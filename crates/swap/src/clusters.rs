@@ -15,30 +15,31 @@ pub(crate) struct Clusters {
     partial: ClusterList,
 }
 
-/// Clusters that say how full an area is.
+/// How many clusters are sampled to estimate how full an area is.
 const SAMPLES: usize = 4;
 
-/// A cluster that a CPU holds from now on.
+/// A cluster that a CPU has just claimed.
 pub(crate) struct Claimed<'a> {
-    /// The number of the range that it was found in.
+    /// The number of the range in which it was found.
     pub(crate) stretch: usize,
     pub(crate) cluster: usize,
     pub(crate) locked: LockedCluster<'a>,
 }
 
-/// How hard to look for a cluster.
+/// How thoroughly to search for a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// Empty clusters first. A cluster whose lock another thread has is left to that thread.
+    /// Empty clusters first. Clusters whose lock another thread holds are skipped.
     Usual,
-    /// All of them. Partly used ones first: a cluster goes from there to the empty ones, and is on
-    /// both for a moment.
+    /// Every cluster, waiting for locks. Partly used clusters first: a cluster can move from the
+    /// *partial* list to the *empty* list, and is on both for a moment, so a search in this order
+    /// finds it.
     Last,
 }
 
 impl Clusters {
-    /// Clusters of `slots` slots, of which the first one isn't to be had; `None` if there is no
-    /// memory for the lists.
+    /// Creates clusters for `slots` slots, of which the first is never allocated. `None` if there
+    /// is no memory for the lists.
     pub(crate) fn new(slots: usize) -> Option<Self> {
         let count = slots.div_ceil(SLOTS);
         let absent = |number: usize| number == 0 || number >= slots;
@@ -60,19 +61,19 @@ impl Clusters {
         self.all.get(cluster)
     }
 
-    /// Free slots, exact while no thread changes them.
+    /// Returns the number of free slots, exact while no thread changes the clusters.
     pub(crate) fn free(&self) -> u64 {
         self.all.iter().map(|cluster| u64::from(cluster.free())).sum()
     }
 
-    /// Whether half of the clusters have no page.
+    /// Returns whether at least half of the clusters are empty.
     pub(crate) fn are_half_empty(&self) -> bool {
         2 * self.empty.len() >= self.all.len()
     }
 
-    /// Whether at least half of the slots are free in total, over `SAMPLES` evenly spaced clusters
-    /// starting at `first`. Several, because a CPU fills the cluster that it allocates from, so one
-    /// cluster alone says little.
+    /// Returns whether at least half of the slots are free in total, over `SAMPLES` evenly spaced
+    /// clusters starting at `first`. One cluster alone isn't representative, because a CPU fills
+    /// the cluster that it allocates from.
     pub(crate) fn are_half_free(&self, first: usize) -> bool {
         let step = self.all.len().div_ceil(SAMPLES);
         let sample = (0..SAMPLES).filter_map(|number| self.all.get((first + number * step) % self.all.len()));
@@ -81,7 +82,7 @@ impl Clusters {
         2 * free >= slots
     }
 
-    /// Takes slots of a cluster, and sees to its list.
+    /// Takes slots of a cluster, and updates its list.
     pub(crate) fn take(
         &self,
         locked: &LockedCluster<'_>,
@@ -95,7 +96,7 @@ impl Clusters {
         taken
     }
 
-    /// Puts freed slots, all of one cluster, back into it.
+    /// Puts freed slots back into their cluster. All must be in one cluster.
     pub(crate) fn put(&self, table: &SlotTable, numbers: &[u32]) {
         let Some(&first) = numbers.first() else { return };
         let cluster = first as usize / SLOTS;
@@ -107,8 +108,9 @@ impl Clusters {
         self.settle(&locked, cluster);
     }
 
-    /// The first cluster in one of `ranges` that is on a list, held from now on: `hold` is called
-    /// before it leaves the list, so that it is found in one place or the other.
+    /// Claims the first cluster in `ranges` that is on a list, and marks it *held*. Calls `hold`
+    /// before the cluster leaves its list, so that a concurrent search finds it on the list or in
+    /// the hand.
     pub(crate) fn claim(
         &self,
         ranges: impl Iterator<Item = (usize, Range<usize>)> + Clone,
@@ -140,8 +142,8 @@ impl Clusters {
         None
     }
 
-    /// Puts a cluster on the list where it belongs. One that is held stays so while it has free
-    /// slots.
+    /// Moves a cluster to the list where it belongs. A *held* cluster stays *held* while it has
+    /// free slots.
     fn settle(&self, locked: &LockedCluster<'_>, cluster: usize) {
         let (old, new) = (locked.list(), locked.list_by_use());
         if old == new || (old == List::Held && new != List::Full) {
@@ -164,8 +166,8 @@ impl Clusters {
         }
     }
 
-    /// Checks every cluster, while no other thread uses them: lists and numbers agree (C1), and so
-    /// does `is_in_hand`.
+    /// Checks every cluster, while no other thread uses them: lists and counts agree (C1), and
+    /// every *held* cluster is in a hand.
     #[cfg(test)]
     pub(crate) fn check(&self, is_in_hand: impl Fn(usize) -> bool) {
         for (at, cluster) in self.all.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Compression of pages: LZ4, in the safe Rust of `lz4_flex`.
+//! Compression of pages with LZ4, in the safe Rust of `lz4_flex`.
 //!
-//! Each CPU has a scratch place for it. That is needed anyway: the bytes of a page in memory are
-//! shared, so they are copied before they are looked at twice.
+//! Each CPU has scratch buffers. They are needed in any case: a page's bytes in memory are shared
+//! with other threads, so they must be copied before they are read more than once.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use sync::lock::{Mutex, MutexGuard};
@@ -28,14 +28,15 @@ impl Codec {
         Self { scratch: PerCpu::new(|| Mutex::new(scratch())) }
     }
 
-    /// Memory that it takes.
+    /// Returns the bytes that the scratch buffers take.
     pub(crate) fn bytes(page_size: usize) -> u64 {
         let entry = if page_size < usize::from(u16::MAX) { 2 } else { 4 };
         let scratch = page_size + get_maximum_output_size(page_size) + 4096 * entry;
         (sync::cpu::count() * scratch) as u64
     }
 
-    /// Passes a page on, compressed; `None` if it takes more than `len_max` bytes so.
+    /// Compresses a page and passes the result to `put`; `None` if the result is longer than
+    /// `len_max` bytes.
     pub(crate) fn compress<R>(&self, page: SharedBytes<'_>, len_max: usize, put: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let Scratch { page: copy, packed, table } = &mut *self.scratch();
         page.copy_to(0, copy);
@@ -43,8 +44,8 @@ impl Codec {
         (len <= len_max).then(|| put(&packed[..len]))
     }
 
-    /// Makes a page of the `len` bytes that `get` puts there, which `unpack` unpacks. False, and
-    /// `into` is as it was, if they are none.
+    /// Reads `len` bytes with `get`, decompresses them with `unpack`, and copies the page to
+    /// `into`. Returns false, and leaves `into` unchanged, if the bytes don't decompress to a page.
     pub(crate) fn decompress(
         &self,
         len: usize,
@@ -62,12 +63,12 @@ impl Codec {
         is_page
     }
 
-    /// Unpacks what [`compress`](Self::compress) made.
+    /// Decompresses the result of [`compress`](Self::compress).
     pub(crate) fn unpack(packed: &[u8], page: &mut [u8]) -> bool {
         decompress_into(packed, page).is_ok_and(|len| len == page.len())
     }
 
-    /// This CPU's, or another one if that is locked just now.
+    /// Locks this CPU's scratch buffers, or another CPU's if these are locked by another thread.
     fn scratch(&self) -> MutexGuard<'_, Scratch> {
         let free = self.scratch.from(sync::cpu::current()).find_map(Mutex::try_lock);
         free.unwrap_or_else(|| self.scratch.here().lock())

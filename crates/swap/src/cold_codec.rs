@@ -1,26 +1,26 @@
-//! Compression of pages that have stayed: Zstandard, by its reference implementation, which is in
-//! C.
+//! Compression of cold pages with Zstandard, by its reference implementation, which is in C.
 //!
-//! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller:
-//! so it is for pages that haven't been used for long. One thread at a time compresses such pages,
-//! and has the [`Compressor`]. Every eight CPUs share one decompression context.
+//! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller,
+//! so it is used for pages that haven't been used for long. Only one thread at a time compresses
+//! with it, and holds the [`Compressor`]. Every eight CPUs share one decompression context.
 
 use sync::lock::{Mutex, MutexGuard};
 use sync::{CachePadded, SharedBytes};
 use zstd_safe::{CCtx, CompressionLevel, DCtx, compress_bound};
 
-/// More takes longer than it gains in a page.
+/// Higher levels take more time than their gain in a page is worth.
 const LEVEL: CompressionLevel = 3;
-/// CPUs that share a context.
+/// CPUs that share a decompression context.
 const CPUS_SHARING: usize = 8;
-/// What unpacking takes, and compressing: besides so many bytes for each of a page, up to as many.
-/// Rounded up from what the library says.
+/// Bytes of a decompression context. The size of a compression context is at most
+/// `COMPRESSING_BYTES + min(TABLES × page size, TABLES_MAX)`. All are rounded up from what the
+/// library reports.
 const UNPACKING_BYTES: usize = 96 << 10;
 const COMPRESSING_BYTES: usize = 48 << 10;
 const TABLES: usize = 16;
 const TABLES_MAX: usize = 4 << 20;
 
-/// What compresses pages.
+/// Compresses pages: a context and its buffers.
 pub(crate) struct Compressor {
     context: CCtx<'static>,
     page: Box<[u8]>,
@@ -28,19 +28,20 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    /// For pages of `page_size` bytes; `None` if there is no memory.
+    /// Creates a compressor for pages of `page_size` bytes; `None` if there is no memory.
     pub(crate) fn new(page_size: usize) -> Option<Self> {
         let bytes = |len| vec![0; len].into_boxed_slice();
         Some(Self { context: CCtx::try_create()?, page: bytes(page_size), packed: bytes(compress_bound(page_size)) })
     }
 
-    /// Memory that it takes.
+    /// Returns the bytes that a compressor takes.
     pub(crate) fn bytes(page_size: usize) -> u64 {
         let context = COMPRESSING_BYTES + (TABLES * page_size).min(TABLES_MAX);
         (context + page_size + compress_bound(page_size)) as u64
     }
 
-    /// Passes a page on, compressed; `None` if it takes more than `len_max` bytes so.
+    /// Compresses a page and passes the result to `put`; `None` if the result is longer than
+    /// `len_max` bytes.
     pub(crate) fn compress<R>(
         &mut self,
         page: SharedBytes<'_>,
@@ -53,19 +54,19 @@ impl Compressor {
     }
 }
 
-/// What unpacks them.
+/// The contexts that decompress pages.
 pub(crate) struct Decompressors {
     contexts: Box<[CachePadded<Mutex<DCtx<'static>>>]>,
 }
 
 impl Decompressors {
-    /// `None` if there is no memory.
+    /// Creates the contexts; `None` if there is no memory.
     pub(crate) fn new() -> Option<Self> {
         let context = |_| Some(CachePadded::new(Mutex::new(DCtx::try_create()?)));
         Some(Self { contexts: (0..Self::count()).map(context).collect::<Option<_>>()? })
     }
 
-    /// Memory that they take.
+    /// Returns the bytes that the contexts take.
     pub(crate) fn bytes() -> u64 {
         (Self::count() * UNPACKING_BYTES) as u64
     }
@@ -74,14 +75,15 @@ impl Decompressors {
         sync::cpu::count().div_ceil(CPUS_SHARING)
     }
 
-    /// Makes a page of `packed`. False if that is none; `page` is unspecified then.
+    /// Decompresses `packed` into `page`. Returns false, and leaves `page` unspecified, if `packed`
+    /// doesn't decompress to a page.
     pub(crate) fn decompress(&self, packed: &[u8], page: &mut [u8]) -> bool {
         let len = page.len();
         let unpacked = self.context().decompress(page, packed);
         unpacked == Ok(len)
     }
 
-    /// This CPU's, or another one if that is locked just now.
+    /// Locks this CPU's context, or another one if that is locked by another thread.
     fn context(&self) -> MutexGuard<'_, DCtx<'static>> {
         let own = sync::cpu::current() / CPUS_SHARING % self.contexts.len();
         let (before, from_own) = self.contexts.split_at(own);

@@ -1,21 +1,22 @@
-//! What stands in a device's place in an area whose pages stay in memory, compressed.
+//! The store of an area whose pages stay in memory, compressed. It takes the place of a device.
 //!
-//! Everything about slots is as in other areas: a page has a slot, a seal over its bytes
-//! as they were, an owner. What a slot has besides is the *place* of the compressed bytes
-//! in a [`BlockPool`]: one word, the slot's owner's as the seal is, and published by the
-//! slot's word. It is set when the page is written, and taken away when the slot is freed.
+//! Slots work like in other areas: a page has a slot, an owner, and a checksum of its uncompressed
+//! bytes. In addition a slot has the *place* of the compressed bytes in a [`BlockPool`]. The place
+//! is one word. Like the checksum it belongs to the slot's owner, and is published by the slot's
+//! word. It is set when the page is written, and cleared when the slot is freed.
 //!
-//! | what happens | |
+//! | event | consequence |
 //! |---|---|
-//! | a page takes more than three quarters of its size, compressed | *refused*: it goes to the next area, or stays |
-//! | the limit is reached, or the budget has no room | the same; then there is made room (`spill`) |
-//! | a page has been there for long when room is wanted | *tightened*, once: compressed again, with Zstandard, in its place |
-//! | it takes no less so, or has been there for long again | *spilled*: it goes to another area, if one has a slot |
-//! | compressed bytes have rotted | they are none any more, or the seal doesn't fit: `SwapCorrupt` |
-//! | the area is removed | pages are brought back; the pool uncharges what is left when it goes |
+//! | a page's compressed size is more than three quarters of a page | *refused*: it goes to the next area, or stays in memory |
+//! | the limit is reached, or the budget has no room | the page is refused too, and then room is made (`spill`) |
+//! | a page has been in the area for long when room is needed | *tightened*, once: recompressed in its place, with Zstandard |
+//! | recompression saves less than an eighth, or the page has been in the area for long again | *spilled*: it goes to another area, if one has a slot |
+//! | compressed bytes are corrupt | they don't decompress, or the seal doesn't match: `SwapCorrupt` |
+//! | the area is removed | pages are brought back; dropping the pool uncharges its memory |
 //!
-//! An area has four slots for each page of its limit, as most pages that are worth compressing
-//! shrink to more than a quarter; where they shrink further, slots are what it runs out of first.
+//! An area has four slots for each page of its limit, because most pages that are worth compressing
+//! shrink to more than a quarter. If pages shrink further, the area runs out of slots before
+//! memory.
 
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
@@ -33,25 +34,25 @@ pub(crate) struct Compressed {
     pool: BlockPool,
     codec: Codec,
     decompressors: Decompressors,
-    /// Of each slot; 0 without one.
+    /// The place of each slot's page; 0 without a page.
     places: Box<[AtomicU64]>,
     refused: PerCpu<Refused>,
-    /// Pages were refused for want of room since a thread last made room.
+    /// Set if pages were refused for lack of room since a thread last made room.
     crowded: AtomicBool,
-    /// There was no room for the last page that came: until a page goes, or there is memory again,
-    /// others needn't be compressed.
+    /// Set if there was no room for the last page. Until a page is freed, or memory becomes
+    /// available, there is no use in compressing other pages.
     full: AtomicBool,
-    /// Where the search for old pages goes on, and what it needs. The thread whose turn it is has
-    /// the lock.
+    /// Where the search for old pages continues, and its buffers. The spilling thread holds the
+    /// lock.
     clock: Mutex<Clock>,
     spilled: AtomicU64,
-    /// Pages in it that were tightened.
+    /// The number of pages that are tightened now.
     tight: AtomicU64,
     limit: u64,
     page_size: usize,
 }
 
-/// Pages that it didn't take. `Relaxed`: statistics.
+/// Counts of pages that the area refused. `Relaxed`: statistics.
 #[derive(Default)]
 struct Refused {
     incompressible: AtomicU64,
@@ -65,60 +66,61 @@ struct Clock {
     compressor: Compressor,
 }
 
-/// What there is for an old page: room to read it, what tightens it, and whether it may go to
-/// another area.
+/// What `spill` gets for an old page: a buffer to read the page, the compressor, and whether the
+/// page may go to another area.
 pub(crate) struct Turn<'a> {
     pub(crate) page: SharedBytes<'a>,
     pub(crate) compressor: &'a mut Compressor,
     pub(crate) can_go: bool,
 }
 
-/// What a compressed area has and does. Sizes are in bytes.
+/// State and statistics of a compressed area. Sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompressedInfo {
-    /// The most memory that it may take.
+    /// The maximum of memory that the area may take now.
     pub limit_bytes: u64,
-    /// What it has taken, what it keeps in stock included.
+    /// The memory that the area has taken, including its stock.
     pub memory_bytes: u64,
-    /// Pages in it, as they were.
+    /// The uncompressed size of the pages in it.
     pub original_bytes: u64,
-    /// The same, compressed.
+    /// Their compressed size.
     pub compressed_bytes: u64,
-    /// Pages that it refused because they would have taken more than three quarters of their size.
+    /// Pages refused because their compressed size was more than three quarters of a page.
     pub incompressible: u64,
-    /// And those because it had no memory for them.
+    /// Pages refused because there was no memory for them.
     pub no_room: u64,
-    /// Pages that went on to other areas.
+    /// Pages that were moved to other areas.
     pub spilled: u64,
-    /// Pages in it that are compressed with LZ4.
+    /// Pages in the area that are compressed with LZ4.
     pub lz4_pages: u64,
-    /// And those with Zstandard.
+    /// Pages in the area that are compressed with Zstandard.
     pub zstd_pages: u64,
 }
 
-/// What came of an old page.
+/// The outcome for an old page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Stays,
-    /// It takes less room.
+    /// It takes less room, in the same slot.
     Tightened,
-    /// It is somewhere else.
+    /// It is in another area.
     Gone,
 }
 
-/// One page in so many is tried although there seems to be no room.
+/// While there seems to be no room, one page in this many is tried all the same.
 const TRIED_SHARE: u64 = 64;
 
-/// Slots that are looked at for pages that may be tightened, where none can go on.
+/// How many slots one call looks at, while no page can go to another area.
 const LOOKS: usize = 4096;
-/// And for any pages: about 200 µs, for which a fault waits.
+/// How many slots one call looks at, at most: about 200 µs, for which a fault waits.
 const LOOKS_MAX: usize = 1 << 16;
 
-/// Slots for each page of the limit.
+/// Slots per page of the limit.
 const SLOTS_PER_PAGE: u64 = 4;
 
 impl Compressed {
-    /// Of at most `limit` bytes; `None` if there is no memory for its tables.
+    /// Creates the store with a limit of `limit` bytes; `None` if there is no memory for its
+    /// tables.
     pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
         let page = SparseWords::new(page_size / size_of::<u64>())?;
         Some(Self {
@@ -137,36 +139,38 @@ impl Compressed {
         })
     }
 
-    /// Slots of an area of that limit, the header's included, which it has no use for.
+    /// Returns the number of slots of an area with this limit, including the header's slot, which
+    /// stays unused.
     pub(crate) fn slots(limit: u64, page_size: usize) -> u64 {
         (limit / page_size as u64).saturating_mul(SLOTS_PER_PAGE)
     }
 
-    /// The smallest limit.
+    /// Returns the smallest limit.
     pub(crate) fn limit_min(page_size: usize) -> u64 {
         BlockPool::chunk_cost(page_size)
     }
 
-    /// Memory that it takes when it is empty.
+    /// Returns the bytes that an empty store with this limit takes.
     pub(crate) fn bytes(limit: u64, page_size: usize) -> u64 {
         let places = Self::slots(limit, page_size).saturating_mul(size_of::<u64>() as u64);
         let codecs = Codec::bytes(page_size) + Compressor::bytes(page_size) + Decompressors::bytes();
         places + BlockPool::bytes(limit, page_size) + codecs + page_size as u64
     }
 
-    /// The same of this one.
+    /// Returns the bytes that this store takes without its pages.
     pub(crate) fn table_bytes(&self) -> u64 {
         Self::bytes(self.limit, self.page_size)
     }
 
-    /// Keeps a page for a slot that is the caller's, and has none. False if it is refused.
+    /// Stores a page for a slot that the caller owns, and that has no page yet. Returns false if
+    /// the page is refused.
     pub(crate) fn write(&self, slot: u32, page: SharedBytes<'_>, need: Need) -> bool {
         let refused = self.refused.here();
         // Relaxed, all accesses: a hint, which a thread that makes room clears afterwards.
         if need == Need::Usual && self.full.load(Ordering::Relaxed) {
             self.becomes_crowded();
-            // Now and then a page is tried all the same: a thread may have made room a moment too
-            // early to be noticed.
+            // Tries a page now and then all the same: another thread may have made room just before
+            // `full` was set.
             if !(refused.no_room.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(TRIED_SHARE) {
                 return false;
             }
@@ -191,12 +195,12 @@ impl Compressed {
         false
     }
 
-    /// Reads the page of a slot that is the caller's. False if it is none any more; its seal is for
-    /// the caller to check.
+    /// Reads the page of a slot that the caller owns. Returns false if the bytes don't decompress
+    /// to a page. The caller must verify the checksum.
     pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
-        // Relaxed: the place was stored before the slot's word, which was looked at (Acquire). If
-        // the page was recompressed since, the thread that did so had the page then, and having the
-        // page (its word's *loading*) orders that.
+        // Relaxed: the place was stored before the slot's word, which the caller has read
+        // (Acquire). If another thread has recompressed the page since, that thread held the page
+        // then, and the hand-over of the page (by *loading* in its word) orders this.
         let word = self.places[slot as usize].load(Ordering::Relaxed);
         let Some(place) = unpack(word) else { return false };
         let unpack = |packed: &[u8], page: &mut [u8]| match word & TIGHT {
@@ -206,17 +210,18 @@ impl Compressed {
         self.codec.decompress(place.len as usize, |bytes| self.pool.load(place, bytes), unpack, into)
     }
 
-    /// Recompresses a page, which is in `bytes` and in a slot that is the caller's, if that wasn't
-    /// tried before. Returns whether the page takes less room now.
+    /// Recompresses a page, unless that was tried before. The page is in `bytes`, and in a slot
+    /// that the caller owns. Returns whether the page takes less room now.
     pub(crate) fn tighten(&self, slot: u32, bytes: SharedBytes<'_>, compressor: &mut Compressor) -> bool {
         let word = &self.places[slot as usize];
-        // Relaxed, both: as in `read` and `write`. Only the thread that has the clock changes the
-        // word of a page that is there.
+        // Relaxed, both: see `read` and `write`. Only the thread that holds the clock changes the
+        // place of a page while the page is there.
         let before = word.load(Ordering::Relaxed);
         let Some(place) = unpack(before).filter(|_| before & TRIED == 0) else { return false };
         let len_max = self.pool.tighter(place.len as usize);
         let tight = compressor.compress(bytes, len_max, |packed| self.pool.shrink(place, packed));
-        // A tight one is new again: it may stay for as long as it did, for less.
+        // The new word lacks `OLD`: a tightened page may stay for as long again, because it takes
+        // less room.
         word.store(tight.map_or(before, |(place, _)| pack(place) | TIGHT) | TRIED, Ordering::Relaxed);
         if let Some((_, has_room)) = tight {
             self.tight.fetch_add(1, Ordering::Relaxed);
@@ -227,7 +232,7 @@ impl Compressed {
         tight.is_some()
     }
 
-    /// Forgets the page of a slot that is the caller's.
+    /// Frees the place of the page in a slot that the caller owns.
     pub(crate) fn forget(&self, slot: u32) {
         let word = self.places[slot as usize].swap(0, Ordering::Relaxed);
         if let Some(place) = unpack(word) {
@@ -245,24 +250,25 @@ impl Compressed {
         }
     }
 
-    /// There was no room, or no slot.
+    /// Records that there was no room, or no slot.
     pub(crate) fn becomes_crowded(&self) {
-        // Relaxed: a hint. Looked at first, as others may do the same.
+        // Relaxed: a hint. Read first, because many threads may do the same, and a store would
+        // contend.
         if !self.crowded.load(Ordering::Relaxed) {
             self.crowded.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether pages were refused for want of room since a thread last made room.
+    /// Returns whether pages were refused for lack of room since a thread last made room.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes up to `wanted` old pages to `spill`. An attempt counts whatever comes of it, because
-    /// a fault waits for this. Once a page found all other areas full, later ones may not go on any
-    /// more; another error ends the pass. While no page can go on, pages that were recompressed in
-    /// vain aren't passed, and fewer slots are looked at. Returns the number of pages that have
-    /// gone or take less room. Returns 0 at once if another thread is spilling.
+    /// Passes up to `wanted` old pages to `spill`. Every attempt counts, whatever its outcome,
+    /// because a fault waits for this. Once a page finds all other areas full, later pages stay in
+    /// this area; any other error ends the pass. While no page can go to another area, pages that
+    /// were recompressed in vain are skipped, and fewer slots are looked at. Returns the number of
+    /// pages that were moved or take less room. Returns 0 at once if another thread is spilling.
     pub(crate) fn spill(
         &self,
         wanted: usize,
@@ -273,8 +279,8 @@ impl Compressed {
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page, compressor } = &mut *clock;
         let (mut tried, mut gone, mut tightened, words) = (0, 0, 0, self.page_size / size_of::<u64>());
-        // Two rounds: in the first one all may be new. In a large area this call may only mark
-        // them, for the next ones.
+        // Two rounds, because in the first round all pages may be new. In a large area this call
+        // may only mark pages, for later calls.
         for look in 0..LOOKS_MAX.min(2 * self.places.len()) {
             if tried == wanted || !can_go && look >= LOOKS {
                 break;
@@ -298,11 +304,11 @@ impl Compressed {
         gone + tightened
     }
 
-    /// Whether a slot's page was there when this last came by. Marks it.
+    /// Returns whether the clock has met the page of a slot before. Marks the page.
     fn is_old(&self, slot: usize) -> bool {
         let place = &self.places[slot];
-        // Relaxed: a hint. If it is another page's by the time that it is marked, which needs the
-        // same place, that one is taken for old.
+        // Relaxed: a hint. If the slot has got another page in the same place before the exchange,
+        // that page is marked instead, and counts as old too early.
         let seen = place.load(Ordering::Relaxed);
         seen != 0
             && (seen & OLD != 0 || {
@@ -311,7 +317,8 @@ impl Compressed {
             })
     }
 
-    /// Takes memory into stock, if it can be had. Says whether that is enough.
+    /// Fills the stock as long as memory can be had. Returns whether the stock is full, or the pool
+    /// is at its limit.
     pub(crate) fn stock_up(&self) -> bool {
         let before = self.pool.held_bytes();
         let is_enough = self.pool.stock_up();
@@ -321,12 +328,13 @@ impl Compressed {
         is_enough
     }
 
-    /// Whether it has more memory than it may, as there is less of it.
+    /// Returns whether the area has more memory than its limit allows now. Gives back memory that
+    /// isn't in use first.
     pub(crate) fn is_beyond(&self) -> bool {
         self.pool.is_beyond()
     }
 
-    /// Gives back what isn't in use.
+    /// Gives back memory that isn't in use.
     pub(crate) fn release_idle(&self) {
         self.pool.release_idle();
     }
@@ -370,15 +378,15 @@ const CHUNK_BITS: u32 = 29;
 const PLACE: u64 = (1 << (LEN_BITS + BLOCK_BITS + CHUNK_BITS)) - 1;
 /// The page is compressed with Zstandard.
 const TIGHT: u64 = 1 << 61;
-/// That was tried, and won't be again.
+/// Recompression with Zstandard was tried, and isn't tried again.
 const TRIED: u64 = 1 << 62;
-/// The clock came by.
+/// The clock has met the page.
 const OLD: u64 = 1 << 63;
 
 const _: () = assert!(LEN_BITS + BLOCK_BITS + CHUNK_BITS == 61);
 
-/// A place as a word: 22 bits of length, which isn't 0, 10 of block, 29 of chunk, of which an area
-/// has no more than 2^25 (2^31 slots).
+/// Packs a place into a word: 22 bits of length, which isn't 0, 10 of block, 29 of chunk. An area
+/// has at most 2^25 chunks (2^31 slots).
 fn pack(place: Place) -> u64 {
     u64::from(place.chunk) << (LEN_BITS + BLOCK_BITS) | u64::from(place.block) << LEN_BITS | u64::from(place.len)
 }

@@ -1,25 +1,26 @@
-//! Encrypted areas: pages leave memory as AES-256-GCM has them.
+//! Encrypted areas: pages leave memory only in encrypted form, with AES-256-GCM.
 //!
-//! An area's key is made when the area is added, and is in memory alone, so the area can't be read
-//! once the process has ended. What a page was encrypted with, its *nonce* and its *tag*, stay in
-//! memory beside the slot's word:
+//! An area's key is created when the area is added. The key is only in memory, so the area can't be
+//! read once the process has ended. The *nonce* and the *tag* of a page stay in memory beside the
+//! slot's word:
 //!
-//! - N1. A nonce is a count of all pages that were encrypted with this key, in 64 bits: never
-//!   random, and never used twice. A write takes as many as it has pages, by one addition; one that
-//!   fails, or that is tried again elsewhere, takes new ones.
+//! - N1. A nonce is a 64-bit counter of all pages that were encrypted with this key: never random,
+//!   and never used twice. A write takes one nonce per page, all in one addition. A write that
+//!   fails, or is retried in another area, takes new nonces for its next attempt.
 //! - N2. The tag covers the page's bytes, its slot with the slot's generation, its owner and its
-//!   group. It takes the place of the checksum that pages in other areas have (`seal`). A device
-//!   that answers with an older page of the same slot, or with another slot's, can't answer with
-//!   the nonce and the tag that are remembered here: the page is `SwapCorrupt`.
+//!   group. It replaces the checksum that pages in other areas have (`seal`). If a device returns
+//!   an older page of the same slot, or another slot's page, that page doesn't match the nonce and
+//!   the tag in memory: the read reports `SwapCorrupt`.
 //!
-//! A page is encrypted into a buffer, from which the device reads, while the page itself stays
-//! readable and writable in its frame. The area has a few buffers, each for a batch, charged as its
-//! tables are: swapping out allocates nothing. A write that finds none free waits, as its device
-//! has several writes to do, but only until that device would count as stalled; then the area is
-//! full for it. A page that comes back is decrypted by way of the reader's stack.
+//! A page is encrypted into a buffer, and the device reads the buffer, while the page itself stays
+//! readable and writable in its frame. The area has a few buffers of one batch each, which are
+//! charged with its tables, so swapping out allocates nothing. If no buffer is free, the device
+//! already has several writes pending. The write then waits for a buffer, at most until the device
+//! would count as stalled; after that, the area counts as full for this write. A page that is read
+//! back is decrypted in a copy, which is on the reader's stack for pages of 4 KiB.
 //!
-//! Nonce and tag of a slot are its owner's, as the seal is: written before the slot's word says
-//! *swapped*, which publishes them.
+//! Nonce and tag belong to the slot's owner, like the checksum. They are written before the slot's
+//! word becomes *swapped*, which publishes them.
 
 mod aes_gcm;
 mod buffers;
@@ -36,36 +37,37 @@ use crate::{AddError, Owner, SlotId};
 use aes_gcm::Cipher;
 use buffers::{Buffer, Buffers};
 
-/// The bytes that a page's tag has.
+/// Bytes of a tag.
 const TAG: usize = 16;
-/// What a page is, besides its bytes: slot, owner and group.
+/// Bytes of a page's identity: slot, owner and group.
 const WHAT: usize = 24;
 
 /// Whether this build can encrypt.
 pub(crate) const IS_COMPILED_IN: bool = true;
 
-/// How the pages of one area are encrypted.
+/// The encryption of one area's pages.
 pub(crate) struct Encryption {
     cipher: Cipher,
-    /// Nonces that were used: the next one (N1).
+    /// The number of nonces that were used, which is the next nonce (N1).
     used: CachePadded<AtomicU64>,
-    /// By the slot's number.
+    /// The nonces, by slot number.
     nonces: Box<[AtomicU64]>,
     tags: Box<[[AtomicU64; TAG / 8]]>,
     buffers: Buffers,
 }
 
 impl Encryption {
-    /// Memory that it takes for an area of so many slots.
+    /// Returns the bytes that the encryption of an area of `slots` slots takes.
     pub(crate) fn bytes(slots: u64, page_size: usize) -> u64 {
         let each = (size_of::<AtomicU64>() + TAG) as u64;
         slots.saturating_mul(each).saturating_add(Buffers::bytes(slots, page_size))
     }
 
-    /// A new key for an area of that name, of so many slots.
+    /// Creates a new key, and the tables and buffers, for an area of `slots` slots with the name
+    /// `area`.
     ///
     /// # Errors
-    /// There is no memory for it, or the system gives no random bytes.
+    /// Memory for the tables can't be allocated, or the system provides no random bytes.
     pub(crate) fn new(area: &str, slots: u64, page_size: usize) -> Result<Self, AddError> {
         let cipher = Cipher::new().ok_or_else(|| AddError::NoKey { area: area.to_owned() })?;
         let with_tables = || {
@@ -81,11 +83,11 @@ impl Encryption {
         with_tables().ok_or_else(|| AddError::NoMemory { area: area.to_owned(), bytes: Self::bytes(slots, page_size) })
     }
 
-    /// Pages as they are written to slots, which are the caller's. `None` if no buffer became free
-    /// in `patience`.
+    /// Encrypts pages for the slots that they are written to, which the caller must own. `None` if
+    /// no buffer becomes free within `patience`.
     pub(crate) fn encrypt(&self, slots: &[SlotId], pages: &[PageOut<'_>], patience: Duration) -> Option<Encrypted<'_>> {
         let mut buffer = self.buffers.take(patience)?;
-        // Relaxed: nothing but the number matters (N1).
+        // Relaxed: only the number matters (N1).
         let first = self.used.fetch_add(pages.len() as u64, Ordering::Relaxed);
         for (nonce, (&slot, page)) in (first..).zip(slots.iter().zip(pages)) {
             let at = (nonce - first) as usize;
@@ -101,11 +103,11 @@ impl Encryption {
         Some(Encrypted { buffer, pages: pages.len() })
     }
 
-    /// Decrypts what was read of a page, where it was read. False if that isn't what was written;
-    /// it is unspecified then.
+    /// Decrypts the bytes that were read for a page, in place. Returns false, and leaves `bytes`
+    /// unspecified, if they aren't the bytes that were written.
     pub(crate) fn decrypt(&self, slot: SlotId, owner: Owner, group: u32, bytes: SharedBytes<'_>) -> bool {
         let number = slot.number() as usize;
-        // Relaxed: written before the word by which the caller knows the page.
+        // Relaxed: written before the slot's word, from which the caller knows the page.
         let nonce = self.nonces[number].load(Ordering::Relaxed);
         let mut tag = [0; TAG];
         let words = self.tags[number].iter().map(|word| word.load(Ordering::Relaxed));
@@ -114,7 +116,7 @@ impl Encryption {
         buffers::with_copy(bytes, |copy| self.cipher.decrypt(nonce, &what, tag, copy))
     }
 
-    /// Asks the CPU to fetch what there is of a slot.
+    /// Prefetches the metadata of a slot.
     pub(crate) fn prefetch(&self, slot: SlotId) {
         let number = slot.number() as usize;
         self.nonces.get(number).into_iter().for_each(sync::prefetch::prefetch);
@@ -122,20 +124,20 @@ impl Encryption {
     }
 }
 
-/// Pages on their way to a device.
+/// Encrypted pages, in a buffer that a device reads.
 pub(crate) struct Encrypted<'a> {
     buffer: Buffer<'a>,
     pages: usize,
 }
 
 impl Encrypted<'_> {
-    /// Each of them.
+    /// Returns the bytes of each page.
     pub(crate) fn pages(&mut self) -> ArrayVec<SharedBytes<'_>, BATCH_MAX> {
         self.buffer.pages().take(self.pages).collect()
     }
 }
 
-/// What the tag covers besides the page's bytes (N2).
+/// Returns the bytes that the tag covers besides the page's own (N2).
 fn what(slot: SlotId, owner: Owner, group: u32) -> [u8; WHAT] {
     let mut bytes = [0; WHAT];
     let parts = [slot.bits(), owner.number(), u64::from(group)];

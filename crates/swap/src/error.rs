@@ -1,4 +1,4 @@
-//! What can go wrong, in terms that a caller can act on.
+//! Errors, each in terms that a caller can act on.
 
 use std::io::ErrorKind;
 
@@ -7,7 +7,7 @@ use io::IoError;
 use crate::Owner;
 use crate::header::HeaderError;
 
-/// Bytes as a reader counts them: `16 MiB`.
+/// Formats a number of bytes for people: `16 MiB`.
 pub(crate) fn size(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let fitting =
@@ -15,29 +15,29 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{} {}", bytes >> (10 * fitting), units[fitting])
 }
 
-/// Why an area couldn't be added. There is none then, and what was found is as it was.
+/// Why an area couldn't be added. No area was added, and the file or device is unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// The file or device couldn't be made or opened.
+    /// The file or device couldn't be created or opened.
     #[error("can't open the swap area {area}: {error}")]
     OpenFailed {
         /// The area's name.
         area: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         error: IoError,
     },
-    /// Its beginning couldn't be read or written.
+    /// The header couldn't be read or written.
     #[error("can't read or write the header of the swap area {area}: {error}")]
     HeaderFailed {
         /// The area's name.
         area: String,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         error: IoError,
     },
-    /// What is there isn't a swap area, so it isn't touched.
+    /// The file or device doesn't hold a swap area, so its contents aren't overwritten.
     #[error(
         "{area} can't be used for swap: {error}; with `overwrite` it is made a swap area, and what it holds is lost"
     )]
@@ -48,78 +48,78 @@ pub enum AddError {
         #[source]
         error: HeaderError,
     },
-    /// The area was made for pages of another size.
+    /// The area was created for pages of another size.
     #[error(
         "the swap area {area} was made for pages of {found} bytes, not of {page_size}; with `overwrite` it is made anew"
     )]
     OtherPageSize {
         /// The area's name.
         area: String,
-        /// Bytes in a page of it.
+        /// The area's page size in bytes.
         found: u32,
-        /// Bytes in a page here.
+        /// This program's page size in bytes.
         page_size: u32,
     },
-    /// Its header promises more than there is.
+    /// The header declares more bytes than the file or device has.
     #[error("the swap area {area} has {}, and its header says {}", size(*bytes), size(*wanted))]
     Truncated {
         /// The area's name.
         area: String,
-        /// Bytes that there are.
+        /// Its actual size in bytes.
         bytes: u64,
-        /// Bytes that there should be.
+        /// The size that the header declares, in bytes.
         wanted: u64,
     },
-    /// There is no place for a header and a page.
+    /// There is no room for a header and a page.
     #[error("the swap area {area} is too small: it has {}, and at least {} are needed", size(*bytes), size(*min))]
     TooSmall {
         /// The area's name.
         area: String,
-        /// Bytes that there are.
+        /// Its size in bytes.
         bytes: u64,
-        /// Bytes that would do.
+        /// The minimum size in bytes.
         min: u64,
     },
-    /// It may not take more memory than there is for everything.
+    /// The limit of compressed pages is larger than the whole memory budget.
     #[error("the swap area {area} can't have {}: the budget has {}", size(*bytes), size(*max))]
     BeyondMemory {
         /// The area's name.
         area: String,
-        /// Bytes that it was to take at most.
+        /// The requested limit in bytes.
         bytes: u64,
-        /// Bytes that there are.
+        /// The budget in bytes.
         max: u64,
     },
-    /// There is no number for each of its pages.
+    /// The area has more pages than slot numbers.
     #[error("the swap area {area} is too large: it has {pages} pages, and an area has at most {max}")]
     TooLarge {
         /// The area's name.
         area: String,
-        /// Pages that there are.
+        /// The number of its pages.
         pages: u64,
-        /// Pages that an area may have.
+        /// The maximum number of pages in an area.
         max: u64,
     },
-    /// As many areas as there are numbers for.
+    /// All numbers of areas are in use.
     #[error("there are {max} swap areas already: remove one")]
     TooMany {
-        /// How many there can be.
+        /// The maximum number of areas.
         max: usize,
     },
-    /// The file or device is an area already, of this process or another one, or a device that the
+    /// The file or device is already an area, in this process or another one, or a device that the
     /// system uses.
     #[error("{area} is in use as a swap area, of this process or another one, or by the system")]
     InUse {
         /// The area's name.
         area: String,
     },
-    /// It was to be encrypted, and this build can't.
+    /// Encryption was requested, and this build doesn't support it.
     #[error("the swap area {area} can't be encrypted: this build is without the feature `encrypted-swap`")]
     NoEncryption {
         /// The area's name.
         area: String,
     },
-    /// It was to be encrypted, and the system gives no random bytes for a key.
+    /// Encryption was requested, and the system provides no random bytes for a key.
     #[error("the swap area {area} can't be encrypted: the system gives no random bytes for a key")]
     NoKey {
         /// The area's name.
@@ -130,21 +130,21 @@ pub enum AddError {
     NoRoom {
         /// The area's name.
         area: String,
-        /// What they take.
+        /// Bytes that the tables take.
         bytes: u64,
     },
-    /// The tables for its slots don't fit into memory.
+    /// Memory for the area's tables or buffers couldn't be allocated.
     #[error("no memory for the tables of the swap area {area}: {}", size(*bytes))]
     NoMemory {
         /// The area's name.
         area: String,
-        /// What they take.
+        /// Bytes that were requested.
         bytes: u64,
     },
 }
 
 impl AddError {
-    /// The kind of error that the standard library has for this.
+    /// Returns the corresponding [`ErrorKind`] of the standard library.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -159,25 +159,26 @@ impl AddError {
     }
 }
 
-/// Why a page wasn't written to any slot. It stays where it is.
+/// Why a page wasn't written to any slot. The page stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwapOutError {
-    /// No area has room for it: all are full, or those that aren't don't take it; or there is none.
+    /// No area has room for the page: there is no area, all areas are full, or those with free
+    /// slots refuse the page.
     #[error("no swap area has room for the page")]
     Full,
-    /// It couldn't be written wherever that was tried.
+    /// The page couldn't be written to any area that was tried.
     #[error("can't write to swap area {area}: {error}")]
     WriteFailed {
-        /// The area that was tried last, by its number,
+        /// The number of the area that was tried last.
         area: u32,
-        /// and what its device answered.
+        /// The error of that area's device.
         #[source]
         error: IoError,
     },
 }
 
 impl RemoveError {
-    /// The kind of error that the standard library has for this.
+    /// Returns the corresponding [`ErrorKind`] of the standard library.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -193,20 +194,21 @@ fn why_stuck(error: Option<IoError>) -> String {
     error.map_or_else(|| "they aren't what was written".to_owned(), |error| error.to_string())
 }
 
-/// Why a page didn't come back. It is where it was.
+/// Why a page couldn't be read back. It stays in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwapInError {
-    /// The device failed. Another attempt may go well.
+    /// The device reports an error. A retry may succeed.
     #[error("can't read page {} from swap: {error}", page.number())]
     ReadFailed {
         /// The page.
         page: Owner,
-        /// The system's answer.
+        /// The system's error.
         #[source]
         error: IoError,
     },
-    /// What came isn't what was written: it has rotted, or was torn, or is another page's or an
-    /// older one; or the slot isn't the page's any more. Nothing of it may be used.
+    /// The bytes aren't those that were written: they are corrupt or torn, or belong to another
+    /// page or an older version; or the slot no longer belongs to the page. The bytes must not be
+    /// used.
     #[error("page {} in swap isn't what was written", page.number())]
     SwapCorrupt {
         /// The page.
@@ -223,34 +225,34 @@ pub enum RemoveError {
         /// The number.
         area: u32,
     },
-    /// There is no room in memory for what is in it.
+    /// There is no room in memory for the pages in the area.
     #[error("swap area {area} can't be removed: {} more of memory are needed", size(*missing_bytes))]
     NoMemory {
         /// The area.
         area: u32,
-        /// Bytes of the pages left in it.
+        /// Bytes of the pages that are left in it.
         missing_bytes: u64,
     },
-    /// Some pages have a place in it that can't be taken away now: users have guards of them, or
-    /// they are being read or written, or another thread removes the area. It can be removed when
-    /// that is over.
+    /// Some pages in the area can't leave their slots now: a user has guards of them, or they are
+    /// being read or written; or another thread is removing the area. A retry can succeed once that
+    /// ends.
     #[error(
         "swap area {area} is in use: {pages} pages in it are held by guards, or being read or written; try again later"
     )]
     InUse {
         /// The area.
         area: u32,
-        /// How many.
+        /// The number of these pages.
         pages: u64,
     },
-    /// Some pages can't be read, or aren't what was written.
+    /// Some pages can't be read, or their bytes aren't those that were written.
     #[error("swap area {area} can't be removed: {pages} pages in it can't be read: {}", why_stuck(*error))]
     Stuck {
         /// The area.
         area: u32,
-        /// How many.
+        /// The number of these pages.
         pages: u64,
-        /// The device's answer for the last of them, if it failed.
+        /// The device's last error. `None` if reads succeeded with wrong bytes.
         #[source]
         error: Option<IoError>,
     },

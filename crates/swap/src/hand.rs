@@ -1,11 +1,12 @@
-//! A CPU's place in an area: the cluster that it allocates from, and where it looks for the next
-//! one.
+//! A CPU's *hand* in an area: the cluster that the CPU allocates from, and where it searches for
+//! the next one.
 //!
-//! The area is divided into as many *stretches* as there are CPUs. A CPU begins with its own, and
-//! goes through it round and round. When it finds nothing there, it goes through the others, in an
-//! order of its own; if it finds something in one whose CPU has never swapped, that stretch is its
-//! own from then on. So a CPU that swaps more than others has more stretches; its slots stay
-//! together; and CPUs can't fall into step, as no two have the same stretch or go the same way.
+//! The area is divided into as many *stretches* as there are CPUs. At first a CPU owns one stretch,
+//! and searches it round and round. If it finds no cluster in the stretches that it owns, it
+//! searches the others, in an order of its own. If it finds a cluster in a stretch whose CPU has
+//! never swapped, it takes over that stretch. So a CPU that swaps more than others owns more
+//! stretches, and its slots stay close together. CPUs can't fall into step, because no two own the
+//! same stretch or search in the same order.
 
 use std::ops::Range;
 
@@ -13,33 +14,33 @@ use sync::atomic::{AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
 use sync::random::mix;
 
-/// Primes beyond any number of CPUs: steps of these come by all stretches.
+/// Primes larger than any number of CPUs. Steps of such a size visit every stretch.
 const STEPS: [usize; 8] = [1_000_003, 1_000_033, 1_000_037, 1_000_039, 1_000_081, 1_000_099, 1_000_117, 1_000_121];
 
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Hand {
     lock: Mutex<()>,
-    /// The cluster, or [`NO_CLUSTER`](Self::NO_CLUSTER).
+    /// The cluster that the CPU allocates from, or [`NO_CLUSTER`](Self::NO_CLUSTER).
     cluster: AtomicU32,
-    /// The stretch that it is in, by its place in the CPU's order.
+    /// The stretch of `cluster`, by its position in the CPU's order.
     turn: AtomicU32,
-    /// Where in that one it goes on.
+    /// The cluster in that stretch at which the search continues.
     next: AtomicU32,
 }
 
-/// The right to change a hand. What only its owner looks at is `Relaxed`.
+/// The right to change a hand. Relaxed: fields that only the hand's owner uses.
 pub(crate) struct Turn<'a> {
     pub(crate) hand: &'a Hand,
     _lock: MutexGuard<'a, ()>,
 }
 
-/// The way of a CPU through an area.
+/// A CPU's search order through an area.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way<'a> {
-    /// Which hand has each stretch.
+    /// The number of the hand that owns each stretch.
     pub(crate) owners: &'a [AtomicU32],
-    /// The number of its hand.
+    /// The number of the CPU's hand.
     pub(crate) hand: usize,
     /// Clusters in the area.
     pub(crate) clusters: usize,
@@ -61,12 +62,12 @@ impl Hand {
         Turn { hand: self, _lock: self.lock.lock() }
     }
 
-    /// Whether there was ever a cluster in it.
+    /// Returns whether the hand never had a cluster.
     pub(crate) fn is_unused(&self) -> bool {
         self.cluster.load(Ordering::Relaxed) == Self::NO_CLUSTER
     }
 
-    /// The cluster in it; a number that no cluster has if there is none.
+    /// Returns the cluster in the hand, or a number that no cluster has.
     pub(crate) fn cluster(&self) -> usize {
         // Acquire pairs with the Release in `hold`.
         self.cluster.load(Ordering::Acquire) as usize
@@ -74,14 +75,15 @@ impl Hand {
 }
 
 impl Turn<'_> {
-    /// Takes a cluster, whose lock the caller has, into the hand.
+    /// Takes a cluster into the hand. The caller holds the cluster's lock.
     pub(crate) fn hold(&self, cluster: usize) {
-        // Release: a thread that sees the cluster leave its list sees it in the hand.
+        // Release: a thread that sees that the cluster left its list sees it in the hand.
         self.hand.cluster.store(cluster as u32, Ordering::Release);
     }
 
-    /// Where to look, with the number of the stretch in the CPU's order: what it has from its place
-    /// on, the beginning of the stretch it is in, all others.
+    /// Returns the ranges of clusters to search, each with its stretch's position in the CPU's
+    /// order. The rest of the current stretch comes first, then the CPU's other stretches, the
+    /// beginning of the current stretch, and finally the stretches of other CPUs.
     pub(crate) fn ranges(&self, way: Way<'_>) -> impl Iterator<Item = (usize, Range<usize>)> + Clone {
         let turn = self.hand.turn.load(Ordering::Relaxed) as usize;
         let here = way.stretch(turn);
@@ -94,7 +96,7 @@ impl Turn<'_> {
         first.chain(own.map(whole)).chain([(turn, here.start..next)]).chain(others.map(whole))
     }
 
-    /// Remembers where a cluster was found.
+    /// Records where a cluster was found.
     pub(crate) fn found(&self, stretch: usize, cluster: usize) {
         self.hand.turn.store(stretch as u32, Ordering::Relaxed);
         self.hand.next.store(cluster as u32 + 1, Ordering::Relaxed);
@@ -102,30 +104,30 @@ impl Turn<'_> {
 }
 
 impl Way<'_> {
-    /// How many hands, and stretches, there are.
+    /// Returns the number of hands, which is also the number of stretches.
     pub(crate) fn hands(self) -> usize {
         self.owners.len()
     }
 
-    /// Which of all stretches that is in the CPU's order; number 0 is its own.
+    /// Converts a position in the CPU's order to a stretch. Position 0 is the CPU's own stretch.
     fn place(self, number: usize) -> usize {
         let step = STEPS[(mix(self.hand as u64) % STEPS.len() as u64) as usize];
         (self.hand + number * step) % self.hands()
     }
 
-    /// The clusters of a stretch.
+    /// Returns the clusters of the stretch at a position.
     fn stretch(self, number: usize) -> Range<usize> {
         let place = self.place(number);
         place * self.clusters / self.hands()..(place + 1) * self.clusters / self.hands()
     }
 
-    /// Whether the CPU has that stretch.
+    /// Returns whether the CPU owns the stretch at a position.
     fn has(self, number: usize) -> bool {
-        // Relaxed, as below: any answer will do.
+        // Relaxed, like the accesses below: a stale answer does no harm.
         self.owners[self.place(number)].load(Ordering::Relaxed) as usize == self.hand
     }
 
-    /// Has the CPU have a stretch, if the hand that has it never had a cluster.
+    /// Takes over a stretch for the CPU, if the hand that owns the stretch never had a cluster.
     pub(crate) fn take_over(self, number: usize, is_unused: impl Fn(usize) -> bool) {
         let owner = &self.owners[self.place(number)];
         let has = owner.load(Ordering::Relaxed) as usize;
@@ -134,7 +136,7 @@ impl Way<'_> {
         }
     }
 
-    /// The first cluster at the CPU's place, where its own stretch may be empty.
+    /// Returns the first cluster of the CPU's own stretch. The stretch may be empty.
     pub(crate) fn start(self) -> usize {
         self.hand * self.clusters / self.hands()
     }

@@ -1,4 +1,5 @@
-//! Slot 0 of an area: what it is, so that nothing else is taken for one, and overwritten.
+//! The header in slot 0 of an area. It identifies the area, so that no other file is mistaken for
+//! one and overwritten.
 //!
 //! | bytes | |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | 24–31 | a number that tells this area from others |
 //! | 32–35 | CRC-32 of the bytes before |
 //!
-//! All little-endian. The rest of the page is zeros. Nothing in an area outlives its process, so
-//! the header is all that is ever read of what another process wrote.
+//! All numbers are little-endian. The rest of the page is zeros. The pages in an area are lost with
+//! their process, so the header is all that is ever read of another process's area.
 
 const MAGIC: [u8; 8] = *b"PGFDSWAP";
 const VERSION: u32 = 1;
@@ -19,7 +20,7 @@ const CHECKED: usize = 32;
 /// Bytes of a header.
 pub(crate) const LEN: usize = CHECKED + 4;
 
-/// What slot 0 says.
+/// The contents of slot 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) page_size: u32,
@@ -27,19 +28,19 @@ pub(crate) struct Header {
     pub(crate) id: u64,
 }
 
-/// Why something isn't the header of an area.
+/// Why a file or device doesn't have the header of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// It doesn't begin as one.
+    /// It doesn't begin with the magic bytes.
     #[error("it isn't one of Pagefold's swap areas")]
     NotSwap,
-    /// It begins as one, and its checksum is wrong.
+    /// It begins with the magic bytes, and the checksum is wrong.
     #[error("its header is damaged")]
     Damaged,
-    /// A layout that this program doesn't know.
+    /// The version of the layout is unknown to this program.
     #[error("its header is of version {found}, and this program knows version {VERSION} alone")]
     Version {
-        /// The version.
+        /// The version in the header.
         found: u32,
     },
 }

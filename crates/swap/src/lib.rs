@@ -1,20 +1,22 @@
-//! Swap: pages that have no file, written elsewhere when memory is short, and read back.
+//! Swap: pages that have no file are written to swap areas when memory is short, and are read back
+//! when they are used again.
 //!
-//! - [`Slots`] is one area's slots: each CPU allocates from a cluster of 512 slots of its own, what
-//!   is in a slot is looked up without a lock, and slots are freed in batches.
-//! - [`Swap`] is all areas, files, block devices, memory or compressed memory, with priorities,
-//!   coming and going while pages are in them. What comes back from one is what went there, or an
-//!   error: every page is sealed by a checksum that the device doesn't see, or encrypted, with the
-//!   feature `encryption`.
-//! - [`PageEntry`] is what a page word says of a swapped page: its slot, or, for a page that
-//!   repeats one word, that word.
+//! - [`Slots`] manages the slots of one area. Each CPU allocates from its own cluster of 512 slots,
+//!   slot contents are looked up without a lock, and slots are freed in batches.
+//! - [`Swap`] manages all areas: files, block devices, memory and compressed memory. Areas have
+//!   priorities, and can be added and removed while they hold pages. A read from an area returns
+//!   the bytes that were written, or an error. Every page has a checksum that is kept in memory,
+//!   away from the device; with the feature `encryption`, a page can be encrypted instead.
+//! - [`PageEntry`] is what a page word stores for a swapped page: the page's slot, or, for a page
+//!   that repeats one word, that word.
 //!
-//! The crate knows nothing of groups, address spaces and reclaim: a page has a number ([`Owner`]),
-//! and the code that has the pages implements [`Owners`]. It is a crate by itself, beside `frames`
-//! and `io`, because it runs as a whole on loom and on virtual CPUs, and because it needs no
-//! `unsafe`, of which `frames` is the place.
+//! The crate doesn't know groups, address spaces or reclaim. It identifies a page by a number
+//! ([`Owner`]), and the code that owns the pages implements [`Owners`]. The crate is separate from
+//! `frames` and `io` because the whole of it runs on loom and on virtual CPUs, and because it needs
+//! no `unsafe`, which belongs in `frames`.
 //!
-//! The protocols are in the heads of `slot_word`, `slot_table`, `cluster`, `hand`, `slots`, `swap`,
+//! The protocols are described in the heads of `slot_word`, `slot_table`, `cluster`, `hand`,
+//! `slots`, `swap`, `block_pool`, `spill` and `encryption`.
 //! `block_pool`, `spill` and `encryption`.
 #![forbid(unsafe_code)]
 

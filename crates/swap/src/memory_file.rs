@@ -1,21 +1,22 @@
-//! An area in memory: for tests, and for measuring what a device that takes no time leaves over.
+//! An area in memory: for tests, and for measurements of swapping without the time of a device.
 
 use io::{BackingFile, Identity, IoError};
 use sync::{SharedBytes, SparseWords};
 
-/// Bytes in memory, which takes the system's where it is written.
+/// Bytes in memory. The system provides memory for a page when the page is first written.
 #[derive(Debug)]
 pub(crate) struct MemoryFile {
     words: SparseWords,
 }
 
 impl MemoryFile {
-    /// So many zeros, rounded down to whole words; `None` if there is no memory for them.
+    /// Creates a file of `bytes` zeros, rounded down to whole words; `None` if there is no memory
+    /// for them.
     pub(crate) fn new(bytes: u64) -> Option<Self> {
         Some(Self { words: SparseWords::dense(usize::try_from(bytes / 8).ok()?)? })
     }
 
-    /// The bytes from `offset` on: `len` of them, or as many as there are.
+    /// Returns `len` bytes from `offset` on, or fewer at the end of the file.
     fn at(&self, offset: u64, len: usize) -> SharedBytes<'_> {
         let word = usize::try_from(offset / 8).unwrap_or(usize::MAX).min(self.words.len());
         let bytes = SharedBytes::new(self.words.part(word..self.words.len()));
@@ -25,7 +26,7 @@ impl MemoryFile {
 
 impl BackingFile for MemoryFile {
     fn identity(&self) -> Identity {
-        // Its address, as a simulated disk has.
+        // The identity is the address, like that of a simulated disk.
         Identity { device: self.words.part(0..0).as_ptr().addr() as u64, inode: 0 }
     }
 
@@ -51,7 +52,7 @@ impl BackingFile for MemoryFile {
         let mut done = 0;
         for slice in from {
             let into = self.at(offset + done as u64, slice.len().min(len - done));
-            // Past the caches: these bytes aren't read soon.
+            // Bypasses the caches, because these bytes aren't read soon.
             into.stream_from_shared(slice.prefix(into.len()));
             done += into.len();
             if into.len() < slice.len() {

@@ -1,10 +1,10 @@
-//! What a page word says of a page that is swapped out: the slot, or what all of the page consists
-//! of.
+//! The part of a page word that describes a swapped page: the page's slot, or the word that a
+//! same-filled page repeats.
 //!
 //! A page that repeats one 64-bit word uses no slot, and needs no I/O in either direction, if that
-//! word fits into what a page word has left. Zeros are most of them; the rest are mostly fill
-//! patterns of bytes and of 32-bit numbers, small integers of either sign, and round floating-point
-//! numbers.
+//! word fits into the bits that a page word has for it. Most such pages are zeros. The rest are
+//! mostly fill patterns of bytes and of 32-bit numbers, small integers of either sign, and round
+//! floating-point numbers.
 //!
 //! | bits | slot | same-filled |
 //! |---|---|---|
@@ -22,7 +22,7 @@ use sync::SharedBytes;
 
 use crate::SlotId;
 
-/// Bits that a page word has for this.
+/// Bits that a page word has for an entry.
 const BITS: u32 = 61;
 const VALUE_BITS: u32 = 58;
 const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
@@ -30,24 +30,24 @@ const REST_BITS: u32 = 64 - VALUE_BITS;
 
 const _: () = assert!(BITS == 1 + SlotId::BITS && BITS == 1 + 2 + VALUE_BITS);
 
-/// A page that isn't in memory, and isn't zero for want of ever having been.
+/// The contents of a page that was swapped out. A page that was never used has no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageEntry {
-    /// It is in a slot.
+    /// The page is in a slot.
     Slot(SlotId),
-    /// It is this, again and again.
+    /// The page repeats this word.
     SameFilled(Fill),
 }
 
-/// A 64-bit word that a page word has room for.
+/// A 64-bit word that fits into a page word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill(u64);
 
 impl PageEntry {
-    /// Bits that it has.
+    /// Width in bits.
     pub const BITS: u32 = BITS;
 
-    /// For a page word.
+    /// Returns the bits, for a page word.
     #[must_use]
     pub fn bits(self) -> u64 {
         match self {
@@ -56,7 +56,7 @@ impl PageEntry {
         }
     }
 
-    /// What [`bits`](Self::bits) was made from; `None` if it was from nothing.
+    /// Returns the entry with these [`bits`](Self::bits); `None` if no entry has them.
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<Self> {
         if bits >> BITS != 0 {
@@ -72,19 +72,19 @@ impl PageEntry {
 }
 
 impl Fill {
-    /// The word, if a page word has room for it.
+    /// Creates a fill from `word`; `None` if the word doesn't fit into a page word.
     #[must_use]
     pub fn new(word: u64) -> Option<Self> {
         packed(word).map(|_| Self(word))
     }
 
-    /// What all of `page` consists of, if it is one word that a page word has room for. Looks no
-    /// further than the first word that differs.
+    /// Returns the word that `page` repeats; `None` if the page doesn't repeat one word, or the
+    /// word doesn't fit into a page word. Stops at the first word that differs.
     #[must_use]
     pub fn of(page: SharedBytes<'_>) -> Option<Self> {
         let mut part = [0; 512];
         let first = word_at(page, 0)?;
-        // Nearly all other pages differ at the end, if not at the beginning.
+        // Nearly all pages that aren't same-filled differ at the end, if not at the beginning.
         let fill = Self::new(first).filter(|_| word_at(page, page.len() - 8) == Some(first))?;
         for at in (0..page.len()).step_by(part.len()) {
             let part = &mut part[..(page.len() - at).min(512)];
@@ -96,19 +96,19 @@ impl Fill {
         Some(fill)
     }
 
-    /// The word.
+    /// Returns the word.
     #[must_use]
     pub fn word(self) -> u64 {
         self.0
     }
 
-    /// What such a page holds from byte `offset` on.
+    /// Copies the contents of a page that repeats the word, from byte `offset` on.
     pub fn copy_to(self, offset: usize, into: &mut [u8]) {
         let bytes = self.0.to_ne_bytes();
         into.iter_mut().zip(bytes.iter().cycle().skip(offset % bytes.len())).for_each(|(into, byte)| *into = *byte);
     }
 
-    /// Makes a page of it. The caller is the only writer.
+    /// Fills a page with the word. No other thread may write to the page.
     pub fn fill(self, page: SharedBytes<'_>) {
         if self.0 == 0 {
             return page.zero_from(0);
@@ -127,7 +127,7 @@ fn word_at(page: SharedBytes<'_>, at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(word))
 }
 
-/// Form and value of a word.
+/// Returns form and value of a word; `None` if it has none of the forms.
 fn packed(word: u64) -> Option<u64> {
     let (form, value) = if word >> VALUE_BITS == 0 {
         (0, word)

@@ -1,19 +1,21 @@
-//! A page on its way to swap.
+//! A page that is being swapped out.
 
 use sync::SharedBytes;
 
 use crate::slot_word::Owner;
 
-/// A page that is to be written. If its bytes change meanwhile, what is written is worthless: the
-/// caller, or the thread that changes them, has to see to it that it is never read back.
+/// A page to be written. If its bytes change during the write, the written copy is worthless. The
+/// caller, or the thread that changes the bytes, must then make sure that the copy is never read
+/// back.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOut<'a> {
-    /// All of its bytes.
+    /// All bytes of the page.
     pub bytes: SharedBytes<'a>,
-    /// The number of the frame that it is in.
+    /// The number of its frame.
     pub frame: u32,
-    /// Whose page it is.
+    /// The number of the page.
     pub owner: Owner,
-    /// The group that it is charged to, cut off to [`Note::GROUP_BITS`](crate::Note::GROUP_BITS).
+    /// The group that it is charged to, truncated to [`Note::GROUP_BITS`](crate::Note::GROUP_BITS)
+    /// bits.
     pub group: u32,
 }

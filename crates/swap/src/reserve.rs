@@ -1,17 +1,17 @@
-//! Slots that are kept free, so that pages can be exchanged when all other slots are in use: one
-//! page has to go before another comes.
+//! Slots that are kept free for exchanges. When all other slots are in use, one page must leave
+//! memory before another can come in, and the page that leaves needs a slot.
 //!
-//! A slot in here is *freed*, as in a CPU's batch, and belongs to this reserve. The reserve is
-//! filled first: the first slot that is given back after one was taken goes here. So a thread that
-//! takes a slot, brings a page back and frees that page's slot, leaves as many slots as there were.
+//! A slot in the reserve is in state *freed*, like a slot in a CPU's batch. Freed slots refill the
+//! reserve before they become available. So an exchange, which takes a reserved slot, brings a page
+//! back and frees that page's slot, leaves as many slots in the reserve as before.
 
 use arrayvec::ArrayVec;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::Mutex;
 
-/// Slots of a reserve at most: pages that can change places at the same time.
+/// The maximum number of slots in a reserve, and so of concurrent exchanges.
 const SIZE_MAX: usize = 8;
-/// One slot in so many is kept.
+/// One slot in `SHARE` is reserved.
 const SHARE: u64 = 64;
 
 /// See the module's head.
@@ -19,17 +19,17 @@ const SHARE: u64 = 64;
 pub(crate) struct Reserve {
     numbers: Mutex<ArrayVec<u32, SIZE_MAX>>,
     size: usize,
-    /// Those that aren't there.
+    /// The number of slots that the reserve lacks.
     missing: AtomicUsize,
 }
 
 impl Reserve {
-    /// How many an area of so many slots is to have.
+    /// Returns the size of the reserve for an area of `slots` slots.
     pub(crate) fn size_for(slots: u64) -> usize {
         (slots / SHARE).min(SIZE_MAX as u64) as usize
     }
 
-    /// Of so many slots, which are still missing.
+    /// Creates a reserve for `size` slots, without any.
     pub(crate) fn missing(size: usize) -> Self {
         Self { numbers: Mutex::default(), size, missing: AtomicUsize::new(size) }
     }
@@ -38,14 +38,15 @@ impl Reserve {
         self.size
     }
 
-    /// Slots in it.
+    /// Returns the number of slots in the reserve.
     pub(crate) fn len(&self) -> usize {
         self.numbers.lock().len()
     }
 
-    /// Adds a freed slot, if one is missing.
+    /// Adds a freed slot if the reserve lacks one. Returns whether it did.
     pub(crate) fn fill(&self, number: u32) -> bool {
-        // Relaxed, as below: a thread that took a slot sees its own store, and others may be late.
+        // Relaxed, like the stores below: a thread that took a slot sees its own store, and other
+        // threads may see it late.
         if self.missing.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -58,7 +59,7 @@ impl Reserve {
         fits
     }
 
-    /// Takes a freed slot out.
+    /// Takes a slot out of the reserve. The slot is *freed*.
     pub(crate) fn take(&self) -> Option<u32> {
         let mut numbers = self.numbers.lock();
         let number = numbers.pop();

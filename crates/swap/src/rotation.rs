@@ -1,20 +1,20 @@
-//! Whether a device seeks: what the kernel says about the disk that a file is on.
+//! Whether a device seeks, according to the kernel's information about the disk that a file is on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use io::Identity;
 
-/// Whether the file, or the block device, is on a disk that turns. False if that isn't known:
-/// memory, file systems over several devices, machines without `/sys`.
+/// Returns whether the file, or the block device, is on a rotating disk. False if that is unknown:
+/// for memory, file systems on several devices, and machines without `/sys`.
 pub(crate) fn is_rotating(identity: Identity) -> bool {
     let (major, minor) = (rustix::fs::major(identity.device), rustix::fs::minor(identity.device));
     says_rotating(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
 }
 
 fn says_rotating(device: &Path) -> bool {
-    // A partition has no queue of its own; its disk's directory is the one above, once links are
-    // followed.
+    // A partition has no queue of its own. Once links are followed, its disk is the parent
+    // directory.
     let queues = ["queue/rotational", "../queue/rotational"];
     let said = queues.into_iter().find_map(|queue| fs::read_to_string(device.join(queue)).ok());
     said.is_some_and(|said| said.trim() == "1")

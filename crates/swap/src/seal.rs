@@ -1,23 +1,25 @@
-//! What tells that the bytes which come back from a slot are those that went there.
+//! The *seal* of a page: a checksum that verifies that a read from a slot returns the bytes that
+//! were written.
 //!
-//! A checksum over the contents and over what they are: which use of which slot, whose page,
-//! charged to whom. It stays in memory, beside the slot's word, so a device that returns an older
-//! page, another slot's, or one with a flipped bit can't return its seal with it. CRC-32 finds
-//! every single flipped bit and every burst of up to 32; anything else it misses once in 2^32.
+//! It covers the page's bytes and their identity: the slot with its generation, the owner, and the
+//! charged group. It stays in memory, beside the slot's word. A device that returns an older page,
+//! another slot's page, or a flipped bit therefore can't return a matching checksum with it. CRC-32
+//! finds every single flipped bit and every burst of up to 32 bits; it misses any other change with
+//! probability 2^-32.
 
 use crc32fast::Hasher;
 use sync::SharedBytes;
 
 use crate::{Owner, SlotId};
 
-/// The seal, a checksum, of a page that no thread changes meanwhile.
+/// Returns the seal of a page that no thread changes meanwhile.
 pub(crate) fn seal(contents: SharedBytes<'_>, slot: SlotId, owner: Owner, group: u32) -> u32 {
     let mut hasher = Hasher::new();
     for part in [slot.bits(), owner.number(), u64::from(group)] {
         hasher.update(&part.to_le_bytes());
     }
-    // By way of a copy, because no `&[u8]` of shared bytes may exist here; the copy stays in the
-    // nearest cache.
+    // By way of a copy, because no `&[u8]` of shared bytes may exist here. The copy is small enough
+    // for the first-level cache.
     let mut part = [0; 2048];
     for at in (0..contents.len()).step_by(part.len()) {
         let part = &mut part[..(contents.len() - at).min(2048)];

@@ -1,4 +1,4 @@
-//! Which slots of a cluster are in use: a bit for each, and where a run of free ones is.
+//! Which slots of a cluster are in use, one bit per slot, and the search for a run of free slots.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -7,15 +7,15 @@ const WORDS: usize = SLOTS.div_ceil(64);
 /// Slots in a cluster.
 pub(crate) const SLOTS: usize = if cfg!(pagefold_loom) { 2 } else { 512 };
 
-/// A bit for each slot, changed under the cluster's lock alone. One cache line.
+/// One bit per slot, changed only under the cluster's lock. One cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct SlotBits([AtomicU64; WORDS]);
 
 impl SlotBits {
-    /// A copy to look at. The caller holds the cluster's lock.
+    /// Returns a copy of the bits. The caller holds the cluster's lock.
     pub(crate) fn get(&self) -> UsedSlots {
-        // Relaxed, as all accesses here: under the lock.
+        // Relaxed, like all accesses here: under the lock.
         UsedSlots(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
     }
 
@@ -27,12 +27,13 @@ impl SlotBits {
     }
 }
 
-/// The bits at one moment.
+/// A copy of the bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UsedSlots([u64; WORDS]);
 
 impl UsedSlots {
-    /// The first slot at or after `from` that is used (`true`) or free; [`SLOTS`] if there is none.
+    /// Returns the first slot at or after `from` that is used (`true`) or free (`false`); [`SLOTS`]
+    /// if there is none.
     fn next(&self, from: usize, used: bool) -> usize {
         let mut at = from;
         while at < SLOTS {
@@ -46,7 +47,8 @@ impl UsedSlots {
         SLOTS
     }
 
-    /// Where `len` free slots follow each other: first at or after `from`, else anywhere.
+    /// Returns the start of a run of `len` free slots: the first at or after `from`, otherwise the
+    /// first anywhere.
     pub(crate) fn run(&self, from: usize, len: usize) -> Option<usize> {
         let mut at = from;
         let mut wrapped = false;
@@ -66,7 +68,8 @@ impl UsedSlots {
         }
     }
 
-    /// Free slots: those at or after `from` first, then those before, each in ascending order.
+    /// Iterates over the free slots: those at or after `from` first, then those before, both in
+    /// ascending order.
     pub(crate) fn free_from(&self, from: usize) -> impl Iterator<Item = usize> {
         let free = move |start: usize, end: usize| {
             std::iter::successors(Some(self.next(start, false)), |&slot| Some(self.next(slot + 1, false)))

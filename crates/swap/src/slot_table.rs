@@ -1,9 +1,9 @@
-//! What is in each slot of an area: one flat array of words, looked up without a lock.
+//! The state of every slot of an area: one flat array of words that is read without a lock.
 //!
-//! A slot that isn't free belongs to one party: first the thread that allocated it, then the holder
-//! of the page that it is for. Only that party changes the slot's word, without a lock; any thread
-//! may read it. So a page that comes back from its slot, stays unchanged, keeps the slot and is
-//! swapped out again takes none of our locks:
+//! A slot that isn't free has one owner: first the thread that allocated it, then the holder of the
+//! page in it. Only the owner changes the slot's word, and needs no lock for that; any thread may
+//! read the word. So a page can come back from its slot, stay unchanged, keep the slot and be
+//! swapped out again without any of the area's locks:
 //! ```text
 //!            allocate         set_cached            set_swapped
 //!    free ─────────────▶ taken ───────▶ cached ◀═══════════════▶ swapped
@@ -12,8 +12,8 @@
 //!     │  cluster's lock                    ▼ free
 //!     └───────────────────────────────── freed: in a CPU's batch
 //! ```
-//! The kernel changes swap tables under the cluster's lock throughout, because several processes
-//! may share a slot there. Here a slot belongs to one page word, which already decides which thread
+//! The kernel changes swap tables only under the cluster's lock, because several processes may
+//! share a slot there. Here a slot belongs to one page word, which already decides which thread
 //! reads the page back.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,29 +22,31 @@ use sync::zeroed::zeroed;
 
 use crate::slot_word::{NUMBER_BITS, Note, Owner, SlotId, SlotState, SlotWord};
 
-/// Where in an entry its parts are.
+/// Indexes into an entry.
 const WORD: usize = 0;
 const NOTE: usize = 1;
 
-/// A number of a slot whose use is over, or that was never given out.
+/// The number of a slot whose use has ended, or that was never allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} isn't in use")]
 pub struct StaleSlot(pub SlotId);
 
-/// Words, notes and seals of an area's slots. Slot 0, the header, has them too, and stays *free*.
+/// Words, notes and checksums of an area's slots. Slot 0, the header, has them too, and stays
+/// *free*.
 #[derive(Debug)]
 pub(crate) struct SlotTable {
     area: u32,
-    /// A slot's word, and its note on the same line.
+    /// A slot's word and its note, on the same cache line.
     entries: Box<[[AtomicU64; 2]]>,
     seals: Box<[AtomicU32]>,
 }
 
 impl SlotTable {
-    /// Bytes for each slot.
+    /// Bytes per slot.
     pub(crate) const SLOT_BYTES: u64 = 20;
 
-    /// A table of free slots; `None` if there is no memory for it, or no number for each.
+    /// Creates a table of free slots; `None` if there is no memory for it, or `slots` exceeds the
+    /// numbers that exist.
     pub(crate) fn new(area: u32, slots: u64) -> Option<Self> {
         let slots = usize::try_from(slots).ok().filter(|&slots| slots <= 1 << NUMBER_BITS)?;
         Some(Self { area, entries: zeroed(slots)?, seals: zeroed(slots)? })
@@ -54,10 +56,10 @@ impl SlotTable {
         self.entries.len()
     }
 
-    /// What is in a slot, and which use of it this is. `None` for a number beyond the area.
+    /// Returns the state and the current [`SlotId`] of a slot. `None` for a number beyond the area.
     pub(crate) fn state(&self, number: u32) -> Option<(SlotState, SlotId)> {
         // Acquire pairs with the Release in `change`: a thread that sees a page swapped sees its
-        // note and its seal.
+        // note and its checksum.
         let word = SlotWord::from_bits(self.entries.get(number as usize)?[WORD].load(Ordering::Acquire));
         Some((word.state(), SlotId::new(self.area, number, word.generation())))
     }
@@ -67,16 +69,16 @@ impl SlotTable {
         found.map(|(state, _)| state).ok_or(StaleSlot(slot))
     }
 
-    /// Changes a slot that is the caller's.
+    /// Changes the state of a slot, which the caller must own.
     pub(crate) fn change(&self, slot: SlotId, to: SlotState) -> Result<(), StaleSlot> {
         let [word, _] = self.entries.get(slot.number() as usize).ok_or(StaleSlot(slot))?;
-        // Relaxed: the slot is the caller's, so no other thread has changed it since.
+        // Relaxed: the caller owns the slot, so no other thread has changed it since.
         let old = SlotWord::from_bits(word.load(Ordering::Relaxed));
         if slot.area() != self.area || old.generation() != slot.generation() || !is_held(old.state()) {
             return Err(StaleSlot(slot));
         }
         let new = SlotWord::new(to, slot.generation());
-        // Release pairs with the Acquire in `state`. The comparison is for the finding of mistakes.
+        // Release pairs with the Acquire in `state`. The comparison only detects bugs.
         let changed = word.compare_exchange(old.bits(), new.bits(), Ordering::Release, Ordering::Relaxed);
         changed.map(|_| ()).map_err(|_| StaleSlot(slot))
     }
@@ -95,29 +97,29 @@ impl SlotTable {
         Ok(Note::from_bits(self.entries[slot.number() as usize][NOTE].load(Ordering::Relaxed)))
     }
 
-    /// Asks the CPU to fetch what there is of a slot.
+    /// Prefetches the metadata of a slot.
     pub(crate) fn prefetch(&self, slot: SlotId) {
         let number = slot.number() as usize;
         self.entries.get(number).into_iter().for_each(prefetch);
         self.seals.get(number).into_iter().for_each(prefetch);
     }
 
-    /// The seal of what was written to a slot that is in use.
+    /// Returns the checksum of the page that was written to a slot in use.
     pub(crate) fn seal(&self, slot: SlotId) -> u32 {
-        // Relaxed: the slot is its writer's, and published by its word after that.
+        // Relaxed: only the owner stores it, and the slot's word publishes it afterwards.
         self.seals[slot.number() as usize].load(Ordering::Relaxed)
     }
 
-    /// Remembers a seal for a slot that is the caller's.
+    /// Stores the checksum for a slot, which the caller must own.
     pub(crate) fn set_seal(&self, slot: SlotId, seal: u32) {
-        // Relaxed: as in `seal`.
+        // Relaxed: see `seal`.
         self.seals[slot.number() as usize].store(seal, Ordering::Relaxed);
     }
 
-    /// Free becomes taken. The caller has the cluster's lock.
+    /// Changes a slot from free to taken. The caller holds the cluster's lock.
     pub(crate) fn take(&self, number: usize) -> SlotId {
         let word = &self.entries[number][WORD];
-        // Relaxed: under the lock, which ordered it after the slot became free.
+        // Relaxed: under the lock, under which the slot became free.
         let free = SlotWord::from_bits(word.load(Ordering::Relaxed));
         debug_assert_eq!(free.state(), SlotState::Free, "slot {number}");
         // Transition: slot, free → taken.
@@ -125,17 +127,17 @@ impl SlotTable {
         SlotId::new(self.area, number as u32, free.generation())
     }
 
-    /// Freed becomes free, for its next use. The caller has the cluster's lock.
+    /// Changes a slot from freed to free, for its next use. The caller holds the cluster's lock.
     pub(crate) fn put(&self, number: usize) {
         let word = &self.entries[number][WORD];
-        // Relaxed: a freed word is its batch's, whose lock ordered it.
+        // Relaxed: the lock of the slot's batch ordered the earlier accesses.
         let freed = SlotWord::from_bits(word.load(Ordering::Relaxed));
         debug_assert_eq!(freed.state(), SlotState::Freed, "slot {number}");
         // Transition: slot, freed → free.
         word.store(freed.next_use().bits(), Ordering::Relaxed);
     }
 
-    /// Every slot that is in use, as it was when the iterator came to it.
+    /// Iterates over the slots in use, each with its state when the iterator reaches it.
     pub(crate) fn held(&self) -> impl Iterator<Item = (SlotId, SlotState)> {
         let all = (0..self.entries.len() as u32).filter_map(|number| self.state(number));
         all.filter(|(state, _)| is_held(*state)).map(|(state, slot)| (slot, state))

@@ -1,41 +1,41 @@
-//! The slot word: what is in a slot of a swap area, in one atomic 64-bit value, and the number by
-//! which the slot is known elsewhere.
+//! The slot word, which is the state of a slot in one atomic 64-bit value, and the number that
+//! identifies the slot elsewhere.
 //!
 //! | tag (bits 0–2) | state | bits 27–63 |
 //! |---|---|---|
 //! | 0 | *free* | |
 //! | 1 | *taken*: allocated, and nothing in it yet | |
-//! | 2 | *cached*: its page is in memory | 27–56: the frame |
+//! | 2 | *cached*: its page is in memory as well | 27–56: the frame |
 //! | 3 | *swapped*: its page is nowhere else | 27–63: the owner |
-//! | 4 | *freed*: waits in a CPU's batch to be free | |
+//! | 4 | *freed*: waits in a CPU's batch or in the reserve to be free | |
 //!
 //! Bits 3–26 are the slot's generation in every state.
 //!
 //! Why these sizes:
 //! - The *owner* is the number of the page's word among all page words of a Pagefold, of which
-//!   `frames` reserves 2^37: so the page of a slot is found in one step when its area is to be
-//!   removed, whichever object it belongs to.
+//!   `frames` reserves 2^37. So the removal of an area finds the page of a slot in one step,
+//!   whichever object the page belongs to.
 //! - A *frame* has 30 bits, as in `frames`' page word.
-//! - A [`SlotId`] has to fit into a page word, of which the tag and the bit that is set in resident
-//!   words alone take three; one more tells it from a same-filled page
-//!   ([`PageEntry`](crate::PageEntry)). That leaves 60: 5 for the area, 31 for the slot in it (8
-//!   TiB of 4 KiB pages) and 24 for the generation.
-//! - The *generation* goes up each time the slot becomes free, and comes round after 2^24 uses. It
-//!   only serves to find mistakes: a slot that isn't free belongs to one party (`slot_table`),
-//!   which has the only copy of its number. A stale number, or a misdirected write, is found unless
-//!   a multiple of 2^24 uses lie between.
+//! - A [`SlotId`] must fit into a page word. There the tag and the bit that only resident words set
+//!   take 3 bits, and 1 more bit tells a slot from a same-filled page
+//!   ([`PageEntry`](crate::PageEntry)). That leaves 60: 5 for the area, 31 for the slot in the area
+//!   (8 TiB of 4 KiB pages) and 24 for the generation.
+//! - The *generation* is incremented each time the slot becomes free, and wraps after 2^24 uses. It
+//!   only serves to find bugs: a slot that isn't free has one owner (`slot_table`), which has the
+//!   only copy of its number. A stale number or a misdirected write is found unless exactly a
+//!   multiple of 2^24 uses lies between.
 //!
-//! What doesn't fit stands beside the word: the group that is charged and the shadow of the
-//! eviction (the *note*, one word: 24 bits of group, 40 of shadow), and the seal (32 bits). So a
-//! slot takes 20 bytes, 0.5 % of a 4 KiB page.
+//! The rest of a page's metadata doesn't fit into the word, and is stored beside it: the charged
+//! group and the eviction's shadow (together the *note*, one word: 24 bits of group, 40 of shadow),
+//! and the checksum (32 bits). So a slot takes 20 bytes, 0.5 % of a 4 KiB page.
 
 use arrayvec::ArrayVec;
 use core::fmt;
 
-/// Slots that are allocated at once, at most.
+/// The maximum number of slots in one allocation.
 pub const BATCH_MAX: usize = 64;
 
-/// Slots just allocated, in the order of their numbers as far as they follow each other.
+/// Slots just allocated; consecutive slots are in ascending order.
 pub type SlotBatch = ArrayVec<SlotId, BATCH_MAX>;
 
 /// Bits of a generation.
@@ -52,33 +52,34 @@ const FRAME_BITS: u32 = 30;
 
 const _: () = assert!(PAYLOAD_SHIFT + Owner::BITS <= 64 && FRAME_BITS <= Owner::BITS);
 
-/// Whose page is in a slot: a number that the pages of all objects have in common.
+/// The number of a page, unique among the pages of all objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(u64);
 
 impl Owner {
-    /// Bits that it may have.
+    /// Width in bits.
     pub const BITS: u32 = 37;
 
-    /// The owner with that number; `None` if it has too many bits.
+    /// Creates the owner with that number; `None` if the number has more than [`BITS`](Self::BITS)
+    /// bits.
     #[must_use]
     pub fn new(number: u64) -> Option<Self> {
         (number >> Self::BITS == 0).then_some(Self(number))
     }
 
-    /// Its number.
+    /// Returns the number.
     #[must_use]
     pub fn number(self) -> u64 {
         self.0
     }
 }
 
-/// Which use of which slot of which area: 60 bits.
+/// Identifies one use of one slot of one area, in 60 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SlotId(u64);
 
 impl SlotId {
-    /// Bits that it has.
+    /// Width in bits.
     pub const BITS: u32 = AREA_BITS + NUMBER_BITS + GENERATION_BITS;
 
     pub(crate) fn new(area: u32, number: u32, generation: u32) -> Self {
@@ -87,31 +88,31 @@ impl SlotId {
         Self(slot << GENERATION_BITS | u64::from(generation))
     }
 
-    /// Its bits, for a page word.
+    /// Returns the bits, for a page word.
     #[must_use]
     pub fn bits(self) -> u64 {
         self.0
     }
 
-    /// The slot with those bits; `None` if there are too many.
+    /// Creates the slot from its bits; `None` if more than [`BITS`](Self::BITS) bits are used.
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<Self> {
         (bits >> Self::BITS == 0).then_some(Self(bits))
     }
 
-    /// The area that it is in.
+    /// Returns the number of its area.
     #[must_use]
     pub fn area(self) -> u32 {
         (self.0 >> (GENERATION_BITS + NUMBER_BITS)) as u32
     }
 
-    /// Which slot of the area: its offset in pages.
+    /// Returns the slot's number in the area: its offset in pages.
     #[must_use]
     pub fn number(self) -> u32 {
         (self.0 >> GENERATION_BITS) as u32 & ((1 << NUMBER_BITS) - 1)
     }
 
-    /// How many times the slot had been used before, modulo 2^24.
+    /// Returns how many times the slot had been used before, modulo 2^24.
     #[must_use]
     pub fn generation(self) -> u32 {
         self.0 as u32 & GENERATION_MASK
@@ -124,24 +125,25 @@ impl fmt::Debug for SlotId {
     }
 }
 
-/// What is in a slot.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
-    /// Nothing; it can be allocated.
+    /// Available for allocation.
     Free,
-    /// Nothing yet: it is allocated.
+    /// Allocated, without a page yet.
     Taken,
-    /// A page that is in this frame as well: being written, or unchanged since it was.
+    /// A page that is in this frame as well: the page is being written, or unchanged since it was
+    /// written.
     Cached {
         /// The frame's number.
         frame: u32,
     },
     /// A page that is nowhere else.
     Swapped {
-        /// Whose page.
+        /// The page's number.
         owner: Owner,
     },
-    /// Nothing any more: it waits in a CPU's batch.
+    /// Released by its owner, and waiting in a CPU's batch or in the reserve.
     Freed,
 }
 
@@ -191,14 +193,14 @@ impl SlotWord {
         (self.0 >> TAG_BITS) as u32 & GENERATION_MASK
     }
 
-    /// The word of the slot when it is free again.
+    /// Returns the word for the slot when it becomes free again.
     pub(crate) fn next_use(self) -> Self {
         Self::new(SlotState::Free, self.generation().wrapping_add(1))
     }
 }
 
-/// What is remembered of a swapped page beside its slot's word: whom it was charged to, and what
-/// its eviction left.
+/// Metadata of a swapped page that is stored beside its slot's word: the group it was charged to,
+/// and the shadow of its eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note {
     group: u32,
@@ -211,20 +213,20 @@ impl Note {
     /// Bits of a shadow.
     pub const SHADOW_BITS: u32 = 40;
 
-    /// Bits beyond the widths above are cut off: a group's number is for telling groups apart, and
-    /// a shadow for a guess.
+    /// Cuts off bits beyond the widths above. That is harmless: a group's number only tells groups
+    /// apart, and a shadow only serves an estimate.
     #[must_use]
     pub fn new(group: u32, shadow: u64) -> Self {
         Self { group: group & ((1 << Self::GROUP_BITS) - 1), shadow: shadow & ((1 << Self::SHADOW_BITS) - 1) }
     }
 
-    /// The group that the page was charged to.
+    /// Returns the group that the page was charged to.
     #[must_use]
     pub fn group(self) -> u32 {
         self.group
     }
 
-    /// What the policy wants to know when the page comes back.
+    /// Returns the shadow, which the policy evaluates when the page comes back.
     #[must_use]
     pub fn shadow(self) -> u64 {
         self.shadow

@@ -1,23 +1,25 @@
-//! The slots of one area, and how CPUs get them without getting in each other's way.
+//! The slots of one area, and how CPUs allocate them without contention.
 //!
-//! **CPUs keep apart.** Each has a [`Hand`] with a cluster in it, and stretches of the area that it
-//! looks for the next one in. An empty cluster anywhere is preferred to a partly used one, for one
-//! large write. If all clusters with free slots are in hands, which is so from the start where
-//! there are fewer clusters than CPUs, a CPU joins another one, by its own number, so that they
-//! spread evenly.
+//! **CPUs keep apart.** Each CPU has a [`Hand`]: it names the cluster that the CPU allocates from,
+//! and the stretches of the area in which the CPU searches for the next cluster. The search prefers
+//! empty clusters to partly used ones, because an empty cluster allows one large write. If all
+//! clusters with free slots are in hands, a CPU joins a cluster in another CPU's hand; it chooses
+//! the hand by its own number, so that CPUs spread evenly. Areas with fewer clusters than CPUs are
+//! in this situation from the start.
 //!
-//! **Nothing is missed.** "Full" is the answer only if no free slot was to be found at some moment
-//! of the call:
-//! - F1. A cluster with free slots is on a list or in a hand. A cluster that is claimed gets into
-//!   the hand before it leaves the list. A *held* cluster has free slots, and leaves no hand: a
-//!   hand lets go only of a cluster that isn't *held* any more. So a searcher that looks at the
-//!   lists first and then at the hands finds it.
+//! **No free slot is missed.** An allocation reports "full" only if at some moment of the call
+//! there was no free slot to be found:
+//! - F1. A cluster with free slots is on a list or in a hand. A CPU that claims a cluster takes it
+//!   into its hand before it removes it from the list. A *held* cluster has free slots, and stays
+//!   in its hand: a hand drops a cluster only when that is no longer *held*. So a searcher that
+//!   reads the lists first and the hands second finds the cluster.
 //! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A
-//!   searcher that gives up has read `changes` (Acquire) before the search, and stores that number
-//!   as `full_at`. While the two are equal, other searchers give up at once.
-//! - F3. A searcher that makes its last attempt counts itself in `searching`, then empties all
-//!   batches. A thread that puts a slot into a batch looks at `searching` and `full_at` afterwards,
-//!   and if either says so, empties the batch as well. The batch's lock decides:
+//!   searcher that gives up has read `changes` (Acquire) before the search, and stores that value
+//!   in `full_at`. While the two are equal, other searchers give up at once.
+//! - F3. A searcher that makes its last attempt increments `searching`, then empties all batches. A
+//!   thread that puts a slot into a batch reads `searching` and `full_at` afterwards. If either
+//!   indicates a search, the thread empties the batch as well. The order of the two on the batch's
+//!   lock decides:
 //! ```text
 //!   freeing                                searching
 //!                                          searching += 1
@@ -27,17 +29,18 @@
 //!   changes += 1
 //!                                          nothing found: full_at = changes as they were, and they aren't any more
 //! ```
-//! If the slot is in the batch first, the searcher finds it. If the slot comes later, the lock
-//! makes `searching` visible to the freeing thread, or, when the search is over, `full_at`, which
-//! was stored before.
+//! If the slot is put into the batch first, the searcher finds it. If the slot comes later, the
+//! lock makes `searching` visible to the freeing thread, or, when the search has ended, `full_at`,
+//! which was stored before that.
 //!
-//! An area keeps a few slots besides ([`Reserve`]), which are none of these: "full" leaves them
-//! out.
+//! An area also keeps a few slots in a [`Reserve`]. Allocations don't count these as free: "full"
+//! ignores them.
 //!
-//! On a device that seeks there is one hand for all CPUs, one stretch, and no batches: pages are
-//! written in the order in which they come, as far as there is room.
+//! On a device that seeks, all CPUs share one hand and one stretch, and there are no batches. Pages
+//! are written in the order in which they are swapped out, as far as there is room.
 //!
-//! Lock order: hand → batch; hand → cluster. A batch's lock isn't held while a cluster's is taken.
+//! Lock order: hand → batch; hand → cluster. No thread holds a batch's lock while it takes a
+//! cluster's.
 
 use arrayvec::ArrayVec;
 use sync::CachePadded;
@@ -52,20 +55,20 @@ use crate::slot_bits::SLOTS;
 use crate::slot_table::{SlotTable, StaleSlot};
 use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
 
-/// Slots that a CPU collects before it frees them.
+/// Freed slots that a CPU collects before they become available.
 const FREE_BATCH: usize = if cfg!(pagefold_loom) { 2 } else { 64 };
 
-/// How often a thread that finds nothing searches again while others free slots: then other threads
-/// were faster each time.
+/// How often a thread that finds nothing repeats its search while other threads free slots. After
+/// that many searches, other threads took the freed slots each time.
 const SEARCHES_MAX: u32 = 8;
 
-/// How slots are given to CPUs.
+/// How slots are distributed over CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Each CPU writes to a cluster of its own.
+    /// Each CPU allocates from its own cluster.
     #[default]
     PerCpu,
-    /// All write one after the other: for devices that seek.
+    /// All CPUs allocate one slot after the other, for devices that seek.
     Sequential,
 }
 
@@ -75,11 +78,11 @@ pub struct Slots {
     table: SlotTable,
     clusters: Clusters,
     hands: Box<[CachePadded<Hand>]>,
-    /// Which hand has each stretch.
+    /// The number of the hand that owns each stretch.
     owners: Box<[AtomicU32]>,
     batches: Box<[CachePadded<Mutex<FreeBatch>>]>,
     search: CachePadded<Search>,
-    /// See F2. Apart from `search`, which every thread that frees a slot reads.
+    /// See F2. On its own cache line, because every thread that frees a slot reads `search`.
     changes: CachePadded<AtomicU64>,
     placement: Placement,
     reserve: Reserve,
@@ -90,15 +93,15 @@ type FreeBatch = ArrayVec<u32, FREE_BATCH>;
 /// See F2 and F3.
 #[derive(Debug)]
 struct Search {
-    /// What `changes` was when the area was full, or 0.
+    /// The value of `changes` when the area was full, or 0.
     full_at: AtomicU64,
     searching: AtomicU32,
 }
 
 impl Slots {
-    /// The slots of area number `area`: `slots` of them, number 0 being the header, which isn't
-    /// given out. `None` if there is no memory for their words, or if there are too many of them,
-    /// or too few for one page.
+    /// Creates the slots of area number `area`: `slots` slots, of which number 0 is the header, and
+    /// is never allocated. `None` if there is no memory for the tables, or if `slots` exceeds the
+    /// numbers that exist or is less than 2.
     #[must_use]
     pub fn new(area: u32, slots: u64, placement: Placement) -> Option<Self> {
         let table = SlotTable::new(area, slots).filter(|table| table.len() > 1)?;
@@ -118,13 +121,13 @@ impl Slots {
         })
     }
 
-    /// Keeps some slots for [`allocate_reserved`](Self::allocate_reserved) alone, which are none of
-    /// [`slots`](Self::slots).
+    /// Reserves some slots for [`allocate_reserved`](Self::allocate_reserved). They no longer count
+    /// in [`slots`](Self::slots).
     #[must_use]
     pub(crate) fn with_reserve(mut self) -> Self {
         self.reserve = Reserve::missing(Reserve::size_for(self.slots()));
         let mut batch = SlotBatch::new();
-        // They may be of several clusters.
+        // The slots may be in several clusters.
         while self.allocate(self.reserve.size() - batch.len(), &mut batch) > 0 {}
         for slot in batch {
             let _ = self.free(slot); // It was allocated just now.
@@ -132,19 +135,19 @@ impl Slots {
         self
     }
 
-    /// A slot of those that are kept for pages in whose place another one comes, which frees a slot
-    /// in its turn.
+    /// Allocates a reserved slot, for a page that leaves memory so that another page can come in.
+    /// That page then frees its own slot, which refills the reserve.
     pub(crate) fn allocate_reserved(&self) -> Option<SlotId> {
         let number = self.reserve.take()? as usize;
-        // No other thread has it, so it needs no lock of its cluster, where it counts as used
-        // throughout.
+        // No other thread knows the slot, so this needs no lock of its cluster, where the slot
+        // counts as used throughout.
         self.table.put(number);
         Some(self.table.take(number))
     }
 
-    /// Allocates up to `want` slots, all in one cluster, and adds them to `into`; they are *taken*,
-    /// and the caller's. Says how many: fewer if the cluster has no more, none if the area is full
-    /// or `into` is.
+    /// Allocates up to `want` slots, all in one cluster, and adds them to `into`. They are *taken*,
+    /// and the caller owns them. Returns their number: fewer than `want` if the cluster has no
+    /// more, 0 if the area or `into` is full.
     pub fn allocate(&self, want: usize, into: &mut SlotBatch) -> usize {
         let want = want.min(into.remaining_capacity());
         if want == 0 {
@@ -162,22 +165,22 @@ impl Slots {
         }
     }
 
-    /// What is in a slot, and which use of the slot this is. Takes no lock. `None` for a number
-    /// beyond the area.
+    /// Returns the state of a slot, and its [`SlotId`], which identifies the slot's current use.
+    /// Takes no lock. `None` for a number beyond the area.
     #[must_use]
     pub fn state(&self, number: u32) -> Option<(SlotState, SlotId)> {
         self.table.state(number)
     }
 
-    /// What is in a slot, if this use of it is still going on. Takes no lock.
+    /// Returns the state of a slot. Takes no lock.
     ///
     /// # Errors
-    /// The number is stale.
+    /// `slot` is stale: that use of the slot has ended.
     pub fn lookup(&self, slot: SlotId) -> Result<SlotState, StaleSlot> {
         self.table.lookup(slot)
     }
 
-    /// The slot's page is in `frame` as well. The slot is the caller's.
+    /// Records that the slot's page is in `frame` as well. The caller must own the slot.
     ///
     /// # Errors
     /// The number is stale.
@@ -185,7 +188,8 @@ impl Slots {
         self.table.change(slot, SlotState::Cached { frame })
     }
 
-    /// The slot's page is nowhere else, and is remembered with `note`. The slot is the caller's.
+    /// Records that the slot's page is nowhere else, and stores `note` for it. The caller must own
+    /// the slot.
     ///
     /// # Errors
     /// The number is stale.
@@ -193,7 +197,7 @@ impl Slots {
         self.table.set_swapped(slot, owner, note)
     }
 
-    /// What was remembered of a swapped page. The slot is the caller's.
+    /// Returns the note of a swapped page. The caller must own the slot.
     ///
     /// # Errors
     /// The number is stale.
@@ -213,8 +217,8 @@ impl Slots {
         self.table.set_seal(slot, seal);
     }
 
-    /// Gives the caller's slot back: to the reserve, if that lacks one. Otherwise the slot becomes
-    /// free when its CPU's batch is full, or when a search needs it.
+    /// Frees the caller's slot. It goes to the reserve if that isn't full. Otherwise it becomes
+    /// available when the CPU's batch is full, or when a search needs it.
     ///
     /// # Errors
     /// The number is stale.
@@ -239,7 +243,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Empties all batches: counts are exact after that, if no thread frees anything meanwhile.
+    /// Empties all batches. Counts are exact after that, if no thread frees slots meanwhile.
     pub fn drain(&self) {
         for batch in &self.batches {
             let due = std::mem::take(&mut *batch.lock());
@@ -247,54 +251,57 @@ impl Slots {
         }
     }
 
-    /// All slots, the header included.
+    /// Returns the number of all slots, including the header.
     pub(crate) fn table_len(&self) -> u64 {
         self.table.len() as u64
     }
 
-    /// How they are chosen.
+    /// Returns how slots are distributed over CPUs.
     pub(crate) fn placement(&self) -> Placement {
         self.placement
     }
 
-    /// Slots that can be used: all but the header, and those that are kept.
+    /// Returns the number of usable slots: all except the header and the reserve.
     #[must_use]
     pub fn slots(&self) -> u64 {
         (self.table.len() - 1 - self.reserve.size()) as u64
     }
 
-    /// Slots that aren't free, of those that can be used; those in batches count as used.
+    /// Returns the number of usable slots that aren't free. Slots in batches count as used.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.used_besides(0)
     }
 
-    /// The same without those in batches. Exact if no thread allocates or frees any meanwhile.
+    /// Returns the number of usable slots that are neither free nor in a batch. Exact if no thread
+    /// allocates or frees slots meanwhile.
     #[must_use]
     pub fn in_use(&self) -> u64 {
         self.used_besides(self.batches.iter().map(|batch| batch.lock().len() as u64).sum())
     }
 
-    /// Slots that are neither free nor among the `waiting` ones.
+    /// Returns the number of usable slots that are neither free nor among the `waiting` slots in
+    /// batches.
     fn used_besides(&self, waiting: u64) -> u64 {
         let free = self.clusters.free() + self.reserve.len() as u64 + waiting;
-        // While some that are kept are out, more than that are in use.
+        // While reserved slots are in use, more slots than `self.slots()` are.
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
-    /// Whether about half of the slots are free, by what a few clusters have, this one's and others
-    /// all over the area.
+    /// Returns whether about half of the slots are free, as estimated from the number of empty
+    /// clusters, and from a few clusters all over the area, including the one of `slot`.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         self.clusters.are_half_empty() || self.clusters.are_half_free(slot.number() as usize / SLOTS)
     }
 
-    /// Every slot that is in use, as it was when the iterator came to it.
+    /// Iterates over the slots in use, each with its state when the iterator reaches it.
     pub fn held(&self) -> impl Iterator<Item = (SlotId, SlotState)> {
         self.table.held()
     }
 
-    /// Memory that so many slots take: words, notes, seals and clusters.
+    /// Returns the memory that the tables for `slots` slots take: words, notes, checksums and
+    /// clusters.
     #[must_use]
     pub fn bytes(slots: u64) -> u64 {
         let clusters = slots.div_ceil(SLOTS as u64).saturating_mul(size_of::<Cluster>() as u64);
@@ -309,7 +316,8 @@ impl Slots {
         Way { owners: &self.owners, hand, clusters: self.clusters.len() }
     }
 
-    /// Takes slots of a cluster, if it is held, and has this CPU hold it too.
+    /// Takes slots of a cluster, if the cluster is *held*, and takes the cluster into this CPU's
+    /// hand too.
     fn take_from(&self, number: usize, turn: &Turn<'_>, want: usize, into: &mut SlotBatch) -> usize {
         let Some(cluster) = self.clusters.get(number) else { return 0 };
         let locked = cluster.lock();
@@ -332,8 +340,9 @@ impl Slots {
         }
     }
 
-    /// A share of a cluster that another CPU has: of the next one's, or with fewer clusters than
-    /// CPUs, of the first one from this CPU's place on.
+    /// Takes slots of a cluster in another CPU's hand. The search starts at the next hand. If there
+    /// are fewer clusters than CPUs, it goes through the clusters instead, from this CPU's place
+    /// on.
     fn join(&self, turn: &Turn<'_>, way: Way<'_>, want: usize, into: &mut SlotBatch) -> usize {
         let candidate = |step: usize| match way.clusters < way.hands() {
             true => (way.start() + step) % way.clusters,
@@ -343,11 +352,11 @@ impl Slots {
         candidates.map(|cluster| self.take_from(cluster, turn, want, into)).find(|&taken| taken > 0).unwrap_or(0)
     }
 
-    /// The last attempt.
+    /// Makes the last attempt of an allocation, which must not miss a free slot (F1 to F3).
     #[cold]
     fn search_everywhere(&self, turn: &Turn<'_>, way: Way<'_>, want: usize, into: &mut SlotBatch) -> usize {
         let search = &self.search;
-        // Release, by way of the batches' locks: F3.
+        // Release: the batches' locks publish it (F3).
         search.searching.fetch_add(1, Ordering::AcqRel);
         // Acquire pairs with the Release in `put`: F2.
         let mut changes = self.changes.load(Ordering::Acquire);
@@ -363,22 +372,22 @@ impl Slots {
         }
         if taken == 0 {
             // Sometimes: an area is searched in vain.
-            // Release pairs with the Acquire in `is_full`. A number that is old by now does no
-            // harm.
+            // Release pairs with the Acquire in `is_full`. A value that is out of date by now does
+            // no harm.
             search.full_at.store(changes, Ordering::Release);
         }
         search.searching.fetch_sub(1, Ordering::Release);
         taken
     }
 
-    /// Whether the area was searched in vain, and no slot became free since.
+    /// Returns whether the area was searched in vain, and no slot became free since.
     pub(crate) fn is_full(&self) -> bool {
-        // Acquire: `changes` is read after it, and is no older.
+        // Acquire: orders the read of `changes` after this one, so it returns no older value.
         let full_at = self.search.full_at.load(Ordering::Acquire);
         full_at != 0 && full_at == self.changes.load(Ordering::Acquire)
     }
 
-    /// Makes slots free, cluster by cluster.
+    /// Makes slots available, cluster by cluster.
     fn put(&self, mut due: FreeBatch) {
         if due.is_empty() {
             return;
@@ -389,7 +398,8 @@ impl Slots {
         }
         // Release: F2.
         self.changes.fetch_add(1, Ordering::Release);
-        // Relaxed: an old number does no harm. Clearing it only saves others a look at `changes`.
+        // Relaxed: an outdated value does no harm. Clearing it only saves other threads a read of
+        // `changes`.
         if self.search.full_at.load(Ordering::Relaxed) != 0 {
             self.search.full_at.store(0, Ordering::Relaxed);
         }

@@ -1,27 +1,29 @@
-//! Spilling: when an area of compressed pages has no room left, the pages that have been there
-//! longest are recompressed, or go on to the other areas.
+//! Spilling: when an area of compressed pages is full, the pages that have been there longest are
+//! recompressed, or moved to other areas.
 //!
-//! Otherwise the area would fill up with pages that aren't used, and pages that are used again soon
-//! would go to the device. A clock goes round the slots; a page that it meets twice is old
-//! (`compressed`).
+//! Without spilling the area would fill up with pages that aren't used, and pages that are used
+//! again soon would go to the device. A clock goes round the slots; a page that it meets twice is
+//! old (`compressed`).
 //!
-//! What has been there for long is cold, so it pays to take more care with it: it is first
-//! *tightened*, compressed again with Zstandard, in the place that it has (`BlockPool::shrink`: it
-//! takes less, so that can't fail). If that saves an eighth of it, it is new again, and stays for
-//! as long; otherwise, or when it is old for the second time, it goes.
+//! An old page is cold, so better compression is worth its time. The page is first *tightened*,
+//! which means recompressed with Zstandard in its place (`BlockPool::shrink`: it needs less room
+//! there, so this can't fail). If that saves an eighth of its blocks, the page counts as new again,
+//! and stays for another round. Otherwise, or when it is old for the second time, it moves to
+//! another area.
 //!
-//! A page's slot is its owner's, so the owner has the page held ([`Owners::move_slot`]) while it is
-//! read, written elsewhere and given the new slot, or while its bytes change in the old one; a
-//! fault waits for that as for another's. The old slot is freed when the owner has let go. If
-//! anything fails, or the page came back meanwhile, nothing has happened.
+//! A page's slot belongs to its owner. So the owner holds the page ([`Owners::move_slot`]) while it
+//! is read, written to another area and given the new slot, or while its bytes change in the old
+//! slot. A fault on the page waits for that like for any other read. The old slot is freed after
+//! the owner has released the page. If anything fails, or the page came back meanwhile, nothing
+//! changes.
 //!
-//! Where there is less memory than there was, an area may have less of it, too, and those pages go
-//! that are beyond.
+//! If the memory budget shrinks, the limits of compressed areas may shrink with it. The pages in
+//! excess of the limit then move to other areas.
 //!
-//! A thread that is about to write pages spills a batch if there was no room the last time: one at
-//! a time does, and others go on. It is a fault that waits for it, so a batch is so many pages that
-//! were *tried*. Where the other areas are full, or there are none, or their devices don't answer,
-//! those are only tightened, each once.
+//! If there was no room the last time, a thread that is about to write pages spills a batch. Only
+//! one thread does so at a time; the others don't wait for it. A fault waits for the spilling
+//! thread, so a batch is limited by the number of pages that are *tried*. If the other areas are
+//! full, don't exist, or have devices that don't answer, pages are only tightened, each once.
 
 use arrayvec::ArrayVec;
 use sync::{Arc, SharedBytes};
@@ -35,27 +37,27 @@ use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
 use crate::write_out::Tried;
 
-/// Pages that are tried at a time: a sixteenth of a small area, but so many that what they leave is
-/// of use.
+/// The pages that are tried in one batch are 1/`SHARE` of the area's slots, within these bounds.
+/// The minimum is large enough that the freed room is of use.
 const SHARE: usize = 16;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 64;
 
 impl Swap {
-    /// Makes room for compressed pages, where there was none. Called without any page word held.
+    /// Makes room for compressed pages where there was none. The caller must not hold a page word.
     pub fn spill(&self, owners: &dyn Owners) {
         let (crowded, can_go) = self.compressed_areas(Compressed::is_crowded);
         crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Has pages go on from areas that have more memory than they may, as there is less of it. Says
-    /// whether any did. Called as [`spill`](Self::spill).
+    /// Moves pages out of areas that exceed their limit because the budget shrank. Returns whether
+    /// any page moved or was tightened. The caller must not hold a page word.
     pub fn give_way(&self, owners: &dyn Owners) -> bool {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
         can_go && beyond.iter().any(|area| self.spill_from(area, true, owners) > 0)
     }
 
-    /// Has old pages of an area take less room, or go on. Says how many.
+    /// Tightens old pages of an area, or moves them to other areas. Returns how many.
     fn spill_from(&self, area: &Area, can_go: bool, owners: &dyn Owners) -> usize {
         let Some(compressed) = area.compressed() else { return 0 };
         let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
@@ -63,7 +65,7 @@ impl Swap {
             let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else { return Ok(Fate::Stays) };
             let mut outcome = Ok(Fate::Stays);
             owners.move_slot(owner, slot, &mut || {
-                // If it can't be read, the next fault of the page reports that.
+                // If the page can't be read, its next fault reports that.
                 let note = area.slots.note(slot).ok().filter(|_| area.read(slot, owner, page).is_ok())?;
                 if compressed.tighten(number, page, compressor) {
                     outcome = Ok(Fate::Tightened);
@@ -74,14 +76,14 @@ impl Swap {
                 moved.ok()
             });
             if outcome == Ok(Fate::Gone) {
-                let _ = area.free(slot); // Its page has another one.
+                let _ = area.free(slot); // Its page has the new slot.
             }
             outcome
         })
     }
 
-    /// The areas of compressed pages of which `is_due` is so, and whether there are others. No lock
-    /// is held while owners are asked.
+    /// Returns the areas of compressed pages for which `is_due` is true, and whether there are
+    /// areas that their pages can go to. Owners are called without this lock.
     fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (ArrayVec<Arc<Handle>, AREAS_MAX>, bool) {
         let areas = self.here();
         let due: ArrayVec<_, AREAS_MAX> =
@@ -91,11 +93,12 @@ impl Swap {
         (due, can_go)
     }
 
-    /// Writes a page that is held to an area where it isn't compressed.
+    /// Writes a page that its owner holds to an area without compression.
     fn write_on(&self, owner: Owner, note: Note, page: SharedBytes<'_>) -> Result<SlotId, SwapOutError> {
         let no_places = self.here().all().filter(|area| is_no_place(area)).map(|area| 1 << area.number).sum();
         let tried = Tried::refused_by(no_places);
-        // The page is in no frame. The number 0 does no harm: that frame doesn't have this slot.
+        // The page is in no frame. Frame number 0 does no harm, because frame 0 doesn't have this
+        // slot.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
         self.write_out(&[out], tried, &mut |_, result| written = result);
@@ -105,8 +108,8 @@ impl Swap {
     }
 }
 
-/// Whether pages don't go on to an area: they would be compressed there as well, or its device
-/// doesn't answer.
+/// Returns whether pages must not move to an area: they would be compressed there as well, or its
+/// device doesn't answer.
 fn is_no_place(area: &Area) -> bool {
     area.compressed().is_some() || area.is_stalled()
 }

@@ -1,25 +1,25 @@
-//! All swap areas: which one a page goes to, and coming and going of areas.
+//! All swap areas: how an area is chosen for a page, and how areas are added and removed.
 //!
-//! Every CPU has a copy of the list of areas under a reader/writer lock of its own. A thread that
-//! swaps takes its CPU's lock as a reader, and so writes nothing that CPUs share. It holds the lock
-//! while it finds the area and allocates slots, and never while a device reads or writes: so an
-//! area can be added beside one whose device doesn't answer, and one that leaves waits for its own
-//! pages alone. It holds that
+//! Every CPU has a copy of the list of areas, under a reader/writer lock of its own. A swapping
+//! thread locks its CPU's copy as a reader, so it writes nothing that CPUs share. It holds the lock
+//! while it finds the area and allocates slots, and never during device I/O. So an area can be
+//! added beside one whose device doesn't answer, and the removal of an area waits for that area's
+//! own pages only.
 //!
-//! - A1. An area that is in no copy's *order* any more gets no new pages: slots are allocated under
-//!   the lock of the copy that has the area in its order. A page that is just being written has its
-//!   slot, and is waited for as any page in the area.
-//! - A2. An area is in every copy's *table* before it is in any order, and stays there until all
-//!   its slots are free: so a thread that has the number of a slot finds the area.
-//! - A3. An area that is out of the orders comes back into them, or leaves the tables, by the one
-//!   thread that took it out of them (`leaving`).
+//! - A1. An area that is in no copy's *order* gets no new pages, because slots are allocated under
+//!   the lock of a copy that has the area in its order. A page that is being written already has
+//!   its slot; the removal waits for it like for any other page in the area.
+//! - A2. An area is in every copy's *table* before it is in any order, and stays in the tables
+//!   until all its slots are free. So a thread that has the number of a slot finds the area.
+//! - A3. Only the thread that took an area out of the orders (`leaving`) puts it back into them, or
+//!   removes it from the tables.
 //!
-//! Removing an area is thus: out of all orders; each page in it back into memory, by its owner
-//! ([`Owners`]); out of all tables. If memory is short, or a page stays in use, it goes back into
-//! the orders.
+//! The removal of an area thus takes it out of all orders, has the owner of each page bring that
+//! page back into memory ([`Owners`]), and takes the area out of all tables. If memory is short, or
+//! a page stays in use, the area goes back into the orders.
 //!
-//! Lock order: `changing` → CPU's copy → what [`Slots`](crate::Slots) has. Neither is held while a
-//! device works, or an owner.
+//! Lock order: `changing` → CPU's copy → the locks of [`Slots`](crate::Slots). Neither `changing`
+//! nor a copy's lock is held during device I/O or calls of [`Owners`].
 
 use std::ops::ControlFlow;
 
@@ -40,22 +40,22 @@ use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
 use crate::slots::{Placement, Slots};
 use crate::write_out::{Tried, write_out};
 
-/// How often removal tries pages that can't be read, when there are no others.
+/// How often removal retries when all pages that are left can't be read.
 const READS_MAX: u32 = 8;
 
-/// What removal and spilling ask of the owner of the pages. Called without any lock of a copy or a
-/// cluster.
+/// What removal and spilling require from the owner of the pages. No lock of a copy or a cluster is
+/// held during a call.
 pub trait Owners {
-    /// Brings a page back into memory from its slot, and frees the slot; or finds that another
-    /// thread is doing so.
+    /// Brings a page back into memory from its slot, and frees the slot. Returns `Ok` as well if
+    /// another thread is doing so already.
     ///
     /// # Errors
-    /// There is no memory for it, or it can't be read.
+    /// There is no memory for the page, or it can't be read.
     fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack>;
 
-    /// Moves the page in `slot` to the slot that `moved` returns, if it returns one. No other
-    /// thread reads the page or frees its slot meanwhile. Does nothing if the page isn't in `slot`
-    /// any more, or another thread is working on it.
+    /// Moves the page in `slot` to the slot that `moved` returns, if `moved` returns one. No other
+    /// thread reads the page or frees its slot during the call. Does nothing if the page is no
+    /// longer in `slot`, or another thread is working on it.
     fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 
     /// Detaches the page in `frame` from its swap slot and frees the slot. Does nothing if the
@@ -66,58 +66,59 @@ pub trait Owners {
 /// Why a page didn't come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBack {
-    /// There is no memory for it.
+    /// There is no memory for the page.
     NoMemory,
-    /// It can't be read, as its device answers; or it isn't what was written.
+    /// The device reports an error (`Some`), or the bytes that were read aren't those that were
+    /// written.
     Failed(Option<IoError>),
 }
 
-/// Where a walk through the slots of all areas goes on.
+/// Where the next call of [`look_for_cached`](Swap::look_for_cached) continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     area: u32,
     slot: u32,
 }
 
-/// An area as it is now.
+/// The current state of an area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AreaInfo {
-    /// By which it is removed.
+    /// The number that identifies the area, for [`remove`](Swap::remove).
     pub number: u32,
-    /// What it is.
+    /// The path, or the kind of memory.
     pub name: String,
     /// Its priority.
     pub priority: i32,
-    /// How its slots are given out.
+    /// How its slots are allocated.
     pub placement: Placement,
-    /// Pages that it has room for.
+    /// The number of pages that fit into it.
     pub slots: u64,
-    /// How many of them are in use.
+    /// The number of slots in use.
     pub used: u64,
-    /// Its device has had something to write for a while, and hasn't answered: pages go to other
-    /// areas, as long as one has room.
+    /// Its device has had writes pending for a while, and hasn't completed any. Pages go to other
+    /// areas as long as one of them has room.
     pub is_stalled: bool,
-    /// Pages are encrypted that go there.
+    /// Whether pages are encrypted when they are written there.
     pub is_encrypted: bool,
-    /// If it has pages compressed in memory: how much of that.
+    /// For an area of compressed pages: the memory it uses, and the pages in it.
     pub compressed: Option<CompressedInfo>,
 }
 
 /// The swap areas of a Pagefold.
 pub struct Swap {
     copies: PerCpu<RwLock<AreaList>>,
-    /// Of all copies.
+    /// Locked while the list of areas changes, which changes all copies.
     changing: Mutex<()>,
-    /// A bit for each area, also for one that is being made.
+    /// One bit per area, including areas that are being added.
     numbers: AtomicU32,
-    /// Some area has pages come along with others. A hint that spares its readers a lock, and
-    /// changes with the list.
+    /// Whether some area has a device, from which neighbours of a page can be read along with it.
+    /// This is a hint that spares readers a lock; it is updated whenever the list changes.
     has_device: AtomicBool,
     page_size: usize,
 }
 
 impl Swap {
-    /// No area, for pages of `page_size` bytes.
+    /// Creates an empty list of areas, for pages of `page_size` bytes.
     #[must_use]
     pub fn new(page_size: usize) -> Self {
         Self {
@@ -129,21 +130,21 @@ impl Swap {
         }
     }
 
-    /// Adds an area, and says its number.
+    /// Adds an area and returns its number.
     ///
     /// # Errors
-    /// What is there isn't an area and isn't to be overwritten, or is too small, or can't be opened
-    /// or written.
+    /// The file has other contents and may not be overwritten, is too small, or can't be opened or
+    /// written.
     pub fn add(&self, source: &Source, backend: &dyn Backend, options: AreaOptions) -> Result<u32, AddError> {
         self.add_admitted(source, backend, options, &mut |_| true)
     }
 
-    /// As [`add`](Self::add), if `admit` says yes to the bytes that the area's tables will take, of
-    /// which it is told before they take them. It may have said so, too, for an area that then
-    /// couldn't be added.
+    /// Adds an area, if `admit` accepts the number of bytes that its tables take. `admit` is called
+    /// before the tables are allocated, so it may have accepted the bytes of an area that then
+    /// couldn't be added. See also [`add`](Self::add).
     ///
     /// # Errors
-    /// As [`add`](Self::add); [`AddError::NoRoom`].
+    /// The errors of [`add`](Self::add), and [`AddError::NoRoom`] if `admit` returns false.
     pub fn add_admitted(
         &self,
         source: &Source,
@@ -160,7 +161,7 @@ impl Swap {
         added.map(|()| number)
     }
 
-    /// Has a new area be one of all.
+    /// Enters a new area into all copies.
     fn list(&self, area: Area) -> Result<(), AddError> {
         let area = Arc::new(area);
         let _turn = self.changing.lock();
@@ -181,8 +182,8 @@ impl Swap {
         Ok(())
     }
 
-    /// A number that no area has. Relaxed, as in `give_number`: whatever is known by a number is
-    /// published by the copies' locks.
+    /// Allocates a number that no area has. Relaxed, like the store in `give_number`: the copies'
+    /// locks publish everything that is reached by a number.
     fn take_number(&self) -> Result<u32, AddError> {
         let taken = |bits: u32| (bits != u32::MAX).then(|| bits | (bits + 1));
         let before = self.numbers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
@@ -193,12 +194,13 @@ impl Swap {
         self.numbers.fetch_and(!(1 << number), Ordering::Relaxed);
     }
 
-    /// Removes an area when everything in it is back in memory. Returns the bytes that its tables
-    /// took. Waits for pages in use, but not for ever; other areas come and go meanwhile.
+    /// Removes an area after all its pages are back in memory. Returns the bytes that its tables
+    /// took. Waits for pages that are in use, for a limited time. Other areas can be added and
+    /// removed meanwhile.
     ///
     /// # Errors
-    /// Memory is short, a page can't be read, or stays in use. The area is in use as before then,
-    /// but for the pages that are back.
+    /// Memory is short, a page can't be read, or a page stays in use. Then the area is in use as
+    /// before, without the pages that are back in memory.
     pub fn remove(&self, number: u32, owners: &dyn Owners) -> Result<u64, RemoveError> {
         let area = {
             let _turn = self.changing.lock();
@@ -231,7 +233,7 @@ impl Swap {
         self.has_device.store(has_device, Ordering::Relaxed); // A hint.
     }
 
-    /// Brings back all pages of an area that gets no new ones.
+    /// Brings back all pages of an area that gets no new pages.
     fn empty(&self, area: &Area, owners: &dyn Owners) -> Result<(), RemoveError> {
         let (mut backoff, mut before) = (Backoff::new(), u64::MAX);
         loop {
@@ -260,26 +262,27 @@ impl Swap {
                 return Ok(());
             }
             if left < before {
-                (backoff, before) = (Backoff::new(), left); // Others let go.
+                (backoff, before) = (Backoff::new(), left); // Progress: start the wait anew.
             }
             if left == unreadable && backoff.turns() >= READS_MAX {
                 // Sometimes: an area cannot be removed as its pages cannot be read.
                 return Err(RemoveError::Stuck { area: area.number, pages: left, error: why });
             }
-            // Pages on their way into slots or out of them, and those that a user has a guard of.
+            // The rest are pages on their way into or out of slots, and pages that a user has
+            // guards of.
             backoff.wait_or(|| RemoveError::InUse { area: area.number, pages: left })?;
         }
     }
 
-    /// Writes pages to slots, those that follow each other in one request, and calls `done` for
-    /// each page, by its place in `pages`: with its slot, in which it is *cached* and which is the
-    /// caller's, or with why it has none. A page that couldn't be written in one place was tried in
-    /// others.
+    /// Writes pages to slots; pages in consecutive slots go in one request. Calls `done` for each
+    /// page, with its index in `pages`. On success `done` gets the page's slot, in state *cached*,
+    /// which the caller then owns; otherwise it gets the reason of the failure. A page whose write
+    /// fails is retried in other areas before a failure is reported.
     pub fn swap_out(&self, pages: &[PageOut<'_>], mut done: impl FnMut(usize, Result<SlotId, SwapOutError>)) {
         self.write_out(pages, Tried::default(), &mut |at, result| done(at, result));
     }
 
-    /// [`write_out()`], to areas of this CPU's copy.
+    /// Calls [`write_out()`] with the areas in this CPU's copy.
     pub(crate) fn write_out(
         &self,
         pages: &[PageOut<'_>],
@@ -291,24 +294,25 @@ impl Swap {
         write_out(&allocate, pages, tried, done);
     }
 
-    /// The area of a slot, for longer than its copy's lock is held.
+    /// Returns the area of a slot, as a reference that outlives the lock of the copy.
     fn area_of(&self, slot: SlotId) -> Option<Arc<Handle>> {
         self.here().get(slot.area()).cloned()
     }
 
-    /// The name of the area that a slot is in, if there is one.
+    /// Returns the name of the area that a slot is in, if the area exists.
     #[must_use]
     pub fn area_name(&self, slot: SlotId) -> Option<String> {
         Some(self.area_of(slot)?.name.clone())
     }
 
-    /// Writes a page to a slot that is kept for this, in the area of `slot` or another one: for a
-    /// page that goes so that the one in `slot` can come, when all other slots are in use. It is
-    /// *cached* there, and the caller's.
+    /// Writes a page to one of the reserved slots, in the area of `slot` if possible, otherwise in
+    /// another area. This serves an exchange when all other slots are in use: `page` leaves memory
+    /// so that the page in `slot` can come in. The page is then *cached* in the returned slot,
+    /// which the caller owns.
     ///
     /// # Errors
-    /// All of those are in use, or can't be written to; or there are some, but no room for what is
-    /// in this page: then another page may do, and there is no error to tell.
+    /// `Some` if all reserved slots are in use, or can't be written to. `None` if reserved slots
+    /// exist, but there is no room for the contents of this page: then another page may fit.
     pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, Option<SwapOutError>> {
         let (mut outcome, mut tried) = (Err(Some(SwapOutError::Full)), 0);
         while let Some((area, reserved)) = self.allocate_reserved(slot, tried) {
@@ -318,13 +322,14 @@ impl Swap {
                 Err(SwapOutError::Full) => outcome = Err(None),
                 Err(error) => outcome = outcome.map_err(|others| others.and(Some(error))),
             }
-            let _ = area.free(reserved); // It is ours.
+            let _ = area.free(reserved); // It was allocated just now.
         }
         outcome
     }
 
-    /// A slot that is kept, in the area of `slot`, whose device the caller has to wait for anyway,
-    /// or else in another one: not in those whose bits are in `tried`.
+    /// Allocates a reserved slot, in no area whose bit is set in `tried`. Prefers the area of
+    /// `slot`, whose device the caller must wait for anyway; then areas whose devices answer; then
+    /// the rest.
     fn allocate_reserved(&self, slot: SlotId, tried: u32) -> Option<(Arc<Handle>, SlotId)> {
         let areas = self.here();
         let own = areas.get(slot.area()).into_iter();
@@ -337,7 +342,7 @@ impl Swap {
         untried.find_map(|area| Some((Arc::clone(area), area.slots.allocate_reserved()?)))
     }
 
-    /// Asks the CPU to fetch what is known of pages that are about to come or go.
+    /// Prefetches the metadata of slots whose pages are about to be swapped in or out.
     pub fn prefetch(&self, slots: impl IntoIterator<Item = SlotId>) {
         let areas = self.here();
         slots.into_iter().filter_map(|slot| Some((slot, areas.get(slot.area())?))).for_each(|(slot, area)| {
@@ -345,22 +350,22 @@ impl Swap {
         });
     }
 
-    /// Reads a swapped page, and makes sure that it is what was written; `into` is unspecified
-    /// otherwise. Says what was remembered of it. The slot is the caller's, before and after.
+    /// Reads a swapped page, verifies it, and returns its note. If this fails, the contents of
+    /// `into` are unspecified. The caller owns the slot, before and after the call.
     ///
     /// # Errors
-    /// The device's, or [`SwapCorrupt`](SwapInError::SwapCorrupt).
+    /// The device's error, or [`SwapCorrupt`](SwapInError::SwapCorrupt).
     pub fn swap_in(&self, slot: SlotId, page: Owner, into: SharedBytes<'_>) -> Result<Note, SwapInError> {
         self.area_of(slot).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
     }
 
-    /// Reads swapped pages in slots that follow each other, in one request of the device's, and
-    /// tells of each, by its place, whether it is what was written: what is read `into` for those
-    /// that aren't is unspecified. The slots are the caller's, before and after, and all of one
-    /// area.
+    /// Reads swapped pages in consecutive slots, in one request to the device. Then calls `tell`
+    /// for each page, with its index, and with whether its bytes are those that were written;
+    /// otherwise its part of `into` is unspecified. The caller owns the slots, before and after the
+    /// call. All slots must be in one area.
     ///
     /// # Errors
-    /// The device's; `tell` isn't called then.
+    /// The device's error; then `tell` isn't called.
     pub fn swap_in_run(
         &self,
         run: &[(SlotId, Owner)],
@@ -371,8 +376,8 @@ impl Swap {
         area.map_or(Ok(()), |area| area.read_run(run, into, tell))
     }
 
-    /// Whether pages next to the one in a slot can be read along with it, and stay in their slots:
-    /// not where reading is a copy, nor in an area that is being removed.
+    /// Returns whether the neighbours of the page in `slot` can be read along with it, and keep
+    /// their slots. False where reading is a copy, and in an area that is being removed.
     #[must_use]
     pub fn may_read_along(&self, slot: SlotId) -> bool {
         if !self.has_device.load(Ordering::Relaxed) {
@@ -382,15 +387,15 @@ impl Swap {
         areas.get(slot.area()).is_some_and(|area| area.has_device() && areas.is_filled(area))
     }
 
-    /// What is in the slot that is so many further on in the same area, and which use of that slot
-    /// it is.
+    /// Returns the state of the slot `distance` slots after `slot` in the same area, and its
+    /// [`SlotId`], which identifies the slot's current use.
     #[must_use]
     pub fn neighbour(&self, slot: SlotId, distance: i64) -> Option<(SlotState, SlotId)> {
         let number = u32::try_from(i64::from(slot.number()).checked_add(distance)?).ok()?;
         self.here().get(slot.area())?.slots.state(number)
     }
 
-    /// What is in a slot. Takes no lock that others take.
+    /// Returns the state of a slot. Takes only this CPU's lock, as a reader.
     ///
     /// # Errors
     /// The number is stale.
@@ -398,7 +403,8 @@ impl Swap {
         self.with_slots(slot, |slots| slots.lookup(slot))
     }
 
-    /// The page in `frame` has been evicted: it is in its slot alone. The slot is the caller's.
+    /// Records that the page has been evicted, and is in its slot only. The caller must own the
+    /// slot.
     ///
     /// # Errors
     /// The number is stale.
@@ -406,8 +412,8 @@ impl Swap {
         self.with_slots(slot, |slots| slots.set_swapped(slot, owner, note))
     }
 
-    /// The page is in `frame` again, and keeps its slot, for as long as it doesn't change. The slot
-    /// is the caller's.
+    /// Records that the page is in `frame` again. It keeps its slot until it changes. The caller
+    /// must own the slot.
     ///
     /// # Errors
     /// The number is stale.
@@ -415,7 +421,7 @@ impl Swap {
         self.with_slots(slot, |slots| slots.set_cached(slot, frame))
     }
 
-    /// What was remembered of a swapped page. The slot is the caller's.
+    /// Returns the note of a swapped page. The caller must own the slot.
     ///
     /// # Errors
     /// The number is stale.
@@ -423,7 +429,7 @@ impl Swap {
         self.with_slots(slot, |slots| slots.note(slot))
     }
 
-    /// Gives a slot back, which was the caller's.
+    /// Frees a slot, which the caller must own.
     ///
     /// # Errors
     /// The number is stale.
@@ -432,9 +438,9 @@ impl Swap {
         areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| area.free(slot))
     }
 
-    /// Goes on `from` where the last call ended, round and round through all areas, by `looks`
-    /// slots at most. Calls `visit` with each slot whose page was in memory as well when this came
-    /// by, and with that page's frame, until `visit` breaks.
+    /// Visits up to `looks` slots, in a loop through all areas that continues at `from`, where the
+    /// last call ended. Calls `visit` for each slot whose page was in memory as well at that
+    /// moment, with the slot and the page's frame, until `visit` breaks.
     pub fn look_for_cached(
         &self,
         from: &mut Position,
@@ -443,7 +449,8 @@ impl Swap {
     ) {
         let (mut left, mut areas_left) = (looks, AREAS_MAX);
         while left > 0 && areas_left > 0 {
-            // One at a time, and no lock while the owner of a page is asked.
+            // One area at a time, because no lock may be held while `visit` calls the owner of a
+            // page.
             let Some(area) = self.here().get(from.area).cloned() else {
                 *from = Position { area: (from.area + 1) % AREAS_MAX as u32, slot: 0 };
                 areas_left -= 1;
@@ -466,44 +473,44 @@ impl Swap {
         }
     }
 
-    /// Whether a page that came back may as well keep its slot: about half of the slots there are
-    /// free, and it isn't memory that the page takes there.
+    /// Returns whether a page that is read back may keep its slot: about half of the slots in the
+    /// area are free, and the page takes no memory there.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         let areas = self.here();
         areas.that_may_keep(slot).is_some()
     }
 
-    /// The page is in `frame` again, and keeps its slot for as long as it doesn't change, if it
-    /// [may](Self::may_keep). Says whether it does. The slot is the caller's.
+    /// If the page in `slot` [may keep](Self::may_keep) its slot, records that it is in `frame`
+    /// again, and keeps the slot until it changes. Returns whether it keeps the slot. The caller
+    /// must own the slot.
     #[must_use]
     pub fn keep(&self, slot: SlotId, frame: u32) -> bool {
         let areas = self.here();
         areas.that_may_keep(slot).is_some_and(|area| area.slots.set_cached(slot, frame).is_ok())
     }
 
-    /// Makes all slots free that were given back, and gives back memory that compressed pages don't
-    /// need.
+    /// Makes all freed slots available, and releases memory that compressed pages don't need.
     pub fn drain(&self) {
         self.here().all().for_each(|area| area.drain());
     }
 
-    /// Gives back memory of compressed areas that no page needs.
+    /// Releases memory of compressed areas that no page needs.
     pub fn release_idle(&self) {
         self.here().all().filter_map(|area| area.compressed()).for_each(Compressed::release_idle);
     }
 
-    /// Has areas of compressed pages take memory into stock that they have too little of, as long
-    /// as there is room for it. Says whether they have enough.
+    /// Fills the stocks of memory of compressed areas, as long as there is room for it. Returns
+    /// whether all stocks are full.
     pub fn stock_up(&self) -> bool {
         let areas = self.here();
-        // One that is being removed needs none.
+        // An area that is being removed needs no stock.
         let filled = areas.all().filter(|area| areas.is_filled(area));
         let lacking = filled.filter_map(|area| area.compressed()).filter(|area| !area.stock_up());
         lacking.count() == 0
     }
 
-    /// All areas, by their numbers.
+    /// Returns the state of all areas, by number.
     #[must_use]
     pub fn areas(&self) -> Vec<AreaInfo> {
         let areas = self.here();
@@ -521,19 +528,19 @@ impl Swap {
         areas.all().map(info).collect()
     }
 
-    /// Whether some area may have free slots: false if all were searched in vain, and none of their
-    /// slots became free since.
+    /// Returns whether some area may have free slots. False if all areas were searched in vain, and
+    /// none of their slots became free since.
     pub fn may_have_free_slots(&self) -> bool {
         self.here().all().any(|area| !area.slots.is_full())
     }
 
-    /// Whether there is no area.
+    /// Returns whether there is no area.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.here().all().next().is_none()
     }
 
-    /// This CPU's copy of the list of areas.
+    /// Locks this CPU's copy of the list of areas as a reader.
     pub(crate) fn here(&self) -> RwLockReadGuard<'_, AreaList> {
         self.copies.here().read()
     }

@@ -1,4 +1,4 @@
-//! Pages on their way to areas: which one takes them, and what is tried if that doesn't.
+//! Writes pages to areas: chooses the area, and retries in other areas after a failure.
 
 use arrayvec::ArrayVec;
 use sync::Arc;
@@ -9,34 +9,35 @@ use crate::error::SwapOutError;
 use crate::page_out::PageOut;
 use crate::slot_word::{BATCH_MAX, SlotBatch, SlotId};
 
-/// How often a page is tried elsewhere that couldn't be written, the first time included.
+/// The maximum number of attempts to write a page, including the first one.
 const WRITES_MAX: u32 = 3;
 
-/// What became of earlier attempts to write the same pages.
+/// The outcome of earlier attempts to write the same pages.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tried {
     times: u32,
-    /// A bit for each area in which it failed.
+    /// A bit for each area whose write failed.
     areas: u32,
-    /// And for each that doesn't take them, or has no room for them.
+    /// A bit for each area that doesn't take the pages, or has no room for them.
     refused_by: u32,
     error: Option<SwapOutError>,
 }
 
 impl Tried {
-    /// Nothing was tried, and the areas whose bits are set are out of the question.
+    /// Creates the state before the first attempt. Areas whose bits are set in `areas` must not be
+    /// used.
     pub(crate) fn refused_by(areas: u32) -> Self {
         Self { refused_by: areas, ..Self::default() }
     }
 }
 
-/// Allocates at most so many slots in one area: in one of the first set of bits only if no other
-/// has room, and in none of the second.
+/// Allocates slots in one area, up to a number. Areas in the first set of bits are used only if no
+/// other area has room; areas in the second set are never used.
 type Allocate<'a> = dyn Fn(usize, u32, u32, &mut SlotBatch) -> Option<Arc<Handle>> + 'a;
 
 type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;
 
-/// Writes pages to slots of areas. No lock is held while a device writes.
+/// Writes pages to slots of areas. Holds no lock during device I/O.
 pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
     let mut at = 0;
     while at < pages.len() {
@@ -52,7 +53,7 @@ pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], tried: T
             match area.write(run, of_run, Need::Usual) {
                 Ok(()) => (start..at).zip(run).for_each(|(at, &slot)| done(at, Ok(slot))),
                 Err(error) => {
-                    // Their numbers are good: they were allocated just now.
+                    // Their numbers aren't stale: they were allocated just now.
                     run.iter().for_each(|&slot| _ = area.free(slot));
                     if error == SwapOutError::Full {
                         // Sometimes: an area has no room for pages that it has slots for.
@@ -72,7 +73,7 @@ pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], tried: T
             }
         }
         if !refused.is_empty() {
-            // Together again, for one large write.
+            // Collected again, for one large write.
             let elsewhere: ArrayVec<PageOut<'_>, BATCH_MAX> = refused.iter().map(|&at| pages[at]).collect();
             let tried = Tried { refused_by: tried.refused_by | 1 << area.number, ..tried };
             write_out(allocate, &elsewhere, tried, &mut |at, result| done(refused[at], result));

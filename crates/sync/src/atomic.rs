@@ -10,9 +10,10 @@ pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU
 
 pub use crate::wait::{Backoff, spin_hint};
 
-/// A `SeqCst` fence between an atomic read-modify-write that this thread has made, whatever its
-/// ordering, with all that it did before, and what follows. On x86-64 such an instruction is a
-/// fence itself, so only the compiler has to be told.
+/// Orders an atomic read-modify-write that this thread has just made, and everything before it,
+/// before everything that follows, like a `SeqCst` fence. The ordering of the read-modify-write
+/// doesn't matter. On x86-64 its instruction is a full fence itself, so only a compiler fence is
+/// needed.
 #[inline]
 #[cfg_attr(pagefold_manycore, track_caller)]
 pub fn fence_after_update() {

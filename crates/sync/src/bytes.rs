@@ -1,24 +1,25 @@
-//! Bytes that some threads read while another one may be overwriting them.
+//! Bytes that some threads read while another thread may be overwriting them.
 //!
-//! A frame of a page cache is copied out without a lock: the copy may be torn, is then found out,
-//! and is thrown away. In Rust that is undefined behaviour unless every access to the bytes is
-//! atomic, and of one size. So the bytes are a slice of `AtomicU64`, here is the only code that
-//! reaches them, and this is what it keeps:
+//! A reader copies a frame of a page cache without a lock. The copy may be torn; the reader then
+//! detects that and discards it. In Rust this is undefined behavior unless every access to the
+//! bytes is atomic, and all accesses have the same size. So the bytes are a slice of `AtomicU64`,
+//! and only the code in this module accesses them. Its invariants:
 //!
-//! - B1. Rust code that runs while others may access the bytes uses `Relaxed` loads and stores of
-//!   whole words. On x86-64 runs of them are written in assembly, with wider or unaligned moves:
-//!   each such move is a sequence of relaxed word loads from which some bytes are taken, or of
-//!   relaxed word stores with some bytes as the only writer left them, which is what the abstract
-//!   machine is told.
-//! - B2. The kernel and devices write through [`SharedBytes::as_ptr`]; that is outside the abstract
-//!   machine. It only happens while the writer holds the frame exclusively, optimistic readers
-//!   excepted.
-//! - B3. `&[u8]` over the bytes is made only by [`SharedBytes::as_slice`], whose caller excludes
-//!   every writer for as long as the slice lives. Concurrent atomic loads are no conflict with it.
+//! - B1. Rust code that runs while other threads may access the bytes uses `Relaxed` loads and
+//!   stores of whole words. On x86-64, runs of words are copied in assembly, with wider or
+//!   unaligned moves. For the abstract machine, each such move is a sequence of relaxed word loads
+//!   from which some bytes are taken, or of relaxed word stores that keep some bytes as the only
+//!   writer left them.
+//! - B2. The kernel and devices write through [`SharedBytes::as_ptr`], which is outside the
+//!   abstract machine. They do so only while the writer holds the frame exclusively; optimistic
+//!   readers may still read it.
+//! - B3. Only [`SharedBytes::as_slice`] creates a `&[u8]` over the bytes. Its caller excludes every
+//!   writer for as long as the slice lives. Concurrent atomic loads don't conflict with it.
 //!
-//! The ordering that makes a torn copy detectable is the caller's: see `frames`' `page_map`.
+//! The caller provides the ordering that makes a torn copy detectable: see `frames`' `page_map`.
 //!
-//! On a virtual machine a copy is charged as such, not word by word, and made once it is its turn.
+//! On a virtual machine, a copy is charged as a whole, not word by word, and is made when its turn
+//! comes.
 
 use core::ops::Range;
 
@@ -27,13 +28,15 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::prefetch::prefetch_to_write;
 use crate::prefetch::{LINE, prefetch};
 
-/// Lines that are asked for before the CPU sees by itself that they are read in order.
+/// The most cache lines to prefetch: after these, the CPU itself detects that they are read in
+/// order.
 const LINES_MAX: usize = 4;
 
 /// Bytes in a word.
 const WORD: usize = 8;
 
-/// The word itself: on a virtual machine, the code that copies charges for the access.
+/// Returns the underlying word, which isn't charged: on a virtual machine, the copying code charges
+/// for the access.
 #[inline]
 fn plain(word: &AtomicU64) -> &PlainWord {
     #[cfg(not(pagefold_manycore))]
@@ -58,14 +61,14 @@ pub struct SharedBytes<'a> {
 }
 
 impl<'a> SharedBytes<'a> {
-    /// The bytes of `words`, in memory order.
+    /// Creates a run of the bytes of `words`, in memory order.
     #[inline]
     #[must_use]
     pub fn new(words: &'a [AtomicU64]) -> Self {
         Self { words }
     }
 
-    /// Bytes that are the caller's alone, as shared ones. `None` if they aren't whole words.
+    /// Creates a run of bytes that the caller has exclusively. `None` if they aren't whole words.
     #[cfg(not(pagefold_loom))]
     #[must_use]
     pub fn of(bytes: &'a mut [u8]) -> Option<Self> {
@@ -75,22 +78,22 @@ impl<'a> SharedBytes<'a> {
         (before.is_empty() && after.is_empty()).then_some(Self { words })
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.len() * WORD
     }
 
-    /// True when there are no bytes.
+    /// Returns whether there are no bytes.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Shows `look` the word that the byte at `offset` is in, for its address: to fetch it into the
-    /// CPU's cache.
+    /// Passes the word that contains the byte at `offset` to `look`, which may use its address to
+    /// prefetch it.
     #[inline]
     pub fn with_word(&self, offset: usize, look: impl FnOnce(&AtomicU64)) {
         if let Some(word) = self.words.get(offset / WORD) {
@@ -98,8 +101,7 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Asks the CPU to fetch the lines of the first of `len` bytes at `offset`. No more than these
-    /// bytes are looked for.
+    /// Prefetches the first cache lines of the `len` bytes at `offset`. Looks at no other bytes.
     #[inline]
     pub fn prefetch(&self, offset: usize, len: usize) {
         let first = offset / LINE * LINE;
@@ -109,25 +111,26 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// The first `len` bytes, which must be a multiple of 8 within the run.
+    /// Returns the first `len` bytes. `len` must be a multiple of 8 within the run.
     #[must_use]
     pub fn prefix(&self, len: usize) -> Self {
         assert!(len.is_multiple_of(WORD), "length {len} ends within a word");
         Self { words: &self.words[..len / WORD] }
     }
 
-    /// Bytes from `offset`, which must be a multiple of 8 within the run.
+    /// Returns the bytes from `offset` on. `offset` must be a multiple of 8 within the run.
     #[must_use]
     pub fn suffix(&self, offset: usize) -> Self {
         assert!(offset.is_multiple_of(WORD), "offset {offset} is within a word");
         Self { words: &self.words[offset / WORD..] }
     }
 
-    /// Copies `into.len()` bytes from `offset` on. Each word is loaded once, `Relaxed`; words may
-    /// be of different age.
+    /// Copies `into.len()` bytes from `offset` on. Each word is loaded once, `Relaxed`; different
+    /// words may be of different age.
     ///
     /// # Panics
-    /// If the range leaves the run: a bug of the caller, which has to check the user's range first.
+    /// If the range exceeds the run. That is a bug of the caller, which must check the user's range
+    /// first.
     #[inline]
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) {
@@ -137,7 +140,8 @@ impl<'a> SharedBytes<'a> {
         unsafe { self.copy_to_unchecked(offset, into) }
     }
 
-    /// As [`copy_to`](Self::copy_to), for a caller that has checked the range.
+    /// Copies `into.len()` bytes from `offset` on without checking the range. See also
+    /// [`copy_to`](Self::copy_to).
     ///
     /// # Safety
     /// `offset + into.len() ≤ self.len()`.
@@ -156,7 +160,8 @@ impl<'a> SharedBytes<'a> {
         });
     }
 
-    /// [`copy_to_unchecked`](Self::copy_to_unchecked) of what is read at one moment.
+    /// Copies the part of [`copy_to_unchecked`](Self::copy_to_unchecked) that is read at one
+    /// moment.
     ///
     /// # Safety
     /// `offset + into.len() ≤ self.len()`.
@@ -171,13 +176,13 @@ impl<'a> SharedBytes<'a> {
         self.copy_words_to(offset, into);
     }
 
-    /// [`copy_to`](Self::copy_to) for every machine, and for the checkers.
+    /// Copies like [`copy_to`](Self::copy_to), on any machine, and under the checkers.
     #[cfg_attr(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))), allow(dead_code))]
     fn copy_words_to(&self, offset: usize, into: &mut [u8]) {
         let mut at = offset;
         let mut rest = into;
         while !rest.is_empty() {
-            // Relaxed: the caller's fence after the copy orders it (module head).
+            // Relaxed: the caller's fence after the copy orders this load (module head).
             let word = plain(&self.words[at / WORD]).load(Ordering::Relaxed).to_ne_bytes();
             let part = &word[at % WORD..];
             let n = part.len().min(rest.len());
@@ -191,7 +196,7 @@ impl<'a> SharedBytes<'a> {
     /// Overwrites the bytes from `offset` on with `from`. The caller is the only writer.
     ///
     /// # Panics
-    /// If the range leaves the run.
+    /// If the range exceeds the run.
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn copy_from(&self, offset: usize, from: &[u8]) {
         #[cfg(not(pagefold_manycore))]
@@ -202,11 +207,11 @@ impl<'a> SharedBytes<'a> {
         });
     }
 
-    /// As [`copy_from`](Self::copy_from), as a device that isn't there: on a virtual machine no CPU
-    /// is charged.
+    /// Overwrites the bytes from `offset` on with `from`, in the name of a simulated device: on a
+    /// virtual machine no CPU is charged. See also [`copy_from`](Self::copy_from).
     ///
     /// # Panics
-    /// If the range leaves the run.
+    /// If the range exceeds the run.
     pub fn copy_from_device(&self, offset: usize, from: &[u8]) {
         self.copy_part_from(offset, from);
         #[cfg(pagefold_manycore)]
@@ -232,7 +237,7 @@ impl<'a> SharedBytes<'a> {
             let cell = plain(&self.words[at / WORD]);
             let start = at % WORD;
             let n = (WORD - start).min(rest.len());
-            // Relaxed: the only writer reads its own stores; readers check a page word that is
+            // Relaxed: the only writer reads its own stores. Readers check a page word that is
             // published later.
             let mut word = if n == WORD { [0; WORD] } else { cell.load(Ordering::Relaxed).to_ne_bytes() };
             word[start..start + n].copy_from_slice(&rest[..n]);
@@ -242,8 +247,9 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Overwrites everything with `from`, which is as long, past the CPU's caches: for bytes that
-    /// aren't read soon. The caller is the only writer; the stores are over when this returns.
+    /// Overwrites everything with `from`, bypassing the CPU's caches: for bytes that aren't read
+    /// soon. `from` must have the same length. The caller is the only writer. The stores are
+    /// complete when this returns.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -264,16 +270,16 @@ impl<'a> SharedBytes<'a> {
     fn stream_all_from(&self, from: &[u8]) {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if wide::can_stream(self.as_ptr(), from.len()) {
-            // SAFETY: as long as each other, aligned and whole lines; the caller is the only
-            // writer, and B1 allows it.
+            // SAFETY: both have the same length; the target is aligned and consists of whole lines.
+            // The caller is the only writer, and B1 allows it.
             unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
             return;
         }
         self.copy_part_from(0, from);
     }
 
-    /// Overwrites everything with `from`, which is as long, and may change meanwhile. The caller is
-    /// the only writer here.
+    /// Overwrites everything with `from`, which must have the same length and may change meanwhile.
+    /// The caller is the only writer of these bytes.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -289,7 +295,8 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// The same past the CPU's caches, as [`stream_from`](Self::stream_from).
+    /// Overwrites everything with `from`, bypassing the CPU's caches. See also
+    /// [`copy_from_shared`](Self::copy_from_shared) and [`stream_from`](Self::stream_from).
     ///
     /// # Panics
     /// If the lengths differ.
@@ -298,7 +305,7 @@ impl<'a> SharedBytes<'a> {
         assert!(from.len() == self.len(), "lengths differ");
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))))]
         if wide::can_stream(self.as_ptr(), from.len()) {
-            // SAFETY: as in `stream_all_from`; the loads are of the other's words.
+            // SAFETY: as in `stream_all_from`; the loads are of shared words (B1).
             unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
             return;
         }
@@ -314,8 +321,8 @@ impl<'a> SharedBytes<'a> {
     #[cfg(not(pagefold_manycore))]
     fn copy_all_from(&self, from: SharedBytes<'_>) {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
-        // SAFETY: as long as each other, and B1 allows it. Where they overlapped, the bytes would
-        // be unspecified, no more.
+        // SAFETY: both have the same length, and B1 allows it. If they overlap, the bytes are
+        // unspecified; that is the only effect.
         unsafe {
             wide::store(from.as_ptr(), self.as_ptr(), from.len());
         }
@@ -323,7 +330,7 @@ impl<'a> SharedBytes<'a> {
         self.copy_words_of(from, 0..from.len());
     }
 
-    /// Copies the words of a range, for every machine, and for the checkers.
+    /// Copies the words of a range, on any machine, and under the checkers.
     #[cfg_attr(
         all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))),
         allow(dead_code)
@@ -336,12 +343,12 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Zeroes everything past the CPU's caches, but for the lines of `soon`, which the caller is
-    /// about to write to: they are asked for first, and come while the others go. The caller is the
-    /// only writer; the stores are over when this returns.
+    /// Zeroes everything, bypassing the CPU's caches except for the lines of `soon`, which the
+    /// caller is about to write to. Those lines are prefetched first and arrive while the others
+    /// are written. The caller is the only writer. The stores are complete when this returns.
     ///
     /// # Panics
-    /// If `soon` leaves the run.
+    /// If `soon` exceeds the run.
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn stream_zeros(&self, soon: Range<usize>) {
         let lines = soon.start / LINE * LINE..soon.end.next_multiple_of(LINE).min(self.len());
@@ -367,8 +374,8 @@ impl<'a> SharedBytes<'a> {
         if wide::can_stream(self.as_ptr(), self.len()) {
             let to = self.as_ptr();
             prefetch_to_write(to.wrapping_add(lines.start), lines.len());
-            // SAFETY: whole lines in front of and behind others of the run; the caller is the only
-            // writer, and B1 allows it.
+            // SAFETY: whole lines of the run, before and after the lines of `soon`. The caller is
+            // the only writer, and B1 allows it.
             unsafe {
                 wide::stream_zeros(to, lines.start);
                 wide::stream_zeros(to.add(lines.end), self.len() - lines.end);
@@ -388,7 +395,7 @@ impl<'a> SharedBytes<'a> {
         self.zero_all_from(offset);
         #[cfg(pagefold_manycore)]
         manycore::bytes::write(self.as_ptr().addr() + offset, self.len().saturating_sub(offset), |part| {
-            // All of it at the first part's turn.
+            // The first part's turn zeroes everything.
             if part.start == 0 {
                 self.zero_all_from(offset);
             }
@@ -406,7 +413,8 @@ impl<'a> SharedBytes<'a> {
         let words = &self.words[range.start / WORD..range.end / WORD];
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if words.len() > LINE / WORD {
-            // SAFETY: as long; the caller is the only writer, and B1 allows it.
+            // SAFETY: the length is that of the words; the caller is the only writer, and B1 allows
+            // it.
             unsafe { wide::zero(words.as_ptr().cast_mut().cast(), size_of_val(words)) };
             return;
         }
@@ -416,23 +424,23 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Where the bytes lie, for the kernel to write to (B2).
+    /// Returns the address of the bytes, for the kernel to write to (B2).
     #[cfg(not(pagefold_loom))]
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.words.as_ptr().cast_mut().cast()
     }
 
-    /// The bytes as a plain slice.
+    /// Returns the bytes as a plain slice.
     ///
     /// # Safety
-    /// No thread writes to the bytes while the slice lives (B3), and all earlier writes happened
-    /// before this call.
+    /// No thread may write to the bytes while the slice lives (B3), and all earlier writes must
+    /// happen before this call.
     #[cfg(not(pagefold_loom))]
     #[inline]
     #[must_use]
     pub unsafe fn as_slice(&self) -> &'a [u8] {
-        // SAFETY: `AtomicU64` has the layout of `u64`, every byte of which is initialised; the
+        // SAFETY: `AtomicU64` has the layout of `u64`, every byte of which is initialized; the
         // caller excludes writers.
         unsafe { core::slice::from_raw_parts(self.words.as_ptr().cast(), self.len()) }
     }

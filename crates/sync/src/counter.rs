@@ -1,50 +1,51 @@
-//! Counters that many threads add to without sharing a line.
+//! Counters that many threads add to without sharing a cache line.
 //!
 //! Every thread has a block of numbers, one for each counter that has a *place*, and adds to its
-//! own: a load, an add and a store. A counter's sum is taken over all blocks. It is exact: a block
-//! has one writer at a time, and when its thread ends, the next thread goes on with it.
+//! own number: a load, an add and a store. A counter's sum is taken over all blocks. It is exact: a
+//! block has one writer at a time, and when its thread ends, another thread continues with the
+//! block.
 //!
-//! Places are a common good of the process, and one costs 8 bytes for each thread that adds there.
-//! So a counter gets its place only once it was added to `ADDS_SHARED` times: until then all
-//! threads add to one number, which few of them can be waiting for. No more than `BUSY_MAX`
-//! counters have such a place at a time, and fewer if there are more than 8 CPUs
-//! (`BUSY_BYTES_MAX`); the others go on sharing. If as many are busy at once, the threads are
-//! spread over so many numbers that they seldom meet. A counter of something that happens on the
-//! way of a hit has its place from the beginning ([`ThreadCounter::at_hand`]), as long as such
-//! counters are few (`AT_HAND_BYTES_MAX`); its owner accounts for the memory
+//! All of the process's counters share a limited number of places, and a place costs 8 bytes for
+//! each thread that adds there. So a counter gets a place only after it was added to `ADDS_SHARED`
+//! times. Until then all threads add to one shared number, and contend for it only briefly. At most
+//! `BUSY_MAX` counters have such a place at a time, and fewer with more than 8 CPUs
+//! (`BUSY_BYTES_MAX`); the others keep their shared numbers. If that many counters are busy at
+//! once, the threads are spread over so many numbers that they rarely contend. A counter on the
+//! path of a hit has its place from the beginning ([`ThreadCounter::at_hand`]), as long as there
+//! are few such counters (`AT_HAND_BYTES_MAX`). Its owner accounts for the memory
 //! ([`CounterPlace::bytes`]).
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Places. Blocks are this long, but only the parts of them that are used take memory.
+/// The number of places. Blocks have this length, but only the used parts take memory.
 #[cfg(not(pagefold_loom))]
 const PLACES: usize = 1 << 21;
-/// Places for counters that were made without one: so many, and no more than take so many bytes.
+/// The most places for counters that were created without one, by number and by size.
 #[cfg(not(pagefold_loom))]
 const BUSY_MAX: usize = 1 << 15;
 #[cfg(not(pagefold_loom))]
 const BUSY_BYTES_MAX: u64 = 2 << 20;
-/// Places that counters have from the beginning take no more.
+/// The most bytes of places that counters have from the beginning.
 #[cfg(not(pagefold_loom))]
 const AT_HAND_BYTES_MAX: u64 = 16 << 20;
-/// Times that a counter is added to before it gets a place.
+/// How often a counter is added to before it gets a place.
 const ADDS_SHARED: u32 = 64;
 
 /// A block's numbers, one for each place.
 type Block = [AtomicU64];
 
-/// Where a counter is in every block: a number below `PLACES`; 0 is no counter's.
+/// A counter's index in every block: a number below `PLACES`; 0 means that it has no place.
 ///
-/// Code that counts in a hot loop should keep a copy, so that the place needn't be fetched from
-/// where the counter is.
+/// Code that counts in a hot loop should keep a copy, so that it needn't load the place from the
+/// counter.
 #[derive(Clone, Copy, Debug)]
 pub struct CounterPlace(usize);
 
 impl CounterPlace {
-    /// Of a counter that has none.
+    /// The place of a counter that has none.
     const NONE: Self = Self(0);
 
-    /// Bytes that the place takes, if a thread on each CPU counts there.
+    /// Returns the number of bytes that the place takes if a thread on each CPU counts there.
     #[must_use]
     pub fn bytes(self) -> u64 {
         if self.is_none() { 0 } else { bytes_of_one() }
@@ -54,9 +55,9 @@ impl CounterPlace {
         self.0 == Self::NONE.0
     }
 
-    /// Adds `n` to the counter that has the place; it is alive. False, and nothing is added, if
-    /// there is no place, the thread is ending, or there is no memory for its block: then
-    /// [`ThreadCounter::add`] does it.
+    /// Adds `n` to the counter that has the place; the counter must be alive. Returns false and
+    /// adds nothing if there is no place, if the thread is ending, or if there is no memory for its
+    /// block: then the caller must use [`ThreadCounter::add`].
     #[inline]
     #[must_use]
     pub fn try_add(self, n: u64) -> bool {
@@ -64,30 +65,30 @@ impl CounterPlace {
     }
 }
 
-/// Bytes of a place.
+/// Returns the number of bytes of a place.
 fn bytes_of_one() -> u64 {
     size_of::<u64>() as u64 * crate::cpu::count() as u64
 }
 
-/// How many counters have their place from the beginning, at most: as many as leave the busy ones
-/// theirs.
+/// Returns the most counters that can have a place from the beginning. `BUSY_MAX` places are left
+/// for busy counters.
 #[cfg(not(pagefold_loom))]
 fn at_hand_max() -> usize {
     ((AT_HAND_BYTES_MAX / bytes_of_one()) as usize).min(PLACES - 1 - BUSY_MAX)
 }
 
-/// One counter.
+/// A counter.
 #[derive(Debug)]
 pub struct ThreadCounter {
-    /// The place; 0 as long as there is none. Never changes again.
+    /// The place; 0 while there is none. Changes at most once.
     place: AtomicU32,
-    /// Times that it was added to without a place; [`AT_HAND`].
+    /// How often it was added to without a place; or [`AT_HAND`].
     adds: AtomicU32,
-    /// What was added without a place, or by threads that were ending, or had no block.
+    /// The sum of what was added without a place, or by threads that were ending or had no block.
     shared: AtomicU64,
 }
 
-/// The counter was made with its place, which is none of [`BUSY_MAX`].
+/// Marks a counter that was created with its place, which doesn't count towards [`BUSY_MAX`].
 const AT_HAND: u32 = u32::MAX;
 
 impl Default for ThreadCounter {
@@ -97,7 +98,8 @@ impl Default for ThreadCounter {
 }
 
 impl ThreadCounter {
-    /// A counter at zero, and its place, which it has at once unless there are many such counters.
+    /// Creates a counter at zero. Returns its place too, which it has at once unless there are too
+    /// many such counters.
     #[must_use]
     pub fn at_hand() -> (Self, CounterPlace) {
         let Some(place) = registry::take_place_at_hand() else { return (Self::default(), CounterPlace::NONE) };
@@ -119,7 +121,7 @@ impl ThreadCounter {
 
     #[cold]
     fn add_shared(&self, n: u64) {
-        // Relaxed: statistics. One thread alone comes to the number that is waited for.
+        // Relaxed: statistics. Only one thread sees the count at which the counter gets a place.
         self.shared.fetch_add(n, Ordering::Relaxed);
         if self.place().is_none() && self.adds.fetch_add(1, Ordering::Relaxed) == ADDS_SHARED {
             let Some(place) = registry::take_busy_place() else { return };
@@ -129,14 +131,14 @@ impl ThreadCounter {
         }
     }
 
-    /// Where the counter is, if it has a place.
+    /// Returns the counter's place, if it has one.
     #[inline]
     #[must_use]
     pub fn place(&self) -> Option<CounterPlace> {
         Some(CounterPlace(self.place.load(Ordering::Acquire) as usize)).filter(|place| !place.is_none())
     }
 
-    /// What all threads added so far.
+    /// Returns the sum of what all threads have added so far.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.place().map_or(0, registry::sum) + self.shared.load(Ordering::Relaxed)
@@ -161,12 +163,12 @@ fn at(block: &Block, CounterPlace(place): CounterPlace) -> &AtomicU64 {
 
 #[inline]
 fn bump(number: &AtomicU64, n: u64) {
-    // Relaxed, and not one operation: only this thread writes it.
+    // Relaxed, and not one atomic operation: only this thread writes the number.
     number.store(number.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
-/// All blocks, and the places given out: without a lock, so that a forked child has none to inherit
-/// from a thread that isn't there.
+/// All blocks, and the places in use. There is no lock, because a forked child could inherit it
+/// locked by a thread that doesn't exist there.
 #[cfg(not(pagefold_loom))]
 mod registry {
     use super::{
@@ -176,16 +178,16 @@ mod registry {
     use std::alloc::{Layout, alloc_zeroed};
     use std::cell::Cell;
 
-    /// A block among all others. None is ever freed: there are as many as threads were alive at
-    /// once.
+    /// A block in the list of all blocks. Blocks are never freed: there are as many as threads were
+    /// alive at once.
     struct Node {
         block: &'static Block,
-        /// A thread has it.
+        /// A thread uses the block.
         is_taken: AtomicBool,
         next: Option<&'static Node>,
     }
 
-    /// The node made last.
+    /// The newest node.
     static NODES: AtomicPtr<Node> = AtomicPtr::new(std::ptr::null_mut());
 
     #[cfg(not(pagefold_manycore))]
@@ -199,15 +201,15 @@ mod registry {
         static RETURN: Return = Return(Cell::new(None));
     }
 
-    /// Gives the thread's block to the next thread.
+    /// Makes the thread's block available to another thread.
     struct Return(Cell<Option<&'static Node>>);
 
     impl Drop for Return {
         fn drop(&mut self) {
             MINE.set(None);
             if let Some(node) = self.0.take() {
-                // Release pairs with the Acquire in `take`: the next thread adds to what this one
-                // has left.
+                // Release pairs with the Acquire in `take`: the next thread adds to the numbers
+                // that this one has left.
                 node.is_taken.store(false, Ordering::Release);
             }
         }
@@ -222,15 +224,15 @@ mod registry {
     fn nodes() -> impl Iterator<Item = &'static Node> {
         // Acquire pairs with the Release in `new_node`.
         let last = NODES.load(Ordering::Acquire);
-        // SAFETY: a pointer in `NODES` is null or of a node that was leaked.
+        // SAFETY: a pointer in `NODES` is null or points to a leaked node.
         std::iter::successors(unsafe { last.as_ref::<'static>() }, |node| node.next)
     }
 
-    /// Calls `f` with the thread's block. False if the thread is ending, or no memory can be had
-    /// for a block.
+    /// Calls `f` with the thread's block. Returns false if the thread is ending, or if there is no
+    /// memory for a block.
     #[inline]
     pub(super) fn with_block(f: impl FnOnce(&Block)) -> bool {
-        // Not by `get`, which is a call.
+        // `Cell::get` is passed directly, which avoids a call.
         match MINE.try_with(Cell::get) {
             Ok(Some(block)) => {
                 f(block);
@@ -252,18 +254,18 @@ mod registry {
             .ok()?
     }
 
-    /// A node that the caller has, if there is memory for it.
+    /// Creates a node that belongs to the caller. `None` if there is no memory for it.
     fn new_node() -> Option<&'static Node> {
         let block = new_block()?;
         let node = Box::leak(Box::new(Node { block, is_taken: AtomicBool::new(true), next: None }));
-        // Relaxed: what the last node says is read by threads that load the new one's pointer, with
+        // Relaxed: threads that read the last node's contents load the new node's pointer with
         // Acquire.
         let mut last = NODES.load(Ordering::Relaxed);
         loop {
             // SAFETY: as in `nodes`.
             node.next = unsafe { last.as_ref::<'static>() };
-            // Release pairs with the Acquire in `nodes`. Acquire on failure, and so from the second
-            // turn on, for `next`.
+            // Release pairs with the Acquire in `nodes`. Acquire on failure, and so for all further
+            // attempts, because of `next`.
             match NODES.compare_exchange(last, node, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return Some(node),
                 Err(other) => last = other,
@@ -271,22 +273,23 @@ mod registry {
         }
     }
 
-    /// A block of zeros, large enough that the system gives memory for a part of it only when that
-    /// is written.
+    /// Creates a block of zeros, which is so large that the system allocates memory for its parts
+    /// only when they are written.
     fn new_block() -> Option<&'static Block> {
         // SAFETY: the layout isn't empty.
         let start = unsafe { alloc_zeroed(Layout::new::<[AtomicU64; PLACES]>()) };
-        // SAFETY: the allocation, if there is one, is of this layout, zero is a value of an atomic,
-        // and it is never freed.
+        // SAFETY: the allocation, if there is one, has this layout; zero is valid for an atomic; it
+        // is never freed.
         (!start.is_null()).then(|| unsafe { core::slice::from_raw_parts(start.cast(), PLACES) })
     }
 
-    /// Places given back, a stack: the upper half counts changes, so that a value doesn't come back
-    /// while a thread goes by it; the lower half is the topmost place plus one, or 0.
+    /// A stack of the places given back. The upper half counts changes, so that a thread that has
+    /// read a value can't confuse it with a later one (ABA). The lower half is the topmost place
+    /// plus one, or 0.
     static FREE: AtomicU64 = AtomicU64::new(0);
-    /// For each place given back, the one below it, plus one, or 0.
+    /// For each place given back, the place below it plus one, or 0.
     static BELOW: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
-    /// The lowest place never given out.
+    /// The lowest place never used.
     static FRESH: AtomicUsize = AtomicUsize::new(1);
 
     fn change(top: u64, place: u32) -> u64 {
@@ -294,48 +297,50 @@ mod registry {
     }
 
     pub(super) fn take_place() -> Option<CounterPlace> {
-        // Acquire, both times, pairs with the Release in `give_place`: its zeros come first.
+        // Acquire, both times, pairs with the Release in `give_place`: the zeros that it stored are
+        // visible.
         let mut top = FREE.load(Ordering::Acquire);
         while let Some(place) = (top as u32).checked_sub(1) {
-            // Relaxed: if another thread has taken the place meanwhile, `FREE` has changed.
+            // Relaxed: if another thread has taken the place meanwhile, `FREE` has changed, and the
+            // exchange fails.
             let below = BELOW[place as usize].load(Ordering::Relaxed);
             match FREE.compare_exchange_weak(top, change(top, below), Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(CounterPlace(place as usize)),
                 Err(other) => top = other,
             }
         }
-        // Relaxed: only that numbers differ counts.
+        // Relaxed: the numbers only have to differ.
         let fresh = |fresh: usize| (fresh < PLACES).then_some(fresh + 1);
         FRESH.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fresh).ok().map(CounterPlace)
     }
 
-    /// Places of counters that were made without one. Relaxed: a number.
+    /// The number of places of counters that were created without one. Relaxed: only a number.
     static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-    /// Places of counters that have theirs from the beginning.
+    /// The number of places of counters that have theirs from the beginning.
     static HAVE_AT_HAND: AtomicUsize = AtomicUsize::new(0);
 
-    /// A place for a counter that was made without one.
+    /// Takes a place for a counter that was created without one.
     pub(super) fn take_busy_place() -> Option<CounterPlace> {
         take_one_of(&BUSY, BUSY_MAX.min((BUSY_BYTES_MAX / bytes_of_one()) as usize))
     }
 
-    /// Such a place was given back.
+    /// Records that a place from [`take_busy_place`] was given back.
     pub(super) fn give_busy() {
         BUSY.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A place for a counter that is to have one from the beginning.
+    /// Takes a place for a counter that has one from the beginning.
     pub(super) fn take_place_at_hand() -> Option<CounterPlace> {
         take_one_of(&HAVE_AT_HAND, at_hand_max())
     }
 
-    /// Such a place was given back.
+    /// Records that a place from [`take_place_at_hand`] was given back.
     pub(super) fn give_at_hand() {
         HAVE_AT_HAND.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A place, one of at most `max` that `taken` counts.
+    /// Takes a place, unless `taken` has reached `max`.
     fn take_one_of(taken: &AtomicUsize, max: usize) -> Option<CounterPlace> {
         let more = |taken: usize| (taken < max).then_some(taken + 1);
         taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -345,11 +350,11 @@ mod registry {
         })
     }
 
-    /// The counter is being dropped, so no thread adds to it.
+    /// Gives back the place of a counter that is being dropped, so no thread adds to it.
     pub(super) fn give_place(place: CounterPlace) {
         for number in nodes().map(|node| at(node.block, place)) {
-            // Relaxed, and only where there is something: a place that was never used takes no
-            // memory.
+            // Relaxed. Stores only where the number isn't zero, because a number that was never
+            // written takes no memory.
             if number.load(Ordering::Relaxed) != 0 {
                 number.store(0, Ordering::Relaxed);
             }
@@ -370,7 +375,7 @@ mod registry {
     }
 }
 
-/// A model's threads are few and short: they share.
+/// A model's threads are few and short-lived, so they share the number.
 #[cfg(pagefold_loom)]
 mod registry {
     use super::{Block, CounterPlace};
@@ -404,7 +409,7 @@ mod tests {
     use crate::Arc;
     use crate::lock::Mutex;
 
-    /// One test at a time uses up all places.
+    /// Serializes the tests, because one of them uses all places.
     static TURNS: Mutex<()> = Mutex::new(());
 
     #[test]
@@ -425,8 +430,8 @@ mod tests {
         }
     }
 
-    /// A tenant that opened 52,000 files, or one file 262,000 times, left no counters for others:
-    /// they could open none.
+    /// Regression: a tenant that opened 52,000 files, or one file 262,000 times, used up all
+    /// counters, so other tenants couldn't open any file.
     #[test]
     fn counters_that_are_seldom_added_to_take_no_place() {
         let _turn = TURNS.lock();
@@ -439,14 +444,15 @@ mod tests {
         assert_eq!((busy.sum(), idle[8].sum()), (202, 2));
     }
 
-    /// Each open file had one, whatever it took: 200 MiB for 100,000 files and 256 CPUs.
+    /// Regression: each open file had such a counter, without a limit: 200 MiB for 100,000 files
+    /// and 256 CPUs.
     #[test]
     fn counters_at_hand_are_few_enough_and_the_others_count_too() {
         let _turn = TURNS.lock();
         let most = at_hand_max();
         let counters: Vec<_> = (0..most).map(|_| ThreadCounter::at_hand()).collect();
         let bytes: u64 = counters.iter().map(|(_, place)| place.bytes()).sum();
-        // Other tests of this process may have some.
+        // Other tests of this process may use some.
         let all = most as u64 * bytes_of_one();
         assert!(all <= AT_HAND_BYTES_MAX && (all / 2..=all).contains(&bytes), "{bytes} of {all}");
         let (late, none) = ThreadCounter::at_hand();

@@ -1,10 +1,10 @@
-//! Which CPU this is, and how many there are.
+//! Returns the current CPU, and the number of CPUs.
 //!
-//! The number is a hint: the thread may be on another CPU by the time it is used. Whatever is kept
-//! per CPU is therefore lockable, and can be drained by any thread.
+//! The CPU's number is a hint: the thread may have moved to another CPU when it uses the number. So
+//! all per-CPU data can be locked, and drained by any thread.
 
-/// The number of CPUs that per-CPU values are made for: one more than the highest number of an
-/// online CPU, as the kernel numbers them.
+/// Returns the number of CPUs for per-CPU values: the highest kernel number of an online CPU, plus
+/// one.
 #[inline]
 #[must_use]
 pub fn count() -> usize {
@@ -16,7 +16,7 @@ pub fn count() -> usize {
     real::count()
 }
 
-/// The CPU that this thread runs on, below [`count`].
+/// Returns the CPU that this thread runs on, below [`count`].
 #[inline]
 #[must_use]
 pub fn current() -> usize {
@@ -28,9 +28,9 @@ pub fn current() -> usize {
     real::current()
 }
 
-/// Has the process be as on a machine with `count` CPUs, over which its threads are dealt out in
-/// turn: for measuring what per-CPU values take. To be called before any such value is made. Does
-/// nothing in models, and on virtual CPUs.
+/// Makes the process behave as on a machine with `count` CPUs, which its threads get round robin:
+/// for measuring the size of per-CPU values. Must be called before any such value is created. Does
+/// nothing in models and on virtual CPUs.
 #[doc(hidden)]
 pub fn pretend(count: usize) {
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
@@ -39,7 +39,7 @@ pub fn pretend(count: usize) {
     let _ = count;
 }
 
-/// A model's threads are dealt out to its two CPUs in turn.
+/// A model's threads get its two CPUs round robin.
 #[cfg(pagefold_loom)]
 mod model {
     use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -66,30 +66,30 @@ mod real {
     use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
     use std::cell::Cell;
 
-    /// [`RSEQ`] while CPUs are only pretended, before the first look, and where the C library
-    /// registered no restartable sequence.
+    /// Values of [`RSEQ`]: CPUs are only pretended; not queried yet; the C library registered no
+    /// restartable sequence.
     const PRETENDED: isize = isize::MIN;
     const UNKNOWN: isize = isize::MIN + 1;
     const ABSENT: isize = isize::MIN + 2;
 
-    /// Offset of this thread's `struct rseq` from the thread pointer; the same for all threads of
-    /// the process.
+    /// The offset of this thread's `struct rseq` from the thread pointer. It is the same for all
+    /// threads of the process.
     static RSEQ: AtomicIsize = AtomicIsize::new(UNKNOWN);
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 
     pub(super) fn pretend(count: usize) {
-        // Relaxed: the caller's threads begin afterwards.
+        // Relaxed: the caller starts its threads afterwards.
         COUNT.store(count.max(1), Ordering::Relaxed);
         RSEQ.store(PRETENDED, Ordering::Relaxed);
     }
 
-    /// The CPU that this thread was dealt.
+    /// Returns the CPU that this thread was assigned.
     fn pretended() -> usize {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
             static MINE: Cell<Option<usize>> = const { Cell::new(None) };
         }
-        // Relaxed: that numbers differ is all that counts.
+        // Relaxed: the numbers only have to differ.
         let cpu = MINE.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
         MINE.set(Some(cpu));
         cpu % count()
@@ -97,7 +97,7 @@ mod real {
 
     #[inline]
     pub(super) fn count() -> usize {
-        // Relaxed: all threads that compute the number compute the same one.
+        // Relaxed: all threads compute the same number.
         match COUNT.load(Ordering::Relaxed) {
             0 => find_count(),
             count => count,
@@ -111,8 +111,8 @@ mod real {
         count
     }
 
-    /// One more than the highest number in the kernel's list of CPUs (`0-3,8-11`), else the
-    /// configured number.
+    /// Returns the highest number in the kernel's list of CPUs (`0-3,8-11`) plus one, or the
+    /// configured number of CPUs if the list can't be read.
     fn possible() -> usize {
         let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         let highest = list.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
@@ -123,8 +123,8 @@ mod real {
 
     #[inline]
     pub(super) fn current() -> usize {
-        // Relaxed: the value is a constant of the process, and a thread that finds it unknown looks
-        // it up.
+        // Relaxed: the value is a constant of the process. A thread that finds it unknown queries
+        // it.
         let offset = RSEQ.load(Ordering::Relaxed);
         if offset > ABSENT {
             let cpu = rseq_cpu(offset);
@@ -148,12 +148,14 @@ mod real {
         usize::try_from(cpu).unwrap_or(0) % count()
     }
 
-    /// Where glibc (2.35 and later) registered this process's restartable sequences.
+    /// Returns the offset at which glibc (2.35 and later) registered this process's restartable
+    /// sequences.
     fn registered() -> isize {
         if cfg!(not(target_arch = "x86_64")) {
             return ABSENT;
         }
-        // SAFETY: the names are NUL-terminated; dlsym returns null for a symbol that isn't there.
+        // SAFETY: the names are null-terminated; dlsym returns null for a symbol that doesn't
+        // exist.
         let (size, offset) = unsafe {
             (
                 libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>(),
@@ -163,8 +165,8 @@ mod real {
         if size.is_null() || offset.is_null() {
             return ABSENT;
         }
-        // SAFETY: both are constants of glibc with these types, initialised before main. A size of
-        // 0 says that registration was refused or turned off.
+        // SAFETY: both are constants of glibc with these types, initialized before main. A size of
+        // 0 means that registration was refused or disabled.
         unsafe { if *size == 0 { ABSENT } else { *offset } }
     }
 

@@ -1,9 +1,9 @@
-//! What a device that isn't there takes of the machine's time.
+//! The time that transfers of a simulated device take on a virtual machine.
 
 #[cfg(pagefold_manycore)]
 use crate::time::Instant;
 
-/// Bytes that the machine's disk is moving.
+/// A transfer by the machine's disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     #[cfg(pagefold_manycore)]
@@ -11,8 +11,8 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Asks the machine's disk for `bytes`: in a virtual machine. Elsewhere a simulated disk takes
-    /// no time.
+    /// Starts a transfer of `bytes` bytes by the virtual machine's disk. Outside a virtual machine,
+    /// a simulated disk takes no time.
     #[must_use]
     pub fn start(bytes: usize) -> Self {
         #[cfg(not(pagefold_manycore))]
@@ -23,7 +23,7 @@ impl Transfer {
         }
     }
 
-    /// Waits until it is over.
+    /// Waits until the transfer is complete.
     pub fn wait(self) {
         #[cfg(pagefold_manycore)]
         manycore::work::disk_wait(self.over);

@@ -1,41 +1,41 @@
-//! What is done before the process ends normally: by a return from `main`, or `exit`.
+//! Runs work before the process ends normally, by a return from `main` or by `exit`.
 //!
-//! The C library runs what was registered (`atexit`) in the thread that exits, whose thread-local
-//! values are gone by then, while all other threads go on. So that thread only asks others to do
-//! it, and waits. It waits for no lock for long: others may have been taken at a fork, and `exit`
-//! is called in children as well.
+//! The C library calls the registered functions (`atexit`) in the exiting thread, whose
+//! thread-local values no longer exist, while all other threads keep running. So the exiting thread
+//! only asks other threads to do the work, and waits for them. It never waits long for a lock: a
+//! thread may have held the lock at a fork, and children call `exit` as well.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::lock::Mutex;
 
-/// Something that has other threads do what is left to do.
+/// An owner of work that its threads must complete before the process ends.
 pub trait Leaving: Send + Sync {
-    /// Asks for it. Not in a forked child, unless this was made there.
+    /// Starts the work. Does nothing in a forked child, unless this was created there.
     fn begin(&self);
-    /// Waits until it is done, for so long at most.
+    /// Waits until the work is complete, at most for the given time.
     fn wait(&self, at_most: Duration);
 }
 
-/// How long the process takes to end, at most,
+/// The most time that ending the process takes.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// and how long is waited for the list, which is never held for longer than it takes to change it.
+/// The most time that a thread waits for the list. The list is locked only while it is changed.
 const LIST_MAX: Duration = Duration::from_secs(1);
 
 static LIST: Mutex<List> = Mutex::new(List { leaving: Vec::new(), is_hooked: false });
 
 struct List {
     leaving: Vec<Weak<dyn Leaving>>,
-    /// The C library calls `at_exit`.
+    /// `at_exit` is registered with the C library.
     is_hooked: bool,
 }
 
-/// Has this asked when the process ends, if it lives then. Returns whether that can be done: not
-/// where the C library has no room for another function to call, nor in a child that was forked
-/// while another thread changed the list.
+/// Registers `leaving` for the end of the process, if it is still alive then. Returns false if that
+/// isn't possible: the C library has no room for another function, or this process was forked while
+/// another thread was changing the list.
 pub fn register(leaving: &Weak<dyn Leaving>) -> bool {
-    // In a forked child the lock may be taken for good.
+    // In a forked child the lock may stay locked forever.
     let Some(mut list) = LIST.try_lock_for(LIST_MAX) else { return false };
     // SAFETY: a function of this crate, which doesn't unwind.
     if !list.is_hooked && unsafe { libc::atexit(at_exit) } != 0 {
@@ -46,7 +46,7 @@ pub fn register(leaving: &Weak<dyn Leaving>) -> bool {
     true
 }
 
-/// It needn't be asked any more.
+/// Unregisters `leaving`.
 pub fn forget(leaving: &Weak<dyn Leaving>) {
     if let Some(mut list) = LIST.try_lock_for(LIST_MAX) {
         list.leaving.retain(|it| !it.ptr_eq(leaving));
@@ -60,6 +60,7 @@ extern "C" fn at_exit() {
     drop(list);
     all.iter().for_each(|it| it.begin());
     all.iter().for_each(|it| it.wait(until.saturating_duration_since(Instant::now())));
-    // The last one to have something would drop it, here where that can't be done any more.
+    // If these were the last handles, dropping them would drop their objects, which isn't possible
+    // at this stage of the exit.
     std::mem::forget(all);
 }

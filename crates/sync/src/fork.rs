@@ -1,28 +1,29 @@
-//! Memory of which a forked child finds zeros, and the mark by which a process knows that it is
-//! such a child.
+//! Memory that a forked child finds zeroed, and a mark by which a process detects that it is such a
+//! child.
 //!
-//! The kernel sees to that (`MADV_WIPEONFORK`, Linux 4.14). Where it refuses, as older ones and
-//! some sandboxes do, the child does it itself, in a handler that the C library runs before `fork`
-//! returns there (`pthread_atfork`). A child that is made past the C library (`clone` as a system
-//! call) isn't reached by that: it has the parent's bytes, and takes itself for the parent.
+//! The kernel zeroes the memory (`MADV_WIPEONFORK`, Linux 4.14). Where it refuses, as older kernels
+//! and some sandboxes do, the child zeroes it itself, in a handler that the C library runs before
+//! `fork` returns in the child (`pthread_atfork`). A child that is created without the C library (a
+//! direct `clone` system call) doesn't run the handler: it keeps the parent's bytes, and takes
+//! itself for the parent.
 //!
 //! # The list
-//! What the handler wipes is a list of places, each for a range of memory: places are added and
-//! used again, never freed. It has no lock, since a child would find it taken by a thread that it
-//! doesn't have.
+//! The handler wipes a list of places, each for a range of memory. Places are added and reused,
+//! never freed. The list has no lock, because a child might find the lock held by a thread that
+//! doesn't exist in the child.
 //!
-//! - FORK-1. A place with a start has its length, and the range is mapped: the start is stored
-//!   after the length, and taken away before the range is unmapped. A child has the list as it was
-//!   at one moment of the fork, so it wipes what is its parent's of this list and nothing else.
+//! - FORK-1. A place with a start has its length, and its range is mapped. The start is stored
+//!   after the length, and cleared before the range is unmapped. A child has the list as of one
+//!   moment of the fork, so it wipes exactly the ranges that its parent had listed then.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::Once;
 
-/// A mark that a forked child doesn't inherit: a page of the system's that is zeros there.
+/// A mark that a forked child doesn't inherit: a page of system memory that is zeroed in the child.
 ///
-/// A plain word, not one of [`atomic`](crate::atomic)'s: it is written before another thread has
-/// it, and then only read.
+/// It is a plain byte, not one of [`atomic`](crate::atomic)'s: it is written before another thread
+/// has the mark, and only read afterwards.
 #[derive(Debug)]
 pub struct ForkMark {
     page: NonNull<u8>,
@@ -30,16 +31,16 @@ pub struct ForkMark {
     wiped: Wiped,
 }
 
-// SAFETY: the page is the mark's own, and only read once it is made.
+// SAFETY: the page belongs to the mark, and is only read once the mark exists.
 unsafe impl Send for ForkMark {}
 // SAFETY: as above.
 unsafe impl Sync for ForkMark {}
 
 impl ForkMark {
-    /// The mark of this process.
+    /// Creates a mark for this process.
     ///
     /// # Errors
-    /// The system's, if it has no page to give.
+    /// The system's, if it can't allocate a page.
     pub fn new() -> std::io::Result<Self> {
         if crate::memory::is_refused() {
             return Err(std::io::Error::from_raw_os_error(libc::ENOMEM));
@@ -58,12 +59,12 @@ impl ForkMark {
         Ok(Self { page, len, wiped })
     }
 
-    /// Whether this process was forked off the one that made the mark.
+    /// Returns whether this process was forked from the one that created the mark.
     #[inline]
     #[must_use]
     pub fn is_child(&self) -> bool {
-        // SAFETY: mapped as long as `self` lives. Volatile, because it is the kernel, or a handler,
-        // that changes it.
+        // SAFETY: mapped as long as `self` lives. Volatile, because the kernel or a handler changes
+        // it.
         unsafe { self.page.as_ptr().read_volatile() == 0 }
     }
 }
@@ -71,13 +72,14 @@ impl ForkMark {
 impl Drop for ForkMark {
     fn drop(&mut self) {
         self.wiped.end();
-        // SAFETY: the mapping made in `new`, which is gone with `self`. It is mapped in a child
-        // too.
+        // SAFETY: the mapping created in `new`, which isn't used after `self`. It is mapped in a
+        // child too.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.len) };
     }
 }
 
-/// That forked children find zeros in a range of memory. To be ended before the range goes.
+/// A promise that forked children find zeros in a range of memory. The owner must end it before the
+/// range is unmapped.
 #[derive(Debug)]
 pub struct Wiped {
     start: NonNull<u8>,
@@ -91,25 +93,26 @@ unsafe impl Send for Wiped {}
 unsafe impl Sync for Wiped {}
 
 impl Wiped {
-    /// Has forked children find zeros there.
+    /// Makes forked children find zeros in the range.
     ///
     /// # Safety
-    /// Whole pages of private anonymous memory of the caller's, which stay mapped until
-    /// [`end`](Self::end) or [`end_and_keep`](Self::end_and_keep), and which a child may find as
-    /// zeros at any moment.
+    /// The range must be whole pages of the caller's private anonymous memory. They must stay
+    /// mapped until [`end`](Self::end) or [`end_and_keep`](Self::end_and_keep). A child must be
+    /// able to find zeros there at any moment.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
-        // SAFETY: the caller's. Contents don't change in this process.
+        // SAFETY: the caller's. The contents don't change in this process.
         let is_wiped = unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_WIPEONFORK) } == 0;
         Self { start, len, place: if is_wiped { None } else { Some(Place::list(start, len)) } }
     }
 
-    /// The memory is about to be unmapped.
+    /// Ends the promise, because the memory is about to be unmapped.
     pub fn end(&mut self) {
         self.place.take().into_iter().for_each(|place| place.start.store(FREE, Ordering::Release)); // FORK-1
     }
 
-    /// The memory goes back to its allocator: children may have what is there.
+    /// Ends the promise, because the memory goes back to its allocator: children may inherit the
+    /// contents.
     pub fn end_and_keep(&mut self) {
         if self.place.is_none() {
             // SAFETY: still mapped, by `new`'s contract; contents don't change.
@@ -119,46 +122,47 @@ impl Wiped {
     }
 }
 
-/// Whether there is memory that children wipe themselves, since the system refuses to.
+/// Returns whether there is memory that children wipe themselves, because the system refuses to.
 #[must_use]
 pub fn is_wiped_by_children() -> bool {
     !PLACES.load(Ordering::Acquire).is_null()
 }
 
-/// A place in the list.
+/// An entry of the list.
 #[derive(Debug)]
 struct Place {
-    /// The address, or one of the two below.
+    /// The address of the range, or `FREE` or `TAKEN`.
     start: AtomicUsize,
     len: AtomicUsize,
     /// Never changes.
     next: *const Place,
 }
 
-// SAFETY: the link is never written once others know the place, which is never freed.
+// SAFETY: the link is never written after other threads can see the place, and places are never
+// freed.
 unsafe impl Sync for Place {}
 
-/// No range has the place,
+/// The start of a place without a range.
 const FREE: usize = 0;
-/// or one is about to: no page has this address.
+/// The start of a place that is about to get a range. No page has this address.
 const TAKEN: usize = 1;
 
 static PLACES: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
 
 impl Place {
-    /// The first place, and with the last one's link all of them.
+    /// Returns all places.
     fn all() -> impl Iterator<Item = &'static Self> {
         // SAFETY: places are leaked boxes. Acquire pairs with the Release in `list`.
         let first = unsafe { PLACES.load(Ordering::Acquire).as_ref() };
-        // SAFETY: as above; the link was there before the place was.
+        // SAFETY: as above; the link was stored before the place was published.
         std::iter::successors(first, |place| unsafe { place.next.as_ref() })
     }
 
     fn list(start: NonNull<u8>, len: usize) -> &'static Self {
         static HANDLER: Once = Once::new();
-        // Without memory for the handler, children aren't wiped.
-        // SAFETY: the handler is a function of this crate, which does what one may after a fork:
-        // loads, and system calls.
+        // If there is no memory to register the handler, children don't wipe.
+        // SAFETY: the handler is a function of this crate, and makes only loads and system calls,
+        // which are permitted after a fork.
         HANDLER.call_once(|| _ = unsafe { pthread_atfork(None, None, Some(wipe_all)) });
         let take =
             |place: &&Self| place.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
@@ -168,14 +172,14 @@ impl Place {
         place
     }
 
-    /// Another place, taken.
+    /// Adds a place to the list, with `TAKEN` as its start.
     fn add() -> &'static Self {
         let place = Box::new(Self { start: AtomicUsize::new(TAKEN), len: AtomicUsize::new(0), next: ptr::null() });
         let place = Box::leak(place);
         let mut first = PLACES.load(Ordering::Acquire);
         loop {
             place.next = first;
-            // Release: a thread that finds the place finds its link.
+            // Release: a thread that finds the place also sees its link.
             match PLACES.compare_exchange(first, place, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return place,
                 Err(now) => first = now,
@@ -184,7 +188,7 @@ impl Place {
     }
 }
 
-/// In a child, before anything else runs there: wipes what is listed.
+/// Wipes all listed ranges, in a child, before any other code runs there.
 extern "C" fn wipe_all() {
     for place in Place::all() {
         let (start, len) = (place.start.load(Ordering::Acquire), place.len.load(Ordering::Relaxed));
@@ -192,8 +196,8 @@ extern "C" fn wipe_all() {
             continue;
         }
         let start = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: mapped (FORK-1), and of a user that may find zeros. What the parent had locked, a
-        // child hasn't.
+        // SAFETY: mapped (FORK-1), and the owner permits zeros there. A child doesn't inherit the
+        // parent's memory locks.
         unsafe {
             if libc::madvise(start, len, libc::MADV_DONTNEED) != 0 {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
@@ -204,7 +208,7 @@ extern "C" fn wipe_all() {
 }
 
 unsafe extern "C" {
-    /// The C library's. Not in `libc`.
+    /// From the C library; the `libc` crate doesn't declare it.
     fn pthread_atfork(
         prepare: Option<extern "C" fn()>,
         parent: Option<extern "C" fn()>,

@@ -1,20 +1,20 @@
-//! The seam between Pagefold's concurrent code and the machine it runs on.
+//! The interface between Pagefold's concurrent code and the machine that it runs on.
 //!
-//! Every atomic, lock, per-CPU or per-thread value, spin hint, CPU number, clock, random number and
-//! thread of Pagefold comes from here, never from `std` or another crate. What stands behind the
-//! seam is decided by the build:
+//! All of Pagefold's atomics, locks, per-CPU and per-thread values, spin hints, CPU numbers,
+//! clocks, random numbers and threads come from this crate, never from `std` or another crate. The
+//! build determines the implementation:
 //!
-//! | build | behind the seam | used for |
+//! | build | implementation | used for |
 //! |---|---|---|
 //! | default | `core` atomics, futex locks, rseq | the product; every item is a re-export or an inlined call |
 //! | `--cfg pagefold_loom` | [loom](https://docs.rs/loom) | exhaustive models of each protocol (`tests/loom_*.rs`) |
 //! | `--cfg pagefold_manycore` | `manycore` | a virtual machine of many CPUs: where locks and lines lose time |
 //! | `--cfg pagefold_tsan` | as default, but bytes are copied word by word | ThreadSanitizer, which can't see into `asm!` |
 //!
-//! What doesn't go through the seam is invisible to the checkers, so even words that are only ever
-//! touched under a lock, such as the links of a list, are atomics from here, accessed `Relaxed`.
+//! The checkers can't see code that bypasses this crate. So even words that are accessed only under
+//! a lock, such as the links of a list, are atomics of this crate, accessed `Relaxed`.
 //!
-//! `Arc` is `std`'s in every build: no protocol of ours depends on the order in which handles are
+//! `Arc` is `std`'s in every build: none of our protocols depends on the order in which handles are
 //! dropped.
 
 #[cfg(all(pagefold_loom, pagefold_manycore))]
@@ -51,18 +51,18 @@ pub use sparse::SparseWords;
 pub use stable::StableBytes;
 pub use std::sync::{Arc, Weak};
 
-/// Explores every interleaving of `model` that loom can tell apart, with at most three preemptions:
-/// of all threads together, from its beginning to its end.
+/// Explores every interleaving of `model` that loom can distinguish, with at most three preemptions
+/// in total, over all threads and the whole run.
 ///
-/// The environment variable `LOOM_MAX_PREEMPTIONS` overrides the bound, and
+/// The environment variable `LOOM_MAX_PREEMPTIONS` overrides the limit, and
 /// `PAGEFOLD_MORE_PREEMPTIONS` is added to it.
 #[cfg(pagefold_loom)]
 pub fn model(model: impl Fn() + Send + Sync + 'static) {
     model_deeper(3, model);
 }
 
-/// As [`model`], with at most `preemptions`. What takes more turns than three to go wrong needs
-/// more, and more time.
+/// Explores `model` with at most `preemptions` preemptions. A failure that needs more than three
+/// preemptions needs a higher limit, and more time. See also [`model`].
 #[cfg(pagefold_loom)]
 pub fn model_deeper(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

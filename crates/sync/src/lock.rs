@@ -1,9 +1,9 @@
 //! Locks and once-cells: no poisoning, and clean under ThreadSanitizer.
 //!
-//! A lock of the product is a futex: its waiting threads are known to the system alone, so locks
-//! that are made in a forked child work there. (A lock library with a table of waiting threads has
-//! one table for the process, and a child may inherit a part of it locked.) They are unfair: a
-//! thread that comes while another one is about to wake up may be first.
+//! A lock of the product is a futex. Only the kernel knows its waiting threads, so locks that are
+//! created in a forked child work there. (A lock library with a table of waiting threads has one
+//! table per process, and a child may inherit a part of the table locked.) The locks are unfair: a
+//! thread that arrives while another is about to wake up may get the lock first.
 
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub use futex::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -13,8 +13,8 @@ pub use manycore::lock::{Condvar, Mutex, MutexGuard, OnceCell, RwLock, RwLockRea
 #[cfg(not(pagefold_manycore))]
 pub use once_cell::sync::OnceCell;
 
-/// A place for a box, which stays once it is there. Looking is one load, which costs a virtual CPU
-/// nothing.
+/// A place for a box that is set at most once. A read is one load, which isn't charged to a virtual
+/// CPU.
 pub use once_cell::race::OnceBox;
 
 #[cfg(pagefold_loom)]
@@ -42,10 +42,10 @@ mod futex {
     /// Releases a whole [`RwLock`] when dropped.
     pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
-    /// What a [`Mutex`] is made of.
+    /// The raw lock of a [`Mutex`].
     pub struct RawMutex(rustix_futex_sync::RawMutex);
 
-    // SAFETY: it is that lock.
+    // SAFETY: forwards to that lock.
     unsafe impl lock_api::RawMutex for RawMutex {
         type GuardMarker = lock_api::GuardNoSend;
 
@@ -63,7 +63,7 @@ mod futex {
 
         #[inline]
         unsafe fn unlock(&self) {
-            // SAFETY: the caller has the lock.
+            // SAFETY: the caller holds the lock.
             unsafe { self.0.unlock() }
         }
     }
@@ -73,10 +73,10 @@ mod futex {
         type Duration = Duration;
         type Instant = Instant;
 
-        /// Looks for the lock again and again: a thread that waits in
-        /// [`lock`](lock_api::RawMutex::lock) may be first.
+        /// Tries to take the lock repeatedly. A thread that waits in
+        /// [`lock`](lock_api::RawMutex::lock) may get it first.
         fn try_lock_for(&self, time: Duration) -> bool {
-            // Without an end if it is further away than the clock goes.
+            // No time limit if its end is beyond the clock's range.
             let end = Instant::now().checked_add(time);
             let mut backoff = Backoff::new();
             while !self.try_lock() {
@@ -93,13 +93,13 @@ mod futex {
         }
     }
 
-    /// Waiting for what other threads change under a [`Mutex`]. A wait may also end without a
-    /// notification.
+    /// A condition variable: waits for changes that other threads make under a [`Mutex`]. A wait
+    /// may end without a notification.
     pub struct Condvar {
         raw: RawCondvar,
-        /// Threads that wait, or are about to. It changes under their lock, so a thread that has
-        /// had the lock since it changed what they wait for finds all that have to be woken up.
-        /// Without any there is no system call.
+        /// The number of threads that wait, or are about to. It changes under their lock. So a
+        /// thread that has held the lock since it changed the condition sees all threads that must
+        /// be woken. If there are none, notifying makes no system call.
         waiting: AtomicU32,
     }
 
@@ -110,25 +110,26 @@ mod futex {
     }
 
     impl Condvar {
-        /// A condition that no thread waits for.
+        /// Creates a condition variable without waiting threads.
         #[must_use]
         pub const fn new() -> Self {
             Self { raw: RawCondvar::new(), waiting: AtomicU32::new(0) }
         }
 
-        /// Releases the lock, waits for a notification, and takes the lock again.
+        /// Releases the lock, waits for a notification, and locks again.
         pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
             self.wait_while_counted(guard, |lock| {
-                // SAFETY: the guard is the caller's: this thread has the lock.
+                // SAFETY: the caller's guard shows that this thread holds the lock.
                 unsafe { self.raw.wait(lock) }
                 true
             });
         }
 
-        /// The same, for so long at most. Returns false if the time was over.
+        /// Releases the lock, waits for a notification for at most `time`, and locks again. Returns
+        /// false if the time has passed.
         pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> bool {
             self.wait_while_counted(guard, |lock| {
-                // SAFETY: the guard is the caller's: this thread has the lock.
+                // SAFETY: the caller's guard shows that this thread holds the lock.
                 unsafe { self.raw.wait_timeout(lock, time) }
             })
         }
@@ -140,20 +141,20 @@ mod futex {
         ) -> bool {
             // Relaxed: under the lock.
             self.waiting.fetch_add(1, Ordering::Relaxed);
-            // SAFETY: the lock is given back as it was.
+            // SAFETY: the lock is held again when `wait` returns.
             let is_notified = wait(unsafe { &MutexGuard::mutex(guard).raw().0 });
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             is_notified
         }
 
-        /// Wakes one waiting thread up.
+        /// Wakes one waiting thread.
         pub fn notify_one(&self) {
             if self.waiting.load(Ordering::Relaxed) > 0 {
                 self.raw.notify_one();
             }
         }
 
-        /// Wakes all waiting threads up.
+        /// Wakes all waiting threads.
         pub fn notify_all(&self) {
             if self.waiting.load(Ordering::Relaxed) > 0 {
                 self.raw.notify_all();
@@ -176,16 +177,17 @@ mod model {
 
     pub use loom::sync::{RwLockReadGuard, RwLockWriteGuard};
 
-    /// See the product's `Mutex`.
+    /// The model's version of the product's `Mutex`.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// See the product's `MutexGuard`. Empty only while a condition variable has the inner guard.
+    /// The model's version of the product's `MutexGuard`. Empty only while a condition variable
+    /// holds the inner guard.
     #[derive(Debug)]
     pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     impl<T> Mutex<T> {
-        /// A free lock over `value`.
+        /// Creates an unlocked lock that protects `value`.
         pub fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
@@ -200,12 +202,12 @@ mod model {
             self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
         }
 
-        /// As [`lock`](Self::lock): the model never times out.
+        /// Waits for the lock without a time limit, because a model has no time.
         pub fn try_lock_for(&self, _timeout: Duration) -> Option<MutexGuard<'_, T>> {
             Some(self.lock())
         }
 
-        /// The value, which no other thread can be using.
+        /// Returns the value, which no other thread can be using.
         pub fn into_inner(self) -> T {
             self.0.into_inner().expect("a model thread panicked")
         }
@@ -224,29 +226,29 @@ mod model {
         }
     }
 
-    /// See the product's `RwLock`.
+    /// The model's version of the product's `RwLock`.
     #[derive(Debug, Default)]
     pub struct RwLock<T>(loom::sync::RwLock<T>);
 
     impl<T> RwLock<T> {
-        /// A free lock over `value`.
+        /// Creates an unlocked lock that protects `value`.
         pub fn new(value: T) -> Self {
             Self(loom::sync::RwLock::new(value))
         }
 
-        /// Waits for a share of the lock.
+        /// Waits for shared access.
         pub fn read(&self) -> RwLockReadGuard<'_, T> {
             self.0.read().expect("a model thread panicked")
         }
 
-        /// Waits for the whole lock.
+        /// Waits for exclusive access.
         pub fn write(&self) -> RwLockWriteGuard<'_, T> {
             self.0.write().expect("a model thread panicked")
         }
     }
 
-    /// See the product's `Condvar`. A model has no time, so a timed wait ends only by a
-    /// notification.
+    /// The model's version of the product's `Condvar`. A model has no time, so only a notification
+    /// ends a timed wait.
     #[derive(Debug)]
     pub struct Condvar(loom::sync::Condvar);
 
@@ -257,19 +259,19 @@ mod model {
     }
 
     impl Condvar {
-        /// A condition without waiters.
+        /// Creates a condition variable without waiting threads.
         #[must_use]
         pub fn new() -> Self {
             Self(loom::sync::Condvar::new())
         }
 
-        /// Releases the lock, waits for a notification, and takes the lock again.
+        /// Releases the lock, waits for a notification, and locks again.
         pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
             let inner = guard.0.take().expect("guard is with a condition variable");
             guard.0 = Some(self.0.wait(inner).expect("a model thread panicked"));
         }
 
-        /// As [`wait`](Self::wait): the model never times out.
+        /// Waits like [`wait`](Self::wait), without a time limit, because a model has no time.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) {
             self.wait(guard);
         }
@@ -296,7 +298,7 @@ mod tests {
     const THREADS: u32 = 4;
     const ROUNDS: u32 = 5_000;
 
-    /// Each thread has the lock in turn, and no notification that one is owed gets lost.
+    /// The threads hold the lock in a fixed order, and no notification gets lost.
     #[test]
     fn threads_take_turns() {
         let (turn, changed) = (Mutex::new(0), Condvar::new());
@@ -319,7 +321,7 @@ mod tests {
         assert_eq!(turn.into_inner(), THREADS * ROUNDS);
     }
 
-    /// As many threads go on as there are notifications, if each takes what it was notified of.
+    /// Each notification lets one thread continue, if each thread takes what it was notified of.
     #[test]
     fn one_notification_is_enough_for_one_thread() {
         let (free, given) = (Mutex::new(0), Condvar::new());
@@ -356,7 +358,7 @@ mod tests {
         assert!(lock.try_lock_for(Duration::ZERO).is_some() && lock.try_lock_for(Duration::MAX).is_some());
     }
 
-    /// Readers share, and a writer is alone.
+    /// Readers share the lock; a writer has it alone.
     #[test]
     fn a_writer_is_alone() {
         let (lock, readers) = (RwLock::new(0), AtomicU32::new(0));

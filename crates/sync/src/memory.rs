@@ -1,20 +1,21 @@
-//! Memory that goes back to the system while its addresses stay, or is in no core dump; and the
-//! system's refusing memory, on purpose.
+//! Returns memory to the system without giving up its addresses, keeps memory out of core dumps,
+//! and simulates the system's refusals of memory.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// `mlock2`'s flag that has pages locked as they come into memory.
+/// `mlock2`'s flag that locks pages when they become resident.
 const MLOCK_ONFAULT: u32 = 1;
 
-/// Gives whole system pages back to the system; they read as zeros afterwards. False, with nothing
-/// changed, if the system refuses.
+/// Returns whole system pages to the system; they read as zeros afterwards. Returns false and
+/// changes nothing if the system refuses.
 ///
-/// It refuses what is locked, as all memory is after `mlockall`: that is unlocked first, and locked
-/// again as it comes back.
+/// The system refuses to take back locked memory, such as all memory after `mlockall`. So locked
+/// memory is unlocked first, and locked again as it becomes resident.
 ///
 /// # Safety
-/// Private anonymous memory of the caller's, all of whose values may become zeros at any moment.
+/// The range must be private anonymous memory of the caller's. All of its values may become zeros
+/// at any moment.
 pub unsafe fn discard(start: NonNull<u8>, bytes: usize) -> bool {
     if is_refused() {
         return false;
@@ -27,24 +28,24 @@ pub unsafe fn discard(start: NonNull<u8>, bytes: usize) -> bool {
     }
     // SAFETY: changes how the kernel backs the memory, not its contents.
     let is_discarded = unsafe { libc::munlock(start, bytes) } == 0 && discard();
-    // SAFETY: as above. Memory is locked as it comes back, as it was before, if the system can do
-    // that.
+    // SAFETY: as above. If the system supports it, the memory is locked again as it becomes
+    // resident.
     unsafe { libc::mlock2(start, bytes, MLOCK_ONFAULT) };
     is_discarded
 }
 
-/// Keeps whole system pages out of core dumps, if the system can do that: [`is_in_dumps`] tells.
+/// Keeps whole system pages out of core dumps, if the system can do that: see [`is_in_dumps`].
 ///
 /// # Safety
-/// Memory of the caller's.
+/// The range must be memory of the caller's.
 pub unsafe fn keep_out_of_dumps(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller's; contents don't change.
+    // SAFETY: the caller's; the contents don't change.
     if unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTDUMP) } != 0 {
         IS_IN_DUMPS.store(true, Ordering::Relaxed); // For the log.
     }
 }
 
-/// Whether the system refused to keep some memory out of core dumps.
+/// Returns whether the system has refused to keep some memory out of core dumps.
 #[must_use]
 pub fn is_in_dumps() -> bool {
     IS_IN_DUMPS.load(Ordering::Relaxed)
@@ -52,8 +53,8 @@ pub fn is_in_dumps() -> bool {
 
 static IS_IN_DUMPS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a call by which memory is taken, opened or given back is to be as if the system had
-/// refused it: asked before each such call. Always false without the feature `refusals`.
+/// Returns whether the next call must behave as if the system had refused it. Code asks this before
+/// each call that takes, opens or gives back memory. Always false without the feature `refusals`.
 #[inline]
 #[must_use]
 pub fn is_refused() -> bool {
@@ -63,18 +64,18 @@ pub fn is_refused() -> bool {
     false
 }
 
-/// Refusals on purpose, for tests: of the whole process.
+/// Simulated refusals for tests. They affect the whole process.
 #[cfg(feature = "refusals")]
 pub mod refusals {
     use std::ops::RangeInclusive;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    // Relaxed, all: which thread's call is refused is chance where there are several.
+    // Relaxed, all: with several threads it is undetermined whose call is refused.
     static CALLS: AtomicU64 = AtomicU64::new(0);
     static FIRST: AtomicU64 = AtomicU64::new(u64::MAX);
     static LAST: AtomicU64 = AtomicU64::new(u64::MAX);
 
-    /// Refuses calls with these numbers, of which the next one has 1.
+    /// Refuses the calls with these numbers. The next call has number 1.
     pub fn refuse(numbers: RangeInclusive<u64>) {
         FIRST.store(u64::MAX, Ordering::Relaxed);
         CALLS.store(0, Ordering::Relaxed);
@@ -82,7 +83,7 @@ pub mod refusals {
         FIRST.store(*numbers.start(), Ordering::Relaxed);
     }
 
-    /// Refuses nothing any more. Returns how many calls there were since [`refuse`].
+    /// Stops refusing. Returns the number of calls since [`refuse`].
     pub fn allow() -> u64 {
         FIRST.store(u64::MAX, Ordering::Relaxed);
         CALLS.load(Ordering::Relaxed)

@@ -1,27 +1,27 @@
-//! Things that many CPUs use, counted on a line of each: without a count for each CPU in each
-//! thing.
+//! Reference counting for objects (*things*) that many CPUs use: each CPU counts on a cache line of
+//! its own, without one counter per CPU in each thing.
 //!
-//! A thing is at *home*, and each CPU has a few handles of its own of things that it used lately
-//! ([`Nearby`]). A thread that asks for a thing gets a clone of its CPU's handle: it writes to that
-//! handle's count, and to the lock of a few of the CPU's handles. So CPUs share nothing while they
-//! use the same things again and again, and what all of it takes grows with the things, and with
-//! the CPUs, but not with their product.
+//! A thing is at *home*, and each CPU has a few handles of its own for things that it used recently
+//! ([`Nearby`]). A thread that asks for a thing gets a clone of its CPU's handle: it writes only to
+//! that handle's count, and to the lock of a few of the CPU's handles. So CPUs share no cache line
+//! while they use the same things repeatedly. The memory grows with the number of things and with
+//! the number of CPUs, but not with their product.
 //!
 //! # Invariants
-//! - NEARBY-1. A thing is found at home with the lock of the handle's set held, and the CPU is
-//!   noted at home before the handle is made. A thread that [takes](Nearby::take) a thing away from
-//!   home looks, afterwards, into the sets of all CPUs that are noted. So no CPU keeps a handle of
-//!   a thing that was taken, once `take` has returned:
+//! - NEARBY-1. A user finds a thing at home while it holds the lock of the handle's set, and notes
+//!   the CPU at home before it creates the handle. A thread that [takes](Nearby::take) a thing away
+//!   from home then searches the sets of all noted CPUs. So once `take` has returned, no CPU keeps
+//!   a handle of the taken thing:
 //!   ```text
 //!     user: locks its set                     take: locks home: the thing goes; which CPUs?
 //!           locks home: the thing, or none          locks the set of each: waits for the user, and finds its handle
 //!           notes the CPU
 //!           a handle in the set
 //!   ```
-//! - NEARBY-2. A handle makes way for another one with its set locked. Its thing is at home then,
-//!   or the thread that takes it has yet to look into this set, and has the thing meanwhile. So no
-//!   thing ends because a thread looked for another one: it ends with the thread that took it, or
-//!   with a thread that asked for it and uses it for longer.
+//! - NEARBY-2. A handle is replaced by another one while its set is locked. At that moment its
+//!   thing is at home, or the thread that takes it hasn't searched this set yet and owns the thing
+//!   meanwhile. So no thing ends because a thread looked for another thing: it ends with the thread
+//!   that took it, or with a thread that asked for it and uses it for longer.
 //!
 //! Lock order: a set → a home.
 
@@ -31,13 +31,13 @@ use std::ptr;
 use crate::lock::{Mutex, OnceBox};
 use crate::{Arc, CachePadded, PerCpu};
 
-/// Sets of a CPU, and handles of a set.
+/// The number of sets per CPU, and of handles per set.
 const SETS: usize = if cfg!(pagefold_loom) { 1 } else { 8 };
 const WAYS: usize = if cfg!(pagefold_loom) { 1 } else { 4 };
-/// What an allocation takes besides what is asked for.
+/// The overhead of an allocation.
 const ALLOCATION: usize = 16;
 
-/// A CPU's handle of a thing, on lines of its own.
+/// A CPU's handle of a thing, on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Handle<T>(Arc<T>);
@@ -51,7 +51,7 @@ impl<T> Deref for Handle<T> {
     }
 }
 
-/// Where a thing is, or none.
+/// A place for one thing, which may be empty.
 #[derive(Debug)]
 pub struct Home<T> {
     state: Mutex<AtHome<T>>,
@@ -60,7 +60,7 @@ pub struct Home<T> {
 #[derive(Debug)]
 struct AtHome<T> {
     thing: Option<Arc<T>>,
-    /// CPUs that may have a handle, a bit for every 64th one.
+    /// The CPUs that may have a handle: CPU `n` has bit `n % 64`.
     cpus: u64,
 }
 
@@ -71,18 +71,18 @@ impl<T> Default for Home<T> {
 }
 
 impl<T> Home<T> {
-    /// Puts a thing here, where there is none.
+    /// Puts a thing here. There must be none.
     pub fn put(&self, thing: Arc<T>) {
         let before = self.state.lock().thing.replace(thing);
         debug_assert!(before.is_none(), "two things in one home");
     }
 
-    /// What is here.
+    /// Returns the thing that is here.
     pub fn thing(&self) -> Option<Arc<T>> {
         self.state.lock().thing.clone()
     }
 
-    /// The same, for a handle of a CPU.
+    /// Returns the thing for a handle of `cpu`, and notes the CPU.
     fn thing_for(&self, cpu: usize) -> Option<Arc<T>> {
         let mut state = self.state.lock();
         let thing = state.thing.clone()?;
@@ -91,7 +91,7 @@ impl<T> Home<T> {
     }
 }
 
-/// A home's, which isn't moved while something is at home there.
+/// The address of a home, which doesn't move while it contains a thing.
 type Address = usize;
 
 fn address<T>(home: &Home<T>) -> Address {
@@ -102,11 +102,11 @@ fn bit(cpu: usize) -> u64 {
     1 << (cpu % u64::BITS as usize)
 }
 
-/// Handles of a CPU, of things from different homes.
+/// Some handles of a CPU, for things from different homes.
 #[derive(Debug)]
 struct Set<T> {
     handles: [Option<(Address, Arc<Handle<T>>)>; WAYS],
-    /// Which one makes way next.
+    /// The index of the handle to replace next.
     next: usize,
 }
 
@@ -119,7 +119,7 @@ impl<T> Default for Set<T> {
 /// A CPU's handles.
 type Sets<T> = Box<[Mutex<Set<T>>]>;
 
-/// Each CPU's handles; see the module's head. None before they are [made](Self::prepare).
+/// The handles of each CPU; see the module head. There are none before [`prepare`](Self::prepare).
 #[derive(Debug)]
 pub struct Nearby<T> {
     cpus: OnceBox<PerCpu<Sets<T>>>,
@@ -132,15 +132,15 @@ impl<T> Default for Nearby<T> {
 }
 
 impl<T> Nearby<T> {
-    /// Bytes that all handles take that there can be.
+    /// Returns the number of bytes that the maximum number of handles takes.
     fn bytes() -> u64 {
         let handle = size_of::<Handle<T>>() + align_of::<Handle<T>>() + ALLOCATION;
         let cpu = SETS * (size_of::<Mutex<Set<T>>>() + WAYS * handle) + ALLOCATION;
         (crate::cpu::count() * (cpu + size_of::<CachePadded<Box<()>>>())) as u64
     }
 
-    /// Makes room for handles, unless there is some, or `try_charge` has none. Without it CPUs
-    /// share the counts of things.
+    /// Allocates room for handles, unless there is some already, or `try_charge` refuses the
+    /// memory. Without handles, CPUs share the reference counts of things.
     pub fn prepare(&self, try_charge: impl FnOnce(u64) -> bool, uncharge: impl FnOnce(u64)) {
         if self.cpus.get().is_some() || !try_charge(Self::bytes()) {
             return;
@@ -156,7 +156,7 @@ impl<T> Nearby<T> {
         &cpu[(hash >> 32) as usize % SETS]
     }
 
-    /// This CPU's handle of what is at home there, if there is anything.
+    /// Returns this CPU's handle of the thing at `home`, if there is one.
     pub fn get(&self, home: &Home<T>) -> Option<Arc<Handle<T>>> {
         let Some(cpus) = self.cpus.get() else { return home.thing().map(|thing| Arc::new(Handle(thing))) };
         let cpu = crate::cpu::current();
@@ -167,19 +167,19 @@ impl<T> Nearby<T> {
         let handle = Arc::new(Handle(home.thing_for(cpu)?)); // NEARBY-1
         let next = set.next;
         set.next = (next + 1) % WAYS;
-        // NEARBY-2: what was there goes with the lock held.
+        // NEARBY-2: the previous handle is dropped while the lock is held.
         set.handles[next] = Some((address(home), Arc::clone(&handle)));
         Some(handle)
     }
 
-    /// Takes away what is at home there. What is returned is to be dropped without a lock, as it
-    /// may end with it.
+    /// Takes away the thing at `home`. The caller must drop the result without holding a lock,
+    /// because that may end the thing.
     pub fn take(&self, home: &Home<T>) -> Option<Arc<T>> {
         let (thing, noted) = {
             let mut state = home.state.lock();
             (state.thing.take(), std::mem::take(&mut state.cpus))
         };
-        // Looked at only now: a CPU that was noted had them.
+        // Looked up only now: a CPU was noted only after the sets existed.
         let cpus = self.cpus.get().into_iter().flat_map(PerCpu::iter).enumerate();
         for (_, cpu) in cpus.filter(|&(cpu, _)| noted & bit(cpu) != 0) {
             let mut set = Self::set_of(cpu, home).lock();

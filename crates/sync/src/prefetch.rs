@@ -1,6 +1,6 @@
-//! Hints to the CPU.
+//! Prefetch hints for the CPU.
 
-/// Asks the CPU to fetch a cache line that is about to be looked at.
+/// Prefetches a cache line that is about to be read.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(pagefold_loom)))]
@@ -13,13 +13,13 @@ pub fn prefetch<T>(value: &T) {
     let _ = value;
 }
 
-/// Asks for the lines of `len` bytes, to be written to.
+/// Prefetches the cache lines of `len` bytes for writing.
 #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
 #[inline]
 pub(crate) fn prefetch_to_write(to: *const u8, len: usize) {
     for at in (0..len).step_by(LINE) {
-        // SAFETY: it has no effect on memory, whatever the address. CPUs that don't know it take it
-        // for `nop`.
+        // SAFETY: the instruction has no effect on memory, whatever the address. CPUs that don't
+        // support it treat it as `nop`.
         unsafe {
             core::arch::asm!(
                 "prefetchw [{}]", in(reg) to.wrapping_add(at),
@@ -29,5 +29,5 @@ pub(crate) fn prefetch_to_write(to: *const u8, len: usize) {
     }
 }
 
-/// Bytes in a cache line.
+/// The size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;

@@ -1,50 +1,50 @@
-//! Randomness that can be repeated: every user seeds its own.
+//! Repeatable randomness: every user seeds its own generator.
 
 use core::ops::Range;
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
-/// Small, fast, and the same on every machine; not for secrets.
+/// Small, fast, and the same on every machine; not suitable for secrets.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The sequence that belongs to `seed`.
+    /// Creates the generator for `seed`.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)
     }
 
-    /// A number below `bound`, or 0 when `bound` is 0. The bias is below `bound` / 2^64.
+    /// Returns a number below `bound`, or 0 if `bound` is 0. The bias is below `bound` / 2^64.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in 0.0..1.0.
+    /// Returns a number in 0.0..1.0.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// True once in `n` times on average; never for 0.
+    /// Returns true once in `n` times on average; never for 0.
     #[inline]
     pub fn one_in(&mut self, n: u64) -> bool {
         n != 0 && self.below(n) == 0
     }
 }
 
-/// Seeds for a randomised test to try: the one in the environment variable `PAGEFOLD_SEED`; else
-/// those in `PAGEFOLD_SEEDS`, which is a number of seeds from 0 on, or a range such as
-/// `3000..6000`; else 0 to `usual`.
+/// Returns the seeds that a randomized test should try: the one in the environment variable
+/// `PAGEFOLD_SEED`; otherwise those in `PAGEFOLD_SEEDS`, which is a number of seeds from 0 on, or a
+/// range such as `3000..6000`; otherwise 0 to `usual`.
 ///
 /// # Panics
 /// If a variable is set and isn't a number or range: a test that silently tries other seeds proves
@@ -61,7 +61,7 @@ pub fn seeds(usual: u64) -> Range<u64> {
     number(first)..number(end)
 }
 
-/// Spreads the bits of `x` so that close numbers become unrelated ones (SplitMix64's finaliser). A
+/// Spreads the bits of `x`, so that close numbers become unrelated ones (SplitMix64's finalizer). A
 /// bijection.
 #[inline]
 #[must_use]

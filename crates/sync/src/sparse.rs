@@ -1,9 +1,9 @@
-//! A long array of words that takes the system's memory where it is written, a page at a time, and
-//! gives it back in parts.
+//! A long array of words that allocates system memory page by page as it is written, and can return
+//! parts of the memory.
 //!
-//! The words hold users' bytes: they are in no core dump, and a forked child finds zeros, so that
-//! it neither has the bytes nor makes the system copy them. The allocator may use the memory again
-//! later, so both end when the array is dropped.
+//! The words hold users' bytes. So they are excluded from core dumps, and a forked child finds
+//! zeros: it neither gets the bytes nor makes the system copy them. Both end when the array is
+//! dropped, because the allocator may reuse the memory.
 
 use core::ptr::NonNull;
 use std::ops::Range;
@@ -13,35 +13,35 @@ use crate::fork::Wiped;
 use crate::memory;
 use crate::zeroed::zeroed;
 
-/// Bytes that parts begin and end at so that all of their memory can be given back: any system's
-/// page is a part of that.
+/// The alignment of parts that return all of their memory: a multiple of every system's page size.
 const ALIGNMENT: usize = if cfg!(pagefold_loom) { WORD } else { 64 << 10 };
 const WORD: usize = size_of::<u64>();
 
-/// Words that begin at zero.
+/// An array of words, initially zero.
 #[derive(Debug)]
 pub struct SparseWords {
     words: Box<[AtomicU64]>,
-    /// The first one at a multiple of [`ALIGNMENT`].
+    /// The index of the first word at a multiple of [`ALIGNMENT`].
     first: usize,
     len: usize,
     wiped: Option<Wiped>,
 }
 
 impl SparseWords {
-    /// So many zeros; `None` if there is no room for them.
+    /// Creates an array of `len` zeros. `None` if there is no memory for it.
     #[must_use]
     pub fn new(len: usize) -> Option<Self> {
         let sparse = Self::dense(len)?;
-        // A huge page would take more than was written to.
+        // A huge page would take more memory than was written.
         sparse.advise(0..len, libc::MADV_NOHUGEPAGE);
-        // An allocator that uses memory again has zeroed it by writing, and then all of it is
-        // there. Refused: it stays.
+        // An allocator that reuses memory zeroes it by writing, which makes all of it resident. If
+        // the system refuses to discard the memory, it stays resident.
         let _ = sparse.discard(0..len);
         Some(sparse)
     }
 
-    /// The same for words most of which will be written: the system may use huge pages.
+    /// Creates an array of `len` zeros most of which will be written: the system may use huge
+    /// pages.
     #[must_use]
     pub fn dense(len: usize) -> Option<Self> {
         let words = zeroed::<AtomicU64>(len.checked_add(ALIGNMENT / WORD)?)?;
@@ -49,8 +49,8 @@ impl SparseWords {
         let mut sparse = Self { words, first: first / WORD, len, wiped: None };
         if let Some(pages) = sparse.whole_pages(0..len) {
             let (start, bytes) = (NonNull::from(pages).cast(), size_of_val(pages));
-            // SAFETY: whole pages within an allocation of ours, of atomics, of which all values are
-            // valid. `drop` ends it.
+            // SAFETY: whole pages within an allocation of ours, of atomics, for which all values
+            // are valid. `drop` ends the promise.
             sparse.wiped = Some(unsafe {
                 memory::keep_out_of_dumps(start, bytes);
                 Wiped::new(start, bytes)
@@ -59,25 +59,26 @@ impl SparseWords {
         Some(sparse)
     }
 
-    /// How many.
+    /// Returns the number of words.
     #[expect(clippy::len_without_is_empty, reason = "none is as good as any")]
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Some of the words.
+    /// Returns some of the words.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If the range exceeds the array.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> &[AtomicU64] {
         assert!(range.end <= self.len, "{range:?} of {} words", self.len);
         &self.words[self.first + range.start..self.first + range.end]
     }
 
-    /// Gives the memory of those words back to the system, as far as they are whole pages of it.
-    /// Their values are unspecified afterwards. False if the system refuses: the memory stays.
+    /// Returns the memory of those words to the system, as far as they fill whole system pages.
+    /// Afterwards their values are unspecified. Returns false if the system refuses; then the
+    /// memory stays.
     #[must_use]
     pub fn discard(&self, range: Range<usize>) -> bool {
         let Some(pages) = self.whole_pages(range) else { return true };
@@ -87,13 +88,13 @@ impl SparseWords {
 
     fn advise(&self, range: Range<usize>, advice: i32) {
         if let Some(pages) = self.whole_pages(range) {
-            // SAFETY: whole pages within an allocation of ours; their contents don't change. Where
-            // it is refused, they stay as they are.
+            // SAFETY: whole pages within an allocation of ours; their contents don't change. If the
+            // system refuses, nothing happens.
             unsafe { libc::madvise(pages.as_ptr().cast_mut().cast(), size_of_val(pages), advice) };
         }
     }
 
-    /// The words of the system's pages that lie in `range` as a whole.
+    /// Returns the words of the system pages that lie completely in `range`.
     fn whole_pages(&self, range: Range<usize>) -> Option<&[AtomicU64]> {
         let start = (range.start * WORD).next_multiple_of(system_page());
         let end = range.end * WORD / system_page() * system_page();
@@ -109,7 +110,7 @@ impl Drop for SparseWords {
 }
 
 fn system_page() -> usize {
-    // SAFETY: asks for a number.
+    // SAFETY: only queries a number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(ALIGNMENT).clamp(1, ALIGNMENT)
 }
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
     use crate::atomic::Ordering;
 
-    /// Pages of the system's that a part has.
+    /// Returns the number of a part's system pages that are resident.
     fn resident(words: &[AtomicU64]) -> usize {
         let mut pages = vec![0_u8; words.len() * WORD / system_page()];
         // SAFETY: the range is whole pages of an allocation, and there is a byte for each.
@@ -130,8 +131,8 @@ mod tests {
 
     #[test]
     fn memory_comes_where_words_are_written_and_goes_again() {
-        // Memory that was written to, which an allocator that has got so much back once hands out
-        // again.
+        // Memory that was written and freed. An allocator that has got back this much once hands it
+        // out again.
         let bytes = |len| std::hint::black_box(vec![1_u8; len]);
         drop(bytes(16 << 20));
         let (before, _behind) = (bytes(12 << 20), bytes(1 << 20));
@@ -146,7 +147,8 @@ mod tests {
         assert_eq!(resident(all), 0);
         assert!(words.part(part.clone()).iter().all(|word| word.load(Ordering::Relaxed) == 0));
         assert!(SparseWords::new(usize::MAX / 8).is_none());
-        // As all memory is after `mlockall`. It was uncharged, and stayed.
+        // After `mlockall`, all memory is locked. Regression: such memory was uncharged, and stayed
+        // resident.
         words.part(part.clone()).iter().for_each(|word| word.store(7, Ordering::Relaxed));
         let locked = words.part(part.clone());
         // SAFETY: changes how the kernel backs memory of ours.
@@ -157,7 +159,7 @@ mod tests {
         assert_eq!(resident(all), 0);
     }
 
-    /// The flags of the mapping that an address is in, as the system tells them.
+    /// Returns the flags of the mapping that contains an address, as the system reports them.
     fn flags_at(address: usize) -> String {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let range = |line: &str| {
@@ -168,9 +170,9 @@ mod tests {
         lines.find(|line| line.starts_with("VmFlags")).unwrap_or_default().to_owned()
     }
 
-    /// A crash reporter stored a core dump of a server, and all of its tenants' compressed pages
-    /// were in it. A forked worker had them, too, and each page that was swapped out afterwards
-    /// took memory twice.
+    /// Regression: a crash reporter stored a core dump of a server, which contained all of its
+    /// tenants' compressed pages. A forked worker had them too, and each page that was swapped out
+    /// afterwards took memory twice.
     #[test]
     fn words_are_in_no_dump_and_in_no_child_while_they_are_used() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
@@ -180,7 +182,7 @@ mod tests {
         assert!(done.status.success() && said.contains("1 passed"), "{}\n{said}", done.status);
     }
 
-    /// Where other tests would take the addresses that are given back.
+    /// In a process of its own: elsewhere other tests would reuse the addresses that this frees.
     #[test]
     #[ignore = "for a process of its own"]
     fn flags_of_words() {
@@ -189,7 +191,7 @@ mod tests {
             let flags = flags_at(address);
             assert!(flags.contains(" wf") && flags.contains(" dd"), "{flags}");
             drop(words);
-            // It may be unmapped by now.
+            // The memory may be unmapped by now.
             let flags = flags_at(address);
             assert!(!flags.contains(" wf") && !flags.contains(" dd"), "{flags}");
         }

@@ -1,38 +1,40 @@
-//! Owners of bytes that a device may still be moving.
+//! Owners of bytes that a device may still be reading or writing.
 
 use crate::atomic::AtomicU64;
 use crate::{Arc, SharedBytes};
 
-/// Owns runs of shared bytes that stay where they are for as long as the owner lives, however it is
-/// moved about.
+/// Owns runs of shared bytes that don't move for as long as the owner lives, even if the owner
+/// itself is moved.
 ///
-/// So a request that owns such a value can be given to a device, which writes and reads by pointer
-/// (B2 of [`bytes`](crate::bytes)), and forgotten about.
+/// So a request that owns such a value can be handed to a device, which reads and writes through
+/// pointers (B2 of [`bytes`](crate::bytes)), without another owner of the bytes.
 ///
 /// # Safety
-/// [`each`](Self::each) gives the same runs in the same order each time, until the value is dropped
-/// or lent out mutably; until then all of them can be read, and be written by a device.
+/// [`each`](Self::each) must pass the same runs in the same order each time, until the value is
+/// dropped or mutably borrowed. Until then, the CPU must be able to read all of them, and a device
+/// to write them.
 pub unsafe trait StableBytes {
-    /// Calls `f` with each of the runs.
+    /// Calls `f` with each run.
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>));
 }
 
-// SAFETY: the words are on the heap, where they stay.
+// SAFETY: the words are on the heap and don't move.
 unsafe impl StableBytes for Box<[AtomicU64]> {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         f(SharedBytes::new(self));
     }
 }
 
-// SAFETY: the words are on the heap, where they stay until the last owner is gone; as atomics they
-// may be shared.
+// SAFETY: the words are on the heap and don't move until the last owner is dropped. They may be
+// shared because they are atomics.
 unsafe impl StableBytes for Arc<[AtomicU64]> {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         f(SharedBytes::new(self));
     }
 }
 
-// SAFETY: each part's, in order; they may be moved with what contains them.
+// SAFETY: the runs of each part, in order; the parts may move with their container, but their runs
+// don't.
 unsafe impl<T: StableBytes> StableBytes for Vec<T> {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         self.iter().for_each(|part| part.each(f));

@@ -1,11 +1,11 @@
-//! Waking tasks of an executor.
+//! Wakes tasks of an executor.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Wakes tasks, each of them. A waker is its user's: one that panics is no reason for the thread
-/// that wakes it to unwind, which is doing something of its own, nor for the others to sleep on.
-/// The panic's message has been told when this goes on.
+/// Wakes all of the tasks. Wakers are users' code: if one panics, the waking thread, which is doing
+/// work of its own, must not unwind, and the other tasks must still be woken. The panic hook has
+/// already reported the panic when this continues.
 pub fn wake_all(tasks: impl IntoIterator<Item = Waker>) {
     for task in tasks {
         let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));
@@ -37,8 +37,8 @@ mod tests {
         }
     }
 
-    /// Tasks of two tenants waited for one page. The first one's waker panicked: the thread that
-    /// had loaded the page unwound, and the other task was never woken.
+    /// Regression: tasks of two tenants waited for one page. The first task's waker panicked. The
+    /// thread that had loaded the page unwound, and the other task was never woken.
     #[test]
     fn a_waker_that_panics_keeps_no_other_from_being_woken() {
         let notes = Arc::new(Notes::default());

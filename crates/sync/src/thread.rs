@@ -1,4 +1,4 @@
-//! Threads.
+//! Starts and identifies threads.
 
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 mod posix;
@@ -13,7 +13,7 @@ pub use std::thread::{sleep, yield_now};
 #[cfg(pagefold_loom)]
 pub use loom::thread::{JoinHandle, yield_now};
 
-/// A model has no time to sleep through; it lets others run.
+/// Lets other threads of the model run, because a model has no time.
 #[cfg(pagefold_loom)]
 pub fn sleep(_time: crate::time::Duration) {
     yield_now();
@@ -22,7 +22,7 @@ pub fn sleep(_time: crate::time::Duration) {
 /// Starts a thread.
 ///
 /// # Errors
-/// The system's, when it has no thread left to give.
+/// The system's, if it can't create a thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -38,8 +38,8 @@ pub fn spawn<T: Send + 'static>(
     };
 }
 
-/// A number that this thread has for as long as it lives: threads count from 0 in the order in
-/// which they ask. In a virtual machine a number of a thread that has ended is given out again.
+/// Returns a number that identifies this thread as long as it lives: 0, 1, 2 … in the order of each
+/// thread's first call. A virtual machine reuses the numbers of threads that have ended.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn number() -> usize {
@@ -54,8 +54,8 @@ pub fn number() -> usize {
         thread_local! {
             static MINE: Cell<Option<usize>> = const { Cell::new(None) };
         }
-        // Relaxed: only that numbers differ counts. A thread that is ending has no place to keep
-        // one.
+        // Relaxed: the numbers only have to differ. A thread that is ending can't store its number,
+        // and gets a new one per call.
         let new = || NEXT.fetch_add(1, Ordering::Relaxed);
         MINE.try_with(|mine| {
             let number = mine.get().unwrap_or_else(new);
@@ -66,7 +66,7 @@ pub fn number() -> usize {
     }
 }
 
-/// Whether `handle` is that of the thread that asks.
+/// Returns whether `handle` belongs to the calling thread.
 #[must_use]
 pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
     #[cfg(pagefold_manycore)]
@@ -77,8 +77,8 @@ pub fn is_current<T>(handle: &JoinHandle<T>) -> bool {
     return handle.thread().id() == loom::thread::current().id();
 }
 
-/// Whether the thread has ended, as far as is known: a model's and a virtual machine's haven't
-/// until they are joined.
+/// Returns whether the thread is known to have ended. In a model or a virtual machine, this is
+/// always false.
 #[must_use]
 pub fn has_ended<T>(handle: &JoinHandle<T>) -> bool {
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]

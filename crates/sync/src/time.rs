@@ -1,18 +1,18 @@
-//! Time that passes on the machine, real or modelled.
+//! The time of the machine, real or virtual.
 
 pub use std::time::Duration;
 
 #[cfg(pagefold_manycore)]
 pub use manycore::Instant;
 
-/// A moment on a clock that never goes back.
+/// A moment on a monotonic clock.
 #[cfg(not(pagefold_manycore))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant(u64);
 
 #[cfg(not(pagefold_manycore))]
 impl Instant {
-    /// Now. A model has no time: there every moment is the first.
+    /// Returns the current moment. A model has no time, so all of its moments are equal.
     #[must_use]
     pub fn now() -> Self {
         #[cfg(pagefold_loom)]
@@ -21,7 +21,7 @@ impl Instant {
         Self(real_ns())
     }
 
-    /// Time since `self`.
+    /// Returns the time since `self`.
     #[must_use]
     pub fn elapsed(self) -> Duration {
         Duration::from_nanos(Self::now().0.saturating_sub(self.0))

@@ -1,5 +1,5 @@
-//! How a thread waits for another one that doesn't wake it: the one policy of every loop that
-//! looks, waits a turn, and looks again.
+//! How a thread waits for another thread that won't wake it: the one policy for all loops that
+//! check, wait a turn, and check again.
 //!
 //! | turns | a turn | for the case that |
 //! |---|---|---|
@@ -8,28 +8,28 @@
 //! | from 32 on | sleeps: 50 µs, twice as long each time, at most 1 ms | the other thread waits itself; or has a lower real-time priority |
 //!
 //! A yield doesn't let threads of a lower real-time priority run (`sched_yield` under
-//! `SCHED_FIFO`), so a loop without sleep would keep such a holder from its CPU for ever. As each
-//! sleep is at most twice as long as the one before it, until they are 1 ms, a wait takes at most
-//! about twice as long as it has to, or 1 ms more.
+//! `SCHED_FIFO`). So a loop that never sleeps would starve such a thread forever, although it waits
+//! for that thread. Each sleep is at most twice as long as the one before, up to 1 ms. So a wait
+//! takes at most about twice as long as necessary, or 1 ms more.
 //!
-//! What a loop waits for decides how it ends:
+//! The condition that a loop waits for determines when the loop gives up:
 //!
 //! | | the other thread | ends |
 //! |---|---|---|
 //! | [`wait_awake`](Backoff::wait_awake) | needs a few instructions, or the caller must not sleep | before the first sleep |
-//! | [`wait_shortly`](Backoff::wait_shortly) | is done in moments, unless a user keeps it | after about 15 ms |
-//! | [`wait_or`](Backoff::wait_or) | may be a user who keeps a guard | after [`PATIENCE`], with an error |
+//! | [`wait_shortly`](Backoff::wait_shortly) | soon finishes, unless a user delays it | after about 15 ms |
+//! | [`wait_or`](Backoff::wait_or) | may be a user that keeps a guard | after [`PATIENCE`], with an error |
 //! | [`wait`](Backoff::wait) | needs a few instructions, and depends on no other thread | never |
 //!
-//! A model has neither time nor CPUs: each turn there lets other threads run. A virtual CPU spins
-//! with one hint a turn, as that waits for a store to what the thread looked at, and sleeps in
-//! virtual time.
+//! A model has neither time nor CPUs: each turn lets other threads run. A virtual CPU spins with
+//! one hint per turn, because a hint waits for a store to the word that the thread read; it sleeps
+//! in virtual time.
 
 use crate::thread::{sleep, yield_now};
 use crate::time::{Duration, Instant};
 
-/// One turn of a bounded spin: tells the CPU, or the model, that this thread waits for another
-/// one's store.
+/// Waits one turn of a bounded spin: informs the CPU or the model that this thread waits for
+/// another thread's store.
 #[inline]
 #[cfg_attr(pagefold_manycore, track_caller)]
 pub fn spin_hint() {
@@ -41,24 +41,24 @@ pub fn spin_hint() {
     loom::thread::yield_now();
 }
 
-/// How long [`Backoff::wait_or`] waits before it gives up. A call may meet two such waits, and
-/// answers within 5 s.
+/// How long [`Backoff::wait_or`] waits before it gives up. A call may contain two such waits, and
+/// returns within 5 s.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Turns that spin; 2^6 − 1 hints altogether.
+/// The number of spinning turns; 2^6 − 1 hints in total.
 const SPINS: u32 = 6;
-/// Turns before the first sleep. In a model few, so that waits that give up are among what it
-/// explores.
+/// The number of turns before the first sleep. Zero in a model, so that it also explores waits that
+/// give up.
 const AWAKE_TURNS: u32 = if cfg!(pagefold_loom) { 0 } else { 32 };
-/// Turns of a short wait: sleeps of about 15 ms in all.
+/// The number of turns of a short wait: its sleeps take about 15 ms in total.
 const SHORT_TURNS: u32 = AWAKE_TURNS + 18;
-/// Turns that a patient wait takes at least: a process that was stopped for seconds, with all its
-/// threads, hasn't waited.
+/// The minimum number of turns of a patient wait. A process that was stopped for seconds, with all
+/// its threads, hasn't waited.
 const PATIENT_TURNS: u32 = AWAKE_TURNS + 100;
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// One wait: how many turns it has taken so far.
+/// One wait: counts its turns.
 #[derive(Debug, Default)]
 pub struct Backoff {
     turns: u32,
@@ -67,19 +67,19 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A wait that hasn't begun yet.
+    /// Creates a wait that hasn't begun.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Waits a turn, a little longer than the last one.
+    /// Waits a turn, a little longer than the previous one.
     #[inline]
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn wait(&mut self) {
         if self.turns < SPINS {
-            // A model's hint is a yield already. A virtual CPU's waits for a store: more than one a
-            // turn would say nothing new.
+            // A model's hint yields already. A virtual CPU's hint waits for a store, so more than
+            // one per turn would have no further effect.
             let hints = if cfg!(any(pagefold_manycore, pagefold_loom)) { 1 } else { 1_u32 << self.turns };
             for _ in 0..hints {
                 spin_hint();
@@ -102,7 +102,7 @@ impl Backoff {
         }
     }
 
-    /// Waits a turn. Returns false, without having waited, if that turn would sleep.
+    /// Waits a turn. Returns false, without waiting, if that turn would sleep.
     #[inline]
     #[cfg_attr(pagefold_manycore, track_caller)]
     #[must_use]
@@ -110,7 +110,7 @@ impl Backoff {
         self.wait_until_turn(AWAKE_TURNS)
     }
 
-    /// Waits a turn. Returns false, without having waited, if that has gone on for about 15 ms.
+    /// Waits a turn. Returns false, without waiting, if the wait has taken about 15 ms.
     #[cfg_attr(pagefold_manycore, track_caller)]
     #[must_use]
     pub fn wait_shortly(&mut self) -> bool {
@@ -120,7 +120,7 @@ impl Backoff {
     /// Waits a turn.
     ///
     /// # Errors
-    /// `error`, without having waited, if that has gone on for [`PATIENCE`].
+    /// `error`, without waiting, if the wait has taken [`PATIENCE`].
     #[cfg_attr(pagefold_manycore, track_caller)]
     pub fn wait_or<E>(&mut self, error: impl FnOnce() -> E) -> Result<(), E> {
         let is_over = |since: Instant| self.turns >= PATIENT_TURNS && since.elapsed() >= PATIENCE;
@@ -141,7 +141,7 @@ impl Backoff {
         waits
     }
 
-    /// Turns taken so far.
+    /// Returns the number of turns so far.
     #[must_use]
     pub fn turns(&self) -> u32 {
         self.turns
@@ -152,18 +152,18 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    /// How often this thread has left its CPU to others by going to sleep.
+    /// Returns how often this thread has given up its CPU by sleeping.
     fn times_asleep() -> u64 {
-        // SAFETY: all numbers, of which zero is one.
+        // SAFETY: the structure contains only numbers, for which zero is valid.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: the pointer is to a structure of this function's own.
         assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
         usage.ru_nvcsw as u64
     }
 
-    /// A thread that waited for another one, as for a page that a client had pinned for a second,
-    /// looked at it again and again without a sleep: a CPU for nothing, and for ever if the other
-    /// thread had a lower real-time priority on this CPU.
+    /// Regression: a thread that waited for another thread, for example for a page that a client
+    /// had pinned for a second, checked repeatedly without sleeping. It wasted a CPU, and never
+    /// ended if the other thread had a lower real-time priority on the same CPU.
     #[test]
     fn a_long_wait_leaves_the_cpu_to_others() {
         const SLEEPS: u32 = 300;
@@ -173,10 +173,10 @@ mod tests {
         while backoff.turns() < AWAKE_TURNS + SLEEPS {
             backoff.wait();
         }
-        // But for those whose time was over before the thread was asleep, because it had no CPU.
+        // Some sleeps end before the thread has gone to sleep, because it had no CPU meanwhile.
         let asleep = times_asleep() - before;
         assert!(asleep >= u64::from(SLEEPS) / 2, "{asleep} sleeps in {SLEEPS} turns");
-        // The first ones are shorter.
+        // The first sleeps are shorter.
         assert!(start.elapsed() >= (SLEEPS - 10) * SLEEP_MAX, "a turn takes {:?}", start.elapsed() / SLEEPS);
     }
 

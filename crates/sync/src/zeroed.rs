@@ -1,26 +1,26 @@
 //! Long arrays of atomics that start at zero.
 //!
-//! Large ones take memory of the system's only where they are written, in huge pages as far as it
-//! has them.
+//! The system allocates memory for large arrays only where they are written, in huge pages if it
+//! has any.
 
 use crate::atomic::{AtomicU32, AtomicU64};
 
 /// Types that are valid when all their bytes are zero.
 ///
 /// # Safety
-/// All-zero bytes are a value of the type.
+/// All-zero bytes must be a valid value of the type.
 pub unsafe trait Zeroed: Default {}
 
-// SAFETY: an atomic integer; zero is one of its values. (A model's isn't, and isn't made from
-// bytes.)
+// SAFETY: an atomic integer; zero is a valid value. (A model's atomic isn't one, and isn't created
+// from bytes.)
 unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroed for AtomicU64 {}
 
-// SAFETY: two such values, one behind the other.
+// SAFETY: two values of a `Zeroed` type, one behind the other.
 unsafe impl<T: Zeroed> Zeroed for [T; 2] {}
 
-/// `len` zeros; `None` if there is no memory for them.
+/// Returns `len` zeros. `None` if there is no memory for them.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {
@@ -37,25 +37,26 @@ pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {
     if !start.is_null() {
         advise_huge(start.addr(), layout.size());
     }
-    // SAFETY: the allocation is the global allocator's, of the layout of this slice, and zeros are
-    // values of `T`.
+    // SAFETY: the allocation comes from the global allocator, with the layout of this slice, and
+    // zero bytes are valid values of `T`.
     (!start.is_null()).then(|| unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(start, len)) })
 }
 
-/// Asks for huge pages where a whole one fits: entries of such an array are looked at here and
-/// there.
+/// Requests huge pages where a whole one fits, because the entries of such an array are accessed in
+/// no order.
 #[cfg(not(pagefold_loom))]
 fn advise_huge(start: usize, len: usize) {
     const HUGE: usize = 2 << 20;
     let (first, end) = (start.next_multiple_of(HUGE), (start + len) / HUGE * HUGE);
     if first < end {
-        // SAFETY: the range is within an allocation of ours, and its bytes stay what they are.
-        // Where it is refused, all goes on.
+        // SAFETY: the range is within an allocation of ours, and its contents don't change. If the
+        // system refuses, nothing happens.
         unsafe { libc::madvise(std::ptr::without_provenance_mut(first), end - first, libc::MADV_HUGEPAGE) };
     }
 }
 
-/// `len` zeros: a model's atomics are more than their bytes.
+/// Returns `len` zeros. A model's atomics are more than their bytes, so they are created one by
+/// one.
 #[cfg(pagefold_loom)]
 #[must_use]
 pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {

@@ -13,13 +13,13 @@ use crate::failure::Failure;
 use crate::report::{Row, RunReport};
 use crate::units;
 
-/// The part of the axis that a label of it takes.
+/// The share of the axis that a label takes.
 const LABEL_SHARE: f64 = 0.08;
 
-/// The hit rate of each run over its budget, for each group and in total, as SVG.
+/// Writes the hit rate of each run over its budget as SVG, for each group and in total.
 ///
 /// # Errors
-/// The system's, for the file.
+/// Errors of the system when the file is written.
 pub(crate) fn write(path: &Path, title: &str, runs: &[RunReport]) -> Result<(), Failure> {
     save(path, |svg| draw(svg, title, runs))
 }
@@ -67,7 +67,7 @@ fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn
 /// The horizontal axis: logarithms of budgets.
 struct MemoryAxis {
     range: Range<f64>,
-    /// The budgets that have room for a label.
+    /// The budgets for which there is room for a label.
     labelled: Vec<f64>,
 }
 

@@ -1,8 +1,7 @@
-//! How long reads and writes took, as curves over percentiles: a picture for each of both kinds,
-//! side by side.
+//! Draws the latencies of reads and of writes over percentiles, in two pictures side by side.
 //!
-//! The horizontal axis has as much room for the slowest tenth as for the slowest hundredth of that,
-//! and so on; the vertical one is logarithmic.
+//! On the horizontal axis, each further nine (90 %, 99 %, 99.9 % …) takes the same room; the
+//! vertical axis is logarithmic.
 
 use std::error::Error;
 use std::ops::Range;
@@ -18,15 +17,15 @@ use crate::failure::Failure;
 use crate::report::{Latency, Percentile, Row, RunReport};
 use crate::units;
 
-/// The latencies of `run`, of each group and in total, as SVG.
+/// Writes the latencies of `run` as SVG, for each group and in total.
 ///
 /// # Errors
-/// The system's, for the file.
+/// Errors of the system when the file is written.
 pub(crate) fn write(path: &Path, title: &str, run: &RunReport) -> Result<(), Failure> {
     save(path, |svg| draw(svg, title, run))
 }
 
-/// Reads or writes of a row, and how many there were.
+/// Selects the latencies of reads or of writes of a row, and their number.
 type Kind = fn(&Row) -> Option<(&Latency, u64)>;
 
 const KINDS: [(&str, Kind); 2] = [
@@ -78,15 +77,15 @@ fn draw_kind(
     draw_curves(&mut chart, curves, 0, SeriesLabelPosition::UpperLeft)
 }
 
-/// Places of a curve: nines, and nanoseconds. The slowest of `ops` operations has its place where
-/// the next one would have it.
+/// Returns the points of a curve: nines, and nanoseconds. The slowest of `ops` operations is drawn
+/// at `log10(ops)` nines, since 100 % would be infinitely far away.
 fn points((latency, ops): (&Latency, u64)) -> Vec<(f64, f64)> {
     let end = (ops.max(1) as f64).log10();
     let place = |point: &Percentile| (nines(point.percent).min(end), point.ns.max(1) as f64);
     latency.percentiles.iter().map(place).collect()
 }
 
-/// 1 for 90 %, 2 for 99 %, and so on.
+/// Returns 1 for 90 %, 2 for 99 %, and so on.
 fn nines(percent: f64) -> f64 {
     -(1.0 - percent / 100.0).log10()
 }
@@ -108,7 +107,7 @@ impl Ranged for PercentileAxis {
         if hint.weight().allow_light_points() {
             return vec![];
         }
-        // As many nines as there are; to the left of them 0 and a half.
+        // A label for each whole nine that fits; to the left of them 0 and one half.
         let whole = (1..=9).map(f64::from).filter(|nines| *nines <= self.end);
         [0.0, nines(50.0)].into_iter().chain(whole).collect()
     }

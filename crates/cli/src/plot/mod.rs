@@ -19,8 +19,8 @@ pub(crate) use latency::write as write_latency;
 /// Size of a picture.
 const PIXELS: (u32, u32) = (800, 500);
 
-/// Colours that people with any kind of sight tell apart (Okabe and Ito, 2008). With more groups
-/// than this only the total is drawn.
+/// Colours that people with any kind of colour vision can tell apart (Okabe and Ito, 2008). With
+/// more groups than colours, only the total is drawn.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -39,7 +39,8 @@ struct Curve<'a> {
 }
 
 impl<'a> Curve<'a> {
-    /// One for each group, if there are several and colours for them, and one for the total.
+    /// Returns a curve for the total, and one for each group if there are several and enough
+    /// colours.
     fn all(groups: &[&'a str], points: impl Fn(Option<usize>) -> Vec<(f64, f64)>) -> Vec<Self> {
         let groups = if (2..=COLORS.len()).contains(&groups.len()) { groups } else { &[] };
         let group = |(number, (name, color)): (usize, (&&'a str, RGBColor))| Self {
@@ -52,7 +53,7 @@ impl<'a> Curve<'a> {
     }
 }
 
-/// Draws the curves, and what they are called.
+/// Draws the curves and their legend.
 fn draw_curves<'a, X, Y>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     curves: Vec<Curve<'_>>,
@@ -75,7 +76,7 @@ where
     Ok(())
 }
 
-/// Writes what `draw` draws to `path`.
+/// Saves the picture that `draw` draws to `path`.
 fn save(path: &Path, draw: impl FnOnce(&mut String) -> Result<(), Box<dyn Error>>) -> Result<(), Failure> {
     let mut svg = String::new();
     draw(&mut svg).map_err(|error| anyhow!("can't draw {}: {error}", path.display()))?;

@@ -1,11 +1,10 @@
-//! Giving memory back to the system, an extent at a time.
+//! Gives memory back to the system, an extent at a time.
 
 use super::Frames;
 use crate::extents::Drain;
 use crate::frame_id::FrameId;
 
-/// Extents of frames on their way back to the system. While one of these lives, another drain
-/// waits.
+/// Extents whose frames are being given back to the system. While this lives, another drain waits.
 #[derive(Debug)]
 #[must_use = "dropped unfinished, it gives nothing back"]
 pub struct FrameDrain<'a> {
@@ -14,13 +13,13 @@ pub struct FrameDrain<'a> {
 }
 
 impl Frames {
-    /// Starts to give up to `wanted` extents of frames back to the system: of the next `looks` that
-    /// have memory, those with the fewest pages in memory, and none with a frame that `may_move`
-    /// refuses. `None` when there is no such extent.
+    /// Starts to give back up to `wanted` extents of frames to the system. Examines the next
+    /// `looks` extents that have memory and chooses those with the fewest pages in memory; excludes
+    /// each extent with a frame that `may_move` rejects. Returns `None` if no extent is left.
     ///
-    /// The caller then takes every page out of them that [`FrameDrain::frames`] names, and calls
-    /// [`FrameDrain::finish`] for each. Frames of theirs that are free can't be allocated
-    /// meanwhile. All free frames are looked at once, however many extents are wanted.
+    /// The caller then must evict or move every page in the frames that [`FrameDrain::frames`]
+    /// returns, and call [`FrameDrain::finish`] for each extent. Free frames of these extents can't
+    /// be allocated meanwhile. The drain sifts all free frames once, however many extents it has.
     #[must_use]
     pub fn begin_drain(
         &self,
@@ -37,13 +36,13 @@ impl Frames {
         Some(drain)
     }
 
-    /// Whether there is a page in the frame that is pinned.
+    /// Returns whether the frame holds a page that is pinned.
     #[must_use]
     pub fn has_pinned(&self, frame: FrameId) -> bool {
         self.table.is_pinned(frame)
     }
 
-    /// Whether there is a page in the frame whose bytes are nowhere else.
+    /// Returns whether the frame holds a page whose bytes are nowhere else.
     #[must_use]
     pub fn has_unclean(&self, frame: FrameId) -> bool {
         !self.table.is_frozen(frame) && !self.table.record(frame).write_state.is_clean()
@@ -51,35 +50,35 @@ impl Frames {
 }
 
 impl FrameDrain<'_> {
-    /// How many extents are being given back.
+    /// Returns the number of extents that are being given back.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "there is at least one")]
     pub fn len(&self) -> usize {
         self.drain.len()
     }
 
-    /// An extent's frames, in use or not; extents with the fewest pages come first. Isolate each
-    /// that is listed, and evict it.
+    /// Returns the frames of an extent, in use or not. Extents are numbered from 0; those with the
+    /// fewest pages come first. The caller must isolate each listed frame and evict or move its
+    /// page.
     pub fn frames(&self, at: usize) -> impl Iterator<Item = FrameId> + use<> {
         self.frames.extents.frames_of(self.drain.extent(at)).map(|number| FrameId::new(number as u32))
     }
 
-    /// Looks for frames that were freed by threads which didn't know of the drain yet (E1 of
-    /// `extents`).
+    /// Catches free frames that threads freed before they could see this drain (E1 of `extents`).
     pub fn sift(&self) {
         let Self { frames, .. } = self;
         frames.free.sift(&frames.table, |batch| frames.extents.catch_all(&frames.table, batch));
     }
 
-    /// Whether the memory of an extent was given back.
+    /// Returns whether the memory of an extent was given back.
     #[must_use]
     pub fn is_finished(&self, at: usize) -> bool {
         self.drain.is_over(at)
     }
 
-    /// Gives an extent's memory back and uncharges it, for good if the budget is being lowered.
-    /// False, and all is as before, if a frame of the extent is still in use, or the system
-    /// refuses.
+    /// Gives an extent's memory back and uncharges it; if the budget is being lowered, its limit is
+    /// lowered by that much. Returns false, and changes nothing, if a frame of the extent is still
+    /// in use, or the system refuses.
     #[must_use]
     pub fn finish(&self, at: usize) -> bool {
         let Self { frames, ref drain } = *self;
@@ -100,7 +99,7 @@ impl FrameDrain<'_> {
 
 impl Drop for FrameDrain<'_> {
     fn drop(&mut self) {
-        // Nothing of extents that `finish` has given back.
+        // For extents that `finish` has given back, there is nothing to put.
         self.drain.stop(|caught| self.frames.free.put_all(&self.frames.table, caught));
     }
 }

@@ -7,29 +7,29 @@ use super::{Frames, OwnedFrame};
 use crate::frame_id::FrameId;
 use crate::page_word::PageWord;
 
-/// A page that can't be evicted now.
+/// The result of a refused eviction.
 #[derive(Debug)]
 pub struct Refused {
-    /// It is still isolated.
+    /// The frame. It is still isolated.
     pub frame: IsolatedFrame,
-    /// Because its file doesn't have it; otherwise because it is in use.
+    /// True if the page's file doesn't have its bytes; false if the page is in use.
     pub unclean: bool,
 }
 
-/// What is known of a page's use.
+/// Whether a page was used, as far as the records show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// It wasn't used.
+    /// The page wasn't used.
     None,
-    /// It was read ahead, then used for the first time, and used again. All of that may have been
-    /// one burst, such as small reads in a row.
+    /// The page was read ahead, then used for the first time, and used again. All these uses may
+    /// have been one burst, such as small reads in a row.
     Doubtful,
-    /// It was used.
+    /// The page was used.
     Certain,
 }
 
-/// A resident frame that is on no list, and that only its holder may list again or evict. It must
-/// not be forgotten: end it with [`Frames::put_back`] or [`Frames::evict`].
+/// A resident frame that is on no list. Only its holder may list it again or evict its page. It
+/// must not be forgotten: the holder must call [`Frames::put_back`] or [`Frames::evict`].
 #[derive(Debug)]
 #[must_use = "a forgotten frame is never reclaimed"]
 pub struct IsolatedFrame(FrameId);
@@ -39,7 +39,7 @@ impl IsolatedFrame {
         Self(id)
     }
 
-    /// The frame.
+    /// Returns the frame.
     #[must_use]
     pub fn id(&self) -> FrameId {
         self.0
@@ -47,18 +47,18 @@ impl IsolatedFrame {
 }
 
 impl Frames {
-    /// Takes the right to unlink a listed frame. `None` if the frame isn't listed, or another
-    /// thread has taken that right.
+    /// Isolates a listed frame: the caller gets the right to unlink it. Returns `None` if the frame
+    /// isn't listed, or another thread has isolated it.
     #[must_use]
     pub fn isolate(&self, frame: FrameId) -> Option<IsolatedFrame> {
         self.table.isolate(frame).then_some(IsolatedFrame(frame))
     }
 
-    /// Ends isolation: the frame counts as listed from here on. Call it once its links are
-    /// published.
+    /// Ends isolation: from here on the frame counts as listed. The caller must have published the
+    /// frame's links.
     ///
     /// # Errors
-    /// The frame, if its page was removed meanwhile: unlink and drop it.
+    /// Returns the frame if its page was removed meanwhile. The caller must unlink and drop it.
     pub fn put_back(&self, frame: IsolatedFrame) -> Result<(), OwnedFrame<'_>> {
         if self.table.put_back(frame.0) { Ok(()) } else { Err(self.adopt(frame)) }
     }
@@ -68,8 +68,8 @@ impl Frames {
         OwnedFrame::used(self, orphan.0)
     }
 
-    /// Returns whether the page was used since the last call, and resets that. The caller must have
-    /// the frame isolated, which keeps it from being freed.
+    /// Returns whether the page was used since the last call, and resets this. The caller must have
+    /// the frame isolated, which keeps the frame from being freed.
     ///
     /// Doubtful uses don't count.
     #[must_use]
@@ -77,11 +77,11 @@ impl Frames {
         self.take_use(frame) == Use::Certain
     }
 
-    /// Returns what is known of the page's use since the last call, and resets that. The caller
-    /// must have the frame isolated, which keeps it from being freed.
+    /// Returns whether the page was used since the last call, and resets this. The caller must have
+    /// the frame isolated, which keeps the frame from being freed.
     ///
-    /// The use that a page was loaded for is none. A page that was read ahead gets that use later:
-    /// it doesn't count either.
+    /// The use for which a page was loaded doesn't count. For a page that was read ahead, this is
+    /// its first use after the load, which doesn't count either.
     #[must_use]
     pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();
@@ -105,19 +105,20 @@ impl Frames {
                 .is_ok()
     }
 
-    /// Evicts an isolated page, leaving `shadow` in its word. The frame can be copied from; to hold
-    /// another page it has to be freed and allocated.
+    /// Evicts an isolated page and leaves `shadow` in its word. The caller may copy from the
+    /// returned frame; before the frame can hold another page, it must be freed and allocated
+    /// again.
     ///
     /// # Errors
-    /// The isolated frame again, if the page is in use, was removed by another thread, or its file
-    /// doesn't have it.
+    /// Returns the frame, still isolated, if the page is in use, was removed by another thread, or
+    /// has bytes that its file doesn't have.
     pub fn evict(&self, frame: IsolatedFrame, shadow: u64) -> Result<OwnedFrame<'_>, Refused> {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // Frozen: so no remover has taken the page (`detach` never unfreezes), and the word belongs
-        // to this residency. Or the word doesn't name the frame yet, because a page that goes on no
-        // list is just being published.
+        // The frame is frozen. So no remover has taken the page (`detach` never unfreezes), and the
+        // word belongs to this residency; or the word doesn't name the frame yet, because a page
+        // that goes on no list is just being published.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -136,13 +137,13 @@ impl Frames {
         Ok(OwnedFrame::used(self, frame.0))
     }
 
-    /// Whether the page is pinned now.
+    /// Returns whether the page is pinned now.
     #[must_use]
     pub fn is_pinned(&self, frame: &IsolatedFrame) -> bool {
         self.table.is_pinned(frame.0)
     }
 
-    /// The group that the frame's page is charged to.
+    /// Returns the group that the frame's page is charged to.
     #[must_use]
     pub fn group(&self, frame: FrameId) -> u32 {
         self.table.group(frame)
@@ -155,7 +156,7 @@ impl Frames {
         if !self.table.freeze(frame.0) {
             return false;
         }
-        // Frozen: so no writer makes it unclean now.
+        // The frame is frozen, so no writer can make the page dirty now.
         let is_clean = self.table.record(frame.0).write_state.is_clean();
         if is_clean {
             self.table.set_group(frame.0, group);
@@ -164,32 +165,33 @@ impl Frames {
         is_clean
     }
 
-    /// Whether the page that the frame holds, or held last, was read ahead and hasn't been used.
+    /// Returns whether the page that the frame holds, or held last, was read ahead and hasn't been
+    /// used.
     #[must_use]
     pub fn is_unused_ahead(&self, frame: FrameId) -> bool {
         self.table.record(frame).write_state.is_ahead()
     }
 
-    /// Whether reclaim should pass the page over because it was read ahead and its use is still to
-    /// come. Says so once.
+    /// Returns whether reclaim should pass the page over because it was read ahead and hasn't been
+    /// used yet. Returns true only once for a stay.
     #[must_use]
     pub fn spare_ahead(&self, frame: FrameId) -> bool {
         self.table.record(frame).write_state.spare_ahead()
     }
 
-    /// Whose page it is.
+    /// Returns the owner of the page, in the policy's numbering.
     #[must_use]
     pub fn owner(&self, frame: FrameId) -> u32 {
         self.table.owner(frame)
     }
 
-    /// The policy's rank of the page.
+    /// Returns the policy's rank of the page.
     #[must_use]
     pub fn rank(&self, frame: FrameId) -> u32 {
         self.table.rank(frame)
     }
 
-    /// Changes the rank. The caller must have the frame isolated.
+    /// Changes the policy's rank of the page. The caller must have the frame isolated.
     pub fn set_rank(&self, frame: FrameId, rank: u32) {
         self.table.set_rank(frame, rank);
     }
@@ -201,21 +203,21 @@ impl Frames {
         sync::prefetch::prefetch(word);
     }
 
-    /// Notes that a walk of a list from its cold end meets `ahead` a few steps after `frame`.
+    /// Records that a walk of a list from its cold end meets `ahead` a few steps after `frame`.
     pub fn set_ahead(&self, frame: FrameId, ahead: FrameId) {
         self.table.set_ahead(frame, ahead);
     }
 }
 
-/// Changes `word` from the stay `seen`, referenced or not, to vacant. The frame is frozen. False if
-/// the stay is over.
+/// Changes `word` from the stay `seen`, referenced or not, to vacant. The caller has the frame
+/// frozen. Returns false if the word isn't in this stay any more.
 pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
     let mut now = seen;
     loop {
         let vacant = PageWord::vacant(shadow).bits();
-        // Release pairs with the Acquire of the next `begin_load`; with the freed frame's way
-        // through the locks of `free_frames` it puts the eviction before the next stay's bytes.
-        // Relaxed on failure: the loop looks again.
+        // Release pairs with the Acquire of the next `begin_load`. Together with the locks of
+        // `free_frames` that the freed frame passes through, it orders the eviction before the
+        // bytes of the next stay. Relaxed on failure: the loop checks again.
         match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             // Sometimes: a page is referenced while its frame is frozen.

@@ -1,4 +1,4 @@
-//! A page moves to another frame while it is in memory, because its frame is wanted where it is.
+//! Moves a page to another frame while the page is in memory, so that its old frame becomes free.
 //!
 //! ```text
 //!   mover                                        others
@@ -7,21 +7,21 @@
 //!   word: resident(f1, g1) → resident(f2, g2)    Release: f2's bytes, record and count come first
 //!   f1 is its owner's                            a reader that copied from f1 looks at the word: not the same stay
 //! ```
-//! - M1. The word is resident all the time, so nothing is loaded again, and its part of the map
-//!   counts it once.
-//! - M2. Only a page that wasn't written to since it was settled moves: a writeback leader finds
-//!   frames by written words alone, and holds them by their records (S4 of `write_state`), which
-//!   stay behind.
-//! - M3. f2 is unfrozen before the word leads to it, as in a load that is published: a pin that
-//!   finds it by the word is good.
+//! - M1. The word is resident all the time, so nothing is loaded again, and the page's chunk of the
+//!   map counts it once.
+//! - M2. Only a page that wasn't written to since it was settled moves. The reason: a flusher finds
+//!   frames only through written words, and holds them by their records (S4 of `write_state`),
+//!   which stay behind.
+//! - M3. f2 is unfrozen before the word leads to it, as when a load is published. So a pinner that
+//!   finds f2 by the word can pin it.
 //!
-//! A losing interleaving would be a pin of f1 that the mover doesn't see:
+//! The dangerous interleaving would be a pin of f1 that the mover doesn't see:
 //! ```text
 //!   pinner: a = word: f1                         mover: freeze f1 (count 0 → FROZEN)
 //!   count of f1 + 1: frozen, so it steps back    word → f2
 //!   looks at the word again: f2
 //! ```
-//! It is excluded as it is for an eviction: by `count`, before which nothing is decided.
+//! It is excluded as in an eviction: `count` decides whether the pin or the freeze comes first.
 
 use sync::atomic::Ordering;
 
@@ -29,16 +29,16 @@ use super::{Frames, IsolatedFrame, OwnedFrame};
 use crate::frame_id::FrameId;
 use crate::page_word::PageWord;
 
-/// A page that stays where it is, and the frame that it was to move to.
+/// The page, still in its frame, and the frame that it was to move to.
 pub type NotMoved<'a> = (IsolatedFrame, OwnedFrame<'a>);
 
 impl Frames {
-    /// Moves an isolated page to the frame `to`, which has held no page since it was allocated.
-    /// Returns the page's new frame, isolated, and the old one, free of it. The labels, and whether
-    /// the page was used, go with it.
+    /// Moves an isolated page to the frame `to`, which must not have held a page since it was
+    /// allocated. Returns the page's new frame, isolated, and its old frame. The page keeps its
+    /// labels and its referenced bit.
     ///
     /// # Errors
-    /// Both frames, if the page is in use, was removed by another thread, or was written to.
+    /// Returns both frames if the page is in use, was removed by another thread, or was written to.
     pub fn move_page<'a>(
         &'a self,
         page: IsolatedFrame,
@@ -49,7 +49,7 @@ impl Frames {
             return Err((page, to));
         }
         let (index, word) = self.word_of(from);
-        // Relaxed: the Acquire of `freeze`.
+        // Relaxed: the Acquire of `freeze` orders it.
         let mut now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if now.frame() != Some(from) || now.is_written() {
             self.table.unfreeze(from, 0);
@@ -76,14 +76,14 @@ impl Frames {
         }
     }
 
-    /// Whether a page is in the frame, of which no thread changes anything just now.
+    /// Returns whether the frame holds a page, and no thread owns the frame at the moment.
     #[must_use]
     pub fn is_in_use(&self, frame: FrameId) -> bool {
         !self.table.is_frozen(frame)
     }
 
-    /// Whether a page is in the frame that was used since reclaim last looked. A guess, unless the
-    /// caller has it isolated.
+    /// Returns whether the frame holds a page that was used since reclaim last looked. The result
+    /// is a guess unless the caller has the frame isolated.
     #[must_use]
     pub fn is_referenced(&self, frame: FrameId) -> bool {
         let (_, word) = self.word_of(frame);

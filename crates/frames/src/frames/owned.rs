@@ -1,4 +1,4 @@
-//! Frames that hold no page, and belong to one thread.
+//! Frames that hold no page and belong to one thread.
 
 use sync::SharedBytes;
 use sync::atomic::{Ordering, fence};
@@ -12,42 +12,42 @@ use crate::frame_id::FrameId;
 pub struct OwnedFrame<'a> {
     frames: &'a Frames,
     id: FrameId,
-    /// Its generation hasn't been used for a stay yet (I4).
+    /// Whether the frame's generation hasn't been used for a stay yet (I4).
     fresh: bool,
 }
 
 impl<'a> OwnedFrame<'a> {
-    /// A frame whose page was just taken out of memory.
+    /// Wraps a frame whose page was just taken out of memory.
     pub(crate) fn used(frames: &'a Frames, id: FrameId) -> Self {
         Self { frames, id, fresh: false }
     }
 
-    /// A frame that a run of loads had, and no page yet.
+    /// Wraps a frame that hasn't held a page since it was allocated.
     pub(crate) fn unused(frames: &'a Frames, id: FrameId) -> Self {
         Self { frames, id, fresh: true }
     }
 
-    /// The frame.
+    /// Returns the frame.
     #[must_use]
     pub fn id(&self) -> FrameId {
         self.id
     }
 
-    /// Lets `fill` write the frame's bytes. What it leaves unwritten is some other page's: it has
-    /// to write all of them, or publish nothing.
+    /// Lets `fill` write the frame's bytes. Bytes that `fill` doesn't write still belong to another
+    /// page, so `fill` must write all of them, or the caller must not publish the frame.
     pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
         // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: a reader that copies
-        // one of the bytes written now sees that the frame's last stay is over.
+        // a byte written from here on sees that the frame's last stay is over.
         fence(Ordering::Release);
         fill(self.frames.bytes(self.id))
     }
 
-    /// As [`fill`](Self::fill), of several frames at once.
+    /// Lets `fill` write the bytes of several frames at once. See also [`fill`](Self::fill).
     pub fn fill_all<'b, T>(frames: impl IntoIterator<Item = &'b Self>, fill: impl FnOnce(&[SharedBytes<'_>]) -> T) -> T
     where
         'a: 'b,
     {
-        fence(Ordering::Release); // As there.
+        fence(Ordering::Release); // As in `fill`.
         let bytes: Vec<_> = frames.into_iter().map(|frame| frame.frames.bytes(frame.id)).collect();
         fill(&bytes)
     }
@@ -57,8 +57,9 @@ impl<'a> OwnedFrame<'a> {
         self.frames.bytes(self.id).copy_to(offset, into);
     }
 
-    /// Has the frame hold another page with the bytes that it has, as if it had been freed and
-    /// allocated. False, and nothing is changed, if its generations are nearly used up.
+    /// Prepares the frame to hold another page with its current bytes, as if the frame had been
+    /// freed and allocated again. Returns false, and changes nothing, if the frame's generations
+    /// are nearly used up.
     #[must_use]
     pub fn renew(&mut self) -> bool {
         self.fresh = self.fresh || self.frames.table.begin_next_stay(self.id);

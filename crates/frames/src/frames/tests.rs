@@ -10,12 +10,12 @@ use crate::wait_table::LoadFailure;
 use crate::writing::BeginWrite;
 
 const PAGE: usize = 4096;
-/// Words in a chunk and in a segment, and what is charged for them.
+/// The number of words in a chunk and in a segment, and the charge for a chunk.
 const CHUNK: u64 = 512;
 const SEGMENT: u64 = CHUNK * 512;
 const CHUNK_COST: u64 = 4096;
 const BLOCK: u64 = CHUNK * 16;
-/// A system page of states, for the same block of neighbouring segments.
+/// The charge for a system page of states, for the same block of neighbouring segments.
 const BLOCK_COST: u64 = 4096;
 
 fn frames_with(change: impl FnOnce(&mut Config)) -> Arc<Frames> {
@@ -32,7 +32,7 @@ fn map(frames: &Arc<Frames>, pages: u64) -> PageMap {
     PageMap::new(Arc::clone(frames), pages).unwrap()
 }
 
-/// Loads `page`, its first byte being `byte`, and lists it.
+/// Loads `page` with `byte` as its first byte, and lists its frame.
 fn load(map: &PageMap, page: u64, byte: u8) -> FrameId {
     let frame = map.frames().allocate().expect("a frame is free");
     frame.fill(|bytes| {
@@ -57,22 +57,20 @@ fn evict(frames: &Frames, frame: FrameId, shadow: u64) -> bool {
     }
 }
 
-/// Whether the system has memory behind a frame.
+/// Returns whether the system has memory behind a frame.
 fn has_memory(frames: &Frames, frame: FrameId) -> bool {
     let mut resident = 0_u8;
-    // SAFETY: one whole page of our own mapping, and a byte for the answer.
+    // SAFETY: one whole page of our own mapping, and a byte for the result.
     let result = unsafe { libc::mincore(frames.bytes(frame).as_ptr().cast(), PAGE, &raw mut resident) };
     assert_eq!(result, 0);
     resident & 1 != 0
 }
 
-/// Runs `body` in a forked child, and says how that ended: the exit code that `body` chose, or
-/// minus the signal.
+/// Runs `body` in a forked child. Returns how the child ended: its exit code, or minus the signal.
 ///
-/// The child has one thread and perhaps locks that are held for ever, so `body` mustn't allocate.
+/// The child has one thread and perhaps locks that are held for ever, so `body` must not allocate.
 fn in_child(body: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child runs `body`, which keeps to the above, and ends without running anything
-    // else.
+    // SAFETY: the child runs only `body`, which obeys this rule, and then ends.
     unsafe {
         match libc::fork() {
             0 => libc::_exit(i32::from(!body())),
@@ -116,10 +114,10 @@ fn a_drained_extents_memory_goes_back_to_the_system() {
     }
     assert!(drain.finish(0));
     assert_eq!(frames.extents(), extents - 1);
-    let part = (frames.extents.frames_each() * PAGE) as u64; // Its records keep their memory.
+    let part = (frames.extents.frames_each() * PAGE) as u64; // Its records stay.
     assert_eq!(frames.budget().used(), before - part);
     assert!(drained.iter().all(|&frame| !has_memory(&frames, frame)), "charged no more, but still there");
-    // Taken into use again, it costs what was given back, and reads as zeros.
+    // When memory is used again, its charge is what was uncharged before, and it reads as zeros.
     let rest: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
     let again = rest.iter().find(|frame| drained.contains(&frame.id())).expect("it is used again");
     let mut bytes = [1; PAGE];
@@ -149,7 +147,7 @@ fn an_extent_with_a_pinned_page_stays_as_it_was() {
             })
         });
         if all_free {
-            drop(drain); // Nothing but free frames: it would succeed.
+            drop(drain); // All frames are free, so `finish` would succeed.
         } else {
             assert!(!drain.finish(0));
             drop(drain);
@@ -183,7 +181,7 @@ fn a_page_moves_with_its_labels_and_stays_in_memory() {
     assert!(evict(&frames, id, 1) && frames.stats().free_frames == frames.stats().frames);
 }
 
-/// The story: see `tests/loom_free_frames.rs`.
+/// Regression: see `tests/loom_free_frames.rs`.
 #[test]
 fn a_drain_dropped_unfinished_changes_nothing() {
     let frames = frames();
@@ -205,8 +203,8 @@ fn a_drain_dropped_unfinished_changes_nothing() {
     }
 }
 
-/// The story: each extent that was given back had all free frames looked at, twice, so giving many
-/// back took time quadratic in their number. Many are given back with one look now.
+/// Regression: for each extent that was given back, all free frames were sifted twice, so giving
+/// many extents back took time quadratic in their number. Now one sift serves many extents.
 #[test]
 fn many_extents_are_drained_together_the_emptiest_first() {
     let frames = frames();
@@ -307,7 +305,7 @@ fn maps_that_dont_fit_are_refused() {
     drop(map(&frames, 3 << 22));
 }
 
-/// What a map has in memory, and what has to be charged for it, kept in the plainest way.
+/// A plain model of what a map has in memory, and of what must be charged for it.
 #[derive(Default)]
 struct Plain {
     resident: BTreeMap<u64, (FrameId, u8)>,
@@ -389,7 +387,8 @@ fn maps_are_charged_exactly_whatever_happens() {
                     plain.leave(page, shadow);
                 }
                 (96.., _) => {
-                    // The hand goes round twice: what is idle is marked, then given back.
+                    // The hand makes two rounds: the first marks idle chunks, the second gives them
+                    // back.
                     assert_eq!(frames.sweep_maps(usize::MAX), plain.forget_idle(), "seed {seed}, step {step}");
                 }
                 _ => {}
@@ -408,8 +407,8 @@ fn maps_are_charged_exactly_whatever_happens() {
     }
 }
 
-/// A chunk with many pages isn't made idle by a visitor that evicts some of them; one with a page
-/// that its file doesn't have, by none.
+/// A visitor that evicts some pages of a chunk with many pages doesn't make the chunk idle. Nor can
+/// a visitor make a chunk idle if one of its pages is dirty.
 #[test]
 fn a_visit_of_sparse_pages_leaves_out_full_chunks_and_written_pages() {
     let frames = frames();
@@ -434,7 +433,7 @@ fn a_visit_of_sparse_pages_leaves_out_full_chunks_and_written_pages() {
     assert_eq!(visited(1).len(), 1);
 }
 
-/// A part that a visitor has made idle goes at once; one with a page in memory stays.
+/// A part that a visitor has made idle is given back at once; a part with a page in memory stays.
 #[test]
 fn a_part_is_given_back_when_its_last_page_has_gone() {
     let frames = frames();
@@ -464,10 +463,11 @@ fn a_sweep_gives_back_what_was_idle_the_last_time_too() {
     for frame in loaded {
         assert!(evict(&frames, frame, 5));
     }
-    // All are marked, and the hand comes round to the first.
+    // All chunks are marked, and the hand reaches the first one again.
     assert_eq!(frames.sweep_maps(1), 1, "no more than is wanted");
     assert_eq!(map.state(0), PageState::Vacant { shadow: 0 }, "with the chunk goes the shadow");
-    // Used again, the second isn't marked any more when the hand comes to it; the third is.
+    // The second chunk was used again, so it isn't marked when the hand reaches it; the third one
+    // is.
     let again = load(&map, CHUNK + 1, 1);
     assert!(evict(&frames, again, 6));
     assert_eq!(frames.sweep_maps(1), 1);
@@ -502,8 +502,8 @@ fn a_forked_child_has_no_pages_and_knows_it() {
     assert!(map.read(3 * PAGE as u64, &mut byte) && byte == [1], "the parent's is untouched");
 }
 
-/// The story: the states of chunks weren't there in the child at all, so that a map dropped there
-/// died of it.
+/// Regression: the states of chunks had no memory in the child at all, so the child crashed when it
+/// dropped a map.
 #[test]
 fn a_map_can_be_dropped_in_a_forked_child() {
     let frames = frames();
@@ -516,7 +516,7 @@ fn a_map_can_be_dropped_in_a_forked_child() {
     assert_eq!(code, 0);
 }
 
-/// The parent's bytes aren't inherited, nor is their absence fatal.
+/// The child doesn't inherit the parent's bytes, and doesn't crash when it reads the frame.
 #[test]
 fn a_frame_is_zeros_in_a_forked_child() {
     let frames = frames();
@@ -530,7 +530,7 @@ fn a_frame_is_zeros_in_a_forked_child() {
     assert_eq!(code, 0);
 }
 
-/// What a core dump has, the administrator who gets it has: not the users' pages.
+/// The administrator can read core dumps, so these must not contain the users' pages.
 #[test]
 fn pages_are_not_in_core_dumps() {
     let frames = frames();
@@ -569,7 +569,7 @@ fn segments_are_closed_until_a_page_is_loaded() {
     assert_eq!(word(STRIDE).load(Ordering::Relaxed), 0);
 }
 
-/// Run by the next test in a process of its own, where address space is short.
+/// The next test runs this in a process of its own, where address space is short.
 #[test]
 #[ignore = "for a process of its own: limits its address space"]
 fn with_little_address_space() {

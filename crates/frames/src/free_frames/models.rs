@@ -1,4 +1,4 @@
-//! Two batches of two frames, two CPUs, on one node or on two pretended ones.
+//! Models of two batches of two frames, with two CPUs, on one node or on two pretended ones.
 
 use super::*;
 use crate::region::{Protection, Region};
@@ -64,7 +64,8 @@ fn batches_move_between_stocks_and_depot_whole() {
     });
 }
 
-/// An estimate, but one that is never below zero, which would read as more frames than there are.
+/// The count of frames in the depots is an estimate, but it must never fall below zero: it would
+/// wrap to a huge number.
 #[test]
 fn a_batch_is_counted_before_it_can_be_taken() {
     sync::model(|| {

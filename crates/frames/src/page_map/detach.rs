@@ -1,4 +1,4 @@
-//! Taking a page out of memory whatever the policy thinks of it: unmapping, truncation, closing.
+//! Taking a page out of memory regardless of the policy: for unmapping, truncation and closing.
 
 use sync::atomic::{Backoff, Ordering};
 
@@ -6,40 +6,40 @@ use super::PageMap;
 use crate::frames::{OwnedFrame, vacate};
 use crate::page_word::{PageState, PageWord};
 
-/// What [`PageMap::detach`] did.
+/// The result of [`PageMap::detach`].
 #[derive(Debug)]
 pub enum Detach<'a> {
     /// The page isn't in memory.
     Vacant,
     /// The page is pinned.
     Pinned,
-    /// Another thread is about to evict the page, which takes a few instructions; or holds the page
-    /// for write-back, or writes to it, which may take longer.
+    /// Another thread is about to evict the page, which takes a few instructions. Or another thread
+    /// holds the page for writeback, or writes to it, which may take longer.
     Busy,
     /// Another thread is loading the page.
     Loading,
-    /// The page has bytes that its file hasn't.
+    /// The page has bytes that its file doesn't have.
     Unclean,
-    /// The page is out of memory. Its frame still hangs on its group's list: take it off, then drop
-    /// it.
+    /// The page is out of memory. Its frame is still on its group's list; the caller must take the
+    /// frame off the list, then drop it.
     Listed {
         /// The frame.
         frame: OwnedFrame<'a>,
-        /// Its file didn't have all of it.
+        /// Whether the page was dirty or unstable: its file may lack bytes that are discarded now.
         discarded: bool,
-        /// The place elsewhere that it kept, or 0.
+        /// The swap slot that the page kept, or 0.
         slot: u64,
     },
     /// The page is out of memory. The thread that has its frame isolated will free the frame.
     Orphaned {
-        /// The group that is charged for it.
+        /// The group that is charged for the page.
         group: u32,
-        /// Its file didn't have all of it.
+        /// Whether the page was dirty or unstable: its file may lack bytes that are discarded now.
         discarded: bool,
-        /// The place elsewhere that it kept, or 0.
+        /// The swap slot that the page kept, or 0.
         slot: u64,
     },
-    /// The page was swapped out, and isn't any more: what its entry names is the caller's.
+    /// The page was swapped out, and is vacant now. The caller owns what the entry refers to.
     Swapped {
         /// The entry.
         entry: u64,
@@ -47,8 +47,8 @@ pub enum Detach<'a> {
 }
 
 impl PageMap {
-    /// Takes a page out of memory whatever the policy thinks of it, leaving `shadow`. What its file
-    /// doesn't have is thrown away if `discard` says so; else such a page stays.
+    /// Takes a page out of memory regardless of the policy, and leaves `shadow`. If the page has
+    /// bytes that its file doesn't have, `discard` decides: they are discarded, or the page stays.
     #[must_use]
     pub fn detach(&self, page: u64, shadow: u64, discard: bool) -> Detach<'_> {
         let Some((index, word)) = self.word(page) else { return Detach::Vacant };
@@ -67,9 +67,9 @@ impl PageMap {
             self.shared.frames.table.unfreeze(frame, 0);
             outcome
         };
-        // The frame may have gone on to another page before it was frozen: the word tells. While it
-        // is frozen, a word that still names it changes in nothing but the referenced bit. Relaxed:
-        // the Acquire of `freeze`.
+        // The frame may have gone to another page before it was frozen; the word shows this. While
+        // the frame is frozen, only the referenced bit of a word that still names it can change.
+        // Relaxed: the Acquire of `freeze`.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }
@@ -87,7 +87,7 @@ impl PageMap {
         let vacated = vacate(word, now, shadow);
         debug_assert!(vacated, "a frozen frame's word changed");
         self.shared.frames.words.chunks.leave(index, now.is_written());
-        // While the frame is still ours to look at.
+        // Reads these while this thread still owns the frame.
         let (group, slot) = (self.shared.frames.table.group(frame), self.shared.frames.table.slot(frame));
         let mut backoff = Backoff::new();
         loop {
@@ -97,7 +97,8 @@ impl PageMap {
             if self.shared.frames.table.orphan(frame) {
                 return Detach::Orphaned { group, discarded, slot };
             }
-            // Listed and isolated in between: at most one other party is at it.
+            // The frame changes between listed and isolated at this moment; at most one other
+            // thread works on it.
             backoff.wait();
         }
     }

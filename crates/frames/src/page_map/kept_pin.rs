@@ -1,4 +1,4 @@
-//! Pins that aren't bound to a borrow.
+//! Pins that aren't bound to a borrow of the map.
 
 use sync::Arc;
 
@@ -6,7 +6,8 @@ use super::{PageMap, PinnedFrame};
 use crate::frame_id::FrameId;
 use crate::frames::Frames;
 
-/// A pin that isn't bound to a borrow: for a page whose requester may be gone when the load ends.
+/// A pin that isn't bound to a borrow of the map: for a page whose requester may be gone when the
+/// load ends.
 #[derive(Debug)]
 pub struct KeptPin {
     frames: Arc<Frames>,
@@ -20,7 +21,8 @@ impl KeptPin {
         Self { frames: Arc::clone(frames), frame: Some(frame) }
     }
 
-    /// The same pin, bound to a borrow of the page's map. `None` if it is a map of other frames.
+    /// Returns the same pin, bound to a borrow of the page's map. Returns `None`, and drops the
+    /// pin, if `map` is a map of other frames.
     #[must_use]
     pub fn lend(mut self, map: &PageMap) -> Option<PinnedFrame<'_>> {
         let frames = &map.shared.frames;

@@ -1,6 +1,6 @@
-//! Loading: how a page gets into memory. One thread wins the swap from *vacant* to *loading* and
-//! has to end the load; the others wait for it. The loader already has its frame, so a thread that
-//! has a word in *loading* never waits for memory.
+//! Loading pages into memory. One thread wins the exchange of the page word from *vacant* to
+//! *loading* and must end the load; other threads wait for it. The loader already has its frame, so
+//! a thread that has a word in *loading* never waits for memory.
 
 use std::task::Waker;
 
@@ -20,57 +20,57 @@ use crate::write_state::Ahead;
 pub struct Labels {
     /// The memory group charged for the page.
     pub group: u32,
-    /// Whose page it is.
+    /// The owner of the page.
     pub owner: u32,
-    /// The policy's rank at the start.
+    /// The policy's initial rank of the page.
     pub rank: u32,
-    /// Whether the page is read ahead of its first use.
+    /// Whether the page is being read ahead of its first use.
     pub ahead: Ahead,
-    /// Where else the page's bytes are, until a writer changes the page; 0 for nowhere.
+    /// The swap slot that has the page's bytes until a writer changes the page; 0 for none.
     pub slot: u64,
 }
 
-/// What [`PageMap::begin_load`] found.
+/// The result of [`PageMap::begin_load`].
 #[derive(Debug)]
 pub enum BeginLoad<'a> {
     /// This thread loads the page.
     Begun(Loading<'a>),
-    /// It is there already.
+    /// The page is already in memory.
     Resident,
-    /// Another thread loads it: [`PageMap::wait`].
+    /// Another thread is loading the page: see [`PageMap::wait`].
     Busy,
-    /// The budget has no room for the part of the map that the page's word is in.
+    /// The budget has no room for the part of the map that contains the page's word.
     NoRoom,
-    /// There is no place for the page's word: the map isn't for so many pages, or there is no
-    /// address space for more words.
+    /// There is no word for the page: the page is past the map's maximum, or there is no address
+    /// space for more words.
     NoPlace,
 }
 
-/// A load that this thread has begun. If it is dropped before its end, it fails with
+/// A load that this thread has begun and must end. If it is dropped instead, the load fails with
 /// [`Loading::ABANDONED`], so that no waiter waits for ever.
 #[derive(Debug)]
 pub struct Loading<'a> {
     pub(crate) map: &'a PageMap,
     pub(crate) index: usize,
-    /// What the word was before, and is again if the load fails.
+    /// The previous value of the word; a failed load restores it.
     pub(crate) before: PageWord,
     pub(crate) ended: bool,
 }
 
-/// What is particular about a page that is published.
+/// Options for publishing a page.
 #[derive(Clone, Copy, Default)]
 struct How {
-    /// Its file doesn't have these bytes.
+    /// The page's file doesn't have its bytes.
     dirty: bool,
-    /// It is on no list.
+    /// The page goes on no list.
     unlisted: bool,
 }
 
 impl<'a> Loading<'a> {
-    /// The failure that waiters get from a loader that unwound.
+    /// The failure that waiters get if the loader drops the load.
     pub const ABANDONED: LoadFailure = LoadFailure(i32::MIN);
 
-    /// The shadow that the page's last eviction left; 0 if there was none.
+    /// Returns the shadow that the page's last eviction left; 0 if there was none.
     #[must_use]
     pub fn shadow(&self) -> u64 {
         match self.before.state() {
@@ -79,7 +79,7 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// The entry of a page that was swapped out.
+    /// Returns the entry of the page if it was swapped out.
     #[must_use]
     pub fn swapped(&self) -> Option<u64> {
         match self.before.state() {
@@ -88,46 +88,47 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// The number of the page's word among all page words.
+    /// Returns the index of the page's word among all page words.
     #[must_use]
     pub fn word_number(&self) -> u64 {
         self.index as u64
     }
 
-    /// Makes the page resident in `frame`, which holds its bytes, and wakes the waiters. Returns
-    /// the frame isolated: the caller has to put it on its list. With `pin`, the loader gets a pin
-    /// of the page as well.
+    /// Makes the page resident in `frame`, which must already hold its bytes, and wakes the
+    /// waiters. Returns the frame isolated; the caller must put it on its list. With `pin`, also
+    /// returns a pin of the page.
     ///
     /// # Panics
-    /// If the frame has held a page since it was allocated (I4 of `frame_table`), or is another
-    /// [`Frames`](crate::Frames)'.
+    /// If the frame has held a page since it was allocated (I4 of `frame_table`), or belongs to
+    /// another [`Frames`](crate::Frames).
     pub fn publish(self, frame: OwnedFrame<'a>, labels: Labels, pin: bool) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
         self.publish_as(frame, labels, pin, How::default())
     }
 
-    /// As [`publish`](Self::publish), with a pin that outlives the borrow of the map.
+    /// Does the same as [`publish`](Self::publish), and returns a pin that outlives the borrow of
+    /// the map.
     ///
     /// # Panics
-    /// As [`publish`](Self::publish).
+    /// If `frame` isn't fit for [`publish`](Self::publish).
     pub fn publish_pinned(self, frame: OwnedFrame<'a>, labels: Labels) -> (IsolatedFrame, KeptPin) {
         let (frames, id) = (&self.map.shared.frames, frame.id());
         let (isolated, pin) = self.publish_as(frame, labels, true, How::default());
         (isolated, KeptPin::new(frames, id, pin.expect("asked for")))
     }
 
-    /// As [`publish`](Self::publish), of a page whose file doesn't have these bytes.
+    /// Does the same as [`publish`](Self::publish), for a page whose file doesn't have its bytes.
     ///
     /// # Panics
-    /// As [`publish`](Self::publish).
+    /// If `frame` isn't fit for [`publish`](Self::publish).
     pub fn publish_dirty(self, frame: OwnedFrame<'a>, labels: Labels) -> IsolatedFrame {
         self.publish_as(frame, labels, false, How { dirty: true, ..How::default() }).0
     }
 
-    /// As [`publish`](Self::publish), for a page that goes on no list. The thread that removes it
-    /// gets its frame, as if it were listed.
+    /// Does the same as [`publish`](Self::publish), for a page that goes on no list. The thread
+    /// that removes the page gets its frame, as if the frame were listed.
     ///
     /// # Panics
-    /// As [`publish`](Self::publish).
+    /// If `frame` isn't fit for [`publish`](Self::publish).
     pub fn publish_unlisted(self, frame: OwnedFrame<'a>, labels: Labels) {
         let _ = self.publish_as(frame, labels, false, How { unlisted: true, ..How::default() });
     }
@@ -161,8 +162,8 @@ impl<'a> Loading<'a> {
         (IsolatedFrame::new(id), pin)
     }
 
-    /// Ends the load of a page that was swapped out, and is in `entry` from now on. Waiters look at
-    /// the page again.
+    /// Ends the load of a page that was swapped out: the page is swapped to `entry` from now on.
+    /// Waiters check the page again.
     pub fn end_swapped(mut self, entry: u64) {
         // Transition: page word, loading → swapped.
         debug_assert!(self.swapped().is_some(), "its part of the map counts the page");
@@ -171,7 +172,7 @@ impl<'a> Loading<'a> {
         frames.waits.end_load(self.index, &frames.words.words[self.index], PageWord::swapped(entry), Ok(()));
     }
 
-    /// Gives up the guard without an end: the caller has to end the load.
+    /// Gives up the guard without ending the load: the caller must end it.
     pub(crate) fn give_up(mut self) {
         self.ended = true;
     }
@@ -202,15 +203,15 @@ impl Drop for Loading<'_> {
 }
 
 impl PageMap {
-    /// Begins to wait for another thread's load of the page: `waker` is called when the load is
-    /// over. `None` if the page isn't being loaded.
+    /// Begins to wait for another thread's load of the page. `waker` is called when the load ends.
+    /// Returns `None` if the page isn't being loaded.
     #[must_use]
     pub fn begin_wait(&self, page: u64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let (index, word) = self.word(page)?;
         self.shared.frames.waits.enter(index, word, waker)
     }
 
-    /// Starts to load a page that isn't in memory.
+    /// Begins to load a page that isn't in memory.
     #[must_use]
     pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {
         let Some((index, word)) = self.word(page) else { return self.begin_first_load(page) };
@@ -219,7 +220,7 @@ impl PageMap {
             let now = PageWord::from_bits(word.load(Ordering::Relaxed));
             let swapped = match now.state() {
                 PageState::Vacant { .. } => false,
-                PageState::Swapped { .. } => true, // Its chunk counts it already.
+                PageState::Swapped { .. } => true, // Its chunk already counts the page.
                 PageState::Loading => break BeginLoad::Busy,
                 PageState::Resident { .. } => break BeginLoad::Resident,
             };
@@ -229,10 +230,10 @@ impl PageMap {
                     return BeginLoad::NoRoom;
                 }
                 entered = true;
-                continue; // The shadow may have been given back with its chunk.
+                continue; // The shadow may have been lost with its chunk.
             }
-            // Acquire: what the evictor of the last stay did comes first. Relaxed on failure: we
-            // look again.
+            // Acquire: this thread sees what the evictor of the last stay did. Relaxed on failure:
+            // the loop checks again.
             let loading = PageWord::loading().bits();
             if word.compare_exchange(now.bits(), loading, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 if entered && swapped {
@@ -248,7 +249,7 @@ impl PageMap {
         found
     }
 
-    /// The same for a page without a word.
+    /// Begins to load a page that has no word yet.
     #[cold]
     fn begin_first_load(&self, page: u64) -> BeginLoad<'_> {
         match self.shared.make_far_word(page) {
@@ -258,8 +259,8 @@ impl PageMap {
         }
     }
 
-    /// Waits while another thread loads the page. `Ok` says that the load is over, not that the
-    /// page is still there.
+    /// Waits while another thread loads the page. `Ok` means that the load has ended, not that the
+    /// page is still in memory.
     ///
     /// # Errors
     /// The failure of that load.

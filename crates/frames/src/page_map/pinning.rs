@@ -1,6 +1,6 @@
-//! Pinning: holding a page where it is and as it is. Add a pin to the frame that the word names;
-//! look at the word again; if it isn't the same stay, take the pin back (mechanism 3, "lockless
-//! pagecache", Piggin 2005, with the freeze in `frame_table`).
+//! Pinning: keeping a page in its frame, unchanged. A pinner adds a pin to the frame that the page
+//! word names and loads the word again. If the word isn't of the same stay, the pinner takes the
+//! pin back (mechanism 3, "lockless pagecache", Piggin 2005, with the freeze in `frame_table`).
 
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Backoff, Ordering};
@@ -11,7 +11,7 @@ use crate::lookup::Lookup;
 use crate::page_word::PageWord;
 use crate::write_state::Ahead;
 
-/// A resident frame whose page stays, unchanged, while this lives.
+/// A pinned frame: its page stays in it, unchanged, while this lives.
 #[derive(Debug)]
 pub struct PinnedFrame<'a> {
     record: &'a FrameRecord,
@@ -19,7 +19,7 @@ pub struct PinnedFrame<'a> {
 }
 
 impl<'a> PinnedFrame<'a> {
-    /// A frame that was just pinned, and its bytes.
+    /// Wraps a frame that was just pinned, and its bytes.
     #[inline]
     pub(crate) fn new(record: &'a FrameRecord, bytes: SharedBytes<'a>) -> Self {
         Self { record, bytes }
@@ -29,11 +29,12 @@ impl<'a> PinnedFrame<'a> {
         self.record
     }
 
-    /// The pin, if it is one of that stay: the page's use is noted then, in `ahead` too if it is
-    /// the first of a page that was read ahead. Otherwise the pin is taken back.
+    /// Returns the pin if the page is still in the given stay, and records the page's use. Sets
+    /// `ahead` if it is the first use of a page that was read ahead. If the stay is over, takes the
+    /// pin back and returns `None`.
     fn of_stay(self, word: &AtomicU64, stay: PageWord, ahead: &mut Ahead) -> Option<Self> {
-        // Relaxed: the Acquire in `pin` made an eviction before this pin visible; `frame_table`
-        // says why.
+        // Relaxed: the Acquire in `pin` makes an eviction before this pin visible (see
+        // `frame_table`).
         let after = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !stay.same_stay(after) {
             return None;
@@ -46,13 +47,13 @@ impl<'a> PinnedFrame<'a> {
         Some(self)
     }
 
-    /// The page's bytes.
+    /// Returns the page's bytes.
     #[cfg(not(pagefold_loom))]
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the frame is pinned, so its bytes don't change while `self` lives (I2 of
-        // `frame_table`); the Acquire of the pin put the loader's writes before this.
+        // `frame_table`); the Acquire of the pin orders the loader's writes before this.
         unsafe { self.bytes.as_slice() }
     }
 
@@ -63,7 +64,7 @@ impl<'a> PinnedFrame<'a> {
 }
 
 impl PinnedFrame<'_> {
-    /// Gives up the guard but not the pin: the caller has to see to the unpinning.
+    /// Gives up the guard but not the pin: the caller must unpin the frame.
     pub(crate) fn give_up(self) {
         std::mem::forget(self);
     }
@@ -76,18 +77,18 @@ impl Drop for PinnedFrame<'_> {
     }
 }
 
-/// Why a page that is in memory can't be pinned now.
+/// The reason why a page that is in memory can't be pinned now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PinError {
-    /// It has as many pins as can be counted: a billion.
+    /// The page has the maximum number of pins.
     TooMany,
-    /// A thread writes to it, or waits to.
+    /// A thread writes to the page, or waits to write to it.
     Busy,
 }
 
 impl PageMap {
-    /// As [`pin`](Self::pin), for the pages that are pinned most: in memory, used since reclaim
-    /// last looked, and whole. `None` also for others.
+    /// Pins the page if it is hot: in memory, used since reclaim last looked, not written to, and
+    /// whole. Returns `None` for all other pages; try [`pin`](Self::pin) then.
     #[inline]
     pub fn pin_hot(&self, page: u64) -> Option<PinnedFrame<'_>> {
         match self.lookup.of_smallest_pages() {
@@ -118,18 +119,18 @@ impl PageMap {
         Some(PinnedFrame::new(record, bytes))
     }
 
-    /// Pins a resident page: its bytes stay where they are and as they are until the pin is
-    /// dropped. `None` if the page isn't in memory.
+    /// Pins a resident page: its bytes stay in place, unchanged, until the pin is dropped. Returns
+    /// `None` if the page isn't in memory.
     ///
     /// # Errors
-    /// [`PinError`]; with `Busy`, try again.
+    /// [`PinError`]; with `Busy`, the caller may try again.
     #[inline]
     pub fn pin(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, PinError> {
         self.pin_first(page, &mut Ahead::No)
     }
 
-    /// As [`pin`](Self::pin). Says in `ahead` if this was the first use of a page that was read
-    /// ahead.
+    /// Does the same as [`pin`](Self::pin), and sets `ahead` if this was the first use of a page
+    /// that was read ahead.
     ///
     /// # Errors
     /// As [`pin`](Self::pin).
@@ -145,8 +146,8 @@ impl PageMap {
             let is_closed = backoff.turns() > 0 && record.is_closed();
             match if is_closed { Err(PinRefused::Closed) } else { record.pin() } {
                 Ok(()) => {}
-                // An evictor has the frame for a moment: the word will tell what became of it. Or a
-                // writer, for longer.
+                // Either an evictor has the frame for a moment, and the word will show the outcome;
+                // or a writer has it, for longer.
                 Err(PinRefused::Closed) if backoff.wait_awake() => continue,
                 Err(PinRefused::Closed) => return Err(PinError::Busy),
                 Err(PinRefused::Saturated) => return Err(PinError::TooMany),
@@ -158,18 +159,18 @@ impl PageMap {
         }
     }
 
-    /// A pinner of a page, which waits for its turn among the page's writers.
+    /// Creates a pinner of a page, which takes turns with the page's writers.
     #[must_use]
     pub fn pinner(&self, page: u64) -> Pinner<'_> {
         Pinner { map: self, page, place: None }
     }
 }
 
-/// Pins a page that threads write to without a pause: it has a place in the frame while it waits,
-/// which is a pin once the writer is done (`frame_table`). Without it, each attempt may meet the
-/// next writer.
+/// Pins a page that threads write to without a pause. While it waits, a pinner has a place in the
+/// frame, which becomes a pin when the writer is done (`frame_table`). Without a place, each
+/// attempt might meet the next writer.
 ///
-/// It keeps the place between attempts. So it shouldn't live longer than the wait.
+/// The pinner keeps the place between attempts, so it should be dropped when the wait ends.
 #[derive(Debug)]
 pub struct Pinner<'a> {
     map: &'a PageMap,
@@ -178,15 +179,15 @@ pub struct Pinner<'a> {
 }
 
 impl<'a> Pinner<'a> {
-    /// As [`PageMap::pin_first`].
+    /// Pins the page. See also [`PageMap::pin_first`].
     ///
     /// # Errors
-    /// As [`PageMap::pin`]; with `Busy`, wait a turn and try again with the same pinner.
+    /// [`PinError`]; with `Busy`, the caller should wait and then try again with the same pinner.
     pub fn pin(&mut self, ahead: &mut Ahead) -> Result<Option<PinnedFrame<'a>>, PinError> {
         let map = self.map;
         if let Some(place) = self.place.take()
             && let Some(word) = map.word_in_object(self.page)
-            // Relaxed: if the place is a pin, `of_stay` looks again.
+            // Relaxed: if the place is a pin, `of_stay` checks again.
             && place.stay.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed)))
         {
             if !place.record.place_is_pin() {
@@ -211,17 +212,18 @@ impl<'a> Pinner<'a> {
         let stay = PageWord::from_bits(word.load(Ordering::Acquire));
         stay.frame()?;
         let (record, bytes) = map.lookup.frame(map.frames(), stay);
-        // Made only then: it is given back when it is dropped.
+        // Creates the guard only if a place was taken, because dropping the guard gives the place
+        // back.
         record.take_place().then(|| Place { record, bytes, stay })
     }
 }
 
-/// A place in a frame: given back when it is dropped.
+/// A place in a frame. Dropping it gives the place back.
 #[derive(Debug)]
 struct Place<'a> {
     record: &'a FrameRecord,
     bytes: SharedBytes<'a>,
-    /// What the page's word said when the place was taken.
+    /// The page's word when the place was taken.
     stay: PageWord,
 }
 

@@ -21,7 +21,7 @@ fn begin(map: &PageMap, page: u64) -> Loading<'_> {
     }
 }
 
-/// Loads `page`, full of `byte`, without listing it.
+/// Loads `page`, filled with `byte`, and leaves its frame isolated.
 fn load(map: &PageMap, page: u64, byte: u8) -> IsolatedFrame {
     let frame = map.frames().allocate().expect("a frame is free");
     frame.fill(|bytes| bytes.copy_from(0, &[byte; PAGE]));
@@ -164,9 +164,9 @@ fn pages_in_memory_are_found_in_order() {
     assert!(map.pages_in_memory(0..map.pages()).any(|page| page == 600), "pages that are being loaded count");
 }
 
-/// The story: a frame that went from an evictor straight to the next loader kept its generation, so
-/// a page that came back to it had the very word that a reader had seen before, with another page's
-/// bytes in between.
+/// Regression: a frame that went directly from an evictor to the next loader kept its generation.
+/// If a page returned to it, its word was equal to the word that a reader had loaded before,
+/// although the frame had held another page's bytes in between.
 #[test]
 #[should_panic(expected = "wasn't freed after its last page")]
 fn an_evicted_frame_takes_no_page_before_it_was_freed() {
@@ -202,7 +202,8 @@ fn a_frame_is_retired_with_its_last_generation() {
     assert_eq!(rest.len(), frames.stats().frames - 1, "all frames but one");
     assert!(rest.iter().all(|frame| frame.id() != id), "a retired frame was given out");
     drop(rest);
-    // An extent with a retired frame can be drained like any other, and comes back without it.
+    // An extent with a retired frame can be drained like any other; when it is used again, this
+    // frame is left out.
     let extents = frames.extents();
     for _ in 0..extents {
         assert!(frames.begin_drain(1, 1, |_| true).expect("some have memory").finish(0));
@@ -232,12 +233,12 @@ fn those_who_wait_are_told() {
         }
         for waiter in waiters {
             let told = waiter.join().unwrap();
-            assert!(told == outcome || told == Ok(()), "{told:?}"); // Ok too if it came after the end.
+            assert!(told == outcome || told == Ok(()), "{told:?}"); // `Ok` if it came late.
         }
     }
 }
 
-/// Pages of the words that a map gets at a time.
+/// The number of pages in a part.
 const PART: u64 = 1 << 18;
 
 #[test]
@@ -262,7 +263,8 @@ fn pages_far_behind_the_first_run_are_as_any_other() {
         assert_eq!(map.pin(page).unwrap().expect("in memory").bytes()[7], page as u8);
         assert_eq!((map.state(page + 1), map.is_used(page)), (map.state(page + 1), Some(true)));
     }
-    // An object that becomes shorter: its pages aren't found any more, wherever their words are.
+    // When an object is truncated, pages past its end aren't found any more, wherever their words
+    // are.
     map.set_len(600 * PART * PAGE as u64);
     assert!(!map.read(600 * PART * PAGE as u64, &mut [0]) && map.pin(600 * PART).unwrap().is_none());
     assert!(map.read(600 * PART * PAGE as u64 - 5, &mut [0]) == map.pin(600 * PART - 1).unwrap().is_some());
@@ -305,8 +307,8 @@ fn runs_of_pages_cross_from_part_to_part() {
     }
 }
 
-/// What growth takes is charged before it is there, and a load that finds no room for it is told
-/// so.
+/// Tables are charged before they are allocated, and a load that finds no room for them returns
+/// `NoRoom`.
 #[test]
 fn tables_of_far_words_need_room() {
     let frames = frames(1 << 20);
@@ -321,7 +323,7 @@ fn tables_of_far_words_need_room() {
     assert!(matches!(map.begin_load(1 << 40), BeginLoad::Begun(_)), "three tables, a chunk and its states");
 }
 
-/// An object with more pages than there are words: the first ones have theirs in one run.
+/// The object has more pages than there are words; its near pages get a shorter run.
 #[test]
 fn a_map_makes_do_with_a_shorter_first_run() {
     let frames = frames(1 << 20);
@@ -330,7 +332,7 @@ fn a_map_makes_do_with_a_shorter_first_run() {
         frames.put_back(load(&map, page, 3)).unwrap();
         assert!(map.read(page * PAGE as u64, &mut [0; 8]));
     }
-    // Parts leave the last quarter to maps that have nothing yet.
+    // Parts leave the last quarter of the segments to new maps.
     let parts = (100..).take_while(|part| matches!(map.begin_load(part * PART), BeginLoad::Begun(_))).count();
     assert!((14..=16).contains(&parts), "{parts}");
     assert!(matches!(map.begin_load(1000 * PART), BeginLoad::NoPlace));
@@ -340,7 +342,7 @@ fn a_map_makes_do_with_a_shorter_first_run() {
     assert!(PageMap::growing(Arc::clone(&frames), 1, 1).is_err(), "all are in use");
 }
 
-/// A writer that came before its page had a word found it absent for ever.
+/// Regression: a writer that was created before its page had a word found the page absent for ever.
 #[test]
 fn a_writer_finds_a_page_that_got_its_word_meanwhile() {
     let map = PageMap::growing(frames(1 << 20), 1, 1).unwrap();

@@ -55,7 +55,7 @@ fn a_page_is_written_to_written_back_and_settled() {
     assert!(hold(&map, 700, Unclean::Unstable).settle());
     assert_eq!((map.next_written(0..2000), map.state(700)), (None, before));
     assert_eq!(read(&map, 700), expected);
-    // Where it is asserted that the chunk has no written page left.
+    // `detach` asserts that the chunk has no written page left.
     assert!(matches!(map.detach(700, 0, false), Detach::Listed { discarded: false, .. }));
 }
 
@@ -77,7 +77,7 @@ fn a_page_that_is_used_settles_without_leaving_the_long_way() {
     assert_eq!(map.next_written(0..8), None);
 }
 
-/// The story: pages that no file has stay written, and were read the long way for good.
+/// Regression: pages that belong to no file stay written, and were always read on the slow path.
 #[test]
 fn a_written_page_is_hit_by_its_maps_number() {
     let map = map(8, 8);
@@ -99,8 +99,8 @@ fn a_written_page_is_hit_by_its_maps_number() {
     assert!(!map.read_while(8, &mut bytes, || false));
 }
 
-/// A page of a map that is as long as the shortest is found by a word that has the map's number
-/// among other things; and is written to.
+/// A page of a map that is as long as the shortest is found, and written to, through a word that
+/// contains the map's number among other things.
 #[test]
 fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     let map = map(8, 8);
@@ -126,8 +126,8 @@ fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     assert_eq!(hit(3), Some([2, 2, 2, 2, 1, 1, 1, 1]));
 }
 
-/// A page that was pinned when it was to be settled stayed written for good, so that writing an
-/// object back until it has no written page never ended.
+/// Regression: a page that was pinned when it was to be settled stayed written for good, so that
+/// writing an object back until it has no written page never ended.
 #[test]
 fn a_clean_page_goes_back_to_the_short_way_in_the_end() {
     let map = map(8, 8);
@@ -257,8 +257,8 @@ fn a_run_has_no_gap() {
     run.push(hold(&map, 4, Unclean::Dirty));
 }
 
-/// Threads that pinned a page for a moment each, one before the other let go, kept a writer out for
-/// as long as they went on.
+/// Regression: threads that pinned a page for a moment each, with overlapping pins, starved a
+/// writer.
 #[test]
 fn a_writer_that_waits_keeps_new_pins_out() {
     let map = map(8, 8);
@@ -277,8 +277,8 @@ fn a_writer_that_waits_keeps_new_pins_out() {
     assert_eq!(map.pin(0).unwrap().unwrap().bytes()[0], 2, "while the writer lives");
 }
 
-/// A thread that waits for another pin of a page that it has pinned must not wait for a writer that
-/// waits for that first pin, nor for one that has given up.
+/// A thread that holds a pin of a page and waits for another one must not wait for a writer that
+/// waits for the first pin, nor for a writer that has given up: a deadlock.
 #[test]
 fn pins_are_kept_out_for_a_time_only() {
     let map = map(8, 8);
@@ -296,8 +296,8 @@ fn pins_are_kept_out_for_a_time_only() {
     assert!(map.pin(0).unwrap().is_some());
 }
 
-/// A pinner that met a writer has a place in the frame: it becomes a pin when the writer is done,
-/// and goes with a pinner that gives up.
+/// A pinner that has met a writer has a place in the frame. The place becomes a pin when the writer
+/// is done, and is given back if the pinner gives up.
 #[test]
 fn a_pinner_that_gives_up_leaves_no_place() {
     let map = map(8, 8);
@@ -319,8 +319,8 @@ fn a_pinner_that_gives_up_leaves_no_place() {
     assert!(matches!(map.begin_write(0), BeginWrite::Begun(_)));
 }
 
-/// An evictor takes a page whose last pin is gone, also if a writer waits for it; the frame's next
-/// page is pinned as any other.
+/// An evictor takes a page whose last pin is gone even if a writer waits for it. The frame's next
+/// page can be pinned as usual.
 #[test]
 fn the_next_page_of_a_frame_has_no_waiting_writer() {
     let map = map(1, 8);
@@ -336,9 +336,9 @@ fn the_next_page_of_a_frame_has_no_waiting_writer() {
     assert!(matches!(writer.begin(), BeginWrite::Absent));
 }
 
-/// A page that was held to be changed and wasn't, or that a refused `set_len` had looked at, became
-/// a written page all the same. No write-back comes by for a page that is clean, so its readers
-/// went the slower way for good.
+/// Regression: a page became a written page even if it was held to be changed and wasn't, or if a
+/// refused `set_len` had looked at it. No writeback settles a page that is clean, so its readers
+/// stayed on the slower path for good.
 #[test]
 fn a_page_that_was_not_changed_is_no_written_page() {
     let map = map(8, 8);

@@ -9,17 +9,17 @@ use std::time::Duration;
 /// See `parking_lot::Condvar`.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    /// Its address is the queue's name. Never touched: a condition variable costs its calls, and
-    /// the mutex's line.
+    /// Its address identifies the queue. It is never accessed: a condition variable costs its
+    /// calls, and the mutex's line.
     _place: u64,
 }
 
-/// Whether a wait ended because its time was up.
+/// The result of a wait with a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// True if the time was up before a notification came.
+    /// Returns true if the time was up before a notification came.
     #[must_use]
     pub fn timed_out(self) -> bool {
         self.0
@@ -27,7 +27,7 @@ impl WaitTimeoutResult {
 }
 
 impl Condvar {
-    /// A condition that no thread waits for.
+    /// Creates a condition variable without waiting threads.
     #[must_use]
     pub const fn new() -> Self {
         Self { _place: 0 }
@@ -46,13 +46,13 @@ impl Condvar {
         self.wait_until_ticks(guard, None);
     }
 
-    /// As [`wait`](Self::wait), but no longer than `timeout`.
+    /// Waits like [`wait`](Self::wait), for at most `timeout`.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
         self.wait_until_ticks(guard, Some(timeout))
     }
 
-    /// As [`wait`](Self::wait), but not beyond `deadline`.
+    /// Waits like [`wait`](Self::wait), at most until `deadline`.
     #[track_caller]
     pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> WaitTimeoutResult {
         self.wait_until_ticks(guard, Some(deadline.duration_since(Instant::now())))
@@ -75,7 +75,8 @@ impl Condvar {
         let world = world::expect("waiting for a condition");
         let lock = MutexGuard::lock_of(guard);
         world.arrive(here());
-        // In the queue before the lock is free: no notification is lost.
+        // The thread enters the queue before it releases the lock: otherwise a notification could
+        // be lost.
         world.state.borrow_mut().enqueue(self.address());
         lock.release(here());
         let timed_out = {
@@ -94,13 +95,13 @@ impl Condvar {
         WaitTimeoutResult(timed_out)
     }
 
-    /// Wakes one waiter; whether there was one.
+    /// Wakes one waiter. Returns whether there was one.
     #[track_caller]
     pub fn notify_one(&self) -> bool {
         self.notify(1) != 0
     }
 
-    /// Wakes all waiters; how many there were.
+    /// Wakes all waiters. Returns their number.
     #[track_caller]
     pub fn notify_all(&self) -> usize {
         self.notify(usize::MAX)

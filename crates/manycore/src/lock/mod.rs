@@ -1,11 +1,11 @@
 //! Locks in virtual time, with parking_lot's interface: no poisoning.
 //!
-//! They are made of the machine's own atomics and of queues at an address (a futex, in other
-//! words): first they try, then spin as parking_lot does, then park. Nothing but the machine's
-//! directory decides which thread gets a free lock, so barging and convoys are seen as they are.
+//! The locks use the machine's own atomics, and queues at an address, like futexes. A thread first
+//! tries to take the lock, then spins as parking_lot does, then parks. Only the machine's directory
+//! decides which thread gets a free lock, so barging and convoys appear in the results.
 //!
-//! Outside of a machine the same words are taken by compare-and-swap, and a thread that finds one
-//! taken lets others run: right, but slow; enough for setting things up.
+//! Outside of a machine the same words are taken by compare-and-swap, and a thread that finds a
+//! word taken yields. That is correct but slow; it suffices for setting things up.
 
 mod condvar;
 mod mutex;
@@ -21,7 +21,7 @@ use crate::ledger::At;
 use crate::task::{Doing, here};
 use crate::world::{self, World};
 
-/// What the profile calls a lock.
+/// The name of a lock in the profile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Label {
     /// By its name.
@@ -31,7 +31,7 @@ pub(crate) enum Label {
 }
 
 impl Label {
-    /// What tells this label from others, quickly.
+    /// Returns a number that tells this label from others, at little cost.
     fn key(self) -> usize {
         match self {
             Self::Name(name) => name.as_ptr().addr(),
@@ -39,7 +39,7 @@ impl Label {
         }
     }
 
-    /// The number under which the lock at `address` is profiled.
+    /// Returns the number under which the lock at `address` is profiled.
     fn subject(self, world: &World, kind: &'static str, address: usize) -> u32 {
         let mut state = world.state.borrow_mut();
         if let Some(&(key, subject)) = state.locks.get(&address)
@@ -56,7 +56,7 @@ impl Label {
     }
 }
 
-/// While it lives, the thread's events are profiled under a lock.
+/// A guard: while it lives, the thread's events are profiled under a lock.
 struct Under<'a> {
     world: &'a World,
     before: (u32, bool, Option<At>),
@@ -72,7 +72,8 @@ impl<'a> Under<'a> {
         Self { world, before }
     }
 
-    /// The lock isn't free: on a machine without contention, it costs nothing to wait for it.
+    /// Records that the thread waits for the lock: on a machine without contention the wait costs
+    /// nothing.
     fn wait(&self) {
         self.world.state.borrow_mut().current().free = true;
     }
@@ -87,29 +88,29 @@ impl Drop for Under<'_> {
     }
 }
 
-/// What a thread that spins for a lock sees.
+/// The state of a lock, as a thread that spins for it sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     /// It can be taken.
     Free,
-    /// A thread has it.
+    /// A thread holds it.
     Taken,
-    /// Others are parked for it: spinning has been in vain before.
+    /// Other threads are parked for it, so spinning has failed before.
     Wanted,
 }
 
-/// Looks at a lock before parking for it, and how many of them have pauses between: 2, then 4,
-/// then 8. Between the others the thread yields. The numbers are those of parking_lot 0.12
-/// (`SpinWait`).
+/// The number of times that a thread looks at a lock before it parks. After the first
+/// `PAUSED_LOOKS` it pauses: 2, then 4, then 8 times; after the others it yields. The numbers are
+/// those of parking_lot 0.12 (`SpinWait`).
 const LOOKS: u32 = 10;
 const PAUSED_LOOKS: u32 = 3;
 
-/// Waits for the word at `address`: tries to `take` it, looks for a while whether it is free, then
-/// parks.
+/// Waits for the word at `address`: tries to `take` it, then looks for a while whether it is free,
+/// then parks.
 ///
-/// `take_or_mark` is the last thing before parking: one access that takes the word or marks it as
-/// waited for. No other thread runs between that access and `block_at`; so the thread that gives
-/// the word back afterwards sees the mark, and finds this thread in the queue.
+/// `take_or_mark` is the last step before parking: a single access that takes the word or marks it
+/// as waited for. No other thread runs between that access and `block_at`. So a thread that gives
+/// the word back afterwards sees the mark and finds this thread in the queue: no wake-up is lost.
 #[track_caller]
 fn wait_for(
     (label, kind, address): (Label, &'static str, usize),
@@ -133,7 +134,7 @@ fn wait_for(
     let looks = {
         let mut state = world.state.borrow_mut();
         state.ledger.subjects[subject as usize].contended += 1;
-        // Where waiting is free, so is parking.
+        // Where waiting is free, parking is free too.
         if state.setup.contention { LOOKS } else { 0 }
     };
     for turn in 1..=looks {
@@ -150,7 +151,7 @@ fn wait_for(
     }
 }
 
-/// Pauses so many times, whatever happens to any line meanwhile.
+/// Pauses `pauses` times, without watching any line.
 #[track_caller]
 fn rest(world: &World, pauses: u64) {
     world.arrive(here());
@@ -159,8 +160,9 @@ fn rest(world: &World, pauses: u64) {
     state.rest(time);
 }
 
-/// Gives the word at `address` back: `give` says how many threads that [`wait_for`] it are to be
-/// woken. Counted where the lock was taken: what drops a guard has no place in the source.
+/// Gives the word at `address` back. `give` returns the number of threads in [`wait_for`] that must
+/// be woken. The time is charged where the lock was taken, because the drop of a guard has no
+/// source line.
 fn give_back((label, kind, address): (Label, &'static str, usize), at: At, give: impl FnOnce() -> usize) {
     let Some(world) = world::current() else {
         give();

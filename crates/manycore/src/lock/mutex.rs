@@ -11,7 +11,7 @@ use std::panic::Location;
 
 const FREE: u8 = 0;
 const TAKEN: u8 = 1;
-/// Taken, and a thread may be parked for it.
+/// Taken, and threads may be parked for it.
 const WANTED: u8 = 2;
 
 const KIND: &str = "mutex";
@@ -29,7 +29,7 @@ unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
-/// The right to the value of a [`Mutex`], until dropped.
+/// The guard of a [`Mutex`]: gives access to the value until dropped.
 #[must_use]
 pub struct MutexGuard<'a, T: ?Sized> {
     lock: &'a Mutex<T>,
@@ -43,19 +43,19 @@ pub struct MutexGuard<'a, T: ?Sized> {
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<T> Mutex<T> {
-    /// A free lock over `value`, which the profile calls by the source line of this call.
+    /// Creates a free lock over `value`. The profile names it by the source line of this call.
     #[track_caller]
     pub const fn new(value: T) -> Self {
         Self { state: AtomicU8::new(FREE), label: Label::Place(Location::caller()), value: UnsafeCell::new(value) }
     }
 
-    /// A free lock over `value`, with a name for the profile. Locks of one name are counted
+    /// Creates a free lock over `value`, with a name for the profile. Locks of one name are counted
     /// together.
     pub const fn named(name: &'static str, value: T) -> Self {
         Self { state: AtomicU8::new(FREE), label: Label::Name(name), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -84,20 +84,20 @@ impl<T: ?Sized> Mutex<T> {
         if self.take() { Some(self.guard()) } else { None }
     }
 
-    /// Waits for the lock, for as long as that takes: here no lock is held for a time that a caller
-    /// would give up in.
+    /// Waits for the lock and ignores the timeout: in a machine no thread holds a lock for long
+    /// enough that a caller would give up.
     #[track_caller]
     pub fn try_lock_for(&self, _timeout: std::time::Duration) -> Option<MutexGuard<'_, T>> {
         Some(self.lock())
     }
 
-    /// Whether a thread has the lock.
+    /// Returns whether a thread holds the lock.
     #[track_caller]
     pub fn is_locked(&self) -> bool {
         self.state.load(Ordering::Relaxed) != FREE
     }
 
-    /// The value, which no other thread can be using.
+    /// Returns the value, which no other thread can be using.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -113,13 +113,13 @@ impl<T: ?Sized> Mutex<T> {
 
     #[track_caller]
     fn take(&self) -> bool {
-        // Acquire pairs with the Release in `release`: what the last owner did to the value is
-        // visible.
+        // Acquire pairs with the Release in `release`: changes that the last owner made to the
+        // value are visible.
         self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Marks the lock as wanted, and takes it so if it was free: a thread that was parked can't
-    /// know whether others still are.
+    /// Marks the lock as wanted. If the lock was free, this thread takes it with the mark, because
+    /// after parking a thread can't know whether others are still parked.
     #[track_caller]
     fn take_wanted(&self) -> bool {
         // Acquire as in `take`.
@@ -145,7 +145,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         guard.lock
     }
 
-    /// Lets others have the lock while `f` runs.
+    /// Releases the lock while `f` runs.
     #[track_caller]
     pub fn unlocked<R>(guard: &mut Self, f: impl FnOnce() -> R) -> R {
         struct Retake<'a, T: ?Sized>(&'a Mutex<T>);

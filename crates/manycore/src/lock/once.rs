@@ -6,7 +6,8 @@ use std::cell::UnsafeCell;
 use std::convert::Infallible;
 use std::fmt;
 
-/// See `once_cell::sync::OnceCell`. What makes the value may access the machine, and wait.
+/// See `once_cell::sync::OnceCell`. The function that makes the value may access the machine, and
+/// wait.
 pub struct OnceCell<T> {
     ready: AtomicBool,
     /// Held by the thread that makes the value.
@@ -21,14 +22,14 @@ unsafe impl<T: Send> Send for OnceCell<T> {}
 unsafe impl<T: Send + Sync> Sync for OnceCell<T> {}
 
 impl<T> OnceCell<T> {
-    /// An empty cell.
+    /// Creates an empty cell.
     #[must_use]
     #[track_caller]
     pub const fn new() -> Self {
         Self { ready: AtomicBool::new(false), making: Mutex::new(()), value: UnsafeCell::new(None) }
     }
 
-    /// The value, if it was made.
+    /// Returns the value, if it was made.
     #[track_caller]
     pub fn get(&self) -> Option<&T> {
         // Acquire pairs with the Release in `get_or_try_init`: the value is visible.
@@ -39,7 +40,7 @@ impl<T> OnceCell<T> {
         unsafe { (*self.value.get()).as_ref() }
     }
 
-    /// The value, made by `make` if need be.
+    /// Returns the value, and makes it by `make` if necessary.
     #[track_caller]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         match self.get_or_try_init(|| Ok::<T, Infallible>(make())) {
@@ -48,10 +49,10 @@ impl<T> OnceCell<T> {
         }
     }
 
-    /// The value, made by `make` if need be.
+    /// Returns the value, and makes it by `make` if necessary.
     ///
     /// # Errors
-    /// What `make` gave.
+    /// The error of `make`.
     #[track_caller]
     pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         if let Some(value) = self.get() {
@@ -69,7 +70,7 @@ impl<T> OnceCell<T> {
         Ok(self.get().expect("ready"))
     }
 
-    /// Gives the cell its value.
+    /// Sets the value of the cell.
     ///
     /// # Errors
     /// The value, if there is one already.
@@ -80,12 +81,12 @@ impl<T> OnceCell<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value, if it was made.
+    /// Returns the value, if it was made.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut().as_mut()
     }
 
-    /// The value, if it was made.
+    /// Returns the value, if it was made.
     pub fn into_inner(self) -> Option<T> {
         self.value.into_inner()
     }

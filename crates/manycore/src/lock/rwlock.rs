@@ -1,5 +1,5 @@
-//! A lock that many may share for reading. Its count of readers is one word: a line that bounces,
-//! as in other such locks. Writers that wait keep new readers out.
+//! A reader/writer lock. Its count of readers is one word, so its cache line moves between cores,
+//! as in other such locks. Waiting writers keep new readers out.
 
 use super::{Label, Look, give_back, wait_for};
 use crate::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ const WANTED: u32 = 1 << 30;
 /// Readers.
 const READERS: u32 = WANTED - 1;
 
-/// What keeps a reader out, and what a writer.
+/// Bits that keep a reader out, and bits that keep a writer out.
 const NO_READERS: u32 = WRITER | WANTED;
 const NO_WRITER: u32 = WRITER | READERS;
 
@@ -37,7 +37,7 @@ unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: as above, and `Sync` for the second.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
-/// The right to read the value of a [`RwLock`], until dropped.
+/// The guard of a reader of a [`RwLock`]: gives read access until dropped.
 #[must_use]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -45,7 +45,7 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
     _here: PhantomData<*const ()>,
 }
 
-/// The right to change the value of a [`RwLock`], until dropped.
+/// The guard of a writer of a [`RwLock`]: gives write access until dropped.
 #[must_use]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -59,18 +59,18 @@ unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<T> RwLock<T> {
-    /// A free lock over `value`, which the profile calls by the source line of this call.
+    /// Creates a free lock over `value`. The profile names it by the source line of this call.
     #[track_caller]
     pub const fn new(value: T) -> Self {
         Self { state: AtomicU32::new(0), label: Label::Place(Location::caller()), value: UnsafeCell::new(value) }
     }
 
-    /// A free lock over `value`, with a name for the profile.
+    /// Creates a free lock over `value`, with a name for the profile.
     pub const fn named(name: &'static str, value: T) -> Self {
         Self { state: AtomicU32::new(0), label: Label::Name(name), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -81,33 +81,33 @@ impl<T: ?Sized> RwLock<T> {
         std::ptr::from_ref(&self.state).addr()
     }
 
-    /// Waits for a share of the lock.
+    /// Waits for the lock in shared mode.
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         wait_for(self.place(), || self.take_share(), || self.look(NO_READERS), || self.take_or_mark(1, NO_READERS));
         RwLockReadGuard { lock: self, at: here(), _here: PhantomData }
     }
 
-    /// Waits for the whole lock.
+    /// Waits for the lock in exclusive mode.
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         wait_for(self.place(), || self.take_all(), || self.look(NO_WRITER), || self.take_or_mark(WRITER, NO_WRITER));
         RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }
     }
 
-    /// Takes a share of the lock if no thread writes or waits to write.
+    /// Takes the lock in shared mode if no thread writes or waits to write.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         if self.take_share() { Some(RwLockReadGuard { lock: self, at: here(), _here: PhantomData }) } else { None }
     }
 
-    /// Takes the whole lock if it is free.
+    /// Takes the lock in exclusive mode if it is free.
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         if self.take_all() { Some(RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }) } else { None }
     }
 
-    /// The value, which no other thread can be using.
+    /// Returns the value, which no other thread can be using.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -129,8 +129,8 @@ impl<T: ?Sized> RwLock<T> {
     fn take_all(&self) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
         while state & NO_WRITER == 0 {
-            // The mark stays: others may be parked as well. Acquire pairs with the Release in
-            // `release`.
+            // The mark stays, because other threads may be parked as well. Acquire pairs with the
+            // Release in `release`.
             match self.state.compare_exchange_weak(state, state | WRITER, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(other) => state = other,
@@ -139,7 +139,7 @@ impl<T: ?Sized> RwLock<T> {
         false
     }
 
-    /// Whether anything of `obstacle` is in the way.
+    /// Returns whether any bit of `obstacle` is set.
     #[track_caller]
     fn look(&self, obstacle: u32) -> Look {
         match self.state.load(Ordering::Relaxed) {
@@ -149,7 +149,7 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// Adds `mine` if nothing of `obstacle` is in the way, else marks the lock as wanted.
+    /// Adds `mine` if no bit of `obstacle` is set; otherwise marks the lock as wanted.
     #[track_caller]
     fn take_or_mark(&self, mine: u32, obstacle: u32) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
@@ -182,8 +182,8 @@ impl<T: ?Sized> RwLock<T> {
         give_back(self.place(), at, || {
             // Release pairs with the Acquire in `take_share` and `take_all`.
             let left = self.state.fetch_sub(held, Ordering::Release) - held;
-            // If a thread took the lock since then, it leaves the mark, and that thread wakes the
-            // others in our place.
+            // If another thread took the lock since then, it leaves the mark, and wakes the parked
+            // threads when it releases the lock.
             let wakes =
                 left == WANTED && self.state.compare_exchange(WANTED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if wakes { usize::MAX } else { 0 }

@@ -1,11 +1,11 @@
 //! Batches: many reads or writes in one call.
 //!
-//! What is in memory is copied first, with the addresses of those to come fetched into the CPU's
-//! cache meanwhile: page words a while ahead, bytes a shorter while, so that the waits for memory
-//! of a dozen reads overlap. Then the pages that are missing are launched together (`flight`),
-//! neighbours in one request, a few requests at a time so that the device begins early; and each
-//! read is done as if it were alone, in the order in which their pages come. One that can't be read
-//! is that one's error.
+//! Pages in memory are copied first. Meanwhile the next reads' page words and bytes are prefetched
+//! into the CPU's cache, page words further ahead than bytes, so that the memory latencies of a
+//! dozen reads overlap. Then the missing pages are launched together (`flight`): neighbours in one
+//! request, a few requests at a time, so that the device begins early. Each of these reads then
+//! completes like a single read, in the order in which the pages arrive. An error affects only the
+//! read that meets it.
 
 use std::ops::Range;
 
@@ -19,13 +19,14 @@ use crate::read::call::Call;
 use crate::read::call::Purpose;
 use io::Helping;
 
-/// Reads between fetching a page's word and using it,
+/// How many reads ahead a page's word is prefetched,
 const WORD_AHEAD: usize = 16;
-/// and between fetching its bytes and copying them.
+/// and how many reads ahead the page's bytes are.
 const BYTES_AHEAD: usize = 8;
-/// Stretches of neighbours that are launched together.
+/// Runs of neighbouring pages that are launched together.
 const STRETCHES_TOGETHER: usize = 8;
-/// In so few stretches, what a batch misses may be part of a stream.
+/// If the missing pages form at most this many runs, they may be part of a stream, and readahead is
+/// informed.
 const STRETCHES_MAX: usize = 8;
 
 /// One read of a batch.
@@ -51,16 +52,16 @@ const STRETCHES_MAX: usize = 8;
 /// ```
 #[derive(Debug)]
 pub struct ReadRequest<'b> {
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where to.
+    /// The buffer to read into.
     pub into: &'b mut [u8],
-    /// What came of it, as from [`File::read_at`]; before, 0 bytes.
+    /// The result, as of [`File::read_at`]. `Ok(0)` before the batch was read.
     pub result: Result<usize, Error>,
 }
 
 impl<'b> ReadRequest<'b> {
-    /// A read of `into.len()` bytes at `offset`.
+    /// Creates a read of `into.len()` bytes at `offset`.
     pub fn new(offset: u64, into: &'b mut [u8]) -> Self {
         Self { offset, into, result: Ok(0) }
     }
@@ -86,16 +87,16 @@ impl<'b> ReadRequest<'b> {
 /// ```
 #[derive(Debug)]
 pub struct WriteRequest<'b> {
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// What.
+    /// The bytes to write.
     pub from: &'b [u8],
-    /// What came of it, as from [`File::write_at`].
+    /// The result, as of [`File::write_at`].
     pub result: Result<(), Error>,
 }
 
 impl<'b> WriteRequest<'b> {
-    /// A write of all of `from` at `offset`.
+    /// Creates a write of all of `from` at `offset`.
     #[must_use]
     pub fn new(offset: u64, from: &'b [u8]) -> Self {
         Self { offset, from, result: Ok(()) }
@@ -103,11 +104,11 @@ impl<'b> WriteRequest<'b> {
 }
 
 impl File {
-    /// Does many reads, and gives each its own [result](ReadRequest::result). Up to a thousand or
-    /// so go well together: pages that aren't in memory are loaded at the same time, as far as the
-    /// group's limit allows, neighbours in one request.
+    /// Performs many reads and stores each one's [result](ReadRequest::result). Works well for up
+    /// to about a thousand reads. Pages that aren't in memory are loaded concurrently, as far as
+    /// the group's limit allows, neighbours in one request.
     ///
-    /// Each read is as from [`read_at`](Self::read_at); nothing is said about their order.
+    /// Each read behaves like [`read_at`](Self::read_at). The order of the reads is unspecified.
     pub fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
         let mut missed = Vec::new();
         let mut hits = 0;
@@ -132,10 +133,10 @@ impl File {
         }
     }
 
-    /// Does many writes, in order, and gives each its own [result](WriteRequest::result). Pages
-    /// that are overwritten in part, and aren't in memory, are loaded at the same time.
+    /// Performs many writes, in order, and stores each one's [result](WriteRequest::result). Pages
+    /// that are partly overwritten and aren't in memory are loaded concurrently.
     ///
-    /// Each write is as from [`write_at`](Self::write_at).
+    /// Each write behaves like [`write_at`](Self::write_at).
     pub fn write_batch(&self, requests: &mut [WriteRequest<'_>]) {
         let handle = self.handle();
         let mut rest = requests;
@@ -153,7 +154,7 @@ impl File {
 }
 
 impl Handle {
-    /// The reads of a batch, by their numbers, that weren't plain hits.
+    /// Performs the reads of a batch that weren't plain hits, given their indexes.
     #[cold]
     fn read_missed(&self, requests: &mut [ReadRequest<'_>], missed: &[usize]) {
         let mut rest = missed;
@@ -168,14 +169,15 @@ impl Handle {
         }
     }
 
-    /// Those of a batch that are `waiting`, for whose pages everything was done that has to be: as
-    /// the pages come.
+    /// Performs the `waiting` reads of a batch in the order in which their pages arrive. All loads
+    /// that they need have been launched.
     fn read_as_they_come(&self, call: &mut Call, requests: &mut [ReadRequest<'_>], mut waiting: Vec<usize>) {
         let pages_of = |request: &ReadRequest<'_>| self.pages_of(request.offset, request.into.len());
         while let Some(&oldest) = waiting.first() {
             let is_there = |&at: &usize| !self.is_loading(&pages_of(&requests[at]));
             let is_late = self.help_until(call, &|| waiting.iter().any(is_there));
-            // If nothing has come of helping, others load what the oldest one wants.
+            // If helping completed nothing, other threads load the oldest read's pages: wait for
+            // these.
             let awaited = if waiting.iter().any(is_there) { None } else { Some(oldest) };
             waiting.retain(|&at| {
                 let request = &mut requests[at];
@@ -191,7 +193,8 @@ impl Handle {
         }
     }
 
-    /// How many requests that touch so many pages each are one part of a batch: at least one.
+    /// Returns how many requests, touching the given numbers of pages, form one part of a batch: at
+    /// least one.
     fn part_len(&self, pages: impl Iterator<Item = u64>) -> usize {
         let most = self.launch_max();
         let mut sum = 0_u64;
@@ -206,12 +209,13 @@ impl Handle {
         (offset & (self.file.page_bytes() - 1)).saturating_add(len as u64).div_ceil(self.file.page_bytes()).max(1)
     }
 
-    /// Launches what isn't in memory of `pages`, for a call that then comes to each.
+    /// Launches the loads of those of `pages` that aren't in memory, for a call that then accesses
+    /// each page.
     fn launch_all(&self, pages: Vec<u64>, reading: bool) -> Call {
         let mut call = Call::of_many();
         let mut missing = self.missing(pages, reading);
         missing.truncate(self.launch_max() as usize);
-        // A single missing page isn't launched: the reader that wants it loads it itself.
+        // A single missing page isn't launched: its reader loads it.
         let mut rest = if missing.len() > 1 { &missing[..] } else { &[] };
         while !rest.is_empty() {
             let (part, after) = rest.split_at(rest.chunk_by(is_next).take(STRETCHES_TOGETHER).map(<[u64]>::len).sum());
@@ -222,8 +226,8 @@ impl Handle {
         call
     }
 
-    /// Those of `pages` that aren't in memory, in ascending order. Read-ahead is told of them if
-    /// they are to be read.
+    /// Returns those of `pages` that aren't in memory, in ascending order. Informs readahead of
+    /// them if `reading` is set.
     pub(crate) fn missing(&self, mut pages: Vec<u64>, reading: bool) -> Vec<u64> {
         pages.sort_unstable();
         pages.dedup();
@@ -237,14 +241,14 @@ impl Handle {
         pages
     }
 
-    /// Whether any of these pages is being loaded.
+    /// Returns whether any of these pages is being loaded.
     pub(crate) fn is_loading(&self, pages: &Range<u64>) -> bool {
         pages.clone().any(|page| self.file.map.state(page) == PageState::Loading)
     }
 
-    /// Completes what `call` launched until `done()`, or until nothing is left to complete. A page
-    /// that another thread loads is noticed a few milliseconds late at most. Returns whether that
-    /// took longer than a call may wait for a device.
+    /// Helps to complete the loads that `call` launched, until `done()` or until none is left. A
+    /// page that another thread loads is noticed at most a few milliseconds late. Returns whether
+    /// it stopped because of the device's timeout.
     pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) -> bool {
         let time = self.file.watch().map(|watch| (watch, Instant::now()));
         let is_late = || time.is_some_and(|(watch, start)| watch.is_silent() || start.elapsed() >= watch.time());
@@ -268,8 +272,8 @@ impl Handle {
         self.launch_all(requests.iter().flat_map(|request| self.pages_to_read(request)).collect(), false)
     }
 
-    /// Waits for what was begun for a write, and does what can be done in this thread meanwhile. If
-    /// it can't be read, writing will say so.
+    /// Waits for the loads that were launched for a write, and helps to complete them. If a load
+    /// fails, the write reports the error.
     fn await_for_write(&self, call: &mut Call, request: &WriteRequest<'_>) {
         if call.queue.is_some() {
             for page in self.pages_to_read(request) {
@@ -278,8 +282,8 @@ impl Handle {
         }
     }
 
-    /// Pages that aren't in memory, and that the write overwrites in part: the first and the last
-    /// one.
+    /// Returns the pages that the write overwrites in part and that aren't in memory: the first and
+    /// the last page at most.
     fn pages_to_read(&self, request: &WriteRequest<'_>) -> impl Iterator<Item = u64> {
         let page_bytes = self.file.page_bytes();
         let end = request.offset.checked_add(request.from.len() as u64).filter(|_| !request.from.is_empty());

@@ -22,7 +22,7 @@ use crate::size::{IntoSize, Size, SizeError};
 use crate::swapping::area::SwapArea;
 use io::{self, Backend, ThreadPool};
 
-/// What a Pagefold is to be like. Sizes are checked by [`build`](Self::build).
+/// The configuration of a [`Pagefold`]. Sizes are checked by [`build`](Self::build).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,7 +71,7 @@ impl Default for Builder {
 }
 
 impl Pagefold {
-    /// A Pagefold in the making.
+    /// Creates a builder with the default configuration.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
@@ -79,93 +79,95 @@ impl Pagefold {
 }
 
 impl Builder {
-    /// The memory budget: at most 2^30 pages. One beyond the machine's memory is accepted, with a
-    /// warning in the log, once. Default: a quarter of what the process's memory cgroup allows, or
-    /// the machine has.
+    /// Sets the memory budget, at most 2^30 pages. A budget larger than the machine's memory is
+    /// accepted, with one warning in the log. Default: a quarter of the limit of the process's
+    /// memory cgroup, or of the machine's memory.
     #[must_use]
     pub fn memory(mut self, size: impl IntoSize) -> Self {
         self.memory = size.into_size().map(Some);
         self
     }
 
-    /// How far [`Pagefold::resize`] may raise the budget. Address space is reserved for it, no
-    /// memory. Default: what the machine has, or the budget if that is more; under `RLIMIT_AS`
-    /// less. How much that is, is in the error of a `resize` beyond it ([`Error::BudgetTooLarge`]).
+    /// Sets the maximum to which [`Pagefold::resize`] may raise the budget. Reserves address space
+    /// for it, but no memory. Default: the machine's memory, or the budget if that is more; less
+    /// under `RLIMIT_AS`. A `resize` beyond it fails with [`Error::BudgetTooLarge`], which contains
+    /// the maximum.
     #[must_use]
     pub fn memory_max(mut self, size: impl IntoSize) -> Self {
         self.memory_max = size.into_size().map(Some);
         self
     }
 
-    /// Bytes in a page: a power of two from 4 KiB, the default, to 2 MiB.
+    /// Sets the page size: a power of two from 4 KiB, the default, to 2 MiB.
     #[must_use]
     pub fn page_size(mut self, size: impl IntoSize) -> Self {
         self.page_size = size.into_size();
         self
     }
 
-    /// Where files are opened. Default: [`io::automatic`], the machine's file systems with the best
-    /// way to them that it has.
+    /// Sets where files are opened. Default: [`io::automatic`], the machine's file systems through
+    /// the best interface that the system has.
     #[must_use]
     pub fn backend(mut self, backend: impl Backend) -> Self {
         self.backend = Some(Box::new(backend));
         self
     }
 
-    /// Takes all memory from the system at the start, rather than when it is first needed. Default:
-    /// no.
+    /// Takes all memory from the system at the start, rather than on first use. Default: no.
     #[must_use]
     pub fn pretouch(mut self, yes: bool) -> Self {
         self.pretouch = yes;
         self
     }
 
-    /// Uses the system's huge pages where the budget is large enough for them. Default: yes.
+    /// Uses the system's huge pages if the budget is large enough for them. Default: yes.
     #[must_use]
     pub fn huge_pages(mut self, yes: bool) -> Self {
         self.huge_pages = yes;
         self
     }
 
-    /// Pretends that the CPUs belong to so many NUMA nodes, for tests. Default: as the system says.
+    /// Pretends that the CPUs belong to this many NUMA nodes, for tests. Default: the system's
+    /// nodes.
     #[must_use]
     pub fn numa_nodes(mut self, nodes: usize) -> Self {
         self.nodes = Some(nodes);
         self
     }
 
-    /// How long a call waits for a file's device. Default: as long as the device takes, as `pread`
-    /// and `fsync` would.
+    /// Sets how long a call waits for a file's device. Default: as long as the device takes, like
+    /// `pread` and `fsync`.
     ///
-    /// A call that has waited for an answer for so long fails with [`Error::DeviceTimeout`]. What
-    /// it was waiting for goes on, since the kernel can't take a request back: a page that is being
-    /// loaded stays charged and arrives some time, a sync goes on, and a new length may still come
-    /// into effect. Until the device answers some request, further calls that need it fail at once;
-    /// calls that find their pages in memory don't. What was written stays in memory, and is
-    /// written when the device answers. Closing a file waits no longer than this, and the rest is
-    /// done later. Dropping the last handle of the Pagefold waits no longer either. If the process
-    /// then ends, what the device hasn't taken is lost.
+    /// A call that has waited this long for an answer fails with [`Error::DeviceTimeout`]. Its
+    /// request goes on, because the kernel can't cancel it: a page that is being loaded stays
+    /// charged and arrives later, a sync continues, and a new length may still take effect. Until
+    /// the device answers any request, further calls that need the device fail at once; calls that
+    /// find their pages in memory succeed. Written data stays in memory, and is written when the
+    /// device answers. Closing a file waits no longer than this; the rest is done later. Dropping
+    /// the last handle of the Pagefold waits no longer either. If the process then ends, data that
+    /// the device hasn't taken is lost.
     ///
-    /// Requests are then always done by the kernel or by other threads, which costs a read that
-    /// misses some microseconds. Opening files and swapping aren't bounded. A time that a healthy
-    /// device sometimes needs is too short: a device with a long queue may take a second.
+    /// With a timeout, requests are always executed by the kernel or by other threads, which costs
+    /// a read that misses some microseconds. Opening files and swapping aren't bounded by the
+    /// timeout. Choose a time that a healthy device never needs: a device with a long queue may
+    /// take a second.
     #[must_use]
     pub fn io_timeout(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.io_timeout = time.into();
         self
     }
 
-    /// Adds a swap area: a new file of that size that has no name, in the directory `path`, or in
-    /// the directory of that name, which no file may have. For areas of other kinds, or with a
-    /// priority: [`swap_area`](Self::swap_area).
+    /// Adds a swap area: a new, unnamed file of `size`, in the directory `path`, or in the parent
+    /// directory of `path` if nothing of that name exists. For areas of other kinds, or with a
+    /// priority, see [`swap_area`](Self::swap_area).
     #[must_use]
     pub fn swap(self, path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         self.swap_area(SwapArea::unlinked(path, size))
     }
 
-    /// Adds a swap area before all others: memory, of the budget, up to `limit`, in which pages are
-    /// kept compressed. Those that don't shrink to less than three quarters, and when it is full
-    /// those that have been there longest, go to the other areas.
+    /// Adds a swap area that is filled before all others: up to `limit` bytes of the budget, in
+    /// which pages are kept compressed. Pages that don't shrink to less than three quarters go to
+    /// the other areas. When the area is full, so do the pages that have been in it longest.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -191,18 +193,18 @@ impl Builder {
         self.swap_area(SwapArea::compressed(limit))
     }
 
-    /// Adds a swap area. May be called several times; later there is [`Pagefold::add_swap`].
+    /// Adds a swap area. May be called several times. See also [`Pagefold::add_swap`].
     #[must_use]
     pub fn swap_area(mut self, area: SwapArea) -> Self {
         self.swap.push(area);
         self
     }
 
-    /// Builds it.
+    /// Builds the Pagefold.
     ///
     /// # Errors
-    /// A swap area that can't be one. A size that isn't one; a page size that isn't supported; a
-    /// budget too small for 16 pages, or larger than 2^30 pages; the system's refusal of address
+    /// A swap area that can't be used. A text that isn't a size; a page size that isn't supported;
+    /// a budget too small for 16 pages, or larger than 2^30 pages; the system's refusal of address
     /// space, memory or a thread.
     pub fn build(self) -> Result<Pagefold, Error> {
         let page_size = checked_page_size(self.page_size?)?;
@@ -267,7 +269,7 @@ impl Builder {
     }
 }
 
-/// Tells, once, what the system refused to protect.
+/// Warns in the log, once, about protections that the system doesn't offer.
 fn tell_of_precautions() {
     static CHILDREN: Once = Once::new();
     static DUMPS: Once = Once::new();

@@ -1,4 +1,4 @@
-//! Gathering the numbers: the counts of each handle, file and group, added up on request.
+//! Gathers the statistics: adds up the counts of each handle, file and group on request.
 
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +14,8 @@ fn get(counter: &AtomicU64) -> u64 {
 }
 
 impl Manager {
-    /// All numbers, with those of these files.
-    pub(crate) fn stats(&self, files: &[Arc<FileState>]) -> Stats {
+    /// Returns all statistics, including those of `files`.
+    pub(crate) fn stats(&self, files: impl FnOnce() -> Vec<Arc<FileState>>) -> Stats {
         if self.frames.forked() {
             return Stats::default(); // Locks may have been held at the fork.
         }
@@ -36,7 +36,7 @@ impl Manager {
             retired_frames: frames.retired_frames as u64,
             swap: self.swap_stats(),
             groups: self.groups.all().iter().map(|group| self.group_stats(group)).collect(),
-            files: files.iter().map(|file| self.file_stats(file)).collect(),
+            files: files().iter().map(|file| self.file_stats(file)).collect(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Closing many files at once.
+//! Closes many files at once.
 
 use std::panic::resume_unwind;
 
@@ -9,16 +9,16 @@ use sync::thread::spawn;
 use crate::api::file::File;
 use crate::error::Error;
 
-/// Files that are synced side by side.
+/// Files that are synced concurrently.
 const SIDE_BY_SIDE: usize = 8;
 
 impl File {
-    /// [Closes](Self::close) files, and syncs up to eight of those that are open for writing at a
-    /// time: a disk does several syncs in little more than the time of one, and a file system
-    /// writes its journal once for them.
+    /// [Closes](Self::close) files. Syncs up to eight of those that are open for writing at a time:
+    /// a disk does several syncs in little more than the time of one, and a file system writes its
+    /// journal once for all of them.
     ///
     /// # Errors
-    /// Those of [`sync`](Self::sync), of any of the files. All are closed nevertheless.
+    /// Those of [`sync`](Self::sync), for any of the files. All files are closed nevertheless.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +41,7 @@ impl File {
         let files: Vec<_> = files.into_iter().filter(|file| file.handle().writable).collect();
         let helpers = files.len().saturating_sub(1).min(SIDE_BY_SIDE - 1);
         let left = Arc::new(Mutex::new(files));
-        // Without the threads this one closes them all.
+        // If no thread can be started, this one closes all files.
         let helper = |_| {
             let left = Arc::clone(&left);
             spawn("pagefold-close", move || close_on(&left)).ok()

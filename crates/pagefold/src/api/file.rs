@@ -1,4 +1,4 @@
-//! Files, as their users see them.
+//! The public file handle.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,27 +19,26 @@ use crate::write::page_mut::{CopyCharge, Owner, PageMut};
 use io::Access;
 
 impl Group {
-    /// Opens a file for reading. Its pages are charged to this group if it is this handle that
-    /// loads them. A file that is open already, in this group or another, under this name or
-    /// another, is the same cache. That ends at the Pagefold: another one has a cache of its own,
-    /// and doesn't hear of writes.
+    /// Opens a file for reading. Pages that this handle loads are charged to this group. If the
+    /// file is open already, in any group and under any name, both handles share the same cache.
+    /// Another Pagefold has a cache of its own, and doesn't see writes through this one.
     ///
     /// # Errors
-    /// The backend's, as [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or a file
-    /// in `/proc`; no room for another open file in the budget, or for its page map in the address
-    /// space.
+    /// The backend's, for example [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or
+    /// a file in `/proc`. The budget has no room for another open file, or the address space none
+    /// for its page map.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         File::open(self, path.as_ref(), Access::Read)
     }
 }
 
-/// An open file. Clones are the same handle; all methods may be called from many threads at once.
+/// An open file. Clones are the same handle. All methods may be called from many threads at once.
 ///
 /// If the Pagefold has an [`io_timeout`](crate::Builder::io_timeout), each call that needs the
 /// file's device may also fail with [`Error::DeviceTimeout`].
 ///
-/// What a hit needs is kept here, not behind the handle, so that a loop over reads has it in
-/// registers.
+/// The fields that a hit needs are stored here, not behind the handle, so that a loop over reads
+/// keeps them in registers.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,7 +59,7 @@ impl Group {
 #[derive(Clone)]
 pub struct File {
     map: PageMap,
-    /// Where hits are counted.
+    /// The counter of this handle's hits.
     hits: CounterPlace,
     handle: Arc<Handle>,
     group: Group,
@@ -79,18 +78,18 @@ impl File {
         Ok(Self { map: handle.file.map.clone(), hits: place, handle, group: group.clone() })
     }
 
-    /// Reads into `buf` from `offset` on, and says how many bytes: fewer than asked for only at the
-    /// end of the file.
+    /// Reads into `buf` from `offset` on, and returns the number of bytes. It is less than
+    /// `buf.len()` only at the end of the file.
     ///
-    /// A page that is in memory is copied without a lock, and without a write to anything that
-    /// threads share. Ranges that span pages are read page by page: each page is copied as it was
-    /// at one moment, the range isn't.
+    /// A page that is in memory is copied without a lock, and without a write to any memory that
+    /// threads share. A range of several pages is read page by page: each page is copied as it was
+    /// at one moment, but the whole range isn't.
     ///
     /// # Errors
-    /// [`Error::ReadFailed`] if a page can't be loaded; earlier pages of `buf` hold their bytes
-    /// then. [`Error::LimitReached`] if there is no memory to load it into. [`Error::PageBusy`] if
-    /// a page was written to again and again for seconds. [`Error::FileTooLarge`] if the process
-    /// has no address space left for what has to be known of a page.
+    /// [`Error::ReadFailed`] if a page can't be loaded; the pages before it have been copied to
+    /// `buf` then. [`Error::LimitReached`] if there is no memory to load a page into.
+    /// [`Error::PageBusy`] if a page was written to again and again for seconds.
+    /// [`Error::FileTooLarge`] if the process has no address space left for a page's metadata.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         if self.map.read_hot(offset, buf) {
@@ -100,7 +99,7 @@ impl File {
         self.handle.read_pages(buf, offset)
     }
 
-    /// As [`read_at`](Self::read_at), but all of `buf` or an error.
+    /// Fills all of `buf` from `offset` on, or fails. Otherwise like [`read_at`](Self::read_at).
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file ends within the range.
@@ -114,17 +113,17 @@ impl File {
     }
 
     /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard
-    /// lives. The last page of a file is as short as it is in the file.
+    /// lives. At the end of the file, the slice ends where the file ends.
     ///
-    /// A pinned page can't be evicted, so don't keep more than a small part of the group's limit.
-    /// Nor can it be written to: a writer waits for the pins that are there, and new pins wait for
-    /// that writer. Pins that last some 30 ms or less don't keep a writer waiting for longer than
-    /// they last.
+    /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time. Nor
+    /// can a pinned page be written to: a writer waits for existing pins, and new pins wait for
+    /// that writer. Pins that last at most about 30 ms keep a writer waiting no longer than they
+    /// last.
     ///
     /// # Errors
-    /// [`Error::PastEnd`] if the file has no such page; [`Error::PageBusy`] after seconds, if the
-    /// page is being changed, as through a [`page_mut`](Self::page_mut) that this thread may have
-    /// itself; otherwise as [`read_at`](Self::read_at).
+    /// [`Error::PastEnd`] if the file has no such page. [`Error::PageBusy`] after seconds if the
+    /// page is being changed, for example through a [`page_mut`](Self::page_mut) guard of this very
+    /// thread. Otherwise those of [`read_at`](Self::read_at).
     #[inline(always)]
     pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
         if let Some(frame) = self.map.pin_hot(n) {
@@ -134,20 +133,20 @@ impl File {
         self.handle.pin_page(n)
     }
 
-    /// As [`page`](Self::page), without waiting: a future that runs under any executor, and parks
-    /// no thread. Nothing is loaded before it is first polled.
+    /// Pins page `n` like [`page`](Self::page), but asynchronously: the future runs under any
+    /// executor, and blocks no thread. Nothing is loaded before the first poll.
     ///
-    /// Dropped before it is done, the page arrives in memory all the same. A page that has arrived
-    /// is kept for a future that isn't polled as long as no writer wants it, and memory isn't
-    /// short; then it may have to be loaded once more.
+    /// If the future is dropped early, the page still arrives in memory. If the future isn't
+    /// polled, an arrived page is kept for it until a writer needs the page or memory is short.
+    /// Then the page may have to be loaded again.
     pub fn page_async(&self, n: u64) -> PageFuture<'_> {
         PageFuture::new(&self.handle, n)
     }
 
-    /// As [`read_at`](Self::read_at), without waiting.
+    /// Reads like [`read_at`](Self::read_at), but asynchronously.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at).
+    /// Those of [`read_at`](Self::read_at).
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         if self.map.read_hot(offset, buf) {
             self.count_hit();
@@ -178,9 +177,9 @@ impl File {
     }
 
     /// Begins to load the pages that the byte range touches, and returns without waiting for them.
-    /// It loads no more than fit into half of the group's limit, and only into memory that is free
-    /// or whose pages aren't in use: pages in use stay. A page that can't be read is left out, and
-    /// the next reader of that page gets the error.
+    /// Loads at most half of the group's limit, and only into memory that is free or whose pages
+    /// aren't in use: pages in use stay. A page that can't be read is left out, and the next reader
+    /// of that page gets the error.
     ///
     /// A backend without threads or a ring of its own reads before this returns.
     pub fn prefetch(&self, range: Range<u64>) {
@@ -210,37 +209,40 @@ impl File {
         }
     }
 
-    /// Writes all of `buf` at `offset`, into memory; from there it gets to the file within seconds,
-    /// with [`sync`](Self::sync), when the file's last handle is dropped, or when the process ends
-    /// normally: a process that is killed before loses it. A file that is shorter becomes longer;
-    /// what lies between is zeros. A write that leaves such a gap makes the file itself longer
-    /// first; if it then fails, the file may have zeros up to where the write would have ended in
-    /// its first page.
+    /// Writes all of `buf` at `offset`, into memory. The data reaches the file within seconds, with
+    /// [`sync`](Self::sync), when the file's last handle is dropped, or when the process ends
+    /// normally. If the process is killed before that, the data is lost. If the file ends before
+    /// the written range, it becomes longer, and the gap is filled with zeros. A write that leaves
+    /// a gap first makes the file itself longer; if it then fails, the file may have zeros up to
+    /// where the write would have ended in its first page.
     ///
-    /// Others see each page as it was before the write or after it; with a gap, perhaps the zeros
-    /// first. A page that is overwritten as a whole isn't read first. When much is waiting to get
-    /// to the file the call takes longer, by milliseconds; if the file's device doesn't answer and
-    /// its group has as many dirty pages as it may have, by half a second for each page.
+    /// Other threads see each page as it was before the write or after it; with a gap, perhaps the
+    /// zeros first. A page that is overwritten entirely isn't read first. If much dirty data waits
+    /// for write-back, the call is throttled by milliseconds. If the file's device doesn't answer
+    /// and its group has reached its limit of dirty pages, the call takes half a second longer for
+    /// each page.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; those of
-    /// [`read_at`](Self::read_at) for a page of which a part is overwritten; [`Error::PageBusy`]
-    /// after seconds, if one is pinned or being changed, as by a guard of this thread's;
-    /// [`Error::WriteFailed`] if memory is full of what can't be written to this file. Earlier
-    /// pages of `buf` are written then.
+    /// [`read_at`](Self::read_at) for a page that is partly overwritten; [`Error::PageBusy`] after
+    /// seconds if a page is pinned or being changed, for example by a guard of this very thread;
+    /// [`Error::WriteFailed`] if memory is full of data that can't be written to this file. The
+    /// pages before the failing one are written then.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
         self.handle.write_pages(buf, offset)
     }
 
-    /// Page `n` to be changed as a slice, by this thread alone: a copy of the page, which becomes
-    /// the page when the guard is dropped. Until then [`read_at`](Self::read_at) returns the page
-    /// as it was; [`page`](Self::page) and writers of the page wait.
+    /// Returns a guard through which this thread alone changes page `n`, as a slice. It is a copy
+    /// of the page, which replaces the page when the guard is dropped. Until then
+    /// [`read_at`](Self::read_at) returns the old content, and [`page`](Self::page) and writers of
+    /// the page wait.
     ///
     /// The page is copied twice, and the copy is charged to the group: it needs room for two pages.
-    /// For small changes [`write_at`](Self::write_at) takes less time.
+    /// For small changes [`write_at`](Self::write_at) is faster.
     ///
     /// # Errors
-    /// [`Error::PastEnd`] if the file has no such page; otherwise as [`write_at`](Self::write_at).
+    /// [`Error::PastEnd`] if the file has no such page; otherwise those of
+    /// [`write_at`](Self::write_at).
     pub fn page_mut(&self, n: u64) -> Result<PageMut<'_>, Error> {
         self.handle.check_writable()?;
         let charge = CopyCharge::new(&self.handle.file.manager, self.handle.group.state())?;
@@ -248,59 +250,57 @@ impl File {
         Ok(PageMut::new(Owner::File(&self.handle), charge, writing, len))
     }
 
-    /// Cuts the file off, or makes it longer with zeros, at once.
+    /// Truncates the file, or extends it with zeros, at once.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if a
-    /// page to be cut off, or cut in two, is pinned; [`Error::WriteFailed`] with the backend's
-    /// answer. Nothing is changed then.
+    /// page past the new end, or with the new end, is pinned; [`Error::WriteFailed`] with the
+    /// backend's error. After an error nothing is changed.
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
         self.handle.file.in_time(move |file| file.set_len(len))
     }
 
-    /// Makes everything that was written to the file before the call, through whatever handle,
-    /// survive a power cut.
+    /// Makes everything durable that was written to the file before the call, through any handle.
     ///
     /// # Errors
-    /// [`Error::WriteFailed`] if that couldn't be done, or if there was a failure before that this
-    /// handle wasn't told of. Calls that were waiting at the same time all fail. What the file
-    /// doesn't have stays in memory: a later `Ok` says that it is there. But with
-    /// [`IoError::CutOff`](crate::io::IoError::CutOff) changes are lost, because another process
-    /// has cut the file off below them.
+    /// [`Error::WriteFailed`] if that failed, or if there was an earlier failure that wasn't
+    /// reported through this handle yet. Calls that were waiting at the same time all fail. Data
+    /// that the file lacks stays in memory: a later `Ok` guarantees that the file has it.
+    /// Exception: with [`IoError::CutOff`](crate::io::IoError::CutOff) changes are lost, because
+    /// another process has truncated the file below them.
     pub fn sync(&self) -> Result<(), Error> {
         self.handle.sync(None)
     }
 
-    /// As [`sync`](Self::sync), for the pages that the range touches.
+    /// Makes the pages that the range touches durable, like [`sync`](Self::sync).
     ///
     /// # Errors
-    /// As [`sync`](Self::sync).
+    /// Those of [`sync`](Self::sync).
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         self.handle.sync_range(range)
     }
 
-    /// Tells what accesses are to come, to the byte range or, for the first three kinds, the handle
-    /// as a whole.
+    /// Announces future accesses to the byte range or, for the first three kinds, through the whole
+    /// handle.
     ///
     /// # Errors
-    /// Those of loading, but not of memory, for [`Advice::WillNeed`]; those of
-    /// [`sync`](Self::sync), for [`Advice::PageOut`].
+    /// For [`Advice::WillNeed`], those of loading, except for lack of memory. For
+    /// [`Advice::PageOut`], those of [`sync`](Self::sync).
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
         self.handle.advise(range, advice)
     }
 
-    /// Charges the file's pages in `range`, in bytes, that are in memory to `group` from now on,
-    /// whichever group they were charged to. Says how many bytes. Pages that are pinned or being
-    /// changed at this moment, and those that the file doesn't have yet, stay where they are:
-    /// [sync](Self::sync) first.
+    /// Charges those of the file's pages in `range`, in bytes, that are in memory to `group`,
+    /// whichever group they were charged to. Returns the number of bytes. Skips pages that are
+    /// pinned or being changed, and dirty pages: [sync](Self::sync) first.
     ///
-    /// Room for them is made in `group` beforehand, at the cost of its coldest pages; none for more
-    /// pages than its limit allows.
+    /// Makes room in `group` beforehand by evicting the group's coldest pages, but not if the pages
+    /// exceed the group's whole limit.
     ///
     /// # Errors
-    /// [`Error::LimitReached`] where there is no room for one more, with the pages up to there
-    /// recharged; [`Error::OtherPagefold`].
+    /// [`Error::LimitReached`] if there is no room for a further page; the pages before it are
+    /// recharged. [`Error::OtherPagefold`].
     pub fn charge_to(&self, range: Range<u64>, group: &Group) -> Result<u64, Error> {
         let file = &*self.handle.file;
         file.manager.refuse_child()?;
@@ -311,51 +311,52 @@ impl File {
         Ok(manager.recharge(file, pages, None, group.state())? * file.page_bytes())
     }
 
-    /// The file's length in bytes, as it was when the file was last opened, or when a read last met
-    /// its end. Another process may have changed it since.
+    /// Returns the file's length in bytes, as of the last time when the file was opened or a read
+    /// met its end. Another process may have changed it since.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.handle.file.len()
     }
 
-    /// Whether the file has no bytes.
+    /// Returns whether the file is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The path that the file was first opened with.
+    /// Returns the path that the file was first opened with.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.handle.file.path
     }
 
-    /// The group that this handle loads pages for.
+    /// Returns the group that this handle loads pages for.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// The file's numbers, of all its handles together.
+    /// Returns the file's statistics, for all its handles together.
     #[must_use]
     pub fn stats(&self) -> FileStats {
         self.handle.file.manager.file_stats(&self.handle.file)
     }
 
-    /// Closes the file, and [syncs](Self::sync) it if it is open for writing. When its last handle
-    /// is closed, or dropped, its pages leave memory. For many files there is
+    /// Closes the file, after a [sync](Self::sync) if it is open for writing. When the last handle
+    /// is closed or dropped, the file's pages leave memory. For many files, see
     /// [`close_all`](Self::close_all).
     ///
-    /// Dropping the last handle instead writes what is to be written as well, so that other
-    /// processes see it, but doesn't sync: it may be lost in a power cut. If writing fails, the
-    /// error goes to the log alone, and the bytes are lost.
+    /// Dropping the last handle without this call also writes dirty data back, so that other
+    /// processes see it, but doesn't sync: the data may be lost in a power cut. If that write-back
+    /// fails, the error is only logged, and the data is lost.
     ///
-    /// A handle that is neither closed nor dropped when the process ends, as one in a `static`, is
-    /// as good as dropped if the process ends by `exit` or a return from `main`: what is to be
-    /// written is, within ten seconds.
+    /// A handle may be neither closed nor dropped when the process ends, for example in a `static`.
+    /// If the process ends by `exit` or a return from `main`, its dirty data is written back within
+    /// ten seconds, as if the handle were dropped.
     ///
     /// # Errors
-    /// As [`sync`](Self::sync). With other handles open, what couldn't be written isn't lost.
+    /// Those of [`sync`](Self::sync). If other handles are open, data that couldn't be written
+    /// isn't lost.
     pub fn close(self) -> Result<(), Error> {
         if self.handle.writable { self.sync() } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! What owns open files: a Pagefold's table of them, and how a file gets there.
+//! A Pagefold's open files: how a file is opened, or found open already.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens a file, or finds it open already, under whatever name.
+    /// Opens a file, or finds it if it is open already, under any name.
     pub(crate) fn open(&self, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
         let failed = |error| Error::OpenFailed { path: path.to_owned(), error };
         let backing = Arc::from(uninterrupted(|| self.manager.backend.open(path, access)).map_err(failed)?);
@@ -40,8 +40,8 @@ impl Files {
         loop {
             let namesakes = self.table.namesakes(backing.identity());
             if let Some(file) = namesakes.iter().find(|file| is_same_file(&*file.backing, &**backing)) {
-                // Another process may have changed its length. One that can't be taken over now is
-                // by a later call.
+                // Another process may have changed the length. If it can't be taken over now, a
+                // later call does so.
                 let _ = file.try_refresh_len();
                 return Ok(Arc::clone(file));
             }
@@ -56,8 +56,8 @@ impl Files {
         }
     }
 
-    /// A state for a file. Made without the table's lock, since it may have to make room for
-    /// itself.
+    /// Creates the state of a file. The table isn't locked meanwhile, because this may have to
+    /// reclaim memory.
     fn new_state(&self, path: &Path, access: Access, backing: &Arc<dyn BackingFile>) -> Result<Arc<FileState>, Error> {
         let len =
             uninterrupted(|| backing.len()).map_err(|error| Error::OpenFailed { path: path.to_owned(), error })?;
@@ -66,12 +66,12 @@ impl Files {
         Ok(file)
     }
 
-    /// None as yet.
+    /// Creates an empty table.
     pub(crate) fn new(manager: &Arc<Manager>) -> Self {
         Self { manager: Arc::clone(manager), table: Arc::default() }
     }
 
-    /// All that are open.
+    /// Returns all open files.
     pub(crate) fn all(&self) -> Vec<Arc<FileState>> {
         self.table.all()
     }
@@ -83,8 +83,8 @@ mod tests {
     use crate::Pagefold;
     use io::{Backend as _, IoError, SimulatedDisk};
 
-    /// The state of a closed file, a kilobyte that was charged to no budget, stayed until another
-    /// file was opened.
+    /// Regression: the state of a closed file, a kilobyte that was charged to no budget, stayed in
+    /// memory until another file was opened.
     #[test]
     fn a_closed_file_leaves_nothing_behind() {
         let disk = SimulatedDisk::default();
@@ -102,9 +102,9 @@ mod tests {
         assert_eq!(entries(), (0, 0));
     }
 
-    /// The last handle was closed, its changes couldn't be written, and the lock was released all
-    /// the same. The flusher, which was just coming to the file, wrote them later: over what
-    /// another Pagefold had written under its lock.
+    /// Regression: the last handle was closed, its changes couldn't be written, and the lock was
+    /// released nevertheless. The flusher then wrote the changes, over those that another Pagefold
+    /// had written under its own lock.
     #[test]
     fn changes_that_could_still_be_written_keep_the_lock() {
         let disk = SimulatedDisk::default();

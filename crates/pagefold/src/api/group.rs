@@ -10,10 +10,10 @@ use crate::manager::group_handle::GroupHandle;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::GroupStats;
 
-/// The least that a group can do anything with.
+/// The smallest limit of a group, in pages.
 const PAGES_MIN: u64 = 4;
 
-/// A group in the making.
+/// The configuration of a new group.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,15 +33,15 @@ pub struct GroupBuilder {
 }
 
 impl Pagefold {
-    /// A group in the making. Groups are tenants: each has a limit, and pages are charged to the
-    /// group whose handle loads them.
+    /// Begins to configure a new group. A group is a tenant: it has a limit, and pages are charged
+    /// to the group whose handle loads them.
     #[must_use]
     pub fn group(&self, name: &str) -> GroupBuilder {
         GroupBuilder { pagefold: self.clone(), name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
     }
 
-    /// The group with this name, if it is in use: users have it, or a file that was opened through
-    /// it.
+    /// Returns the group with this name, if it is in use: users hold it, or a file that was opened
+    /// through it.
     ///
     /// ```
     /// # fn main() -> Result<(), pagefold::Error> {
@@ -57,40 +57,43 @@ impl Pagefold {
     #[must_use]
     pub fn find_group(&self, name: &str) -> Option<Group> {
         self.manager().refuse_child().ok()?;
-        Some(Group::of(self.group_handle(name)?, self.clone()))
+        let state = self.manager().groups.named(name)?;
+        Some(Group::of(GroupHandle::of(&state)?, self.clone()))
     }
 
-    /// All groups that are in use, in no order.
+    /// Returns all groups that are in use, in no particular order.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
         if self.manager().refuse_child().is_err() {
             return Vec::new();
         }
-        self.group_handles().into_iter().map(|handle| Group::of(handle, self.clone())).collect()
+        let handles = self.manager().groups.all().into_iter().filter_map(|state| GroupHandle::of(&state));
+        handles.map(|handle| Group::of(handle, self.clone())).collect()
     }
 }
 
 impl GroupBuilder {
-    /// The group's limit: its pages never take more. Several groups' limits may add up to more than
-    /// the budget. Without one the limit is the budget. When the budget is full, a group gets pages
-    /// only of groups that use at least as large a share of their limits, or of the budget, as it
-    /// does; so without a limit it can't empty the others.
+    /// Sets the group's limit, which its pages never exceed. The limits of several groups may add
+    /// up to more than the budget. Default: the budget. When the budget is full, a group gets pages
+    /// only from groups whose share of their own limit (or of the budget, if that is less) is at
+    /// least its own. So even without a limit, a group can't empty the others. (A group with hardly
+    /// any pages gets a few from any group.)
     #[must_use]
     pub fn max(mut self, size: impl IntoSize) -> Self {
         self.max = size.into_size().map(Some);
         self
     }
 
-    /// How much of the group may be in swap slots. Without this limit, as much as there is room
-    /// for; 0 is nothing. (Pages that repeat one word need no slot.) While pages change places, up
-    /// to eight more are in slots.
+    /// Sets how much of the group may be in swap slots. Default: as much as there is room for. With
+    /// 0, nothing is. (Pages that repeat one word need no slot.) While pages are exchanged, up to
+    /// eight more pages are in slots.
     #[must_use]
     pub fn swap_max(mut self, size: impl IntoSize) -> Self {
         self.swap_max = size.into_size().map(Some);
         self
     }
 
-    /// Makes the group.
+    /// Creates the group.
     ///
     /// # Errors
     /// A limit that isn't a size or too small for a few pages; a name that another group has.
@@ -107,8 +110,7 @@ impl GroupBuilder {
         if let Some(size) = swap_max {
             state.swapped.set_max(size.0 / manager.frames.page_size() as u64);
         }
-        let handle = Arc::new(GroupHandle::new(state, manager, self.pagefold.kept()));
-        self.pagefold.add_group(&handle);
+        let handle = GroupHandle::new(state, manager, self.pagefold.kept());
         Ok(Group::of(handle, self.pagefold))
     }
 }
@@ -122,9 +124,9 @@ fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
     Ok(pages)
 }
 
-/// A memory group. Clones are the same group; when the last one and all files opened through it are
-/// gone, so are its pages, but for those that another group has pinned at that moment: they go when
-/// they are next reclaimed.
+/// A memory group. Clones are the same group. When the last clone and all files opened through the
+/// group are dropped, the group's pages are evicted. Pages that another group has pinned at that
+/// moment stay until reclaim next meets them.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -147,7 +149,7 @@ pub struct Group {
 
 #[derive(Debug)]
 struct Inner {
-    /// Files have this alone.
+    /// The only part that files hold.
     handle: Arc<GroupHandle>,
     pagefold: Pagefold,
 }
@@ -176,19 +178,19 @@ impl Group {
         &self.inner.pagefold
     }
 
-    /// The group's name.
+    /// Returns the group's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.state().name
     }
 
-    /// The group's limit in bytes.
+    /// Returns the group's limit in bytes.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.state().max() * self.page_size()
     }
 
-    /// What is charged to the group now, in bytes.
+    /// Returns what is charged to the group now, in bytes.
     #[must_use]
     pub fn charged(&self) -> u64 {
         self.manager().pages_of(self.state()) * self.page_size()
@@ -198,10 +200,10 @@ impl Group {
         self.pagefold().page_size() as u64
     }
 
-    /// Changes the limit. Lowering it reclaims what is beyond it before the call returns, as far as
-    /// that isn't pinned and can be written to its file; the rest goes when the group next needs a
-    /// page. The call waits for the group's own dirty pages, and gives up when none of them was
-    /// written for two seconds.
+    /// Changes the limit. Lowering it reclaims the excess before the call returns, except pages
+    /// that are pinned or can't be written to their file. The rest is reclaimed when the group next
+    /// needs a page. The call waits for the group's own dirty pages, and gives up if none of them
+    /// is written for two seconds.
     ///
     /// # Errors
     /// A limit that isn't a size, or too small for a few pages.
@@ -216,7 +218,8 @@ impl Group {
             manager.drain_charges(Some(self.state().id));
             // Another thread may have raised the limit again.
             let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
-            // What was in vain before may not be now: pages were written back, or unpinned.
+            // A walk that was in vain before may succeed now: pages may have been written back or
+            // unpinned.
             self.state().walk.forget();
             if beyond == 0 {
                 return Ok(());
@@ -229,8 +232,8 @@ impl Group {
         }
     }
 
-    /// Changes how much of the group may be in swap slots. What is there beyond a lower limit stays
-    /// there until it is used.
+    /// Changes how much of the group may be in swap slots. Pages beyond a lower limit stay in their
+    /// slots until they are used.
     ///
     /// # Errors
     /// A limit that isn't a size.
@@ -240,9 +243,9 @@ impl Group {
         Ok(())
     }
 
-    /// Charges this group's pages to another group, as before an end of this one that would evict
-    /// them. Says how many bytes. Memory of spaces stays here, and what [`charge_to`] wouldn't
-    /// move.
+    /// Charges this group's pages to another group, for example before this group is dropped, which
+    /// would evict them. Returns the number of bytes. Memory of spaces stays with this group, and
+    /// so do the pages that [`charge_to`] skips.
     ///
     /// # Errors
     /// Those of [`charge_to`].
@@ -264,13 +267,13 @@ impl Group {
         Ok(pages * self.page_size())
     }
 
-    /// Whether the group is one of `manager`'s.
+    /// Checks that the group belongs to `manager`.
     pub(crate) fn check_manager(&self, manager: &Arc<Manager>) -> Result<(), Error> {
         let same = Arc::ptr_eq(manager, self.manager());
         if same { Ok(()) } else { Err(Error::OtherPagefold { group: self.name().to_owned() }) }
     }
 
-    /// The group's numbers.
+    /// Returns the group's statistics.
     #[must_use]
     pub fn stats(&self) -> GroupStats {
         self.manager().group_stats(self.state())

@@ -1,4 +1,4 @@
-//! What users hold: a Pagefold, its groups, its files. Spaces stand above (`space`).
+//! The public handles of a Pagefold, its groups and its files. Spaces build on these (`space`).
 
 mod batch;
 pub(crate) mod builder;

@@ -7,8 +7,7 @@ use crate::api::group::Group;
 use crate::error::Error;
 use io::Access;
 
-/// A file about to be opened, with the options of [`std::fs::OpenOptions`]. Files can always be
-/// read.
+/// Options for opening a file, like [`std::fs::OpenOptions`]. Files can always be read.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,60 +35,59 @@ pub struct OpenOptions {
 }
 
 impl Group {
-    /// A file about to be opened, for writing or otherwise than [`open`](Self::open) does.
+    /// Begins to open a file with other options than those of [`open`](Self::open).
     pub fn open_options(&self) -> OpenOptions {
         OpenOptions { group: self.clone(), write: false, create: false, create_new: false, truncate: false, lock: true }
     }
 }
 
 impl OpenOptions {
-    /// The file can be written to.
+    /// Opens the file for writing, too.
     pub fn write(mut self, yes: bool) -> Self {
         self.write = yes;
         self
     }
 
-    /// The file is made if it isn't there. Needs [`write`](Self::write).
+    /// Creates the file if it doesn't exist. Requires [`write`](Self::write).
     pub fn create(mut self, yes: bool) -> Self {
         self.create = yes;
         self
     }
 
-    /// The file is made, and mustn't be there. Needs [`write`](Self::write).
+    /// Creates the file, which must not exist. Requires [`write`](Self::write).
     pub fn create_new(mut self, yes: bool) -> Self {
         self.create_new = yes;
         self
     }
 
-    /// What the file has is thrown away. Needs [`write`](Self::write).
+    /// Truncates the file to no bytes. Requires [`write`](Self::write).
     pub fn truncate(mut self, yes: bool) -> Self {
         self.truncate = yes;
         self
     }
 
-    /// Whether a file that is opened for writing is locked, as it is by default: two Pagefolds that
-    /// write to one file overwrite each other's pages, also synced ones.
+    /// Sets whether a file that is opened for writing is locked. Default: yes, because two
+    /// Pagefolds that write to the same file overwrite each other's pages, even synced ones.
     ///
     /// The lock is advisory (`flock`): it keeps out other Pagefolds, and programs that ask for it;
-    /// readers don't need it. Handles of one Pagefold share it, and it is released when the file's
-    /// last handle is closed, or with the process. A child that is forked meanwhile, and doesn't
-    /// run another program, shares it as well: if the process dies, the child still has it. Where
-    /// the file system has no locks the file is opened without.
+    /// readers don't need it. All handles of one Pagefold share the lock. It is released when the
+    /// file's last handle is closed, or when the process ends. A child that is forked meanwhile and
+    /// doesn't execute another program shares the lock, and keeps it if the process dies. On a file
+    /// system without locks, the file is opened without.
     pub fn lock(mut self, yes: bool) -> Self {
         self.lock = yes;
         self
     }
 
-    /// Opens the file. Its pages are charged to the group if it is this handle that loads or makes
-    /// them.
+    /// Opens the file. Pages that this handle loads or creates are charged to the group.
     ///
     /// # Errors
-    /// As [`Group::open`]; [`Error::NotForWriting`] for options that need [`write`](Self::write),
-    /// without it; [`Error::FileInUse`] if another Pagefold or process has the file
-    /// [locked](Self::lock); [`Error::PageBusy`] if a page is pinned that another one has changed
-    /// since it was read; those of [`File::set_len`], for [`truncate`](Self::truncate). A file that
-    /// didn't exist may have been made even so: another [`create_new`](Self::create_new) then finds
-    /// it.
+    /// Those of [`Group::open`]; [`Error::NotForWriting`] for options that require
+    /// [`write`](Self::write), without it; [`Error::FileInUse`] if another Pagefold or process has
+    /// the file [locked](Self::lock); [`Error::PageBusy`] if a pinned page differs from the file
+    /// because another process has changed it since it was read; those of [`File::set_len`], with
+    /// [`truncate`](Self::truncate). The file may have been created despite an error: a second
+    /// [`create_new`](Self::create_new) then finds it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         if !self.write && (self.create || self.create_new || self.truncate) {

@@ -1,25 +1,22 @@
-//! A Pagefold: one budget, its groups, its files.
+//! A Pagefold: one budget, its groups and its files.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::fmt;
 
-use sync::lock::Mutex;
-use sync::{Arc, Weak};
+use sync::Arc;
 
 use crate::api::files::Files;
 use crate::budget::check_budget;
 use crate::error::Error;
 use crate::manager::Manager;
-use crate::manager::group_handle::GroupHandle;
 use crate::reclaim::reclaimer::Reclaimer;
 use crate::size::{IntoSize, Size};
 use crate::stats::Stats;
 use crate::swapping::area::SwapArea;
 use crate::write::flusher::FlusherThread;
 
-/// A memory manager with one budget. Clones are the same one; it lives as long as any handle of it,
-/// of its groups or of its files.
+/// A memory manager with one budget. Clones are the same Pagefold. It lives as long as any handle
+/// of it, of its groups or of its files.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,9 +38,7 @@ pub struct Pagefold {
 struct Shared {
     manager: Arc<Manager>,
     files: Files,
-    /// Groups by name; those that are gone, too, until room is wanted for others.
-    groups: Mutex<HashMap<String, Weak<GroupHandle>>>,
-    /// Both end with the last handle.
+    /// Both threads end with the last handle.
     _flusher: FlusherThread,
     _reclaimer: Reclaimer,
 }
@@ -53,60 +48,31 @@ impl Pagefold {
         let manager = Arc::new(manager);
         let reclaimer = Reclaimer::start(&manager)?;
         let (files, flusher) = (Files::new(&manager), FlusherThread(Arc::clone(&manager)));
-        Ok(Self {
-            shared: Arc::new(Shared {
-                groups: Mutex::default(),
-                files,
-                _flusher: flusher,
-                manager,
-                _reclaimer: reclaimer,
-            }),
-        })
+        Ok(Self { shared: Arc::new(Shared { files, _flusher: flusher, manager, _reclaimer: reclaimer }) })
     }
 
     pub(crate) fn manager(&self) -> &Arc<Manager> {
         &self.shared.manager
     }
 
-    /// What lasts as long as this Pagefold.
+    /// Returns a reference that keeps this Pagefold's threads alive.
     pub(crate) fn kept(&self) -> Arc<dyn Any + Send + Sync> {
         let shared: Arc<Shared> = Arc::clone(&self.shared);
         shared
-    }
-
-    /// Makes a group that was just built known by its name.
-    pub(crate) fn add_group(&self, handle: &Arc<GroupHandle>) {
-        let mut groups = self.shared.groups.lock();
-        if groups.len() == groups.capacity() {
-            groups.retain(|_, handle| handle.strong_count() > 0);
-            let room = groups.len().max(1); // So that the next time is as many groups away.
-            groups.reserve(room);
-        }
-        groups.insert(handle.state.name.clone(), Arc::downgrade(handle));
-    }
-
-    /// The group with this name, if it is in use.
-    pub(crate) fn group_handle(&self, name: &str) -> Option<Arc<GroupHandle>> {
-        self.shared.groups.lock().get(name)?.upgrade()
-    }
-
-    /// All groups that are in use.
-    pub(crate) fn group_handles(&self) -> Vec<Arc<GroupHandle>> {
-        self.shared.groups.lock().values().filter_map(Weak::upgrade).collect()
     }
 
     pub(crate) fn files(&self) -> &Files {
         &self.shared.files
     }
 
-    /// The budget in bytes: frames, page maps and other metadata together never take more.
+    /// Returns the budget in bytes. Frames, page maps and other metadata together never exceed it.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.manager().frames.budget().max()
     }
 
-    /// What is charged to the budget now, in bytes: the same as [`Stats::used_bytes`], without a
-    /// look at groups and files.
+    /// Returns what is charged to the budget now, in bytes: the same as [`Stats::used_bytes`],
+    /// without visiting groups and files.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.manager().frames.budget().used()
@@ -116,8 +82,8 @@ impl Pagefold {
     /// before the call returns.
     ///
     /// # Errors
-    /// A budget that isn't a size, too small, or larger than `memory_max` at the start;
-    /// [`Error::BudgetBusy`] if pinned pages stand in the way: then the budget stays as it was.
+    /// A budget that isn't a size, is too small, or is larger than `memory_max` at the start.
+    /// [`Error::BudgetBusy`] if pinned pages prevent it; then the budget stays as it was.
     pub fn resize(&self, memory: impl IntoSize) -> Result<(), Error> {
         let size = memory.into_size()?;
         check_budget(size, self.page_size())?;
@@ -128,37 +94,38 @@ impl Pagefold {
         self.manager().resize(size)
     }
 
-    /// Adds a swap area. Returns its number. Its tables are charged to the budget: 20 bytes for
-    /// each page that it has room for.
+    /// Adds a swap area and returns its number. Its tables are charged to the budget: 20 bytes for
+    /// each page that fits into the area.
     ///
     /// # Errors
     /// [`Error::SwapRefused`], also for a file or device that is in use; [`Error::BudgetBusy`] if
-    /// there is no room for the tables.
+    /// the budget has no room for the tables.
     pub fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
         self.manager().add_swap(area)
     }
 
-    /// Removes a swap area, when all that is in it is back in memory. Waits for its device, and
-    /// about two seconds for pages that are in use. Other areas may come and go meanwhile.
+    /// Removes a swap area after bringing its pages back into memory. Waits for the area's device,
+    /// and about two seconds for pages that are in use. Other areas may be added and removed
+    /// meanwhile.
     ///
     /// # Errors
-    /// [`Error::SwapInUse`], which says how much memory is missing, how many pages are in use (by
-    /// guards, as a rule), or how many can't be read. The area is in use as before then, with fewer
-    /// pages in it.
+    /// [`Error::SwapInUse`], which contains how much memory is missing, how many pages are in use
+    /// (usually by guards), or how many can't be read. The area then stays in use, with fewer pages
+    /// in it.
     pub fn remove_swap(&self, number: u32) -> Result<(), Error> {
         self.manager().remove_swap(number)
     }
 
-    /// Bytes in a page.
+    /// Returns the number of bytes in a page.
     #[must_use]
     pub fn page_size(&self) -> usize {
         self.manager().frames.page_size()
     }
 
-    /// All numbers.
+    /// Returns all statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.manager().stats(&self.files().all())
+        self.manager().stats(|| self.files().all())
     }
 }
 

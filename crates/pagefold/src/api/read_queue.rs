@@ -1,21 +1,21 @@
-//! Many reads under way in one thread, each handed out when its bytes are there.
+//! A queue of concurrent reads for one thread: each read is returned when its pages have arrived.
 //!
-//! A batch ends with its slowest read, and the device runs dry towards the end. In a queue the
-//! caller puts the next read in whenever it takes one out, so that as many as it likes are under
-//! way all the time. That needs no other thread: the thread that waits helps the backend (`io`),
-//! and so sleeps on its own ring.
+//! A batch ends with its slowest read, and the device idles towards the end. With a queue, the
+//! caller pushes the next read whenever it takes one out, so any number of reads stay in flight.
+//! This requires no other thread: the waiting thread helps the backend (`io`), and so sleeps on its
+//! own ring.
 //!
 //! | a read is | because | becomes |
 //! |---|---|---|
-//! | put off | it was just put in | under way, with a few others: launched together (`flight`) |
-//! | under way | some of its pages are being loaded, perhaps by others | there, when none was any more at the last look |
-//! | there | | handed out, when its bytes were copied |
+//! | put off | it was just pushed | under way: launched together with a few others (`flight`) |
+//! | under way | some of its pages are being loaded, perhaps by other threads | there, when a check finds none loading |
+//! | there | its pages were loaded | returned, after its bytes were copied |
 //!
-//! All that is under way is looked at when nothing is there any more: once for as many reads as the
-//! device has answered.
+//! Reads in flight are checked only when no read is ready: one check for all reads that the device
+//! has answered meanwhile.
 //!
-//! What is under way belongs to its load and not to the queue, which can be dropped at any time. A
-//! page that couldn't be loaded, or is gone again, is read when the read is handed out, as by
+//! A load belongs to its request and not to the queue, which may be dropped at any time. If a page
+//! couldn't be loaded, or was evicted again, it is read when its read is returned, as by
 //! [`read_at`](File::read_at).
 
 use std::collections::VecDeque;
@@ -27,13 +27,14 @@ use crate::api::file::File;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
 
-/// Reads that are put off until there are so many, or there is nothing else to do: they have their
-/// way to the device in common.
+/// Reads are put off until there are this many, or there is nothing else to do. Then they are
+/// launched together, which shares the cost of submitting them.
 const PUT_OFF_MAX: usize = 8;
-/// They are no larger a part of all that haven't been handed out, as the device isn't to run dry.
+/// At most this part of all reads in the queue is put off, so that the device doesn't idle.
 const PUT_OFF_SHARE: usize = 4;
 
-/// Reads of one file, by one thread at a time: see [`push`](Self::push) and [`wait`](Self::wait).
+/// A queue of reads of one file, for one thread at a time: see [`push`](Self::push) and
+/// [`wait`](Self::wait).
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,24 +60,24 @@ const PUT_OFF_SHARE: usize = 4;
 /// ```
 pub struct ReadQueue<'b, T = ()> {
     file: File,
-    /// Each oldest first.
+    /// Each of the three is ordered oldest first.
     put_off: VecDeque<Entry<'b, T>>,
     under_way: Vec<Entry<'b, T>>,
     there: VecDeque<Entry<'b, T>>,
-    /// Of what is under way, or there.
+    /// The number of pages of the reads that are under way or there.
     pages: u64,
     call: Call,
 }
 
 struct Entry<'b, T> {
     request: ReadRequest<'b>,
-    /// What it touches of the file.
+    /// The pages that the read touches.
     pages: Range<u64>,
     tag: T,
 }
 
 impl<'b, T> ReadQueue<'b, T> {
-    /// With nothing in it.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(file: &File) -> Self {
         let (put_off, there) = (VecDeque::new(), VecDeque::new());
@@ -84,12 +85,11 @@ impl<'b, T> ReadQueue<'b, T> {
         Self { file: file.clone(), put_off, under_way: Vec::new(), there, pages: 0, call }
     }
 
-    /// Puts a read in, with whatever is to come out together with it. It doesn't wait for the
-    /// device.
+    /// Adds a read, with a tag that is returned together with it. Doesn't wait for the device.
     ///
-    /// Pages that aren't in memory are loaded at the same time as those of the other reads, up to a
-    /// quarter of what the group may hold. A page that is in memory isn't copied before its read is
-    /// handed out either, so it may have to be loaded then.
+    /// Pages that aren't in memory are loaded concurrently with those of the other reads, up to a
+    /// quarter of the group's limit. Pages that are in memory aren't copied before their read is
+    /// returned either, so they may have to be loaded then.
     pub fn push(&mut self, request: ReadRequest<'b>, tag: T) {
         let pages = self.file.handle().pages_of(request.offset, request.into.len());
         self.put_off.push_back(Entry { request, pages, tag });
@@ -98,8 +98,9 @@ impl<'b, T> ReadQueue<'b, T> {
         }
     }
 
-    /// Waits for any of the reads, takes it out, and gives it with its
-    /// [result](ReadRequest::result), as from [`read_at`](File::read_at). `None` if there is none.
+    /// Waits until any read can complete, removes it from the queue and returns it with its
+    /// [result](ReadRequest::result), as of [`read_at`](File::read_at). Returns `None` if the queue
+    /// is empty.
     pub fn wait(&mut self) -> Option<(ReadRequest<'b>, T)> {
         let mut is_late = false;
         if self.there.is_empty() {
@@ -113,7 +114,7 @@ impl<'b, T> ReadQueue<'b, T> {
                 .help_until(&self.call, &|| self.under_way.iter().any(|entry| !self.is_loading(entry)));
             self.look();
         }
-        // If nothing has come of helping, others load what the oldest one wants.
+        // If helping completed nothing, other threads load the oldest read's pages: wait for these.
         let oldest = || if self.under_way.is_empty() { None } else { Some(self.under_way.remove(0)) };
         let Entry { mut request, pages, tag } = self.there.pop_front().or_else(oldest)?;
         self.pages -= pages.end - pages.start;
@@ -123,19 +124,19 @@ impl<'b, T> ReadQueue<'b, T> {
         Some((request, tag))
     }
 
-    /// Reads that haven't been handed out.
+    /// Returns the number of reads that haven't been returned.
     #[must_use]
     pub fn len(&self) -> usize {
         self.put_off.len() + self.under_way.len() + self.there.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Begins to load what was put off, as far as that isn't too much at a time.
+    /// Launches the reads that were put off, as far as the limit on pages in flight allows.
     fn launch(&mut self) {
         let handle = self.file.handle();
         let (before, most) = (self.under_way.len(), handle.launch_max());
@@ -155,7 +156,7 @@ impl<'b, T> ReadQueue<'b, T> {
         }
     }
 
-    /// Finds out what is there by now.
+    /// Moves the reads whose pages are no longer being loaded to `there`.
     fn look(&mut self) {
         let handle = self.file.handle();
         self.there.extend(self.under_way.extract_if(.., |entry| !handle.is_loading(&entry.pages)));

@@ -1,35 +1,35 @@
-//! The order in which a write-back cycle comes to the pages of a file.
+//! The order in which a write-back cycle visits the pages of a file.
 
 use std::ops::Range;
 
 use frames::PageMap;
 
-/// What is left of it: one range of pages, then another one.
+/// The rest of the course: one range of pages, then another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Course([Range<u64>; 2]);
 
 impl Course {
-    /// The pages of a range.
+    /// Creates a course over a range of pages.
     pub(crate) fn of(pages: Range<u64>) -> Self {
         Self([pages, 0..0])
     }
 
-    /// All pages: from `hand` to the end, then from the beginning to `hand`.
+    /// Creates a course over all pages: from `hand` to the end, then from the beginning to `hand`.
     pub(crate) fn round(hand: u64) -> Self {
         Self([hand..u64::MAX, 0..hand])
     }
 
-    /// The first page.
+    /// Returns the first page.
     pub(crate) fn first(&self) -> Option<u64> {
         self.0.iter().find(|range| !range.is_empty()).map(|range| range.start)
     }
 
-    /// The first page that may be other than its file.
+    /// Returns the first page that may differ from the file.
     pub(crate) fn next_written(&self, map: &PageMap) -> Option<u64> {
         self.0.iter().find_map(|range| map.next_written(range.clone()))
     }
 
-    /// Goes past `page`, which lies ahead.
+    /// Advances past `page`, which must lie ahead.
     pub(crate) fn pass(&mut self, page: u64) {
         for range in &mut self.0 {
             if range.contains(&page) {
@@ -40,7 +40,7 @@ impl Course {
         }
     }
 
-    /// Goes to `page`, which lies ahead, or to the end. Gives what lies before that.
+    /// Advances to `page`, which must lie ahead, or to the end. Returns the pages passed.
     pub(crate) fn take_before(&mut self, page: Option<u64>) -> [Range<u64>; 2] {
         let before = self.clone();
         match page {

@@ -1,26 +1,27 @@
 //! The devices that files are written to.
 //!
-//! Each device is written to on its own: one that doesn't answer keeps nothing waiting but its own
-//! files (`flusher`). What is a device is for the backend to say: it is the first half of a file's
-//! identity. If calls wait for devices for a limited time only, files that are read have them too
-//! (`watchdog`).
+//! Each device is written to independently: a device that doesn't answer delays its own files only
+//! (`flusher`). The backend decides what a device is: the first half of a file's identity. If calls
+//! have a time limit for devices, files that are only read have a device, too (`watchdog`).
 //!
-//! The dirty pages of a device's files are counted in *parts*, by file and group (`dirty_part`).
+//! The dirty pages of a device's files are counted in *parts*, one for each file and group
+//! (`dirty_part`).
 //!
 //! # Invariants
 //! - PART-1. A page is counted in the part of its file and of the group that it is charged to. Only
 //!   clean pages change their group (`file::recharge`).
 //! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for it,
-//!   or the thread that counted a page in is about to put it there. The flusher takes it off the
-//!   list in three steps:
+//!   or the thread that counted a page in is about to put it there. The flusher removes a part from
+//!   the list in three steps:
 //!   ```text
 //!     flusher (has the list's lock)            writer
 //!     listed: yes → no            SeqCst       pages: 0 → 1             SeqCst
 //!     pages == 0?                 SeqCst       listed? no: lists it     SeqCst
 //!     else listed: → yes, it stays
 //!   ```
-//!   In the order of all SeqCst operations one of the two comes first. If the writer found `yes`,
-//!   it looked before the flusher's change, so the flusher finds its page.
+//!   All steps have one total order (SeqCst). If the writer finds `no`, it lists the part. If it
+//!   finds `yes`, it looked before the flusher's first step, so the flusher finds its page in the
+//!   second step; or after the third step, and then the part stays listed.
 
 use std::collections::HashMap;
 
@@ -36,28 +37,30 @@ use crate::group::state::GroupState;
 use crate::group::unclean::UncleanCount;
 use crate::size::ALLOCATION;
 
-/// A device that has had something to write for so long, and written nothing, is taken to have
+/// A device that has had something to write for this long, and completed no write, counts as
 /// stopped.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// The line of devices that the flusher visits.
+/// The queue of devices that the flusher visits.
 pub(crate) type Flusher = Line<Device>;
 
 /// A device.
 pub(crate) struct Device {
-    /// How fast pages are written to it.
+    /// How fast the device writes pages.
     pub(crate) rate: Rate,
     flusher: Weak<Flusher>,
     place: Place,
-    /// Visits of the flusher.
+    /// The number of visits by the flusher.
     pub(crate) visits: AtomicU64,
     /// Parts that have dirty pages (PART-2).
     parts: Mutex<Vec<Arc<DirtyPart>>>,
-    /// A call gave up waiting for it, and it has answered nothing since (`watchdog`).
+    /// A call has given up waiting for the device, and the device has answered nothing since
+    /// (`watchdog`).
     silent: AtomicBool,
     /// Cycles of write-back.
     pub(crate) under_way: UnderWay,
-    /// What is written to it are copies, since it needs bytes that stay as they are (`request`).
+    /// Buffers for copies, if the device needs bytes that don't change while it writes them
+    /// (`request`).
     copies: OnceCell<Arc<Copies>>,
 }
 
@@ -68,7 +71,7 @@ impl Visited for Device {
 }
 
 impl Device {
-    /// One that this flusher visits.
+    /// Creates a device that this flusher visits.
     fn new(flusher: &Arc<Flusher>) -> Self {
         Self {
             rate: Rate::default(),
@@ -82,14 +85,17 @@ impl Device {
         }
     }
 
-    /// Has the flusher look at it.
+    /// Asks the flusher to visit the device.
     pub(crate) fn ring(self: &Arc<Self>) {
-        if let Some(flusher) = self.flusher.upgrade() {
+        // A ring that repeats another one writes nothing.
+        if !self.place.is_asked()
+            && let Some(flusher) = self.flusher.upgrade()
+        {
             flusher.ring(self);
         }
     }
 
-    /// Adds a part that has dirty pages from now on.
+    /// Adds a part that has just got dirty pages.
     fn list(self: &Arc<Self>, part: &Arc<DirtyPart>) {
         let mut parts = self.parts.lock();
         if parts.is_empty()
@@ -100,8 +106,8 @@ impl Device {
         parts.push(Arc::clone(part));
     }
 
-    /// The part that `need` says most of, if it does of any. Those that have no dirty pages any
-    /// more are forgotten.
+    /// Returns the part with the greatest `need`, if any has one. Removes parts that have no dirty
+    /// pages from the list.
     pub(crate) fn neediest(self: &Arc<Self>, need: impl Fn(&DirtyPart) -> Option<f64>) -> Option<Arc<DirtyPart>> {
         let mut parts = self.parts.lock();
         parts.retain(|part| part.stays_listed());
@@ -114,22 +120,23 @@ impl Device {
         needs.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, part)| Arc::clone(part))
     }
 
-    /// Does something with each part that has dirty pages.
+    /// Calls `what` with each part that has dirty pages.
     pub(crate) fn each_part(&self, what: impl FnMut(&Arc<DirtyPart>)) {
         self.parts.lock().iter().for_each(what);
     }
 
-    /// Forgets all parts, which have the device: there is no flusher any more.
+    /// Removes all parts, once there is no flusher. Parts refer to the device, so this breaks
+    /// reference cycles.
     pub(crate) fn clear(&self) {
         self.parts.lock().clear();
     }
 
-    /// A cycle begins, and is under way until what this returns is dropped.
+    /// Notes that a cycle begins. It counts as under way until the returned value is dropped.
     pub(crate) fn begin_cycle(&self) -> impl Drop + use<'_> {
         struct Ends<'a>(&'a Device, Option<Task<'a>>);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
-                // First: a call that gives up meanwhile looks for that (WATCH-1).
+                // First: a call that gives up meanwhile checks this (WATCH-1).
                 self.1 = None;
                 self.0.answered();
             }
@@ -137,17 +144,17 @@ impl Device {
         Ends(self, Some(self.under_way.begin()))
     }
 
-    /// What it is written to from, if it needs copies.
+    /// Returns the buffers for copies, if the device needs copies.
     pub(crate) fn copies(&self) -> Option<&Arc<Copies>> {
         self.copies.get()
     }
 
-    /// It needs copies, from now on.
+    /// Notes that the device needs copies from now on.
     pub(crate) fn needs(&self, copies: Arc<Copies>) {
         let _ = self.copies.set(copies);
     }
 
-    /// Whether the device seems to have stopped.
+    /// Returns whether the device seems to have stopped.
     pub(crate) fn is_stalled(&self) -> bool {
         self.under_way.has_stopped_for(STALLED_AFTER)
     }
@@ -156,7 +163,8 @@ impl Device {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// For a call that gives up, unless what it waits for has an `outcome` (WATCH-1 of `watchdog`).
+    /// Marks the device as silent, for a call that gives up, unless what the call waits for has an
+    /// `outcome` by then (WATCH-1 of `watchdog`). Returns the outcome.
     pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
         self.silent.store(true, Ordering::Relaxed);
         // Pairs with the fence in `answered`.
@@ -164,8 +172,8 @@ impl Device {
         outcome().inspect(|_| self.silent.store(false, Ordering::Relaxed))
     }
 
-    /// Something that calls may wait for is over. Looked at first, so that nothing is written that
-    /// threads share.
+    /// Notes that the device has completed something that calls may wait for. Loads the flag before
+    /// storing it, so that no shared cache line is written as a rule.
     pub(crate) fn answered(&self) {
         fence(Ordering::SeqCst);
         if self.silent.load(Ordering::Relaxed) {
@@ -174,7 +182,7 @@ impl Device {
     }
 }
 
-/// Pages a second that are taken for granted before any were written back.
+/// The pages a second that are assumed before any were written back.
 const RATE_AT_START: u64 = 50_000;
 
 /// How fast pages are written back.
@@ -188,7 +196,7 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// Takes `pages` in `time` into account. Relaxed, also below: an estimate.
+    /// Updates the estimate: `pages` were written in `time`. Relaxed, also below: an estimate.
     pub(crate) fn measured(&self, pages: u64, time: Duration) {
         let now = pages as f64 / time.as_secs_f64().max(1e-6);
         let before = self.0.load(Ordering::Relaxed) as f64;
@@ -206,28 +214,29 @@ pub(crate) struct DirtyPart {
     pub(crate) group: Arc<GroupState>,
     pub(crate) device: Arc<Device>,
     pages: UncleanCount,
-    /// In the device's list (PART-2).
+    /// The part is in the device's list (PART-2).
     listed: AtomicBool,
-    /// Since when there have been dirty pages, if there are.
+    /// Since when there have been dirty pages, if there are any.
     since_ms: AtomicU64,
     /// When the file was last written to by the flusher.
     swept_ms: AtomicU64,
-    /// When writing the file last failed, if it hasn't gone well since; else 0.
+    /// When writing the file last failed; 0 if it hasn't failed since it last succeeded.
     failed_ms: AtomicU64,
-    /// The last of the flusher's visits in which the file couldn't be helped any more.
+    /// The last visit of the flusher in which another write of the file would be of no use.
     tried: AtomicU64,
 }
 
 /// A part's file, as the flusher sees it.
 pub(crate) trait Flushed: Send + Sync {
-    /// Writes it for a while, or all of it if the process `is_leaving`. If nothing came of it, its
-    /// parts aren't [tried](DirtyPart::tried) again in that visit.
+    /// Writes the file for a while, or all of it if the process `is_leaving`. If that is of no use,
+    /// the file's parts aren't [tried](DirtyPart::tried) again in that visit.
     fn flush(&self, is_leaving: bool, visit: u64);
 }
 
 // Times are Relaxed: hints for the flusher.
 impl DirtyPart {
-    /// Of a `file` that has been failing since `failed_ms`, if that isn't 0.
+    /// Creates a part of a `file` whose writes have been failing since `failed_ms`, if that isn't
+    /// 0.
     pub(crate) fn new(
         file: &Weak<dyn Flushed>,
         group: &Arc<GroupState>,
@@ -247,10 +256,10 @@ impl DirtyPart {
         })
     }
 
-    /// What a part takes, with its places in lists.
-    pub(crate) const BYTES: u64 = (size_of::<Self>() + 4 * size_of::<usize>()) as u64 + ALLOCATION;
+    /// The bytes that a part takes, with its places in lists.
+    pub(crate) const BYTES: u64 = (size_of::<Self>() + 6 * size_of::<usize>()) as u64 + ALLOCATION;
 
-    /// Counts a page that has just become dirty, in `all` too.
+    /// Counts a page that has just become dirty, also in `all`.
     pub(crate) fn became_dirty(self: &Arc<Self>, all: &UncleanCount, now_ms: impl FnOnce() -> u64) {
         if self.pages.add() {
             self.since_ms.store(now_ms(), Ordering::Relaxed);
@@ -262,39 +271,40 @@ impl DirtyPart {
         }
     }
 
-    /// Counts pages that aren't dirty any more, in `all` too.
+    /// Counts pages that have become clean, also in `all`.
     pub(crate) fn became_clean(&self, all: &UncleanCount, pages: u64) {
         self.pages.remove(pages);
         self.group.unclean.remove(pages);
         self.group.walk.cleaned(pages);
         all.remove(pages);
-        // A sign of life for threads that wait.
+        // Shows waiting threads that there is progress.
         self.group.dirt.cleaned.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// Whether the file may forget it: no handle uses it, and it has no dirty pages.
+    /// Returns whether the file may drop the part: no handle uses it, and it has no dirty pages.
     pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1 && self.pages.exact() == 0
     }
 
-    /// What was dirty at `started_ms` is clean by now.
+    /// Notes that all pages that were dirty at `started_ms` have become clean.
     pub(crate) fn clean_since(&self, started_ms: u64) {
         self.since_ms.store(started_ms, Ordering::Relaxed);
     }
 
-    /// The flusher came by; `tried` if it needn't again in this visit.
+    /// Notes that the flusher has written the file. If `tried` names a visit, the flusher doesn't
+    /// try the file again in that visit.
     pub(crate) fn swept(&self, now_ms: u64, tried: Option<u64>) {
         self.swept_ms.store(now_ms, Ordering::Relaxed);
         tried.into_iter().for_each(|visit| self.try_no_more(visit));
     }
 
-    /// Writing the file failed at that time, or goes well again: 0.
+    /// Notes that writing the file failed at `failed_ms`, or, if that is 0, has succeeded since.
     pub(crate) fn fails_since(&self, failed_ms: u64) {
         self.failed_ms.store(failed_ms, Ordering::Relaxed);
     }
 
-    /// Whether the part stays in its device's list. For the flusher, under the list's lock
-    /// (PART-2).
+    /// Returns whether the part stays in its device's list. Called by the flusher, which holds the
+    /// list's lock (PART-2).
     pub(crate) fn stays_listed(&self) -> bool {
         if self.pages.exact() != 0 {
             return true;
@@ -311,12 +321,13 @@ impl DirtyPart {
         now_ms.saturating_sub(self.since_ms.load(Ordering::Relaxed))
     }
 
-    /// Milliseconds since the flusher last came by, or since there has been something to write.
+    /// Returns the milliseconds since the flusher last wrote the file, or since there have been
+    /// dirty pages, whichever is less.
     pub(crate) fn waited_ms(&self, now_ms: u64) -> u64 {
         self.age_ms(now_ms).min(now_ms.saturating_sub(self.swept_ms.load(Ordering::Relaxed)))
     }
 
-    /// Whether nothing more comes of writing the file in this visit of the flusher.
+    /// Returns whether writing the file again is of no use in this visit of the flusher.
     pub(crate) fn tried(&self, visit: u64) -> bool {
         self.tried.load(Ordering::Relaxed) == visit
     }
@@ -325,7 +336,7 @@ impl DirtyPart {
         self.tried.store(visit, Ordering::Relaxed);
     }
 
-    /// When writing the file failed, if it still does.
+    /// Returns when writing the file failed, if it hasn't succeeded since.
     pub(crate) fn failed_ms(&self) -> Option<u64> {
         Some(self.failed_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0)
     }
@@ -354,17 +365,17 @@ pub(crate) struct Devices {
 #[derive(Default)]
 struct Known {
     devices: HashMap<u64, Weak<Device>>,
-    /// When there are so many, those that have no file any more are forgotten.
+    /// When there are this many devices, those that no file uses are removed.
     swept_at: usize,
 }
 
 impl Devices {
-    /// None as yet; this flusher will visit them.
+    /// Creates an empty table of devices that this flusher will visit.
     pub(crate) fn new(flusher: &Arc<Flusher>) -> Self {
         Self { flusher: Arc::clone(flusher), known: Mutex::default() }
     }
 
-    /// The device with this number.
+    /// Returns the device with this number, creating it if need be.
     pub(crate) fn get(&self, number: u64) -> Arc<Device> {
         let mut known = self.known.lock();
         if let Some(device) = known.devices.get(&number).and_then(Weak::upgrade) {

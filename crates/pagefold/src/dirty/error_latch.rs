@@ -1,8 +1,9 @@
-//! Write errors of one file: each of its handles hears of each failure once.
+//! Write errors of one file. After one or more failures, each handle of the file reports the last
+//! failure, once.
 //!
-//! What couldn't be written stays in memory, dirty, and is tried again; the latch is for telling.
-//! It is the idea of Linux's `errseq_t`: failures are numbered, and a handle remembers the last one
-//! that it was told.
+//! Pages that couldn't be written stay in memory, dirty, and the write is retried; the latch only
+//! reports. The idea is that of Linux's `errseq_t`: failures are numbered, and a handle remembers
+//! the last failure that it reported.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
@@ -12,13 +13,13 @@ use io::IoError;
 /// The failures of one file.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLatch {
-    /// Failures so far, and the last one.
+    /// The number of failures so far, and the last failure.
     last: Mutex<(u64, Option<IoError>)>,
-    /// The last attempt failed, and none since has gone well.
+    /// 1 if a write failed, and no round of the whole file has succeeded since.
     failing: AtomicU64,
 }
 
-/// What one handle was told.
+/// The last failure that one handle has reported.
 #[derive(Debug)]
 pub(crate) struct Heard(AtomicU64);
 
@@ -30,23 +31,23 @@ impl ErrorLatch {
         self.failing.store(1, Ordering::Relaxed);
     }
 
-    /// Notes that all that was tried went well.
+    /// Notes that a whole round of writes succeeded.
     pub(crate) fn heal(&self) {
         self.failing.store(0, Ordering::Relaxed);
     }
 
-    /// Why the file can't be written now, if so.
+    /// Returns why the file can't be written now, if it can't.
     pub(crate) fn failing(&self) -> Option<IoError> {
         // Relaxed: a hint to threads that would wait for the file's pages to become clean.
         if self.failing.load(Ordering::Relaxed) == 0 { None } else { self.last.lock().1 }
     }
 
-    /// For a handle that is opened now: it isn't told of what was before.
+    /// Returns the state for a newly opened handle, which doesn't report earlier failures.
     pub(crate) fn listen(&self) -> Heard {
         Heard(AtomicU64::new(self.last.lock().0))
     }
 
-    /// The last failure, if there was one that the handle wasn't told of.
+    /// Returns the last failure, if the handle hasn't reported it yet.
     pub(crate) fn tell(&self, heard: &Heard) -> Option<IoError> {
         let last = self.last.lock();
         // Relaxed: under the lock.

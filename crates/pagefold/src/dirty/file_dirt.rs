@@ -1,14 +1,14 @@
-//! What a file keeps of its dirty pages; `dirty_part` has what is done with it.
+//! What a file stores about its dirty pages. `dirty_part` has the functions.
 
 use sync::lock::{Mutex, OnceCell};
 use sync::{Arc, Weak};
 
 use crate::dirty::device::{Device, DirtyPart, Flushed};
 
-/// What a file knows of its dirty pages.
+/// A file's counts of its dirty pages.
 #[derive(Default)]
 pub(crate) struct FileDirt {
     pub(crate) parts: Mutex<Vec<Arc<DirtyPart>>>,
-    /// The file itself, and its device: once it is open for writing.
+    /// The file itself, and its device. Set once the file is opened for writing.
     pub(crate) home: OnceCell<(Weak<dyn Flushed>, Arc<Device>)>,
 }

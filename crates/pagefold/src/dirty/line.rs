@@ -1,5 +1,5 @@
-//! The line of devices that the flusher's threads visit (`flusher`), and how the threads are talked
-//! to. No two threads visit one device.
+//! The queue of devices that the flusher's threads visit (`flusher`), and how other threads signal
+//! these threads. No two threads visit one device at a time.
 
 use std::collections::VecDeque;
 
@@ -9,12 +9,12 @@ use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::thread::JoinHandle;
 use sync::time::{Duration, Instant};
 
-/// How often devices with dirty pages are put into the line.
+/// How often devices with dirty pages are put into the queue.
 const TICK: Duration = Duration::from_millis(500);
-/// How long a thread that waits for a frame is believed to wait on.
+/// How long a thread that waits for a frame is assumed to go on waiting.
 const SHORT_MS: u64 = 50;
-/// How long a thread that exits waits for the line, which is never held for longer than it takes to
-/// change it.
+/// How long an exiting thread waits for the queue's lock. No thread holds this lock for longer than
+/// it takes to change the queue.
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 const LINE_MAX: Duration = Duration::from_secs(1);
 /// Threads, at most.
@@ -25,17 +25,24 @@ pub(crate) trait Visited {
     fn place(&self) -> &Place;
 }
 
-/// Where one of them is in the line.
+/// A device's state in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
-    /// It is to be visited, by a thread that looks at this at the end of its visit.
+    /// A visit was requested. A thread checks this at the end of its visit.
     asked: AtomicBool,
-    /// In line; in the hands of a thread. Both under the line's lock.
+    /// The device is in the queue; a thread is visiting it. Both change under the queue's lock.
     queued: AtomicBool,
     busy: AtomicBool,
 }
 
-/// How the threads are talked to.
+impl Place {
+    /// Returns whether a visit was requested that hasn't begun yet. Relaxed: a hint.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// The queue, and the signals to the flusher's threads.
 pub(crate) struct Line<V> {
     state: Mutex<State<V>>,
     changed: Condvar,
@@ -43,9 +50,9 @@ pub(crate) struct Line<V> {
     stopping: AtomicBool,
     /// The process ends.
     leaving: AtomicBool,
-    /// A device was visited since.
+    /// Notified when a device has been visited while the process ends.
     left: Condvar,
-    /// Until when a thread is believed to wait for a frame.
+    /// Until when a thread is assumed to wait for a frame.
     short_until_ms: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -64,20 +71,21 @@ impl<V> Default for Line<V> {
     }
 }
 
-/// The devices that are to be visited.
+/// The state under the queue's lock.
 struct State<V> {
     stop: bool,
     devices: VecDeque<Arc<V>>,
-    /// Those that have dirty pages, in line or not.
+    /// Devices that have dirty pages, queued or not.
     active: Vec<Arc<V>>,
-    /// Threads, and those of them that wait; one of these looks at the time.
+    /// The numbers of threads that were started, have ended, and wait; and whether one of the
+    /// waiting threads wakes up at each tick.
     threads: usize,
     ended: usize,
     idle: usize,
     watched: bool,
-    /// Devices that are to be visited before the process ends.
+    /// Devices that must be visited before the process ends.
     awaited: Vec<Arc<V>>,
-    /// When all active devices were last put into the line.
+    /// When all active devices were last put into the queue.
     ticked: Option<Instant>,
 }
 
@@ -115,9 +123,9 @@ impl<V: Visited> State<V> {
 }
 
 impl<V: Visited> Line<V> {
-    /// Has a device visited.
+    /// Requests a visit to a device.
     pub(crate) fn ring(&self, device: &Arc<V>) {
-        // Relaxed, and looked at first: a hint that is repeated while there is reason to.
+        // Relaxed, and loaded before it is swapped: a hint that is repeated while there is need.
         let asked = &device.place().asked;
         if !asked.load(Ordering::Relaxed) && !asked.swap(true, Ordering::Relaxed) {
             self.state.lock().add(device);
@@ -125,46 +133,46 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Has all devices with dirty pages visited, for a thread that can't get a frame, and perhaps
-    /// could if there were fewer dirty pages.
+    /// Requests visits to all devices with dirty pages, for a thread that can't get a frame and
+    /// perhaps could if there were fewer dirty pages.
     pub(crate) fn ring_for_frames(&self, now_ms: u64) {
-        self.short_until_ms.store(now_ms + SHORT_MS, Ordering::Relaxed); // A hint, too.
+        self.short_until_ms.store(now_ms + SHORT_MS, Ordering::Relaxed); // Also a hint.
         self.state.lock().add_active();
         self.changed.notify_one();
     }
 
-    /// The device has dirty pages from now on.
+    /// Notes that the device has dirty pages from now on.
     pub(crate) fn activate(&self, device: &Arc<V>) {
         self.state.lock().active.push(Arc::clone(device));
         self.changed.notify_one();
     }
 
-    /// It has none any more.
+    /// Notes that the device has no more dirty pages.
     pub(crate) fn deactivate(&self, device: &Arc<V>) {
         self.state.lock().active.retain(|it| !Arc::ptr_eq(it, device));
     }
 
-    /// Whether the process ends.
+    /// Returns whether the process ends.
     pub(crate) fn is_leaving(&self) -> bool {
-        // Relaxed: a thread that hears of it late syncs once too often. What is to be done is in
-        // the line.
+        // Relaxed: a thread that sees this late only syncs once too often. The work itself is in
+        // the queue.
         self.leaving.load(Ordering::Relaxed)
     }
 
-    /// The process ends: has all devices with dirty pages visited.
+    /// Notes that the process ends, and requests visits to all devices with dirty pages.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     pub(crate) fn begin_leaving(&self) {
         let Some(mut line) = self.state.try_lock_for(LINE_MAX) else { return };
         self.leaving.store(true, Ordering::Relaxed);
         line.awaited = line.active.clone();
         line.add_active();
-        // One that is just being visited is visited again.
+        // A device that is being visited now is visited again.
         line.active.iter().for_each(|device| device.place().asked.store(true, Ordering::Relaxed));
         drop(line);
         self.changed.notify_all();
     }
 
-    /// Waits until they have been.
+    /// Waits until these visits have ended.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     pub(crate) fn wait_for_leaving(&self, at_most: Duration) {
         let start = Instant::now();
@@ -178,7 +186,7 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Waits for a device that is to be visited. `None` when it is time to end.
+    /// Waits for a device to visit. Returns `None` when the thread should end.
     pub(crate) fn next_device(&self) -> Option<Arc<V>> {
         let mut line = self.state.lock();
         loop {
@@ -193,7 +201,7 @@ impl<V: Visited> Line<V> {
                 let place = device.place();
                 place.queued.store(false, Ordering::Relaxed);
                 place.busy.store(true, Ordering::Relaxed);
-                place.asked.store(false, Ordering::Relaxed); // Those that ask from now on want another visit.
+                place.asked.store(false, Ordering::Relaxed); // A request from now on is for another visit.
                 return Some(device);
             }
             line.idle += 1;
@@ -208,7 +216,7 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// A visit is over. `was_leaving`: when it began, the process was ending.
+    /// Notes that a visit has ended. `was_leaving` is set if the process was ending when it began.
     pub(crate) fn visited(&self, device: &Arc<V>, was_leaving: bool) {
         let mut line = self.state.lock();
         device.place().busy.store(false, Ordering::Relaxed);
@@ -221,8 +229,8 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Waits until the threads have ended, for so long at most. One that ends later, because its
-    /// device doesn't answer, ends by itself.
+    /// Waits until the threads have ended, for `time` at most. Returns whether all have ended. A
+    /// thread that ends later, because its device doesn't answer, ends by itself.
     pub(crate) fn wait_for_ends(&self, time: Duration) -> bool {
         let start = Instant::now();
         let mut line = self.state.lock();
@@ -235,9 +243,9 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Whether another thread has to be started, so that one waits at the line. If there is one,
-    /// wakes it up: it may have to look at the time from now on, in the place of the caller, which
-    /// has taken a device.
+    /// Returns whether the caller must start another thread so that one waits at the queue, and
+    /// counts that thread as started. If a thread waits already, wakes it: the caller has taken a
+    /// device, so the waiting thread may have to watch the time from now on.
     pub(crate) fn lacks_thread(&self) -> bool {
         let mut line = self.state.lock();
         let lacks = line.idle == 0 && line.threads < THREADS_MAX && !line.stop;
@@ -247,51 +255,51 @@ impl<V: Visited> Line<V> {
         lacks
     }
 
-    /// Has each thread end when it next looks.
+    /// Makes each thread end at its next check.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.state.lock().stop = true;
         self.changed.notify_all();
     }
 
-    /// Whether loops should end.
+    /// Returns whether loops should end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// A thread ends.
+    /// Notes that a thread ends.
     pub(crate) fn ended(&self) {
         self.state.lock().ended += 1;
         self.changed.notify_all();
     }
 
-    /// A thread that [was lacking](Self::lacks_thread) couldn't be started.
+    /// Notes that a [lacking](Self::lacks_thread) thread couldn't be started.
     pub(crate) fn not_started(&self) {
         self.state.lock().threads -= 1;
     }
 
-    /// Until when a thread is believed to wait for a frame.
+    /// Returns until when a thread is assumed to wait for a frame.
     pub(crate) fn short_until_ms(&self) -> u64 {
         self.short_until_ms.load(Ordering::Relaxed)
     }
 
-    /// The threads. Changed only by the thread that starts the first one, by those that start
-    /// others, and at the end.
+    /// Locks the list of threads. It is changed only by the thread that starts the first one, by
+    /// threads that start others, and at the end.
     pub(crate) fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.threads.lock()
     }
 
-    /// Before the first thread is started.
+    /// Counts the first thread, before it is started.
     pub(crate) fn first_thread(&self) {
         self.state.lock().threads = 1;
     }
 
-    /// All devices with dirty pages, which have none here any more.
+    /// Removes and returns all devices with dirty pages.
     pub(crate) fn take_active(&self) -> Vec<Arc<V>> {
         std::mem::take(&mut self.state.lock().active)
     }
 
-    /// Whether a process that ends waits for a visit.
+    /// Returns whether an exiting process still waits for a visit.
     #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
     pub(crate) fn is_awaited(&self) -> bool {
         !self.state.lock().awaited.is_empty()
@@ -312,9 +320,9 @@ mod tests {
         }
     }
 
-    /// The flusher's thread looked whether it had been asked, then went to sleep; a thread that
-    /// asked in between didn't wake it. It sleeps for good here, so one ring that is lost is the
-    /// end.
+    /// A lost wake-up: the flusher's thread checked for requests, then went to sleep, and a request
+    /// in between didn't wake it. Here the thread has no timeout, so a single lost ring makes the
+    /// test fail.
     #[test]
     fn every_ring_is_heard() {
         let (line, device, heard) = (Line::<Dummy>::default(), Arc::default(), AtomicU64::new(0));
@@ -336,8 +344,7 @@ mod tests {
                 while all_heard && heard.load(Ordering::SeqCst) == before {
                     all_heard = start.elapsed() < WATCHDOG;
                     looks += 1;
-                    // Soon enough to ring again while the thread goes to sleep, unless that needs
-                    // this CPU.
+                    // Rings again while the thread is going to sleep, unless that needs this CPU.
                     if looks < 1_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
                 }
             }
@@ -347,7 +354,7 @@ mod tests {
         });
     }
 
-    /// While a thread is with a device, another one is given any other device, but not this one.
+    /// While a thread visits a device, another thread may get any other device, but not this one.
     #[test]
     fn a_device_is_visited_by_one_thread_at_a_time() {
         let (line, one, other) = (Line::<Dummy>::default(), Arc::<Dummy>::default(), Arc::<Dummy>::default());

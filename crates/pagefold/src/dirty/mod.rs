@@ -1,4 +1,4 @@
-//! Dirty pages: how they are counted by file, group and device, and whose turn it is to write them.
+//! Dirty pages: counts them by file, group and device, and decides which thread writes them.
 
 pub(crate) mod course;
 pub(crate) mod device;

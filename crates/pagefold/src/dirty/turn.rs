@@ -1,4 +1,5 @@
-//! Whose turn it is to write a file back, and what the last one left (`writeback`).
+//! The lock for writing a file back, and the state that each cycle leaves to the next
+//! (`writeback`).
 
 use sync::atomic::AtomicU64;
 use sync::atomic::Ordering::Relaxed;
@@ -7,26 +8,27 @@ use sync::lock::{Mutex, MutexGuard};
 use crate::dirty::course::Course;
 use io::IoError;
 
-/// What the threads that write a file back share.
+/// The state that threads that write a file back share.
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
-    /// The thread that has it runs a cycle, or keeps others from it.
+    /// The thread that holds this lock runs a cycle, or excludes cycles.
     pub(crate) turn: Mutex<Turn>,
-    /// Calls that want the turn, other than for a sweep.
+    /// The number of calls that wait for `turn`, sweeps not included.
     waiting: AtomicU64,
-    /// Cycles over the whole file that have begun, and the last one of those that has ended.
+    /// The number of full cycles over the whole file that have begun, and that of the last one that
+    /// has ended.
     pub(crate) begun: AtomicU64,
     pub(crate) ended: AtomicU64,
 }
 
-/// What cycles leave to each other.
+/// The state that a cycle leaves to the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    /// What went wrong in the last full cycle over the whole file.
+    /// The error of the last full cycle over the whole file.
     pub(crate) error: Option<IoError>,
     /// The page that the next cycle starts at.
     pub(crate) hand: u64,
-    /// The round that sweeps are in the middle of, without a failure so far.
+    /// The round that sweeps have begun and not finished, if it had no failure so far.
     pub(crate) round: Option<Round>,
 }
 
@@ -37,7 +39,8 @@ pub(crate) struct Round {
 }
 
 impl Writeback {
-    /// Keeps the file from being written back, from when what is under way has ended.
+    /// Waits until the cycle under way has ended, and excludes cycles by other threads until the
+    /// guard is dropped.
     pub(crate) fn pause(&self) -> MutexGuard<'_, Turn> {
         // Relaxed, here and in `is_wanted`: a hint to the thread that sweeps.
         self.waiting.fetch_add(1, Relaxed);

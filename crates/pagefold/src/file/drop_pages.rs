@@ -1,5 +1,5 @@
-//! Taking a file's pages out of memory whatever the policy thinks of them: truncation, advice,
-//! closing.
+//! Removes a file's pages from memory regardless of the replacement policy: for truncation, advice
+//! and closing.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::file::state::{Dropped, FileState};
 use crate::lru::batch::Gone;
 
 impl FileState {
-    /// Has pages leave memory, whatever they hold.
+    /// Removes pages from memory, even if they are dirty. Waits for pages in use.
     fn drop_pages(&self, pages: Range<u64>) -> Result<(), Error> {
         for page in self.map.pages_in_memory(pages) {
             let mut backoff = Backoff::new();
@@ -22,16 +22,17 @@ impl FileState {
         Ok(())
     }
 
-    /// Before the file grows by `range`, which starts at its end or after: pages that were read, or
-    /// written to, when it was longer must not come back with what they had.
+    /// Removes stale pages before the file grows by `range`, which starts at the file's end or
+    /// after it. Pages that were read or written when the file was longer must not reappear with
+    /// their old bytes.
     pub(crate) fn forget_beyond_end(&self, range: Range<u64>) -> Result<(), Error> {
         let first = self.len().div_ceil(self.page_bytes());
         let end = range.end.div_ceil(self.page_bytes());
         if first < end { self.drop_pages(first..end) } else { Ok(()) }
     }
 
-    /// Takes a page out of memory. What its file doesn't have is thrown away if `discard` says so;
-    /// else such a page stays.
+    /// Removes a page from memory. A dirty page is discarded if `discard` is set; otherwise it
+    /// stays.
     pub(crate) fn drop_page_if(&self, page: u64, discard: bool) -> Dropped {
         let mut gone = Gone::new();
         let dropped = self.detach_page(page, discard, &mut gone);
@@ -39,8 +40,7 @@ impl FileState {
         dropped
     }
 
-    /// Takes pages out of memory that their file has, and that aren't pinned or in use: many at a
-    /// time off their lists.
+    /// Removes clean pages that aren't pinned or in use. Unlinks their frames in batches.
     pub(crate) fn drop_clean(&self, pages: Range<u64>) {
         let mut gone = Gone::new();
         for page in self.map.pages_in_memory(pages) {
@@ -52,7 +52,7 @@ impl FileState {
         self.manager.free_gone(gone);
     }
 
-    /// Takes a page out of memory; its frame, if it is on a list, is added to `gone`.
+    /// Removes a page from memory. If its frame is on a list, the frame is added to `gone`.
     fn detach_page<'a>(&'a self, page: u64, discard: bool, gone: &mut Gone<'a>) -> Dropped {
         let mut backoff = Backoff::new();
         loop {
@@ -67,8 +67,8 @@ impl FileState {
                     gone.push(frame);
                     return Dropped::Gone;
                 }
-                // A thread that has the page frozen seldom waits for anything itself. A pin may be
-                // that of a reader that only checks whether this is the page it wants.
+                // The wait is short: a thread that has the page frozen seldom waits itself, and a
+                // pin may be that of a reader that only checks whether this is the right page.
                 Detach::Pinned if self.take_kept_pin(page) => {}
                 Detach::Busy | Detach::Pinned if backoff.wait_awake() => {}
                 Detach::Pinned => return Dropped::Pinned,

@@ -1,4 +1,5 @@
-//! One opening of a file: whose it is, what its user was told, and where its readers are going.
+//! A handle: one opening of a file, with its group, the errors reported through it, and its
+//! readahead.
 
 use std::ops::Range;
 
@@ -25,20 +26,21 @@ pub(crate) struct Handle {
     pub(crate) hits: HitCount,
     pub(crate) advice: AtomicU8,
     pub(crate) writable: bool,
-    /// Which of the file's write errors the handle was told of.
+    /// Which of the file's write errors were reported through this handle.
     pub(crate) heard: Heard,
-    /// Where its readers are going.
+    /// The access pattern of the handle's readers.
     pub(crate) read_ahead: ReadAhead,
-    /// Where dirty pages of the file that are charged to the group are counted, once there was one.
+    /// The count of the file's dirty pages that are charged to the group. Set with the first such
+    /// page.
     pub(crate) dirty_part: OnceCell<Arc<DirtyPart>>,
-    /// Time that the handle's writers owe (`dirty`).
+    /// The time for which the handle's writers still have to be throttled (`dirty`).
     pub(crate) debt_ns: AtomicU64,
-    /// Bytes that the budget counts for it, but for read-ahead's.
+    /// Bytes charged to the budget for the handle, without readahead's.
     charged: u64,
 }
 
 impl Handle {
-    /// Opens a file for `group`, with nothing charged or counted elsewhere as yet.
+    /// Opens a file for `group`. Charges nothing; `charged` is what the caller has charged.
     pub(crate) fn of(
         group: &Arc<GroupHandle>,
         file: Arc<FileState>,
@@ -63,19 +65,19 @@ impl Handle {
         })
     }
 
-    /// Another handle of the file, for a group that has it mapped. Most of its hits are counted
-    /// where it is mapped; so the handle's own counter has no place from the start, which would be
-    /// 8 bytes for each CPU.
+    /// Creates another handle of the file, for a group that has the file mapped. Most of its hits
+    /// are counted by the mapping. So its own counter starts without a place, which would take 8
+    /// bytes for each CPU.
     ///
     /// # Errors
-    /// No room in the budget.
+    /// Those of charging the budget.
     pub(crate) fn open_again(&self, group: &Arc<GroupHandle>) -> Result<Arc<Self>, Error> {
         group.manager.charge_metadata(Self::bytes())?;
         Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
     }
 
-    /// Bytes that a handle takes, with the part that its writes may make, without what is charged
-    /// as it is made, and without the place of its counter.
+    /// The bytes of a handle, including the part that its writes may create. Leaves out what is
+    /// charged when it is created, and the place of the hit counter.
     pub(crate) fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
@@ -83,7 +85,7 @@ impl Handle {
     /// Reads all of `buf`.
     ///
     /// # Errors
-    /// As [`File::read_exact_at`](crate::File::read_exact_at).
+    /// Those of [`File::read_exact_at`](crate::File::read_exact_at).
     pub(crate) fn read_exact(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
         let wanted = buf.len();
         if self.read_pages(buf, offset)? < wanted {
@@ -92,7 +94,7 @@ impl Handle {
         Ok(())
     }
 
-    /// As [`File::page`](crate::File::page).
+    /// Pins page `n`. Implements [`File::page`](crate::File::page).
     pub(crate) fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
         if let Some(frame) = self.file.map.pin_hot(n) {
             self.hits.counter.add(1);
@@ -101,13 +103,13 @@ impl Handle {
         self.pin_page(n)
     }
 
-    /// As [`File::sync_range`](crate::File::sync_range).
+    /// Implements [`File::sync_range`](crate::File::sync_range).
     pub(crate) fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         let shift = self.file.page_shift();
         self.sync(Some(range.start >> shift..range.end.div_ceil(1 << shift)))
     }
 
-    /// As [`File::prefetch`](crate::File::prefetch).
+    /// Implements [`File::prefetch`](crate::File::prefetch).
     pub(crate) fn prefetch_range(&self, range: Range<u64>) {
         let shift = self.file.page_shift();
         let end = range.end.min(self.file.len());
@@ -116,6 +118,8 @@ impl Handle {
         }
     }
 
+    /// Checks that the handle may write.
+    ///
     /// # Errors
     /// [`Error::ReadOnly`].
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
@@ -123,9 +127,9 @@ impl Handle {
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
-    /// Writes pages back, or all of them, and makes them last. If another process has cut the file
-    /// off, its new length is taken over first, so that what was cut off isn't written again; if
-    /// that fails, the write-back does, too.
+    /// Writes back `pages`, or all pages, and makes them durable. If another process has truncated
+    /// the file, takes the new length over first, so that truncated bytes aren't written again. If
+    /// that fails, the write-back fails, too.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
         let writable = self.writable;
@@ -145,17 +149,17 @@ impl Handle {
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
     }
 
-    /// Pages are loaded without credit from earlier stays.
+    /// Returns whether pages enter memory at level 0, whatever their history.
     pub(crate) fn is_sequential(&self) -> bool {
         self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
     }
 
-    /// Nothing is to be read ahead.
+    /// Returns whether readahead is off.
     pub(crate) fn is_random(&self) -> bool {
         self.advice.load(Ordering::Relaxed) == Advice::Random as u8
     }
 
-    /// Counts a hit of a thread that is ending, or of one of very many handles.
+    /// Counts a hit on the slow path: the thread is ending, or has used very many handles.
     #[cold]
     pub(crate) fn count_slowly(&self) {
         self.hits.counter.add(1);

@@ -1,9 +1,9 @@
-//! How many loads of a file are in flight (`read::flight`), and how its last handle waits for them.
+//! Counts a file's loads in flight (`read::flight`), and lets the file's last handle wait for them.
 //!
-//! A load that has landed lets go of the file before it is counted out, and the last handle of a
-//! file waits for the count to be 0, or for another handle: that one is the last then, and waits.
-//! So no file, and nothing that it keeps alive, ends in a thread of the device's; and closing a
-//! file doesn't wait for what later readers load:
+//! A load that has completed releases the file before it leaves the count. The last handle of a
+//! file waits until the count is 0, or until the file has another handle: then that handle is the
+//! last one, and waits in turn. So neither a file nor anything that it keeps alive is ever dropped
+//! on a device's thread. And closing a file doesn't wait for the loads of later readers:
 //!
 //! ```text
 //! last handle A: handles 1 -> 0 ── waits for loads in flight ──────────────────── returns
@@ -20,40 +20,40 @@ pub(crate) struct InFlight {
     count: AtomicUsize,
     /// How often the file got a handle when it had none.
     openings: Mutex<u64>,
-    /// The count is 0, or the file has a handle again.
+    /// Signalled when the count reaches 0, or the file has a handle again.
     changed: Condvar,
 }
 
-/// One of them, until it is dropped.
+/// A load in flight, counted until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Flying(Arc<InFlight>);
 
 impl InFlight {
     pub(crate) fn take_off(self: &Arc<Self>) -> Flying {
-        // Relaxed: the thread that takes off has a handle, so it has counted before the last handle
-        // waits.
+        // Relaxed: the thread that begins a load has a handle, so the load is counted before the
+        // last handle waits.
         self.count.fetch_add(1, Ordering::Relaxed);
         Flying(Arc::clone(self))
     }
 
-    /// Whether there are none, for the last handle.
+    /// Returns whether no load is in flight. For the last handle.
     pub(crate) fn is_empty(&self) -> bool {
-        // Acquire as in `wait_for_none`.
+        // Acquire, for the same reason as in `wait_for_none`.
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// The file has a handle again: what is in flight is for that handle's closing to wait for.
+    /// Notes that the file has a handle again, whose closing then waits for the loads in flight.
     pub(crate) fn reopened(&self) {
         *self.openings.lock() += 1;
         self.changed.notify_all();
     }
 
-    /// Waits until there are none, or until the file `is_open` again: then new ones are begun, and
-    /// another handle is the last.
+    /// Waits until no load is in flight, or until the file `is_open` again: then new loads begin,
+    /// and another handle is the last one.
     pub(crate) fn wait_for_none(&self, is_open: impl Fn() -> bool) {
         let mut openings = self.openings.lock();
         let before = *openings;
-        // Acquire pairs with the Release below: a landed load has let go of the file.
+        // Acquire pairs with the Release below: a completed load has released the file.
         while self.count.load(Ordering::Acquire) > 0 && *openings == before && !is_open() {
             self.changed.wait(&mut openings);
         }

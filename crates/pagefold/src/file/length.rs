@@ -1,29 +1,30 @@
-//! How long a file is, here and where it is kept, and how a length that another process has given
-//! it is taken over.
+//! A file's length, in memory and on the device, and how a length that another process has set is
+//! taken over.
 //!
-//! Two lengths are known of a file. `len`, in the page map, is what readers see. `disk_len` is what
-//! the file is known to have where it is kept; `len` is longer while bytes that were appended wait
+//! A file has two lengths here. `len`, in the page map, is what readers see. `disk_len` is the
+//! length that the file is known to have on its device. `len` is greater while appended bytes wait
 //! for write-back.
 //!
 //! # Invariants
-//! - N1. Both change under `extension` alone; but write-back raises `disk_len`, up to `len`.
-//! - N2. Every byte from `disk_len` to `len` was written through Pagefold. So write-back puts no
-//!   zeros of its own over what another process appends. A write that would leave a gap makes the
-//!   file longer first ([`FileState::close_gap`]).
-//! - N3. Behind `len`, a page in memory may hold anything: bytes of a file that was longer, or that
-//!   has grown. Before `len` grows, what comes to lie below it is made right: overwritten by the
-//!   write that makes the file longer, or completed from the file ([`FileState::hold_end`]); pages
-//!   that lie behind `len` as a whole leave memory.
-//! - N4. Write-back writes nothing behind `len`. Of a page in which another process appended, it
-//!   writes what lies before.
-//! - N5. `disk_len` is read before the file is asked for its length. If the file has fewer bytes,
-//!   it was cut off: write-back never makes it shorter. Nothing may be on its way to it while that
-//!   is taken over; everything behind the new end goes, and if there were changes among it that
-//!   weren't written back, each handle's next `sync` reports [`IoError::CutOff`].
+//! - N1. Both change only under `extension`, except that write-back raises `disk_len`, up to `len`.
+//! - N2. Every byte from `disk_len` to `len` was written through Pagefold. So write-back never
+//!   writes zeros of its own over bytes that another process appends. A write that would leave a
+//!   gap makes the file longer first ([`FileState::close_gap`]).
+//! - N3. Past `len`, a page in memory may hold anything: stale bytes of a file that was longer, or
+//!   bytes from before the file grew. Before `len` grows, the bytes that will lie below it are made
+//!   right. Either the write that makes the file longer overwrites them, or they are completed from
+//!   the file ([`FileState::hold_end`]). Pages that lie entirely past `len` are removed from
+//!   memory.
+//! - N4. Write-back writes nothing past `len`. If another process appended to the page with the
+//!   end, write-back writes only the part before `len`.
+//! - N5. `disk_len` is read before the file is asked for its length. If the file is shorter,
+//!   another process truncated it: write-back never makes a file shorter. No write may be in flight
+//!   while the truncation is taken over. Everything past the new end is dropped. If that includes
+//!   changes that weren't written back, each handle's next `sync` reports [`IoError::CutOff`].
 //!
-//! Lock order: `extension` → `writeback`'s `turn` → the page. A page with the old end that is
-//! pinned, or being loaded or changed, isn't waited for with `extension` held: the caller lets go
-//! and tries again, or refuses.
+//! Lock order: `extension` → `writeback`'s `turn` → the page. The page with the old end may be
+//! pinned, or being loaded or changed. A thread that holds `extension` doesn't wait for it: the
+//! caller releases `extension` and retries, or fails.
 //!
 //! ```text
 //!   takes over growth (extension held)          loader of the page with the old end
@@ -33,8 +34,8 @@
 //!   page is vacant                              begins now: reads what was appended, too
 //!   len = the new one
 //! ```
-//! A writer that makes this page without reading it, because it overwrites all that the file has of
-//! it, would miss the bytes that were appended: therefore it needs `extension`
+//! A writer that creates this page without reading it, because it overwrites all of the page's
+//! bytes in the file, would miss the appended bytes. Therefore such a writer requires `extension`
 //! (`Handle::needs_reading`).
 
 use std::ops::Range;
@@ -48,88 +49,89 @@ use crate::file::state::{Dropped, FileState};
 use crate::stats::Counters;
 use io::{IoError, read_full, uninterrupted};
 
-/// Bytes that a file may have: as many as the system can count.
+/// The most bytes that a file may have: as many as the system can count.
 pub(crate) const LEN_MAX: u64 = i64::MAX as u64;
 
-/// What came of an attempt to make the pages at the file's end fit a longer file.
+/// The result of an attempt to prepare the pages at the file's end for a longer file.
 pub(crate) enum Attempt<T> {
     Done(T),
     /// This page is pinned, or being loaded or changed.
     Busy(u64),
 }
 
-/// A thread that wants to make the file longer, and finds the page with the old end in use.
+/// The wait of a thread that wants to make the file longer, but finds the page with the old end in
+/// use.
 #[derive(Debug, Default)]
 pub(crate) struct EndWait<'a> {
     backoff: Backoff,
-    /// Keeps new pinners out of that page.
+    /// Keeps new pins off that page.
     writer: Option<(u64, Writer<'a>)>,
 }
 
 impl<'a> EndWait<'a> {
-    /// Waits a moment for `page`. Pins of it that overlap end in the meantime.
+    /// Waits a moment for `page`. Overlapping pins of the page end meanwhile, because no new ones
+    /// begin.
     ///
     /// # Errors
-    /// [`Error::PageBusy`], if that has gone on for seconds.
+    /// [`Error::PageBusy`] if the page has been in use for seconds.
     pub(crate) fn wait(&mut self, file: &'a FileState, page: u64) -> Result<(), Error> {
         if self.writer.as_ref().is_some_and(|(of, _)| *of != page) {
             self.writer = None;
         }
         let (_, writer) = self.writer.get_or_insert_with(|| (page, file.map.writer(page)));
-        drop(writer.begin()); // The next attempt takes the page as it needs it.
+        drop(writer.begin()); // The next attempt takes the page again.
         self.backoff.wait_or(|| file.page_busy(page))
     }
 }
 
-/// The page with the file's end, as far as it is in memory.
+/// The page with the file's end, after its preparation for a longer file.
 pub(crate) enum End<'a> {
-    /// It isn't, or lies before the end as a whole.
+    /// The page isn't in memory, or the end is at a page boundary.
     Gone,
-    /// It was changed, and stays.
+    /// The page was changed, so it stays in memory. The caller holds it as a writer.
     Held(Writing<'a>),
 }
 
 impl FileState {
-    /// The length in bytes, as far as is known.
+    /// Returns the length that readers see, in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.map.len()
     }
 
-    /// How long the file is where it is kept, as far as is known. Acquire pairs with
-    /// `written_up_to`: a thread that finds that a page was evicted after its write-back also finds
-    /// that the file has it.
+    /// Returns the length on the device, as far as it is known. Acquire pairs with `written_up_to`:
+    /// a thread that sees that a page was evicted after its write-back also sees that the file has
+    /// the page.
     pub(crate) fn disk_len(&self) -> u64 {
         self.disk_len.load(Ordering::Acquire)
     }
 
-    /// The file has bytes up to `end`.
+    /// Notes that the file has bytes up to `end` on its device.
     pub(crate) fn written_up_to(&self, end: u64) {
         self.disk_len.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// The file has `len` bytes, if it hasn't more. For the caller that holds `extension`, like the
-    /// next two.
+    /// Raises `len` to at least `len` bytes. The caller must hold `extension`, as for the next two.
     pub(crate) fn grow_to(&self, len: u64) {
         if len > self.len() {
             self.map.set_len(len);
         }
     }
 
-    /// The file has `len` bytes, here and where it is kept.
+    /// Sets both lengths.
     pub(crate) fn length_is(&self, len: u64) {
         self.disk_len.store(len, Ordering::Release);
         self.map.set_len(len);
     }
 
-    /// The file has `len` bytes, and fewer than it had.
+    /// Lowers `len`; `disk_len` stays.
     pub(crate) fn shrink_to(&self, len: u64) {
         self.map.set_len(len);
     }
 
     /// Asks the system for the length, which another process may have changed, takes it over and
-    /// returns it. What we have written past the end, and not written back yet, counts as well.
-    /// Waits for the page with the old end if need be.
+    /// returns it. Bytes written through Pagefold past the end, and not written back yet, count as
+    /// well. Waits for the page with the old end if necessary.
     ///
     /// # Errors
     /// The system's; [`Error::PageBusy`].
@@ -137,7 +139,8 @@ impl FileState {
         self.refresh_len_by(|| self.try_refresh_len())
     }
 
-    /// [`refresh_len`](Self::refresh_len), in this thread however long the device takes.
+    /// Refreshes the length like [`refresh_len`](Self::refresh_len), but in this thread, without a
+    /// timeout.
     pub(crate) fn refresh_len_here(&self) -> Result<u64, Error> {
         self.refresh_len_by(|| self.refresh_len_once())
     }
@@ -152,23 +155,25 @@ impl FileState {
         }
     }
 
-    /// [`refresh_len`](Self::refresh_len), without waiting for a page.
+    /// Refreshes the length like [`refresh_len`](Self::refresh_len), but without waiting for a
+    /// page.
     pub(crate) fn try_refresh_len(&self) -> Result<Attempt<u64>, Error> {
-        // Most often nothing has changed, and to know that takes no device.
+        // Fast path: usually nothing has changed, and this can be known without asking the device.
         if self.watch().is_some() && self.is_len_sure()? {
             return Ok(Attempt::Done(self.len()));
         }
         self.in_time(|file| file.refresh_len_once())
     }
 
-    /// Whether the system has another length than is known.
+    /// Returns whether the system reports another length than the known one.
     fn has_other_len(&self) -> Result<bool, Error> {
         let known = self.disk_len(); // N5
         let actual = self.ask_len()?;
         Ok(actual < known || self.len() < actual)
     }
 
-    /// Whether the system has no other length than is known, as far as it says so at once.
+    /// Returns whether the known length is right. False if the system can't tell without the
+    /// device.
     pub(crate) fn is_len_sure(&self) -> Result<bool, Error> {
         Ok(self.backing.tells_len_at_once() && !self.has_other_len()?)
     }
@@ -177,8 +182,8 @@ impl FileState {
         if !self.has_other_len()? {
             return Ok(Attempt::Done(self.len()));
         }
-        // Relaxed: a hint that spares the caller waiting for the cut, before which the length is
-        // lowered (Z1 of `set_len`).
+        // Relaxed: a hint that saves the caller from waiting for the truncation. The length is
+        // lowered before the truncation (Z1 of `set_len`).
         if self.is_cutting.load(Ordering::Relaxed) {
             return Ok(Attempt::Done(self.len()));
         }
@@ -186,7 +191,8 @@ impl FileState {
         self.take_over_whole()
     }
 
-    /// [`refresh_len`](Self::refresh_len), for the caller that holds `extension`.
+    /// Refreshes the length like [`refresh_len`](Self::refresh_len). The caller must hold
+    /// `extension`.
     pub(crate) fn refresh_len_in_turn(&self) -> Result<u64, Error> {
         let mut end = EndWait::default();
         loop {
@@ -204,13 +210,13 @@ impl FileState {
         })
     }
 
-    /// Before a write of `piece`, which lies behind the end, for the caller that holds `extension`:
-    /// takes over what another process has appended. If there still is a gap before the piece, the
-    /// file becomes longer up to the piece's end, and `len` up to its start. From then on other
-    /// processes append behind both (N2).
+    /// Prepares a write of `piece`, which lies past the end. The caller must hold `extension`.
+    /// Takes over what another process has appended. If there still is a gap before the piece,
+    /// makes the file longer up to the piece's end, and `len` up to its start. From then on, other
+    /// processes append after both (N2).
     ///
     /// # Errors
-    /// As [`refresh_len`](Self::refresh_len); [`Error::WriteFailed`].
+    /// Those of [`refresh_len`](Self::refresh_len); [`Error::WriteFailed`].
     pub(crate) fn close_gap(&self, piece: Range<u64>) -> Result<(), Error> {
         let Some(writer) = self.writer() else { return Ok(()) };
         if piece.start <= self.refresh_len_in_turn()? {
@@ -221,15 +227,16 @@ impl FileState {
             uninterrupted(|| writer.lengthen(piece.end)).map_err(|error| self.write_failed(error))?;
             match self.take_over(Some(&piece))? {
                 Attempt::Done(()) if piece.start <= self.len() => return Ok(()),
-                // Another process has cut the file off again.
+                // Another process has truncated the file again.
                 Attempt::Done(()) => backoff.wait_or(|| self.write_failed(IoError::NoProgress))?,
                 Attempt::Busy(page) => end.wait(self, page)?,
             }
         }
     }
 
-    /// Takes over the length that the file has, for the caller that holds `extension`. A file that
-    /// ends with `piece` counts as if it ended before: the caller is about to write that.
+    /// Takes over the file's length. The caller must hold `extension`. If the file ends exactly at
+    /// the end of `piece`, it counts as ending at the start of `piece`, which the caller is about
+    /// to write.
     fn take_over(&self, piece: Option<&Range<u64>>) -> Result<Attempt<()>, Error> {
         let known = self.disk_len(); // N5
         let mut actual = self.ask_len()?;
@@ -249,7 +256,7 @@ impl FileState {
                     if piece.is_some() {
                         self.fill_own_end(&mut end, before..now);
                     } else if !self.fill_end(&mut end, before..now)? {
-                        return Ok(Attempt::Busy(before >> self.page_shift())); // Cut off again: the caller looks again.
+                        return Ok(Attempt::Busy(before >> self.page_shift())); // Cut off again.
                     }
                 }
                 Attempt::Busy(page) => return Ok(Attempt::Busy(page)),
@@ -260,8 +267,8 @@ impl FileState {
         Ok(Attempt::Done(()))
     }
 
-    /// Another process has cut the file off (N5). Nothing is on its way to the file. Bytes from
-    /// `len` on that the file still has are growth, as ever.
+    /// Takes over a truncation by another process (N5). The caller ensures that no write is in
+    /// flight. Bytes that the file still has past `len` count as growth, as usual.
     fn take_over_cut(&self, len: u64) {
         self.disk_len.store(len, Ordering::Release);
         if len >= self.len() {
@@ -269,7 +276,7 @@ impl FileState {
         }
         self.map.set_len(len);
         let tail = (len & (self.page_bytes() - 1)) as usize;
-        // One wait is for all pages.
+        // One wait, shared by all pages.
         let mut backoff = Backoff::new();
         let mut lost = tail > 0 && self.cut_page(len >> self.page_shift(), tail, &mut backoff);
         for page in self.map.pages_in_memory(len.div_ceil(self.page_bytes())..self.map.pages()) {
@@ -282,8 +289,8 @@ impl FileState {
         }
     }
 
-    /// Takes a page out of memory that isn't the file's any more. Returns whether changes are lost
-    /// with it: also if another thread is changing it, and goes on for longer than this waits.
+    /// Removes a page past the new end from memory. Returns whether changes are lost with it. Also
+    /// returns true if another thread is still changing the page when the wait runs out.
     fn cut_off_page(&self, page: u64, backoff: &mut Backoff) -> bool {
         loop {
             match self.drop_page_if(page, false) {
@@ -302,8 +309,8 @@ impl FileState {
         }
     }
 
-    /// The same for the page that the new end is in: its `tail` goes. A page that stays as it is,
-    /// because it is in use, is completed when the file grows (N3).
+    /// Zeroes the page with the new end from `tail` on. Returns whether changes are lost. If the
+    /// page is in use, its tail stays, and is made right when the file grows (N3).
     fn cut_page(&self, page: u64, tail: usize, backoff: &mut Backoff) -> bool {
         loop {
             if self.drop_page_if(page, false) == Dropped::Gone {
@@ -322,30 +329,31 @@ impl FileState {
         }
     }
 
-    /// Whether a page that is pinned, and so can't be looked at closely, may have changes that the
-    /// file hasn't.
+    /// Returns whether a page may have changes that the file lacks. For a page that is pinned, and
+    /// so can't be examined.
     pub(crate) fn may_be_dirty(&self, page: u64) -> bool {
         self.map.next_written(page..page + 1).is_some()
     }
 
-    /// Whether another process has cut the file off, and that wasn't taken over yet.
+    /// Returns whether another process has truncated the file, which wasn't taken over yet.
     pub(crate) fn is_cut_off(&self) -> Result<bool, IoError> {
         let known = self.disk_len(); // N5
         Ok(uninterrupted(|| self.backing.len())? < known)
     }
 
-    /// If another process has cut the file off, and no other thread changes its length just now:
-    /// takes the new length over.
+    /// Takes over a truncation by another process, unless another thread is changing the file's
+    /// length.
     pub(crate) fn try_notice_cut(&self) {
         if self.is_cut_off() == Ok(true)
             && let Some(_turn) = self.extension.try_lock()
         {
-            let _ = self.take_over(None); // Write-back reports errors.
+            let _ = self.take_over(None); // Write-back reports the error.
         }
     }
 
-    /// Before the file grows by `range`, which starts at its end: takes pages that lie in there as
-    /// a whole out of memory, and the page that the end is in too, or holds it (N3).
+    /// Prepares the pages for the file to grow by `range`, which starts at the file's end (N3).
+    /// Removes the pages that lie entirely in `range`. Removes the page with the old end, too, or
+    /// holds it if it is dirty.
     pub(crate) fn hold_end(&self, range: Range<u64>) -> Result<Attempt<End<'_>>, Error> {
         let beyond = range.start.div_ceil(self.page_bytes())..range.end.div_ceil(self.page_bytes());
         for page in self.map.pages_in_memory(beyond) {
@@ -364,9 +372,10 @@ impl FileState {
         })
     }
 
-    /// After this Pagefold has made the file longer by `range`: there are zeros, but for what
-    /// another process appended between the look at the length and that. If it can't be read, there
-    /// are zeros: the file is longer, so the call mustn't fail.
+    /// Completes the page with the old end after this Pagefold has made the file longer by `range`.
+    /// The new bytes are zeros, except those that another process appended before the file was made
+    /// longer. If they can't be read, they become zeros: the file is longer already, so the call
+    /// must not fail.
     pub(crate) fn fill_own_end(&self, end: &mut End<'_>, range: Range<u64>) {
         let from = (range.start & (self.page_bytes() - 1)) as usize;
         if !matches!(self.fill_end(end, range), Ok(true))
@@ -376,8 +385,8 @@ impl FileState {
         }
     }
 
-    /// Completes the page that the file's end was in from the file, which has grown by `range`.
-    /// False if it turns out not to have.
+    /// Completes the page with the old end from the file, which has grown by `range`. Returns false
+    /// if the file turns out to be shorter than that.
     fn fill_end(&self, end: &mut End<'_>, range: Range<u64>) -> Result<bool, Error> {
         let End::Held(writing) = end else { return Ok(true) };
         let (page, page_bytes) = (range.start >> self.page_shift(), self.page_bytes() as usize);
@@ -392,10 +401,10 @@ impl FileState {
         Ok(true)
     }
 
-    /// Reads the page at `start`, as far as the file has it, past memory.
+    /// Reads the page at `start` into a buffer of its own, as far as the file has it.
     pub(crate) fn read_apart(&self, start: u64) -> Result<Vec<u8>, Error> {
         let (page, page_bytes) = (start >> self.page_shift(), self.page_bytes() as usize);
-        // Aligned as direct I/O wants it.
+        // Aligned, as direct I/O requires.
         let mut buffer = vec![0; 2 * page_bytes];
         let at = buffer.as_ptr().align_offset(page_bytes);
         let bytes = &mut buffer[at..at + page_bytes];

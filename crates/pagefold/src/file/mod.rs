@@ -1,4 +1,4 @@
-//! Open files: what all handles of one share, a handle, and a file's length.
+//! Open files: a file's state, which all its handles share; a handle; and a file's length.
 
 pub(crate) mod drop_pages;
 pub(crate) mod handle;

@@ -1,10 +1,11 @@
-//! A page that stays in memory, as its user sees it.
+//! A pinned page, as its user sees it.
 
 use std::ops::Deref;
 
 use frames::PinnedFrame;
 
-/// A page of a file that stays in memory, where it is and as it is, while this lives.
+/// A page of a file that stays in memory, at the same address and unchanged, while this guard
+/// lives.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,18 +1,17 @@
-//! Charging pages to another group: isolate, recharge, put back.
+//! Charges pages to another group: isolate, recharge, put back.
 //!
-//! Room is made in the new group before the first page comes, and never for the sake of a page on
-//! its way: reclaim would take the pages that came just before. For each page the new group is
+//! Room is made in the new group before the first page moves, and never for a single page on its
+//! way: reclaim would evict the pages that moved just before. For each page, the new group is
 //! charged first and the old group uncharged last, so both limits hold. In between, the page's
 //! frame is
-//! - *isolated*, so no other thread takes it off a list, or puts it on one, by the group that it
-//!   names;
-//! - *frozen* while the group in its record changes, so no other thread pins the page, writes to it
-//!   or removes it by the old group;
-//! - *clean*, or nothing is done: a dirty page is counted in its group, and counted out of that
-//!   group once it was written back.
+//! - *isolated*, so that no other thread unlinks or lists it under the group that it names;
+//! - *frozen* while the group in its record changes, so that no other thread pins, writes or
+//!   removes the page under the old group;
+//! - *clean*; otherwise nothing is done. A dirty page is counted in its group until it is written
+//!   back.
 //!
-//! A walk that comes upon the frame by an old link isolates it, finds that it is on another list,
-//! and gives it back (`lru::list`).
+//! A walk that reaches the frame through an outdated link isolates it, finds that it is on another
+//! list, and puts it back (`lru::list`).
 
 use std::ops::Range;
 
@@ -26,14 +25,14 @@ use crate::manager::Manager;
 use crate::manager::charges::Charge;
 
 impl Manager {
-    /// Makes room for `pages` pages in `to`, at the cost of those that it has: called before any of
-    /// them comes, so that none of them goes again for the next. Nothing is evicted for pages that
-    /// don't fit into the whole limit.
+    /// Makes room for `pages` pages in `to` by evicting pages of `to`. Called before any of them
+    /// moves, so that none of them is evicted for the next. Evicts nothing if the pages exceed the
+    /// whole limit.
     pub(crate) fn make_place(&self, to: &GroupState, pages: u64) {
         self.drain_entries();
         let left = || to.max().saturating_sub(to.charged());
         if left() < pages {
-            self.drain_charges(Some(to.id)); // What CPUs have in stock comes first.
+            self.drain_charges(Some(to.id)); // Charges in stock are used first.
         }
         let missing = pages.saturating_sub(left());
         if missing > 0 && pages <= to.max() {
@@ -42,7 +41,7 @@ impl Manager {
         }
     }
 
-    /// How many of a file's `pages` [`recharge`](Self::recharge) would move, at most.
+    /// Returns the most of a file's `pages` that [`recharge`](Self::recharge) would move.
     pub(crate) fn movable(&self, file: &FileState, pages: Range<u64>, to: &GroupState) -> u64 {
         let is_movable = |&page: &u64| match file.map.state(page) {
             PageState::Resident { frame } => self.frames.group(frame) != to.id,
@@ -51,12 +50,12 @@ impl Manager {
         file.map.pages_in_memory(pages).filter(is_movable).count() as u64
     }
 
-    /// Charges to `to` those of a file's `pages` that are in memory, and charged to `from` if that
-    /// is given; but for those in use at this moment, or not clean. Nothing is reclaimed for it:
-    /// see [`make_place`](Self::make_place). Returns how many.
+    /// Charges those of a file's `pages` that are in memory to `to`; with `from`, only pages
+    /// charged to that group. Skips pages that are dirty or in use. Reclaims nothing: see
+    /// [`make_place`](Self::make_place). Returns how many pages were charged.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]; pages so far are charged to `to`.
+    /// [`Error::LimitReached`]; the pages before that stay charged to `to`.
     pub(crate) fn recharge(
         &self,
         file: &FileState,
@@ -89,11 +88,11 @@ impl Manager {
         Err(self.limit_reached(group))
     }
 
-    /// Moves a page for which `to` is charged.
+    /// Moves a page to `to`, which the caller has charged for it. Returns whether the page moved.
     pub(crate) fn recharge_page(&self, file: &FileState, page: u64, frame: FrameId, to: &GroupState) -> bool {
         let Some(isolated) = self.frames.isolate(frame) else { return false };
         let mut leftovers = Leftovers::default();
-        // Before it was isolated the frame may have gone to another page, or group; now it can't.
+        // Before it was isolated, the frame may have gone to another page or group. Now it can't.
         let is_it = file.map.state(page) == PageState::Resident { frame };
         let from = self.groups.get(self.frames.group(frame)).filter(|from| is_it && from.id != to.id);
         let Some(from) = from else {

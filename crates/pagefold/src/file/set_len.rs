@@ -1,17 +1,17 @@
-//! Cutting a file off, and making it longer.
+//! Truncates a file, and makes it longer.
 //!
-//! - Z1. The length is lowered first, so that no page past the new end is found any more (L2 of
-//!   `write`); then everything that can be refused is; then the file is cut off where it is kept;
-//!   then the pages past the end go. If the cut fails, the old length comes back. A page that is
-//!   loaded or made meanwhile past the lower length is right then, since what a file has of a page
-//!   is for `disk_len` to say, which changes with the file alone.
-//! - Z2. The page that the end lies in is held from before the file is cut until its tail is
-//!   zeroed: a page in memory as a writer holds it, any other page by its word in *loading*. So no
-//!   other thread pins the page, or loads it as it was, in between.
-//! - Z3. Pages past the end that another thread took hold of just before the cut may stay in
-//!   memory. So may the tail of the page that the end lies in, if the page map had no room to hold
-//!   that page's word. No reader finds these bytes, write-back doesn't write them, and they are put
-//!   right before the file grows again (N3 of `length`).
+//! - Z1. The length is lowered first, so that no reader finds a page past the new end (L2 of
+//!   `write`). Then every step follows that may fail; then the file is truncated on its device;
+//!   then the pages past the end are removed. If the truncation fails, the old length is restored.
+//!   A page past the lower length that is loaded or created meanwhile is right even then: its
+//!   content depends on `disk_len`, which changes only together with the file.
+//! - Z2. The page with the new end is held from before the truncation until its tail is zeroed. A
+//!   page in memory is held as by a writer, any other page by its word in *loading*. So no other
+//!   thread pins the page, or loads its old content, in between.
+//! - Z3. Pages past the end may stay in memory if another thread got hold of them just before the
+//!   truncation. The tail of the page with the new end may stay, too, if the page map had no room
+//!   for that page's word. No reader finds these bytes, write-back doesn't write them, and they are
+//!   made right before the file grows again (N3 of `length`).
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};
@@ -21,15 +21,15 @@ use crate::file::length::{Attempt, EndWait, LEN_MAX};
 use crate::file::state::FileState;
 use io::{BackingFile, uninterrupted};
 
-/// The page that a file is cut off in (Z2).
+/// The page in which the file is truncated (Z2).
 enum CutPage<'a> {
     InMemory(Writing<'a>),
-    /// A load that never reads: a thread that waits for it looks at the page again.
+    /// The page's word in *loading*, without a load. Threads that wait for it then retry.
     Elsewhere(#[expect(dead_code, reason = "held, not used")] Option<Loading<'a>>),
 }
 
 impl FileState {
-    /// The whole of [`File::set_len`](crate::File::set_len).
+    /// Implements [`File::set_len`](crate::File::set_len).
     pub(crate) fn set_len(&self, len: u64) -> Result<(), Error> {
         let read_only = || Error::ReadOnly { path: self.path.clone() };
         let writer = self.writer().ok_or_else(read_only)?;
@@ -37,10 +37,10 @@ impl FileState {
             return Err(self.too_large(len));
         }
         let _turn = self.extension.lock();
-        // What another process did to the length. If that can't be known, the file gets the length
-        // that is wanted all the same.
+        // Takes over what another process did to the length. If that fails, the file gets the
+        // wanted length anyway.
         let _ = self.refresh_len_in_turn();
-        // So that nothing is on its way to the file that would make it longer again.
+        // So that no write is in flight that would make the file longer again.
         let _no_write_back = self.writeback.pause();
         let before = self.len();
         if len >= before {
@@ -70,7 +70,7 @@ impl FileState {
         Ok(())
     }
 
-    /// Cuts the file off where it is kept, and in its last page. If it fails nothing is changed.
+    /// Truncates the file on its device, and in its last page. If this fails, nothing is changed.
     fn cut(&self, writer: &dyn BackingFile, len: u64) -> Result<(), Error> {
         let page = len >> self.page_shift();
         let tail = (len & (self.page_bytes() - 1)) as usize;
@@ -95,7 +95,7 @@ impl FileState {
             }
             match self.map.begin_load(page) {
                 BeginLoad::Begun(loading) => return Ok(CutPage::Elsewhere(Some(loading))),
-                // Another thread may make room and load the page as it was (Z3).
+                // Another thread may make room and load the page with its old content (Z3).
                 BeginLoad::NoRoom | BeginLoad::NoPlace => return Ok(CutPage::Elsewhere(None)),
                 BeginLoad::Resident => {}
                 BeginLoad::Busy => {
@@ -105,8 +105,8 @@ impl FileState {
         }
     }
 
-    /// Takes a page as a writer does, so that no other thread has it pinned. `None` if it isn't in
-    /// memory.
+    /// Takes a page as a writer does, so that no other thread pins it. Returns `None` if the page
+    /// isn't in memory.
     fn take_to_cut(&self, page: u64) -> Result<Option<Writing<'_>>, Error> {
         let (mut writer, mut backoff) = (self.map.writer(page), Backoff::new());
         loop {
@@ -114,7 +114,7 @@ impl FileState {
                 BeginWrite::Begun(writing) => return Ok(Some(writing)),
                 BeginWrite::Absent => return Ok(None),
                 BeginWrite::Pinned if self.take_kept_pin(page) => {}
-                // A thread that only looks at the page pins it for moments.
+                // A thread that only checks the page pins it for a moment.
                 BeginWrite::Pinned if backoff.wait_shortly() => {}
                 BeginWrite::Pinned => return Err(self.page_busy(page)),
                 BeginWrite::Busy => backoff.wait_or(|| self.page_busy(page))?,
@@ -139,9 +139,10 @@ mod tests {
         mm.group("a").build().unwrap().open_options().write(true).open("file").unwrap()
     }
 
-    /// `set_len` lowers the length before it cuts the file off, and gives the old one back if that
-    /// fails. A thread that came to load a page in between found that the file had nothing of it,
-    /// and made it of zeros: the length came back, and the zeros were the file's.
+    /// Regression: `set_len` lowers the length before it truncates the file, and restores it if
+    /// that fails. A thread that loaded a page in between found nothing of the page in the file,
+    /// and filled it with zeros. After the length was restored, readers got zeros in place of the
+    /// file's bytes.
     #[test]
     fn a_page_that_is_loaded_while_a_cut_is_tried_is_the_files() {
         let file = file();
@@ -155,7 +156,7 @@ mod tests {
         assert!(bytes == [1; 4096], "zeros in place of the file's bytes");
     }
 
-    /// The same for a writer: it found nothing to be kept of the page, beside what it wrote.
+    /// Regression: likewise, a writer didn't read the rest of the page that it wrote to.
     #[test]
     fn a_write_to_a_part_of_a_page_while_a_cut_is_tried_reads_the_rest() {
         let file = file();
@@ -166,9 +167,10 @@ mod tests {
         state.grow_to(LEN);
     }
 
-    /// The page map had no room for the word of the page that the new end was in, so the cut went
-    /// on without that page (Z3). Another thread made room, and had the page in memory as it was
-    /// before the cut. When the file grew again, what had been cut off was read, and written.
+    /// Regression: the page map had no room for the word of the page with the new end, so the
+    /// truncation went on without that page (Z3). Another thread made room and loaded the page as
+    /// it was before the truncation. When the file grew again, the truncated bytes were read, and
+    /// written.
     #[test]
     fn a_tail_that_a_cut_left_is_zeros_when_the_file_grows() {
         const END: u64 = 2 * 4096 + 100;

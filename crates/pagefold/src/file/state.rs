@@ -1,4 +1,4 @@
-//! An open file: what all its handles share.
+//! The state of an open file, which all its handles share.
 
 use std::path::{Path, PathBuf};
 
@@ -20,62 +20,63 @@ use crate::stats::Counters;
 use crate::stats::hits::HitsList;
 use io::{Access, BackingFile, IoError, uninterrupted};
 
-/// What an open file takes besides its page map, its path and its handles, rounded up: its state,
-/// its numbers, the backend's file, places in tables.
+/// What an open file takes besides its page map, path and handles, rounded up: its state, its
+/// counters, the backend's file, entries in tables.
 const OPEN_FILE_BYTES: u64 = 1 << 10;
-/// As long as page words are in plenty, hits take the least time until a file has grown by this
-/// factor since it was opened,
+/// Page words for fast hits are reserved, while there are enough of them, for a file of up to this
+/// many times its length when it was opened,
 const GROWTH: u64 = 2;
-/// and in every file up to this many pages: those that it gets in any case.
+/// and for at least this many pages of any file,
 const PAGES_MIN: u64 = 1 << 18;
-/// Up to this many if it is opened for writing: 64 GiB of 4 KiB pages.
+/// or this many if the file is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
-/// One file, by device and inode.
+/// The state of one file, identified by device and inode.
 pub(crate) struct FileState {
     pub(crate) manager: Arc<Manager>,
-    /// The table that it takes itself out of.
+    /// The table that the file removes itself from.
     table: Arc<FileTable<Self>>,
     pub(crate) path: PathBuf,
     pub(crate) backing: Arc<dyn BackingFile>,
     pub(crate) map: PageMap,
     pub(crate) counters: Arc<Counters>,
-    /// Of its open handles, and of mappings.
+    /// The hits of the file's open handles, and of mappings.
     pub(crate) hits: HitsList,
-    /// The number that frames carry.
+    /// The file's number in the records of its pages' frames.
     pub(crate) owner: u32,
     page_shift: u32,
     /// The file as it was first opened for writing, if it was.
     writer: OnceCell<Arc<dyn BackingFile>>,
-    /// `writer` has the file's lock.
+    /// Whether `writer` holds the file's lock.
     is_locked: Mutex<bool>,
-    /// How long the file is known to be where it is kept (`length`).
+    /// The length that the file is known to have on its device (`length`).
     pub(crate) disk_len: AtomicU64,
     /// Held by the thread that changes the length (`length`).
     pub(crate) extension: Mutex<()>,
-    /// `set_len` is cutting the file off: `len` is lower already, and the file isn't shorter yet.
+    /// Whether `set_len` is truncating the file: `len` is lower already, but the file isn't shorter
+    /// yet.
     pub(crate) is_cutting: AtomicBool,
     pub(crate) writeback: Writeback,
     pub(crate) dirt: FileDirt,
     pub(crate) latch: ErrorLatch,
-    /// Loads that go on without their thread.
+    /// Loads that are in flight, independent of the thread that began them.
     pub(crate) in_flight: Arc<InFlight>,
-    /// How long calls wait for the device, if not for good.
+    /// How long calls wait for the device, if there is a limit.
     pub(crate) watch: WatchCell<Self>,
-    /// Open handles.
+    /// The number of open handles.
     pub(crate) handles: AtomicUsize,
-    /// What was charged for all this.
+    /// Bytes charged to the budget for the file.
     bytes: u64,
 }
 
-/// What came of an attempt to take a page out of memory.
+/// The result of an attempt to remove a page from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
-    /// It isn't there any more.
+    /// The page is no longer in memory.
     Gone,
-    /// A thread has it pinned.
+    /// A thread has the page pinned.
     Pinned,
-    /// A thread loads it, writes to it or looks at it, or its file doesn't have it.
+    /// The page is being loaded, written to or examined, or it is dirty.
     InUse,
 }
 
@@ -132,21 +133,21 @@ impl FileState {
         1 << self.page_shift
     }
 
-    /// The file for writing, if it is open for that.
+    /// Returns the file for writing, if it is open for writing.
     pub(crate) fn writer(&self) -> Option<&dyn BackingFile> {
         self.writer.get().map(|writer| &**writer)
     }
 
-    /// Has the file written to through `backing`, unless there is a way already.
+    /// Sets the file to write through, unless there is one already.
     pub(crate) fn become_writable(&self, backing: Arc<dyn BackingFile>) {
         let _ = self.writer.set(backing);
     }
 
-    /// Locks the file against other Pagefolds and processes, unless it is. For a caller with a
-    /// handle: the lock is held while there are any.
+    /// Locks the file against other Pagefolds and processes, unless it is locked. The caller must
+    /// have a handle: the lock is held while there are handles.
     ///
     /// # Errors
-    /// [`Error::FileInUse`]; [`Error::OpenFailed`] with the system's; those of
+    /// [`Error::FileInUse`]; [`Error::OpenFailed`] with the system's error; those of
     /// [`forget_before_lock`](Self::forget_before_lock).
     pub(crate) fn take_lock(&self) -> Result<(), Error> {
         let Some(writer) = self.writer() else { return Ok(()) };
@@ -162,22 +163,22 @@ impl FileState {
         Ok(())
     }
 
-    /// What was read before this Pagefold had the lock may have been overwritten since by the one
-    /// that had it. Pages that are pinned at this moment stay if they are as the file has them;
-    /// others would be written back as they were.
+    /// Removes pages that were read before this Pagefold had the lock: the previous holder of the
+    /// lock may have overwritten them in the file. Pages that are pinned may stay if they equal the
+    /// file's content; a stale page would be written back later.
     ///
     /// # Errors
-    /// [`Error::PageBusy`] for a page that isn't, and stays pinned; [`Error::ReadFailed`].
+    /// [`Error::PageBusy`] if a page differs and stays pinned; [`Error::ReadFailed`].
     fn forget_before_lock(&self) -> Result<(), Error> {
         for page in self.map.pages_in_memory(0..self.map.pages()) {
             if self.map.state(page) == PageState::Loading {
-                self.wait_for_page(page)?; // It may have been read before as well.
+                self.wait_for_page(page)?; // Perhaps read before the lock, too.
             }
         }
         self.drop_clean(0..self.map.pages());
         let mut backoff = Backoff::new();
         for page in self.map.pages_in_memory(0..self.map.pages()) {
-            // What is dirty was written by a handle that did without the lock.
+            // Dirty pages were written through a handle that doesn't use the lock.
             while !self.may_be_dirty(page)
                 && self.drop_page_if(page, false) != Dropped::Gone
                 && !self.is_as_in_file(page)?
@@ -185,12 +186,12 @@ impl FileState {
                 backoff.wait_or(|| self.page_busy(page))?;
             }
         }
-        let _ = self.try_refresh_len(); // Another look follows where it matters.
+        let _ = self.try_refresh_len(); // Checked again where it matters.
         Ok(())
     }
 
-    /// Whether a page in memory has the file's bytes, as far as it is known to have any. False if
-    /// it can't be pinned.
+    /// Returns whether a page in memory equals the file's content, up to the known length. False if
+    /// the page can't be pinned.
     fn is_as_in_file(&self, page: u64) -> Result<bool, Error> {
         let start = page << self.page_shift();
         let in_file = self.in_time(move |file| file.read_apart(start))?;
@@ -199,28 +200,29 @@ impl FileState {
         Ok(pinned.bytes().iter().zip(&in_file[..len]).all(|(one, other)| one == other))
     }
 
-    /// Releases the lock, if there is one, no handle, and nothing that the flusher might still
-    /// write: that keeps the lock until this goes. Not left to the closing of the descriptor, since
-    /// the flusher, or a forked child, may keep that for a while.
+    /// Releases the lock, if it is held, unless there is a handle or a dirty page that the flusher
+    /// may still write. In the latter case this keeps the lock until it is dropped. The lock isn't
+    /// left to the closing of the descriptor, because the flusher or a forked child may keep the
+    /// descriptor open.
     fn release_lock(&self) {
         let Some(writer) = self.writer() else { return };
         let mut is_locked = self.is_locked.lock();
-        // A handle that is opened meanwhile counts before it takes the lock.
+        // A handle that is opened concurrently is counted before it takes the lock.
         if *is_locked && self.handles.load(Ordering::Acquire) == 0 && self.unclean() == 0 {
             writer.unlock();
             *is_locked = false;
         }
     }
 
-    /// There is one more handle.
+    /// Counts a new handle.
     pub(crate) fn handle_opened(&self) {
         if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
             self.in_flight.reopened();
         }
     }
 
-    /// The last handle is closed: what is on its way into memory arrives, and what is unclean is
-    /// written while others can still find the file.
+    /// Completes the closing of the last handle: waits for loads in flight and writes dirty pages
+    /// back, while other threads can still find the file.
     pub(crate) fn last_handle_closed(&self) {
         if self.in_flight.is_empty() && self.unclean() == 0 {
             self.release_lock();
@@ -232,13 +234,12 @@ impl FileState {
     fn close(&self) {
         self.in_flight.wait_for_none(|| self.handles.load(Ordering::Acquire) > 0);
         if self.unclean() > 0 {
-            let _ = self.write_out(); // No caller is left to be told.
+            let _ = self.write_out(); // No caller is left to report to.
         }
         self.release_lock();
     }
 
-    /// Takes the pin of a page that waits for a future, if it is pinned for that. Returns whether
-    /// it was.
+    /// Takes the pin that a page's mailbox holds for a future. Returns whether there was one.
     pub(crate) fn take_kept_pin(&self, page: u64) -> bool {
         self.manager.mailboxes.take_pin(self.owner, page)
     }
@@ -265,17 +266,17 @@ impl Drop for FileState {
         if self.manager.frames.forked() {
             return;
         }
-        // So that pages that wait to be listed are freed now, rather than when their batch is full.
+        // Frees pages that wait to be listed now, rather than when their batch is full.
         self.manager.drain_entries();
-        // No handle is left, so no page is being loaded; only leaked guards can still pin one, and
-        // those keep their frame, and their part of the map, for good.
+        // No handle is left, so no page is being loaded. Only leaked guards can still pin a page;
+        // they keep its frame, and its part of the map, forever.
         if self.unclean() > 0 {
             let (pages, error) = (self.unclean(), self.latch.failing());
             tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");
         }
         let pages = self.map.pages_in_memory(0..self.map.pages());
-        // A thread that looks whether to evict a page may be waiting for a CPU; a leaked `PageMut`
-        // stays. One wait is for all of them.
+        // A thread that examines a page for eviction may be waiting for a CPU; a page with a leaked
+        // `PageMut` stays. All pages share one wait.
         let mut backoff = Backoff::new();
         let in_use: Vec<_> = pages.filter(|&page| self.drop_page_if(page, true) == Dropped::InUse).collect();
         for page in in_use {

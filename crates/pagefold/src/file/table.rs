@@ -1,9 +1,9 @@
-//! All open files: one state for each, however often it is open.
+//! The table of open files: one state for each file, however often it is open.
 //!
-//! A file is found by its [`Identity`]. On some file systems several files have one; these are told
-//! apart by what else they have ([`Fingerprint`](crate::io::Fingerprint)), without the table's
-//! lock, since that asks the system. So a file is added only once all that have its identity have
-//! been compared with it, and none has come meanwhile.
+//! A file is found by its [`Identity`]. On some file systems several files have the same identity.
+//! They are told apart by their [`Fingerprint`](crate::io::Fingerprint), without holding the
+//! table's lock, because that asks the system. So a file is added only if it was compared with all
+//! files of its identity, and none was added meanwhile.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,13 +15,13 @@ use io::Identity;
 
 /// The open files, by identity.
 ///
-/// A file takes itself out when it goes. So no call looks at other files than its own, but for
-/// those that are to do something with all of them.
+/// A file removes itself when it is dropped. So a call touches no other file's entry, except calls
+/// that work on all files.
 pub(crate) struct FileTable<F> {
     open: Mutex<HashMap<Identity, Namesakes<F>>>,
 }
 
-/// Open files of one identity: as a rule one.
+/// The open files of one identity; usually one.
 struct Namesakes<F> {
     first: Weak<F>,
     others: Vec<Weak<F>>,
@@ -32,7 +32,7 @@ impl<F> Namesakes<F> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Takes a file out, and those that are gone. Returns whether none is left.
+    /// Removes a file, and dead entries. Returns whether no file is left.
     fn remove(&mut self, file: *const F) -> bool {
         let stays = |state: &Weak<F>| state.strong_count() > 0 && !std::ptr::eq(state.as_ptr(), file);
         self.others.retain(stays);
@@ -53,22 +53,23 @@ impl<F> Default for FileTable<F> {
 }
 
 impl<F> FileTable<F> {
-    /// Takes a file that is going out of the table.
+    /// Removes a file that is being dropped.
     pub(crate) fn remove(&self, file: &F, identity: Identity) {
         let mut open = self.open.lock();
-        // The file may be open again by now, with a state of its own.
+        // The file may have been opened again, with another state.
         if open.get_mut(&identity).is_some_and(|namesakes| namesakes.remove(file)) {
             open.remove(&identity);
         }
     }
 
-    /// The open files of this identity.
+    /// Returns the open files of this identity.
     pub(crate) fn namesakes(&self, identity: Identity) -> Vec<Arc<F>> {
         let open = self.open.lock();
         open.get(&identity).into_iter().flat_map(Namesakes::all).filter_map(Weak::upgrade).collect()
     }
 
-    /// Adds a file, unless there is one of its identity by now that isn't among `compared`.
+    /// Adds a file, unless the table has a file of the same identity that isn't among `compared`.
+    /// Returns whether the file was added.
     pub(crate) fn add(&self, file: &Arc<F>, identity: Identity, compared: &[Arc<F>]) -> bool {
         let added = Arc::downgrade(file);
         let is_compared = |state: &Weak<F>| compared.iter().any(|it| std::ptr::eq(state.as_ptr(), &raw const **it));
@@ -85,12 +86,12 @@ impl<F> FileTable<F> {
         true
     }
 
-    /// All open files.
+    /// Returns all open files.
     pub(crate) fn all(&self) -> Vec<Arc<F>> {
         self.open.lock().values().flat_map(Namesakes::all).filter_map(Weak::upgrade).collect()
     }
 
-    /// How many identities there are.
+    /// Returns the number of identities.
     #[cfg(all(test, not(pagefold_loom)))]
     pub(crate) fn len(&self) -> usize {
         self.open.lock().len()

@@ -1,4 +1,4 @@
-//! What a file knows of how long calls wait for its device.
+//! A file's timeout: how long calls wait for its device.
 
 use sync::atomic::{AtomicU64, AtomicUsize};
 use sync::lock::OnceCell;
@@ -7,18 +7,18 @@ use sync::{Arc, Weak};
 
 use crate::dirty::device::Device;
 
-/// A file's, if there is a time.
+/// The timeout state of a file, if a timeout is set.
 pub(crate) struct Watch<F> {
     pub(crate) time: Duration,
     pub(crate) device: Arc<Device>,
     pub(crate) file: Weak<F>,
     /// When the device last answered a request of an errand, or of the flusher, for this file.
     pub(crate) answered_ms: AtomicU64,
-    /// Errands that were left, and aren't over.
+    /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,
 }
 
-/// A file's place for it.
+/// A file's cell for its [`Watch`].
 pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
 
 impl<F> Watch<F> {

@@ -1,42 +1,41 @@
-//! How long a call waits for a device: [`io_timeout`](crate::Builder::io_timeout), if there is one.
+//! Limits how long a call waits for a device: [`io_timeout`](crate::Builder::io_timeout), if set.
 //!
-//! A call that needs a device waits for one of three things, and for none of them longer than that
-//! time:
+//! A call that needs a device waits for one of three things, and for each at most that long:
 //!
-//! | it waits for | if that takes too long |
+//! | it waits for | after the timeout |
 //! |---|---|
-//! | a page in *loading* | the request goes on: it owns frame, charge and file (`flight`) |
-//! | an *errand*: a sync, a new length, a closing | the worker goes on, with its locks and the file |
+//! | a page in *loading* | the request goes on: it owns the frame, the charge and the file (`flight`) |
+//! | an *errand*: a sync, a new length, a closing | the worker goes on, and keeps its locks and the file |
 //! | `extension`, which an errand may hold | |
 //!
-//! Without a time the thread does all of this itself, and nothing here is looked at but that there
-//! is none.
+//! Without a timeout, the calling thread does all of this itself.
 //!
 //! # Silence
-//! A device is *silent* from when a call gave up waiting for it until it answers any request. Calls
-//! that need a silent device fail at once, so that it keeps no more than the threads that it had
-//! when it stopped.
+//! A device is *silent* from the moment when a call gives up waiting for it until the device
+//! answers any request. Calls that need a silent device fail at once. So a device that stops
+//! answering ties up no more threads than it had at that moment.
 //!
-//! - WATCH-1. A device that is silent has a request, or a worker, that hasn't come to its end, or a
-//!   page in *loading* that needs neither and is there in moments. So it is silent no longer than
-//!   the kernel takes: each end looks whether the device is silent. A call that gives up sets
-//!   *silent* first and then looks once more whether what it waits for is over; an end comes first,
-//!   and then looks for *silent*. Both with a fence in between, so one of the two sees the other:
+//! - WATCH-1. While a device is silent, there is a request or a worker that hasn't ended, or a page
+//!   in *loading* that needs neither and is loaded in a moment. Each end checks whether the device
+//!   is silent, so a device is silent no longer than the kernel takes to answer. A call that gives
+//!   up sets *silent* first and then checks once more whether its wait is over. An end happens
+//!   first, and then checks *silent*. Each has a fence in between, so at least one of the two sees
+//!   the other:
 //!
 //! ```text
 //! caller: time is over ── silent = true ── fence ── over? no: gives up
 //! end:                                        over ── fence ── silent? yes: silent = false
 //! ```
 //!
-//! - WATCH-2. An errand's stage is under its lock. The caller takes the result, or leaves; the
-//!   worker ends an errand that was left, or doesn't begin it. An errand that was left after it had
-//!   begun is counted (`left`) until its end, and as long as there are any, the file has no other:
-//!   they would wait for its locks, a worker each.
-//! - WATCH-3. What a time is over for is an answer: an errand with many requests has the time anew
-//!   after each.
-//! - WATCH-4. A process that was stopped, or got no CPU, hasn't waited: the device may have
-//!   answered, and no thread of the process has heard of it. A caller whose wait took much longer
-//!   than it asked for has the time anew.
+//! - WATCH-2. An errand's stage is under the errand's lock. The caller takes the result, or leaves.
+//!   If the caller left, the worker finishes the errand, or doesn't begin it. An errand that was
+//!   left after it had begun is counted (`left`) until it ends. While the count isn't 0, the file
+//!   gets no further errand: each would tie up a worker that waits for the file's locks.
+//! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
+//!   again after each answer.
+//! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count: the device may
+//!   have answered, although no thread of the process has seen the answer. If a caller's wait took
+//!   much longer than it asked for, the caller has the full time again.
 
 use std::mem;
 
@@ -55,24 +54,24 @@ use crate::file::watch::Watch;
 use crate::manager::Manager;
 use io::Workers;
 
-/// A longer time is as good as none. It keeps sums of times within their numbers.
+/// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
-/// A thread that wakes so much later than it wanted had no CPU meanwhile.
+/// A thread that wakes later than requested by more than this had no CPU meanwhile.
 const STOPPED_MIN: Duration = Duration::from_millis(50);
-/// What the flusher needs at most to hear of an answer that is there: a part of the time, within
-/// bounds.
+/// The most time that the flusher needs to notice an answer: a part of the timeout, within bounds.
 const HEARING_PART: u32 = 4;
 const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);
-/// Workers that one device has at most. They are started as they are needed.
+/// The most workers for one device. They are started on demand.
 const WORKERS_MAX: usize = 64;
 
-/// A wait for `asked` that took so much longer says nothing of the device (WATCH-4).
+/// Returns whether a wait for `asked` took so much longer that it says nothing about the device
+/// (WATCH-4).
 fn was_stopped(asked: Duration, began: Instant) -> bool {
     began.elapsed().saturating_sub(asked) > STOPPED_MIN
 }
 
-/// What a worker does for a call.
+/// A job that a worker does for a call.
 struct Errand<T> {
     stage: Mutex<Stage<T>>,
     changed: Condvar,
@@ -82,12 +81,12 @@ enum Stage<T> {
     InLine,
     Begun,
     Over(Result<T, Error>),
-    /// Its caller has gone.
+    /// The caller has left.
     Left,
     LeftAndOver,
 }
 
-/// Whether an errand is done although its caller has gone before it began.
+/// Whether an errand is still done if its caller leaves before it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Matters {
     ToItsCaller,
@@ -95,22 +94,23 @@ enum Matters {
 }
 
 impl Manager {
-    /// The threads for errands.
+    /// Returns the worker threads for errands.
     ///
     /// # Errors
-    /// The system's, if they can't be made.
+    /// The system's, if the threads can't be started.
     pub(crate) fn workers(&self) -> Result<&Workers, Error> {
         self.workers.get_or_try_init(|| Workers::new(WORKERS_MAX)).map_err(Error::no_threads)
     }
 }
 
 impl Watch<FileState> {
-    /// Gives up waiting for something that ends with the device's answer, unless it is over.
+    /// Gives up waiting and marks the device as silent, unless `outcome` shows that the wait is
+    /// over.
     pub(crate) fn give_up<T>(&self, file: &FileState, outcome: impl FnOnce() -> Option<T>) -> Result<T, Error> {
         self.device.fall_silent(outcome).ok_or_else(|| file.device_timeout())
     }
 
-    /// What is left of the time, for a call that has waited for an errand since `start_ms`.
+    /// Returns the remaining time of a call that has waited for an errand since `start_ms`.
     fn rest(&self, manager: &Manager, start_ms: u64) -> Duration {
         let since_ms = start_ms.max(self.answered_ms.load(Ordering::Relaxed));
         self.time.saturating_sub(Duration::from_millis(manager.now_ms().saturating_sub(since_ms)))
@@ -122,7 +122,7 @@ impl Watch<FileState> {
         what: impl FnOnce(&FileState) -> Result<T, Error> + Send + 'static,
     ) -> Result<Arc<Errand<T>>, Error> {
         let errand = Arc::new(Errand { stage: Mutex::new(Stage::InLine), changed: Condvar::new() });
-        // The caller has the file.
+        // Always succeeds: the caller holds the file.
         let Some(file) = self.file.upgrade() else { return Ok(errand) };
         let workers = file.manager.workers()?;
         let (its, its_file) = (Arc::clone(&errand), Arc::clone(&file));
@@ -130,7 +130,7 @@ impl Watch<FileState> {
         workers.run(file.backing.identity(), move || {
             if its.begin(matters) {
                 let result = what(&its_file);
-                drop(its_file); // Before its caller goes on, which may have closed it.
+                drop(its_file); // Before the caller goes on: it may be closing the file.
                 its.end(&left, result);
                 device.answered(); // WATCH-1
             }
@@ -140,7 +140,7 @@ impl Watch<FileState> {
 }
 
 impl<T> Errand<T> {
-    /// Whether the errand is to be done.
+    /// Marks the errand as begun. Returns false if it must not be done.
     fn begin(&self, matters: Matters) -> bool {
         let mut stage = self.stage.lock();
         match *stage {
@@ -166,7 +166,7 @@ impl<T> Errand<T> {
         self.changed.notify_all();
     }
 
-    /// Waits for the result.
+    /// Waits for the result, at most for the timeout.
     fn wait(&self, file: &FileState, watch: &Watch<FileState>, matters: Matters) -> Result<T, Error> {
         let mut start_ms = file.manager.now_ms();
         let mut stage = self.stage.lock();
@@ -175,7 +175,7 @@ impl<T> Errand<T> {
                 Stage::Over(result) => return result,
                 before => *stage = before,
             }
-            // A closing has waited for the device when that is silent.
+            // A closing doesn't wait for a silent device: others have waited for it already.
             let is_over = matters == Matters::InAnyCase && watch.is_silent();
             let rest = if is_over { Duration::ZERO } else { watch.rest(&file.manager, start_ms) };
             if rest.is_zero() {
@@ -190,22 +190,23 @@ impl<T> Errand<T> {
         let was_in_line = matches!(mem::replace(&mut *stage, Stage::Left), Stage::InLine);
         if was_in_line && matters == Matters::ToItsCaller {
             // Sometimes: a call gives up an errand that has not begun.
-            return Err(file.device_timeout()); // It won't begin.
+            return Err(file.device_timeout()); // The errand won't begin.
         }
         // Transition: errand, begun → left.
         watch.left.fetch_add(1, Ordering::Relaxed);
         drop(stage);
         let is_over = || matches!(*self.stage.lock(), Stage::LeftAndOver).then_some(());
         let _ = watch.give_up(file, is_over);
-        Err(file.device_timeout()) // The result is gone in any case.
+        Err(file.device_timeout()) // The result was dropped in any case.
     }
 }
 
-/// A device that is listened to, if it is.
+/// The device that answers are reported to, if there is a timeout.
 pub(crate) struct Answers(Option<Arc<Device>>);
 
 impl Answers {
-    /// It has answered, and all threads that wait for that can see it.
+    /// Reports that the device has answered. The answer must already be visible to the threads that
+    /// wait for it.
     pub(crate) fn heard(self) {
         self.0.into_iter().for_each(|device| device.answered());
     }
@@ -216,11 +217,11 @@ impl FileState {
         Error::DeviceTimeout { path: self.path.clone() }
     }
 
-    /// Has calls wait no longer than the Pagefold's time, if it has one.
+    /// Limits how long calls wait for this file's device, if the Pagefold has a timeout.
     pub(crate) fn begin_watch(self: &Arc<Self>) {
         if let Some(time) = self.manager.io_timeout.map(|time| time.min(TIME_MAX)) {
             let device = self.manager.devices.get(self.backing.identity().device);
-            let _ = self.watch.set(Box::new(Watch::new(time, device, self))); // Once for each file.
+            let _ = self.watch.set(Box::new(Watch::new(time, device, self))); // Set once.
         }
     }
 
@@ -228,7 +229,7 @@ impl FileState {
         self.watch.get().map(|watch| &**watch)
     }
 
-    /// Before a call that needs the device.
+    /// Checks the device before a call that needs it.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`] if the device is silent.
@@ -239,12 +240,13 @@ impl FileState {
         }
     }
 
-    /// Where an answer of the device is to be told, also when the file is gone.
+    /// Returns where an answer of the device is reported, even after the file is dropped.
     pub(crate) fn answers(&self) -> Answers {
         Answers(self.watch().map(|watch| Arc::clone(&watch.device)))
     }
 
-    /// The device has answered a request of the thread that leads a cycle (WATCH-3).
+    /// Notes that the device has answered a request of the thread that leads a write-back cycle
+    /// (WATCH-3).
     pub(crate) fn cycle_answered(&self) {
         if let Some(watch) = self.watch() {
             watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
@@ -252,8 +254,8 @@ impl FileState {
         }
     }
 
-    /// Does something that may wait for the device, in this thread or, if there is a time for it,
-    /// in a worker's. The caller holds no lock. What it gave up waiting for may still be done.
+    /// Runs `what`, which may wait for the device: in this thread or, with a timeout, in a worker.
+    /// The caller must hold no lock. After a timeout, `what` may still be done.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`]; those of `what`.
@@ -268,20 +270,21 @@ impl FileState {
         watch.send(Matters::ToItsCaller, what)?.wait(self, watch, Matters::ToItsCaller)
     }
 
-    /// As [`in_time`](Self::in_time), of something that has to be done in any case.
+    /// Runs `what` like [`in_time`](Self::in_time), but even if the caller gives up before it
+    /// begins.
     pub(crate) fn in_time_or_later(&self, what: impl FnOnce(&Self) + Send + 'static) {
         let Some(watch) = self.watch() else { return what(self) };
         let what = move |file: &Self| {
             what(file);
             Ok(())
         };
-        // Without a worker the Pagefold couldn't be built.
+        // Always succeeds: without workers the Pagefold couldn't have been built.
         if let Ok(errand) = watch.send(Matters::InAnyCase, what) {
             let _ = errand.wait(self, watch, Matters::InAnyCase);
         }
     }
 
-    /// Waits for a load, on which the caller has waited for `waited` already.
+    /// Waits for a load. `waited` is how long the caller has waited for it already.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`].
@@ -306,7 +309,7 @@ impl FileState {
         }
     }
 
-    /// Waits for the load of a page, if it is being loaded.
+    /// Waits for the load of a page, if the page is being loaded.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`].
@@ -317,7 +320,7 @@ impl FileState {
         }
     }
 
-    /// The right to change the file's length.
+    /// Locks `extension`, for a change of the file's length.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`].
@@ -325,7 +328,7 @@ impl FileState {
         let Some(watch) = self.watch() else { return Ok(self.extension.lock()) };
         let mut start_ms = self.manager.now_ms();
         loop {
-            // The thread that has it has waited for the device, if that is silent.
+            // If the device is silent, the holder of the lock has waited for it already.
             let rest = if watch.is_silent() { Duration::ZERO } else { watch.rest(&self.manager, start_ms) };
             let began = Instant::now();
             match self.extension.try_lock_for(rest) {
@@ -337,11 +340,11 @@ impl FileState {
         }
     }
 
-    /// Before a write that waits for pages to become clean.
+    /// Checks the device before a write waits for pages to become clean.
     ///
     /// # Errors
-    /// [`Error::DeviceTimeout`] if the device has had something to write for so long, and written
-    /// nothing.
+    /// [`Error::DeviceTimeout`] if the device has had pages to write for the whole timeout and has
+    /// written none.
     pub(crate) fn check_write_back(&self) -> Result<(), Error> {
         let Some(watch) = self.watch() else { return Ok(()) };
         let is_stopped = || watch.device.under_way.has_stopped_for(watch.time);
@@ -352,7 +355,7 @@ impl FileState {
         watch.give_up(self, || (!is_stopped()).then_some(()))
     }
 
-    /// Whether the device is silent, as far as that is watched.
+    /// Returns whether the device is silent. False without a timeout.
     pub(crate) fn is_device_silent(&self) -> bool {
         self.watch().is_some_and(Watch::is_silent)
     }

@@ -1,33 +1,34 @@
-//! What a group knows of its dirty pages. They are counted by file, as they are written
+//! A group's record of its dirty pages. They are counted per file, when they are written
 //! (`dirty::device`).
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, Weak};
 
-/// How long a thread that waits for memory is taken to go on waiting.
+/// How long after its last request a thread counts as waiting for memory.
 const SHORT_MS: u64 = 50;
 
 /// A group's dirty pages of one file.
 pub(crate) trait Part: Send + Sync {
     fn pages(&self) -> u64;
 
-    /// Whether they can't be written now: their file fails, or their device doesn't answer.
+    /// Returns whether the pages can't be written now: writes to their file fail, or their device
+    /// doesn't answer.
     fn is_stuck(&self) -> bool;
 
-    /// Has the flusher look at their device.
+    /// Wakes the flusher to look at the pages' device.
     fn ring(&self);
 }
 
-/// What a group knows of its dirty pages.
+/// A group's record of its dirty pages.
 #[derive(Default)]
 pub(crate) struct GroupDirt {
     parts: Mutex<WeakList>,
-    /// Until when a thread is taken to wait for pages of the group to become clean.
+    /// Until when a thread counts as waiting for pages of the group to become clean.
     short_until_ms: AtomicU64,
-    /// Pages that have become clean so far.
+    /// The number of pages that have become clean so far.
     pub(crate) cleaned: AtomicU64,
-    /// Dirty pages that can't be written now, when they were last counted.
+    /// The number of dirty pages that couldn't be written at the last count.
     stuck: AtomicU64,
 }
 
@@ -37,7 +38,7 @@ impl std::fmt::Debug for GroupDirt {
     }
 }
 
-/// A group's parts. Those that are gone are cleared away before the list grows.
+/// A group's parts. Dead entries are removed before the list grows.
 #[derive(Default)]
 struct WeakList(Vec<Weak<dyn Part>>);
 
@@ -45,14 +46,14 @@ impl WeakList {
     fn push(&mut self, part: &Arc<dyn Part>) {
         if self.0.len() == self.0.capacity() {
             self.0.retain(|part| part.strong_count() > 0);
-            self.0.reserve(self.0.len().max(1)); // So that the next time is as many parts away.
+            self.0.reserve(self.0.len().max(1)); // So the scans are amortized.
         }
         self.0.push(Arc::downgrade(part));
     }
 }
 
 impl GroupDirt {
-    /// The group's parts that have dirty pages.
+    /// Returns the group's parts that have dirty pages.
     fn parts(&self) -> Vec<Arc<dyn Part>> {
         self.parts.lock().0.iter().filter_map(Weak::upgrade).filter(|part| part.pages() > 0).collect()
     }
@@ -69,7 +70,7 @@ impl GroupDirt {
         stuck
     }
 
-    /// Has the flusher look at all devices with dirty pages of the group.
+    /// Wakes the flusher to look at all devices with dirty pages of the group.
     pub(crate) fn ring(&self) {
         self.parts().iter().for_each(|part| part.ring());
     }

@@ -1,4 +1,4 @@
-//! Memory groups: what is known of a tenant, its limit, and what counts towards it.
+//! Memory groups: a tenant's state, its limit, and what counts towards the limit.
 
 pub(crate) mod dirt;
 pub(crate) mod reserve;

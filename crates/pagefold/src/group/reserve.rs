@@ -1,33 +1,33 @@
-//! How many pages of a limit are kept free, so that a thread that needs a page needn't reclaim
-//! first (`reclaim::reserve`).
+//! How many pages of a limit are kept free, so that a thread that needs a page doesn't have to
+//! reclaim first (`reclaim::reserve`).
 
-/// How short a reserve is.
+/// How far a reserve is below its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// There is enough.
+    /// The reserve is full.
     None,
-    /// Less than there should be: a thread that takes a page frees a few, one thread at a time.
+    /// Below the target: one thread at a time, of those that take a page, frees a few pages.
     Slight,
-    /// Less than half of that: each thread that takes a page frees a few, and so many are freed in
-    /// the background if that is in vain.
+    /// Below half of the target: each thread that takes a page frees a few. If that isn't enough,
+    /// the background thread frees this many pages.
     Deep(usize),
 }
 
-/// The reserve's share of the limit, as a power of two. Small, because free frames hold no page:
-/// each percent of the limit costs about 0.1 % of misses on a zipf trace.
+/// The reserve's part of the limit, as a right shift. Small, because free frames hold no page: each
+/// percent of the limit costs about 0.1 % more misses on a zipf trace.
 const SHARE_SHIFT: u32 = 11;
-/// At least so many pages are worth keeping,
+/// The reserve has at least this many pages,
 const PAGES_MIN: u64 = 32;
-/// and so many for each CPU, as all of them may miss at a time, but no more than this share, as a
-/// power of two.
+/// and at least this many for each CPU, because all CPUs may miss at the same time. The part for
+/// CPUs is at most `limit >> CPUS_SHARE_SHIFT`.
 const PAGES_PER_CPU: u64 = 8;
 const CPUS_SHARE_SHIFT: u32 = 6;
-/// Smaller limits have no reserve: the thread that needs a page reclaims it.
+/// Smaller limits have no reserve: a thread that needs a page reclaims it.
 const LIMIT_MIN: u64 = 16 * PAGES_MIN;
 
 impl Shortage {
-    /// Of a limit of `limit` pages, of which `room` are left. The half-full mark gives the cheap
-    /// way time to act.
+    /// Returns the shortage of a limit of `limit` pages of which `room` are left. The mark at half
+    /// of the target gives the cheap way, one thread at a time, a chance to refill the reserve.
     pub(crate) fn of(limit: u64, room: u64) -> Self {
         let reserve = reserve_of(limit);
         if room >= reserve {
@@ -40,12 +40,12 @@ impl Shortage {
     }
 }
 
-/// Pages that may be taken out of the room that a limit has, without the reserve's becoming short.
+/// Returns how many pages of the remaining `room` may be taken before the reserve is short.
 pub(crate) fn beside_reserve(limit: u64, room: u64) -> u64 {
     room.saturating_sub(reserve_of(limit))
 }
 
-/// Pages that a limit of `limit` pages has in reserve.
+/// Returns the target of the reserve of a limit of `limit` pages.
 fn reserve_of(limit: u64) -> u64 {
     if limit < LIMIT_MIN {
         return 0;

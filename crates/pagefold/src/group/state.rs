@@ -1,13 +1,16 @@
-//! A memory group: a tenant's limit, what is charged to it, its lists, its counters.
+//! A memory group: a tenant's limit, charges, lists and counters.
 //!
 //! - G1. A page is charged before its frame is taken, and uncharged after its frame is freed:
 //!   `charged ≤ max` at every moment, except after the limit was lowered.
 //! - G2. Only the thread that has a page's frame isolated changes the page's group (`recharge`). So
-//!   a thread that isolates a frame may take it off the group's lists without looking at the group
-//!   again.
+//!   a thread that has isolated a frame may unlink it from the group's lists without checking the
+//!   group again.
+
+use std::any::Any;
 
 use sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use sync::{CachePadded, ThreadCounter};
+use sync::lock::OnceCell;
+use sync::{CachePadded, ThreadCounter, Weak};
 
 use crate::group::dirt::GroupDirt;
 use crate::group::reserve::{Shortage, beside_reserve};
@@ -21,7 +24,7 @@ use crate::lru::shadow::{Level, Shadow};
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
 
-/// What a group takes, rounded up: charged until its last page is gone.
+/// What a group takes, rounded up. Charged to the budget until the group's last page is gone.
 pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 const UNLIMITED: u64 = 1 << 63;
 
@@ -30,39 +33,42 @@ const UNLIMITED: u64 = 1 << 63;
 pub(crate) struct GroupState {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// The limit, with [`UNLIMITED`] if it is the whole budget, whatever that is: in one word, so
-    /// that a budget that changes can't undo a limit that is being set.
+    /// The limit. With the [`UNLIMITED`] bit set, the limit is the whole budget. Both are in one
+    /// word, so that a change of the budget can't overwrite a limit that is set concurrently.
     max: AtomicU64,
-    /// Pages, and what CPUs have in stock (`stocks`).
+    /// Charged pages, and charges in CPUs' stocks (`stocks`).
     charged: CachePadded<AtomicU64>,
-    /// Of these, what isn't pages: indexes of spaces, rounded up.
+    /// The part of `charged` that isn't pages: indexes of spaces, rounded up.
     metadata: AtomicU64,
     peak: AtomicU64,
-    /// Pages evicted: what shadows and read-ahead tell the time by.
+    /// The number of evicted pages: the clock of shadows and of readahead.
     clock: CachePadded<AtomicU64>,
     pub(crate) lists: GroupLists,
     pub(crate) counters: Counters,
-    /// Of its open handles, and of mappings.
+    /// The hits of the group's open handles, and of mappings.
     pub(crate) hits: HitsList,
     pub(crate) unclean: UncleanCount,
     pub(crate) dirt: GroupDirt,
-    /// What reclaim's looks at the group's pages came to lately.
+    /// The outcome of reclaim's recent looks at the group's pages.
     pub(crate) walk: Walk,
-    /// Pages of spaces that were charged, and uncharged. By thread, as each first touch counts.
+    /// Anonymous pages that were charged, and that were uncharged. Counted per thread, because
+    /// every first touch counts one.
     anonymous: ThreadCounter,
     anonymous_gone: ThreadCounter,
     /// Pages of the group in swap slots.
     pub(crate) swapped: Swapped,
-    /// No handle is left: the group goes when its last page does.
+    /// No handle is left: the group is forgotten with its last page.
     abandoned: AtomicBool,
+    /// The group's handle, of a type that isn't known here (`manager::group_handle`).
+    pub(crate) handle: OnceCell<Weak<dyn Any + Send + Sync>>,
 }
 
-/// What a group without pages takes, besides its name: no more than is worth a page.
+/// A group without pages takes less than a page, besides its name.
 const _: () = assert!(size_of::<GroupState>() as u64 <= GROUP_BYTES, "groups are cheap");
 
 impl GroupState {
-    /// A group with a limit of `max` pages; `None`: of the whole budget, which has `budget` pages
-    /// now.
+    /// Creates a group with a limit of `max` pages. With `None`, the limit is the whole budget, now
+    /// `budget` pages.
     pub(crate) fn new(id: u32, name: &str, max: Option<u64>, budget: u64) -> Self {
         Self {
             id,
@@ -82,6 +88,7 @@ impl GroupState {
             anonymous_gone: ThreadCounter::default(),
             swapped: Swapped::new(),
             abandoned: AtomicBool::new(false),
+            handle: OnceCell::new(),
         }
     }
 
@@ -94,20 +101,20 @@ impl GroupState {
         fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`.
     }
 
-    /// The budget has `pages` pages now.
+    /// Notes that the budget now has `pages` pages.
     pub(crate) fn budget_changed(&self, pages: u64) {
         let change = |max| (max & UNLIMITED != 0).then_some(pages | UNLIMITED);
         let _ = self.max.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         fence(Ordering::SeqCst);
     }
 
-    /// Pages, and what CPUs have in stock.
+    /// Returns the charged pages, including charges in CPUs' stocks.
     pub(crate) fn charged(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// Counts `pages` of the charged ones as metadata. All accesses are Relaxed: reclaim's policy
-    /// goes by it.
+    /// Counts `pages` of the charged pages as metadata. All accesses are Relaxed: only reclaim's
+    /// policy depends on the count.
     pub(crate) fn add_metadata(&self, pages: u64) {
         self.metadata.fetch_add(pages, Ordering::Relaxed);
     }
@@ -116,7 +123,7 @@ impl GroupState {
         self.metadata.fetch_sub(pages, Ordering::Relaxed);
     }
 
-    /// What is charged for pages, about, and what CPUs have in stock.
+    /// Returns approximately what is charged for pages, including charges in CPUs' stocks.
     pub(crate) fn charged_for_pages(&self) -> u64 {
         self.charged().saturating_sub(self.metadata.load(Ordering::Relaxed))
     }
@@ -125,11 +132,11 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Charges up to `pages` pages, and `stock` more for pages to come, as far as the limit allows
-    /// it. Returns how many it charged. With `stock`, it returns 0 after losing a race when no more
-    /// is left than stocks may hold: a retry would keep the line from every other thread, those
-    /// that uncharge included, and the caller can look for charges in stock. Without `stock` it
-    /// retries.
+    /// Charges up to `pages` pages, and up to `stock` more for later pages, as far as the limit
+    /// allows. Returns the number of charges. Without `stock`, retries after a lost race. With
+    /// `stock`, returns 0 after a lost race if no more is left than stocks may hold: a retry would
+    /// take the cache line from every other thread, uncharging threads included, and the caller can
+    /// look for charges in stock.
     pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
         let (max, wanted) = (self.max(), pages + stock);
         let mut before = self.charged();
@@ -144,9 +151,9 @@ impl GroupState {
                 Err(now) => before = now,
             }
         };
-        // Either this sees a limit that was lowered meanwhile, or the thread that lowered it sees
-        // this charge: SeqCst, with the charge itself and the fence in `set_max`. (A fence here as
-        // well would cost a miss 20 ns.)
+        // Either this load sees a limit that was lowered meanwhile, or the thread that lowered it
+        // sees this charge: SeqCst, with the charge itself and the fence in `set_max`. (A fence
+        // here as well would cost each miss 20 ns.)
         if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
             self.uncharge(got);
             return 0;
@@ -158,23 +165,23 @@ impl GroupState {
         got
     }
 
-    /// Charged pages that are a space's, which no list has.
+    /// Returns the number of charged pages of spaces, which are on no list.
     pub(crate) fn anonymous(&self) -> u64 {
         let gone = self.anonymous_gone.sum();
         self.anonymous.sum().saturating_sub(gone)
     }
 
-    /// A page that was charged is a space's.
+    /// Counts a charged page as a space's page on no list.
     pub(crate) fn becomes_anonymous(&self) {
         self.anonymous.add(1);
     }
 
-    /// A page of a space is on the group's lists from now on.
+    /// Notes that a page of a space goes on the group's lists.
     pub(crate) fn becomes_listed(&self) {
         self.anonymous_gone(1);
     }
 
-    /// Pages of spaces were uncharged.
+    /// Notes that pages of spaces on no list were uncharged.
     pub(crate) fn anonymous_gone(&self, pages: u64) {
         self.anonymous_gone.add(pages);
     }
@@ -184,12 +191,12 @@ impl GroupState {
         debug_assert!(before >= pages, "more uncharged than charged");
     }
 
-    /// Whether no handle of the group is left.
+    /// Returns whether no handle of the group is left.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Whether the group has neither a handle nor a page: it can be forgotten.
+    /// Returns whether the group has neither a handle nor a page and so can be forgotten.
     pub(crate) fn is_over(&self) -> bool {
         self.is_abandoned() && self.charged() == 0 && self.swapped.pages() == 0
     }
@@ -198,19 +205,19 @@ impl GroupState {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether CPUs have charges of the group in stock.
+    /// Returns whether CPUs keep stocks of charges for the group.
     pub(crate) fn has_stocks(&self) -> bool {
         self.stock_batch() > 0
     }
 
-    /// Charges that go to a stock in one go; 0 if there are no stocks for the group.
+    /// Returns how many charges go to a stock at a time; 0 if the group has no stocks.
     pub(crate) fn stock_batch(&self) -> u64 {
         batch_for(self.max())
     }
 
-    /// How short the group is of free pages. A group whose charges CPUs have in stock keeps no
-    /// reserve besides: each CPU that reclaims has a batch in stock afterwards, and nothing is
-    /// evicted while there are such.
+    /// Returns how short the group is of free pages. A group with stocks of charges keeps no
+    /// reserve: each CPU that reclaims has a batch in stock afterwards, and nothing is evicted
+    /// while charges are in stock.
     pub(crate) fn shortage(&self) -> Shortage {
         if self.has_stocks() {
             return Shortage::None;
@@ -219,8 +226,8 @@ impl GroupState {
         Shortage::of(max, max.saturating_sub(self.charged()))
     }
 
-    /// Pages that may be charged without the reserve's becoming short; not less than that, if CPUs
-    /// have charges in stock.
+    /// Returns how many pages may be charged before the reserve is short. Without bound if the
+    /// group has stocks.
     pub(crate) fn beside_reserve(&self) -> u64 {
         if self.has_stocks() {
             return u64::MAX;
@@ -229,28 +236,28 @@ impl GroupState {
         beside_reserve(max, max.saturating_sub(self.charged()))
     }
 
-    /// The arrival of a file's page that left `shadow` behind.
+    /// Creates the arrival of a file's page, given the shadow that the page left behind.
     pub(crate) fn arrival(&self, owner: u32, shadow: u64, in_sequence: bool) -> Arrival {
         let History { level, is_refault } = self.welcome(shadow);
         let level = if in_sequence { Level::default() } else { level };
         Arrival::of_file(self.id, owner, History { level, is_refault })
     }
 
-    /// What `shadow` says of a page that left it behind, and comes back.
+    /// Returns the history of a page that comes back, given its shadow.
     fn welcome(&self, shadow: u64) -> History {
         let Some(shadow) = Shadow::from_bits(shadow) else { return History::default() };
         let clock = self.clock.load(Ordering::Relaxed);
-        // A page that stayed away while twice the group was replaced proves nothing.
+        // A page that stayed away while twice the group's size was evicted proves nothing.
         let known = shadow.distance(self.id, clock).is_some_and(|distance| distance < 2 * self.charged());
         History { level: if known { shadow.level.up() } else { Level::default() }, is_refault: true }
     }
 
-    /// The clock.
+    /// Returns the group's clock: the number of pages evicted so far.
     pub(crate) fn evicted_so_far(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// Counts evictions, and lets the clock go on.
+    /// Counts evictions and advances the clock.
     pub(crate) fn evicted(&self, pages: u64) {
         if pages > 0 {
             // Relaxed: an approximation of how much was replaced.
@@ -259,17 +266,17 @@ impl GroupState {
         }
     }
 
-    /// As [`welcome`](Self::welcome), of a page that was swapped out, by what its slot's note says.
+    /// Returns the history of a page that comes back from swap, given its slot's note.
     pub(crate) fn welcome_back(&self, note: swap::Note) -> History {
         self.welcome(Shadow::of_note(note, self.clock.load(Ordering::Relaxed)).bits())
     }
 
-    /// What to note of a page of `level` that is being swapped out.
+    /// Returns the note for a page of `level` that is being swapped out.
     pub(crate) fn note(&self, level: Level) -> swap::Note {
         Shadow::new(level, self.id, self.clock.load(Ordering::Relaxed)).to_note(self.id)
     }
 
-    /// The shadow for a page of `level` that is being evicted.
+    /// Returns the shadow of a page of `level` that is being evicted.
     pub(crate) fn shadow(&self, level: Level) -> u64 {
         Shadow::new(level, self.id, self.clock.load(Ordering::Relaxed)).bits()
     }

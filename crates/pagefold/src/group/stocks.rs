@@ -1,42 +1,42 @@
-//! Stocks of charges, so that not every CPU writes to a group's counter for every page.
+//! Per-CPU stocks of charges, so that not every CPU writes to a group's counter for every page.
 //!
-//! Each CPU has *stocks* of charges, of one group each: pages are charged out of them and uncharged
-//! into them, and the group's counter is changed for a batch at a time. What is in stock counts as
-//! charged, so a limit holds at every moment. Charges in stock serve no page, so all stocks of a
-//! group together hold no more than an eighth of its limit, and the group's statistics leave them
-//! out. A thread takes what other CPUs have in stock before it evicts a page: when the limit is
-//! reached, or when another thread has charged first and no more is left than stocks may hold. It
-//! looks at a few CPUs each time, in turn; on a machine of few CPUs that is all of them. Small
-//! groups have no stocks.
+//! Each CPU has several *stocks*, each with charges of one group. Pages are charged out of stocks
+//! and uncharged into them, and the group's counter is changed by a batch at a time. Charges in
+//! stock count as charged, so a limit holds at every moment. They serve no page, however. So all
+//! stocks of a group together hold at most an eighth of its limit, and the group's statistics leave
+//! them out. A thread takes charges from other CPUs' stocks before it evicts a page: when the limit
+//! is reached, or when it lost a race and no more is left than stocks may hold. It looks at a few
+//! CPUs each time, round robin; on a machine with few CPUs these are all. Small groups have no
+//! stocks.
 //!
 //! A stock is one word: the group's number plus one, and the number of charges. Any thread may
-//! empty it. A group's stock on a CPU is the one at the group's number, modulo the stocks of a CPU;
-//! a group that finds another group's charges there displaces them.
+//! empty any stock. A group's stock on a CPU is at index `group number % STOCKS`. A group that
+//! finds another group's charges there displaces them.
 //!
-//! - S1. Charges in stock are in their group's `charged`. So a group that has some isn't forgotten,
-//!   and its number isn't another's (`group::table`).
+//! - S1. Charges in stock are in their group's `charged`. So a group with charges in stock isn't
+//!   forgotten, and its number isn't reused (`group::table`).
 //!
-//! `Relaxed` throughout: a charge is a number; what orders the page itself is elsewhere.
+//! `Relaxed` throughout: a charge is only a number; the page itself is ordered elsewhere.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Charges that go to a stock in one go, in groups that are large enough.
+/// The most charges that go to a stock at a time.
 const BATCH_MAX: u64 = 32;
-/// A stock has up to so many batches.
+/// The most batches in a stock.
 pub(crate) const BATCHES: u64 = 2;
-/// A batch for each CPU is no larger a part of a group's limit.
+/// One batch per CPU: together at most `limit / GROUP_SHARE`.
 const GROUP_SHARE: u64 = 16;
-/// Stocks of a CPU: as many as fit into a line, with what else is there.
+/// The stocks of a CPU: as many as fit into a cache line with `others`.
 const STOCKS: usize = 7;
-/// CPUs whose stocks are looked at before pages are evicted, at most.
+/// The most CPUs whose stocks are looked at before pages are evicted.
 const LOOKED_AT: usize = 8;
 
 /// A CPU's stocks.
 #[derive(Debug, Default)]
 struct Own {
     stocks: [AtomicU64; STOCKS],
-    /// Whose stocks to look at next.
+    /// The CPU whose stocks are looked at next.
     others: AtomicUsize,
 }
 
@@ -46,13 +46,13 @@ impl Own {
     }
 }
 
-/// Of all CPUs.
+/// The stocks of all CPUs.
 #[derive(Debug)]
 pub(crate) struct ChargeStocks {
     cpus: PerCpu<Own>,
 }
 
-/// What is in a stock.
+/// The content of a stock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stock {
     pub(crate) group: u32,
@@ -71,11 +71,12 @@ impl Stock {
         Some(Self { group: group as u32, pages: word & ((1 << GROUP_SHIFT) - 1) })
     }
 
-    /// Empties a stock of `group`, or of any. Says what was in it.
+    /// Empties the stock if it holds charges of `group`, or of any group if that is `None`. Returns
+    /// what it held.
     fn empty(word: &AtomicU64, group: Option<u32>) -> Option<Self> {
         let now = word.load(Ordering::Relaxed);
         let stock = Self::of_word(now).filter(|stock| group.is_none_or(|group| group == stock.group))?;
-        // Otherwise its CPU is using it.
+        // If this fails, the stock's CPU is using it.
         word.compare_exchange(now, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok().then_some(stock)
     }
 }
@@ -85,7 +86,7 @@ impl ChargeStocks {
         Self { cpus: PerCpu::new(Own::default) }
     }
 
-    /// Takes up to `wanted` charges out of this CPU's stock.
+    /// Takes up to `wanted` charges out of this CPU's stock. Returns how many it took.
     pub(crate) fn take(&self, group: u32, wanted: u64) -> u64 {
         let mut got = 0;
         let less = |word| {
@@ -97,8 +98,8 @@ impl ChargeStocks {
         taken.map_or(0, |_| got)
     }
 
-    /// Puts charges into this CPU's stock, as far as that then has no more than `most`. Says how
-    /// many of them it didn't take; another group's stock makes way.
+    /// Puts charges into this CPU's stock until the stock has `most`. Returns how many didn't fit,
+    /// and the displaced stock of another group.
     pub(crate) fn put(&self, group: u32, pages: u64, most: u64) -> (u64, Option<Stock>) {
         let stock = self.cpus.here().of(group);
         let mut word = stock.load(Ordering::Relaxed);
@@ -118,14 +119,14 @@ impl ChargeStocks {
         }
     }
 
-    /// Empties all stocks of `group`, or of all, and says what was in them.
+    /// Empties all stocks of `group`, or of all groups, and returns what they held.
     pub(crate) fn drain(&self, group: Option<u32>) -> impl Iterator<Item = Stock> + '_ {
         let words = self.cpus.iter().flat_map(|cpu| &cpu.stocks);
         words.filter_map(move |word| Stock::empty(word, group))
     }
 
-    /// Takes what CPUs have in stock until that is `wanted` or more, or there was a look at so many
-    /// of them.
+    /// Takes charges from the stocks of up to `LOOKED_AT` CPUs until it has at least `wanted`.
+    /// Returns how many it took.
     pub(crate) fn take_elsewhere(&self, group: u32, wanted: u64) -> u64 {
         // Relaxed: it doesn't matter which CPU the look begins at.
         let start = self.cpus.here().others.fetch_add(LOOKED_AT, Ordering::Relaxed);
@@ -139,20 +140,20 @@ impl ChargeStocks {
         got
     }
 
-    /// What is in stock of a group.
+    /// Returns how many charges of a group are in stock.
     pub(crate) fn of(&self, group: u32) -> u64 {
         let words = self.cpus.iter().map(|cpu| cpu.of(group).load(Ordering::Relaxed));
         words.filter_map(Stock::of_word).filter(|stock| stock.group == group).map(|stock| stock.pages).sum()
     }
 }
 
-/// What all CPUs may have in stock of a group whose batches are so large.
+/// Returns the most charges that all CPUs may have in stock, for a group with this batch size.
 pub(crate) fn stocks_max(batch: u64) -> u64 {
     BATCHES * batch * sync::cpu::count() as u64
 }
 
-/// Charges that go to a stock in one go, of a group with a limit of `max` pages; 0 if there are no
-/// stocks for it.
+/// Returns how many charges go to a stock at a time in a group with a limit of `max` pages; 0 if
+/// the group has no stocks.
 pub(crate) fn batch_for(max: u64) -> u64 {
     (max / (GROUP_SHARE * sync::cpu::count() as u64)).min(BATCH_MAX)
 }

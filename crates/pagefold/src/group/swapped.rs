@@ -1,11 +1,11 @@
-//! How many pages of a group are in swap slots, and how many may be.
+//! The number of a group's pages in swap slots, and its limit.
 //!
-//! As with charges for memory, what CPUs have in stock counts: slots are charged for a batch at a
-//! time, and what is freed one by one goes to the CPU's stock first, and is charged from there
-//! (`stocks` has the invariants). So the limit holds at every moment, but for [`BEYOND_MAX`] slots
-//! while pages change places (`swapping::exchange`), and a page that comes back writes to nothing
-//! that CPUs share. A limit that is lowered takes nothing away: what is in use may go on changing
-//! places, and is never more than before.
+//! As with charges for memory, slots in CPUs' stocks count as charged. Slots are charged by a batch
+//! at a time. Slots that are freed one by one go to the CPU's stock first, and are charged from
+//! there (`stocks` has the invariants). So a page that comes back writes to nothing that CPUs
+//! share. The limit holds at every moment, except that an exchange of pages (`swapping::exchange`)
+//! may take up to [`BEYOND_MAX`] slots more. Lowering the limit frees no slots: exchanges may go on
+//! using the slots that are in use, but never more than before.
 
 use swap::SwapOutError;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,42 +14,41 @@ use sync::{CachePadded, ThreadCounter};
 
 use io::IoError;
 
-/// Slots that a group may have beyond its `swap_max` while pages change places.
+/// Slots that a group may have beyond its `swap_max` while pages are exchanged.
 pub(crate) const BEYOND_MAX: u64 = 8;
-/// The part of a group's pages that change places before reclaim, which looks at all of them, is
-/// tried again.
+/// After reclaim failed, `pages / SKIPPED_SHARE` exchanges skip reclaim, which looks at all of the
+/// group's pages, before it is tried again.
 const SKIPPED_SHARE: usize = 8;
 
-/// Of one group. `Relaxed` throughout: numbers.
+/// The swap counters of one group. All accesses are `Relaxed`: they are only numbers.
 #[derive(Debug)]
 pub(crate) struct Swapped {
-    /// Pages in slots, and what CPUs have in stock.
+    /// Pages in slots, and slots in CPUs' stocks.
     pages: CachePadded<AtomicU64>,
     max: AtomicU64,
-    /// The fewest pages in slots that an exchange has found since the limit was set: exchanges may
-    /// use as many slots, too.
+    /// The fewest pages in slots that an exchange has found since the limit was set. Exchanges may
+    /// use as many slots, even beyond the limit.
     in_use: AtomicU64,
-    /// So many pages are to change places without a look for any that can simply go.
+    /// How many more pages are exchanged without trying reclaim first.
     reclaims_to_skip: AtomicU32,
-    /// Pages that came back, pages that went, and those of them that needed no slot: they repeated
-    /// one word.
+    /// Pages swapped in, pages swapped out, and those of the latter that needed no slot because
+    /// they repeat one word.
     pub(crate) ins: ThreadCounter,
     pub(crate) outs: AtomicU64,
     pub(crate) same_filled: AtomicU64,
     /// Pages read from slots and written to them.
     pub(crate) read: ThreadCounter,
     pub(crate) written: AtomicU64,
-    /// Pages that came along with others, and those of them that left memory unused.
+    /// Pages read by swap readahead, and those of them that left memory unused.
     pub(crate) along: AtomicU64,
     pub(crate) along_wasted: AtomicU64,
-    /// The area that failed when one of its pages was last written to swap, and its device's
-    /// answer.
+    /// If the last write to swap failed: the number of the area, and its device's error.
     failure: Mutex<Option<(u32, IoError)>>,
     has_failed: AtomicBool,
 }
 
 impl Swapped {
-    /// Nothing, and no limit.
+    /// Creates counters at zero, without a limit.
     pub(crate) fn new() -> Self {
         Self {
             pages: CachePadded::new(AtomicU64::new(0)),
@@ -81,15 +80,14 @@ impl Swapped {
         self.in_use.store(self.pages(), Ordering::Relaxed);
     }
 
-    /// Whether pages that changed places took slots beyond the limit: what comes into stock then is
-    /// not to be used.
+    /// Returns whether exchanges took slots beyond the limit. Then slots in stock must not be used.
     pub(crate) fn is_beyond_max(&self) -> bool {
         let max = self.max();
         max != u64::MAX && self.pages() > max
     }
 
-    /// Charges up to `wanted` slots, and says how many. Without a limit by one addition, however
-    /// many CPUs do so.
+    /// Charges up to `wanted` slots and returns how many. Without a limit, this is a single
+    /// addition, so CPUs don't retry.
     pub(crate) fn try_charge(&self, wanted: u64) -> u64 {
         if wanted == 0 {
             return 0;
@@ -104,8 +102,8 @@ impl Swapped {
         charged.map_or(0, |before| (max - before).min(wanted))
     }
 
-    /// Charges a slot for a page in whose place another one comes back: a few beyond the limit, or
-    /// beyond what was in use when it was lowered, if need be. False if they are all charged.
+    /// Charges a slot for an exchange. May exceed the limit, or what was in use when the limit was
+    /// lowered, by [`BEYOND_MAX`] slots. Returns false if these are all charged.
     pub(crate) fn charge_one_more(&self) -> bool {
         let in_use = self.pages();
         let in_use = self.in_use.fetch_min(in_use, Ordering::Relaxed).min(in_use);
@@ -114,24 +112,23 @@ impl Swapped {
         self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Reclaim looked at all `pages` of the group in vain, and two changed places: the next few may
-    /// do so at once.
+    /// Lets the next few exchanges skip reclaim. Called after reclaim looked at all `pages` of the
+    /// group in vain and an exchange succeeded.
     pub(crate) fn skip_reclaims(&self, pages: usize) {
         self.reclaims_to_skip.store((pages / SKIPPED_SHARE) as u32, Ordering::Relaxed);
     }
 
-    /// Whether pages should change places before anything is reclaimed. Counts how often it says
-    /// so.
+    /// Returns whether an exchange should be tried before reclaim, and counts it.
     pub(crate) fn skips_reclaim(&self) -> bool {
         let fewer = |times: u32| times.checked_sub(1);
         self.reclaims_to_skip.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer).is_ok()
     }
 
-    /// Notes what became of the last page that was to be written.
+    /// Notes the result of the last attempt to write a page to swap.
     pub(crate) fn was_written(&self, result: Result<(), SwapOutError>) {
         let failure = match result {
             Err(SwapOutError::WriteFailed { area, error }) => Some((area, error)),
-            // Areas that have no room, perhaps because one that failed isn't tried now.
+            // No area has room, perhaps because an area that failed isn't tried now.
             Err(SwapOutError::Full) => return,
             Ok(()) if !self.has_failed.load(Ordering::Relaxed) => return,
             Ok(()) => None,
@@ -140,7 +137,7 @@ impl Swapped {
         *self.failure.lock() = failure;
     }
 
-    /// The area and the error of the last page's failure.
+    /// Returns the area and the error if the last write to swap failed.
     pub(crate) fn failure(&self) -> Option<(u32, IoError)> {
         *self.failure.lock()
     }

@@ -1,4 +1,4 @@
-//! All groups, by number and by name.
+//! The table of all groups, by number and by name.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,24 +10,25 @@ use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::slab::Slab;
 
-/// Groups without a handle that each close of a file or a group looks at, to forget those without a
-/// page. So what a close costs doesn't depend on how many there are, and each is looked at again
-/// some time.
+/// How many groups without a handle each close of a file or a group looks at, to forget those
+/// without a page. So the cost of a close doesn't depend on the number of groups, and every group
+/// is looked at again eventually.
 pub(crate) const SWEPT_GROUPS: usize = 8;
 
-/// The groups. A group's number is its place, and is used again when the group's last page is gone.
+/// The groups. A group's number is its index, and is reused after the group's last page is gone.
 ///
-/// Shared mode is for looking at the table, which every batch of pages does. It isn't entered twice
-/// by one thread: a thread that waits for exclusive mode may stand between.
+/// Lookups, which every batch of pages makes, take the table in shared mode. A thread must not
+/// enter shared mode twice: with another thread waiting for exclusive mode in between, both would
+/// deadlock.
 ///
 /// Lock order: `names` → `slots` in exclusive mode; `abandoned` is a leaf.
 #[derive(Debug)]
 pub(crate) struct GroupTable {
     slots: TwoModeLock<Slab<Arc<GroupState>>>,
-    /// Of groups with a handle.
+    /// The numbers of groups with a handle.
     names: Mutex<HashMap<String, u32>>,
-    /// Numbers of groups without a handle, which may still have pages: the next one to look at
-    /// first.
+    /// The numbers of groups without a handle, which may still have pages, in the order in which
+    /// they are looked at.
     abandoned: Mutex<VecDeque<u32>>,
 }
 
@@ -57,55 +58,63 @@ impl GroupTable {
         Ok(group)
     }
 
-    /// The group's last handle is going: another group may have the name from now on.
+    /// Notes that the group's last handle is being dropped. Another group may use the name from now
+    /// on.
     pub(crate) fn abandon(&self, group: &GroupState) {
         self.names.lock().remove(&group.name);
         group.abandon();
         self.abandoned.lock().push_front(group.id);
     }
 
-    /// Does something with the group numbered `id`, which doesn't look for groups.
+    /// Calls `what` with the group numbered `id`. `what` must not access this table (deadlock).
     pub(crate) fn with<T>(&self, id: u32, what: impl FnOnce(&GroupState) -> T) -> Option<T> {
         self.slots.shared().get(id).map(|group| what(group))
     }
 
-    /// The group with the number `id`.
+    /// Returns the group with this name, if it has a handle.
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<GroupState>> {
+        let names = self.names.lock();
+        self.get(*names.get(name)?)
+    }
+
+    /// Returns the group numbered `id`.
     pub(crate) fn get(&self, id: u32) -> Option<Arc<GroupState>> {
         self.slots.shared().get(id).cloned()
     }
 
-    /// All groups that have a handle or a page.
+    /// Returns all groups that have a handle or a page.
     pub(crate) fn all(&self) -> Vec<Arc<GroupState>> {
         self.slots.shared().iter().cloned().collect()
     }
 
-    /// Shows those of the groups numbered `ids` that exist to `what`, which doesn't look for
-    /// groups.
+    /// Calls `what` with each existing group of those numbered `ids`. `what` must not access this
+    /// table (deadlock).
     pub(crate) fn visit(&self, ids: impl IntoIterator<Item = u32>, mut what: impl FnMut(&GroupState)) {
         let slots = self.slots.shared();
         ids.into_iter().filter_map(|id| slots.get(id)).for_each(|group| what(group));
     }
 
-    /// Whether `is` holds for any group.
+    /// Returns whether `is` holds for any group.
     pub(crate) fn any(&self, is: impl Fn(&GroupState) -> bool) -> bool {
         self.slots.shared().iter().any(|group| is(group))
     }
 
-    /// One more than the highest number of a group.
+    /// Returns one more than the highest number that a group ever had.
     pub(crate) fn len(&self) -> u32 {
         self.slots.shared().end()
     }
 
-    /// Forgets groups without a handle that hold no page any more, of up to `most` that it looks
-    /// at; each of those has given up its stocks before, in `drain`. Returns how many are gone.
+    /// Forgets groups that have neither a handle nor a page. Looks at up to `most` groups without a
+    /// handle, and calls `drain` for each first, to empty its stocks. Returns how many groups it
+    /// forgot.
     pub(crate) fn sweep(&self, most: usize, drain: impl Fn(u32)) -> usize {
         let mut gone = 0;
         let count = self.abandoned.lock().len().min(most);
         for _ in 0..count {
             let Some(id) = self.abandoned.lock().pop_front() else { break };
             drain(id);
-            // No thread but this one looks at `id` meanwhile, and no page is charged to a group
-            // without a handle.
+            // No other thread handles `id` meanwhile, and no page is charged to a group without a
+            // handle.
             if self.with(id, GroupState::is_over) == Some(true) {
                 drop(self.slots.exclusive().remove(id));
                 gone += 1;

@@ -1,9 +1,9 @@
-//! Counting dirty pages.
+//! A counter of dirty pages.
 
 use sync::atomic::{AtomicU64, Ordering};
 
-/// Dirty pages, of a group, a part or all. It may be below zero for a moment: a page may be counted
-/// out before it was counted in.
+/// The number of dirty pages of a group, of a part, or in total. It may be negative for a moment,
+/// because a page may be subtracted before it was added.
 #[derive(Debug, Default)]
 pub(crate) struct UncleanCount(AtomicU64);
 
@@ -13,7 +13,7 @@ impl UncleanCount {
         if pages > u64::MAX / 2 { 0 } else { pages }
     }
 
-    /// The count as it is, below zero included. SeqCst: see PART-2 of `dirty::device`.
+    /// Returns the count as it is, even if negative. SeqCst: see PART-2 of `dirty::device`.
     pub(crate) fn exact(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }

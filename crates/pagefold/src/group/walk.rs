@@ -1,25 +1,25 @@
-//! What reclaim's looks at a group's pages have come to, so that a walk in vain isn't repeated for
-//! each batch.
+//! The outcome of reclaim's looks at a group's pages, kept so that a walk in vain isn't repeated
+//! for each batch.
 //!
-//! Looks in vain are counted, from the last page that was freed. Once every page was looked at in
-//! vain, pages that are used again and again have to go, too ([`insists`](Walk::insists)). Once all
-//! were looked at a second time, none can go: they are pinned, dirty, or have no place in swap. The
-//! group then *rests*, as long as takes many times the walk: pins aren't counted anywhere, so what
-//! was unpinned is found when the rest is over. A page that becomes clean is worth a few looks at
-//! once.
+//! Looks in vain are counted since a page was last freed. Once every page was looked at in vain,
+//! reclaim evicts even pages that are used again and again ([`insists`](Walk::insists)). Once every
+//! page was looked at a second time, none can be evicted: they are pinned, dirty, or have no slot
+//! in swap. The group then *rests* for many times the duration of the walk. Pins aren't counted
+//! anywhere, so pages that were unpinned meanwhile are found only after the rest. Each page that
+//! becomes clean allows a few looks at once.
 //!
-//! All `Relaxed`, and lost updates do no harm: a policy's memory.
+//! All accesses are `Relaxed`, and lost updates do no harm: only policy depends on them.
 
 use sync::atomic::{AtomicU64, Ordering};
 
-/// Looks that are made beyond the number of pages, as that changes.
+/// Looks beyond the number of pages, because that number changes.
 const SLACK: u64 = 64;
-/// The shortest rest, and how much each page adds: about eight times what a look takes.
+/// The shortest rest, and what each page adds: about eight times the duration of a look.
 const REST_US_MIN: u64 = 1_000;
 const REST_NS_PER_PAGE: u64 = 800;
-/// Looks that a page is worth that has become clean.
+/// The looks that each page that becomes clean allows.
 const LOOKS_PER_CLEANED: u64 = 16;
-/// In place of the end of a rest: none has begun since the last one was over.
+/// In place of the end of a rest: the group isn't resting.
 const NOT_YET: u64 = 0;
 
 /// The looks at one group's pages.
@@ -30,7 +30,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Pages were looked at, and some of them freed.
+    /// Counts looks at pages, of which `freed` were freed.
     pub(crate) fn looked(&self, looks: usize, freed: usize) {
         let before = self.in_vain.load(Ordering::Relaxed);
         if freed > 0 {
@@ -39,25 +39,25 @@ impl Walk {
             }
             return;
         }
-        // A look at empty lists is some, too: so every walk ends.
+        // A look at empty lists counts, too, so that every walk ends.
         let looks = if looks == 0 { SLACK / 4 } else { looks as u64 };
         self.in_vain.store(before + looks, Ordering::Relaxed);
     }
 
-    /// Whether pages have to go although they are used.
+    /// Returns whether reclaim has to evict pages even if they are used.
     #[inline]
     pub(crate) fn insists(&self, len: impl FnOnce() -> usize) -> bool {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         in_vain > SLACK && in_vain > len() as u64 + SLACK
     }
 
-    /// Whether it is known that none of `len` pages can go now. The rest begins when that is first
-    /// seen, by whichever thread, so it doesn't matter that `len` changes while others have pages
-    /// isolated. The end of a rest allows one more walk over all pages.
+    /// Returns whether none of the `len` pages can be evicted now, as far as is known. The first
+    /// thread that sees this begins the rest, so it does no harm that `len` changes while other
+    /// threads have pages isolated. After a rest, one more walk over all pages is allowed.
     pub(crate) fn rests(&self, len: impl FnOnce() -> usize, now_us: impl FnOnce() -> u64) -> bool {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if in_vain < all_twice(0) {
-            return false; // Most often: without a look at the lists.
+            return false; // Fast path: needs no length of the lists.
         }
         let len = len();
         if in_vain < all_twice(len) {
@@ -79,14 +79,14 @@ impl Walk {
         rests
     }
 
-    /// Ends a rest before its time: another walk over all of `len` pages is allowed.
+    /// Ends a rest early, and allows another walk over all of `len` pages.
     pub(crate) fn wake(&self, len: usize) {
         if self.in_vain.load(Ordering::Relaxed) >= all_twice(len) {
             self.in_vain.store(len as u64 + SLACK + 1, Ordering::Relaxed);
         }
     }
 
-    /// Pages have become clean.
+    /// Allows more looks because `pages` have become clean.
     pub(crate) fn cleaned(&self, pages: u64) {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if in_vain > 0 {
@@ -94,7 +94,7 @@ impl Walk {
         }
     }
 
-    /// The next walk is over all pages, whatever the last one came to.
+    /// Forgets all looks: the next walk is over all pages.
     pub(crate) fn forget(&self) {
         self.rests_until_us.store(NOT_YET, Ordering::Relaxed);
         self.in_vain.store(0, Ordering::Relaxed);
@@ -111,7 +111,7 @@ mod tests {
 
     const LEN: fn() -> usize = || 1_000;
 
-    /// Looks at pages in vain until the group rests. Returns how many that took.
+    /// Looks at pages in vain until the group rests. Returns the number of looks.
     fn looks_until_rest(walk: &Walk, now_us: u64) -> usize {
         (1..)
             .find(|_| {
@@ -132,9 +132,10 @@ mod tests {
         assert!((1_000..2_000).contains(&looks), "{looks}: all of them, once");
     }
 
-    /// Two threads walked a group's lists at the same time. Pages that one had isolated weren't on
-    /// the lists when the other asked whether all had been looked at, and were when it noted its
-    /// own looks: so the walk's end was seen by neither, and they went on for ever.
+    /// Regression: two threads walked a group's lists at the same time. Pages that one thread had
+    /// isolated weren't on the lists when the other asked whether all had been looked at, but were
+    /// when it counted its own looks. So neither thread saw the end of the walk, and both went on
+    /// forever.
     #[test]
     fn a_walk_ends_though_the_length_changes_meanwhile() {
         let walk = Walk::default();

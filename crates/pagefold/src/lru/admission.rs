@@ -1,11 +1,12 @@
 //! Admission: how a page enters memory.
 //!
-//! Pages come on five ways: a miss reads one (`read::load`), a request a run of them
-//! (`read::flight`); a write makes one without reading (`write`); one comes back from swap, or was
-//! never written (`space::fault`); one moves within its space (`space::relocate`). Each has the
-//! page's word in *loading*, and a charged frame with the page's bytes. From there on there is one
-//! way, [`Manager::admit`]: publication with the labels that an [`Arrival`] decides, then the batch
-//! of pages that wait for their lists (`entry_batches`).
+//! Pages come in five ways. A miss reads one page (`read::load`); a request reads a run of them
+//! (`read::flight`). A write creates a page without reading (`write`). A page comes back from swap,
+//! or is touched for the first time (`space::fault`). A page moves within its space
+//! (`space::relocate`). In each case the caller has the page's word in *loading*, and a charged
+//! frame with the page's bytes. An [`Arrival`] then decides the page's labels and publishes it.
+//! [`Manager::admit`] does that and adds the page to the batch of pages that wait for their lists
+//! (`entry_batches`); a run of pages enters the lists together.
 //!
 //! | the page | enters at level |
 //! |---|---|
@@ -22,45 +23,45 @@ use swap::SlotId;
 use crate::lru::rank::Rank;
 use crate::lru::shadow::Level;
 
-/// The owner, as frames are labelled, of pages that are no file's.
+/// The owner number in the frames of anonymous pages.
 pub(crate) const ANONYMOUS: u32 = u32::MAX;
 
-/// What earlier stays in memory say of a page that comes.
+/// The history of a page that enters memory, from its earlier residencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
     /// The level at which it enters.
     pub(crate) level: Level,
-    /// It was evicted before.
+    /// Whether the page was evicted before.
     pub(crate) is_refault: bool,
 }
 
-/// A page that comes into memory.
+/// A page that enters memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) group: u32,
     pub(crate) owner: u32,
     pub(crate) history: History,
-    /// Whether it comes ahead of its first use.
+    /// Whether the page enters before its first use.
     pub(crate) ahead: Ahead,
-    /// The slot that has its bytes, too.
+    /// The swap slot that holds the same bytes.
     pub(crate) slot: Option<SlotId>,
-    /// Whether its file lacks these bytes.
+    /// Whether the page's file lacks these bytes.
     pub(crate) is_dirty: bool,
 }
 
 impl Arrival {
-    /// A page of a file that is wanted now, and was read.
+    /// Creates the arrival of a file's page that was read because a caller needs it now.
     pub(crate) fn of_file(group: u32, owner: u32, history: History) -> Self {
         Self { group, owner, history, ahead: Ahead::No, slot: None, is_dirty: false }
     }
 
-    /// A page of a space.
+    /// Creates the arrival of a space's page.
     pub(crate) fn of_space(group: u32, history: History) -> Self {
         Self::of_file(group, ANONYMOUS, history)
     }
 
-    /// Publishes the page in `frame`, which holds its bytes. Its lists get the isolated frame; the
-    /// caller gets a pin, if it wants one.
+    /// Publishes the page in `frame`, which must hold the page's bytes. Returns the isolated frame,
+    /// for its list, and a pin if `pin` is set.
     #[inline]
     pub(crate) fn publish<'a>(
         self,
@@ -68,16 +69,18 @@ impl Arrival {
         frame: OwnedFrame<'a>,
         pin: bool,
     ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
+        debug_assert!(!(self.is_dirty && pin), "no caller pins a page that it makes");
         let labels = self.labels(Rank::young(self.history.level));
         if self.is_dirty { (loading.publish_dirty(frame, labels), None) } else { loading.publish(frame, labels, pin) }
     }
 
-    /// The same with a pin that outlives the borrow of the page map.
+    /// Publishes the page and returns a pin that outlives the borrow of the page map.
     pub(crate) fn publish_pinned<'a>(self, loading: Loading<'a>, frame: OwnedFrame<'a>) -> (IsolatedFrame, KeptPin) {
+        debug_assert!(!self.is_dirty, "no caller pins a page that it makes");
         loading.publish_pinned(frame, self.labels(Rank::young(self.history.level)))
     }
 
-    /// Publishes a page of a space that no list gets, since there is no swap.
+    /// Publishes a page of a space that goes on no list, because there is no swap.
     #[inline]
     pub(crate) fn publish_unlisted<'a>(self, loading: Loading<'a>, frame: OwnedFrame<'a>) {
         loading.publish_unlisted(frame, self.labels(Rank::unlisted()));

@@ -1,7 +1,7 @@
-//! Pages on their way to their groups' lists.
+//! Batches of pages that wait to enter their groups' lists.
 //!
-//! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it, so that
-//! the head of a group's list goes to a CPU once for many pages. No thread depends on another CPU
+//! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it. So a
+//! CPU gets the cache line of a list's head once for many pages. No thread depends on another CPU
 //! to empty its batch: a thread that is short of pages drains the batches of all CPUs.
 
 use arrayvec::ArrayVec;
@@ -13,18 +13,19 @@ use crate::lru::list::Recent;
 
 /// Pages in a full batch.
 pub(crate) const BATCH_MAX: usize = 32;
-/// A page waits only if its group holds so many times as many pages as the batch.
+/// A page waits only if its group holds at least this many times the pages of the batch.
 const GROUP_SHARE: u64 = 64;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
-/// What one CPU has loaded.
+/// The pages that one CPU has loaded.
 #[derive(Debug, Default)]
 struct Waiting {
     batch: Batch,
     recent: Recent,
-    /// Pages that may wait, as the group of the first of them was when that came: a group's charges
-    /// are on a line that other CPUs write to.
+    /// How many pages may wait, computed from the group's charges when the batch got its first
+    /// page. The group's counter is on a cache line that other CPUs write to, so it isn't read for
+    /// each page.
     patience: usize,
 }
 
@@ -39,8 +40,8 @@ impl EntryBatches {
         Self { batches: PerCpu::new(Mutex::default) }
     }
 
-    /// Has a page wait in this CPU's batch, if `charged` pages of its group, of `max` that may be,
-    /// are enough for that. Returns the batch if it waits no longer.
+    /// Adds a page to this CPU's batch. Takes and returns the batch if it is full, or too large for
+    /// a group with `charged` pages and a limit of `max`.
     pub(crate) fn add(
         &self,
         frames: &Frames,
@@ -55,18 +56,18 @@ impl EntryBatches {
             *patience = (charged() / GROUP_SHARE) as usize;
         }
         batch.push(frame);
-        // A small group has less.
+        // The limit of a small group allows less.
         let patience = (*patience).min((max() / GROUP_SHARE) as usize);
         (batch.is_full() || batch.len() >= patience).then(|| std::mem::take(batch))
     }
 
-    /// Notes pages that don't wait.
+    /// Records the order of pages that are listed without waiting.
     pub(crate) fn pass(&self, frames: &Frames, run: &[IsolatedFrame]) {
         let recent = &mut self.batches.here().lock().recent;
         run.iter().for_each(|frame| recent.add(frames, frame.id()));
     }
 
-    /// What waits, batch by batch.
+    /// Takes the waiting pages of all CPUs, batch by batch.
     pub(crate) fn drain(&self) -> impl Iterator<Item = Batch> + '_ {
         self.batches.iter().map(|waiting| std::mem::take(&mut waiting.lock().batch))
     }

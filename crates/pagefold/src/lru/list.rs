@@ -1,9 +1,10 @@
-//! One list of frames, first in, first out but for those taken from the middle, and how long it is.
+//! One list of frames, and its length. Frames enter and leave first in, first out, except those
+//! that are taken from the middle.
 //!
-//! There is no lock: the links are `smp_list`'s, and a thread isolates a frame before it takes the
-//! frame off the list. A frame's group and rank name its list, and don't change while the frame is
-//! isolated. A walk may come upon a frame by an old link: once the walk has isolated the frame, it
-//! finds that the frame is on another list, and gives it back.
+//! There is no lock: the links are `smp_list`'s, and a thread isolates a frame before it unlinks
+//! the frame. A frame's group and rank name its list, and change only while the frame is isolated,
+//! by the isolating thread. A walk may reach a frame through an outdated link. Once the walk has
+//! isolated the frame, it finds that the frame is on another list, and puts it back.
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, Frames, IsolatedFrame};
@@ -13,7 +14,7 @@ use sync::atomic::{AtomicUsize, Ordering};
 use crate::lru::batch::{Batch, Leftovers};
 use crate::lru::rank::{Place, Rank};
 
-/// On a line of its own, as its ends are what CPUs meet at.
+/// On a cache line of its own, because CPUs contend for the list's ends.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct LruList {
@@ -24,26 +25,26 @@ pub(crate) struct LruList {
 }
 
 impl LruList {
-    /// An empty list, the one at `place` in the group numbered `group`.
+    /// Creates the empty list at `place` of the group numbered `group`.
     pub(crate) fn new(group: u32, place: Place) -> Self {
         Self { list: SmpList::new(place.list_number(group)), len: AtomicUsize::new(0), group, place }
     }
 
-    /// How many frames are on it. Exact only while no thread changes the list; a list is never
-    /// taken for shorter than it is.
+    /// Returns the number of frames on the list. Exact only while no thread changes the list;
+    /// otherwise it may be too high, never too low.
     pub(crate) fn len(&self) -> usize {
-        // Relaxed: only policy relies on it.
+        // Relaxed: only policy depends on it.
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Whether an isolated frame is on this list. A walk may come upon any: those that it stood on
-    /// may have gone and come back.
+    /// Returns whether an isolated frame is on this list. A walk may reach any frame, because a
+    /// frame that the walk stood on may have been freed and used again.
     fn has(&self, frames: &Frames, frame: FrameId) -> bool {
         let rank = Rank::of(frames, frame);
         !rank.is_unlisted() && frames.group(frame) == self.group && rank.place() == self.place
     }
 
-    /// Links isolated frames before the hottest. They can be put back then.
+    /// Links isolated frames at the hot end. Only then may the caller end their isolation.
     pub(crate) fn splice_head(&self, frames: &Frames, local: LocalList) {
         if !local.is_empty() {
             self.len.fetch_add(local.len(), Ordering::Relaxed);
@@ -51,7 +52,7 @@ impl LruList {
         }
     }
 
-    /// Links isolated frames behind the coldest.
+    /// Links isolated frames at the cold end.
     pub(crate) fn splice_tail(&self, frames: &Frames, local: LocalList) {
         if !local.is_empty() {
             self.len.fetch_add(local.len(), Ordering::Relaxed);
@@ -59,16 +60,16 @@ impl LruList {
         }
     }
 
-    /// Unlinks frames of this list that the caller has isolated, or detached. Neighbours go at the
-    /// price of one.
+    /// Unlinks frames of this list that the caller has isolated or detached. A run of neighbours
+    /// costs as much as one frame.
     pub(crate) fn unlink(&self, frames: &Frames, claimed: impl ExactSizeIterator<Item = FrameId>) {
         let count = claimed.len();
         self.list.del_all(frames, claimed.map(FrameId::number));
         self.len.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// Isolates up to `wanted` frames from the cold end and unlinks them. Frames that another
-    /// thread has claimed stay where they are: that thread takes them off.
+    /// Isolates up to `wanted` frames from the cold end and unlinks them. Skips frames that another
+    /// thread has claimed: that thread unlinks them.
     pub(crate) fn cut<const N: usize>(
         &self,
         frames: &Frames,
@@ -93,10 +94,10 @@ impl LruList {
     }
 }
 
-/// How far ahead a walk has records fetched: enough of them at a time to hide what memory takes.
+/// How many records a walk prefetches ahead: enough to hide the latency of memory.
 const AHEAD: usize = 8;
 
-/// The frames that were lined up last: each learns which frame comes so many steps after it.
+/// The frames that were added last. Each frame learns which frame comes `AHEAD` steps after it.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     ring: ArrayVec<FrameId, AHEAD>,
@@ -113,8 +114,8 @@ impl Recent {
     }
 }
 
-/// Isolated frames, in line for some list: the first to come is the first to be met from the cold
-/// end.
+/// Links isolated frames in order, for any list. A walk from the cold end meets the first one
+/// first.
 pub(crate) fn line_up<'a>(frames: &Frames, isolated: impl IntoIterator<Item = &'a IsolatedFrame>) -> LocalList {
     let mut local = LocalList::new();
     isolated.into_iter().for_each(|frame| local.push_front(frames, frame.id().number()));
@@ -130,8 +131,8 @@ mod tests {
     use crate::lru::rank::Kind;
     use crate::lru::shadow::Level;
 
-    /// The story: a frame that was freed while a walk stood on it came back as a page on no list,
-    /// which passed for one of main's, and unlinking it would never have ended.
+    /// Regression: a frame that was freed while a walk stood on it was used again for a page on no
+    /// list. The walk took it for a frame of main, and unlinking it never ended.
     #[test]
     fn a_page_on_no_list_is_on_none() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());

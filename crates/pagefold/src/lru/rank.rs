@@ -1,10 +1,10 @@
-//! Which list of its group a frame is on, and its page's level: what is kept in the frame's record.
+//! Rank: which list of its group a frame is on, and its page's level. Kept in the frame's record.
 
 use frames::{FrameId, Frames, IsolatedFrame};
 
 use crate::lru::shadow::Level;
 
-/// Stripes of a group, at most.
+/// The most stripes of a group.
 pub(crate) const STRIPES_MAX: usize = 32;
 
 /// Which list of its group a frame is on.
@@ -14,7 +14,7 @@ pub(crate) struct Place {
     pub(crate) kind: Kind,
 }
 
-/// Which list of a stripe.
+/// Which list of a stripe a frame is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Young,
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Main(Level),
 }
 
-/// Lists of a stripe.
+/// The number of lists of a stripe.
 pub(crate) const KINDS: usize = 2 + Level::COUNT;
 
 impl Kind {
@@ -40,18 +40,19 @@ impl Kind {
 }
 
 impl Place {
-    /// Its list's number, which no other list of any group has (of the first two million groups).
+    /// Returns the list's number. It is unique among the lists of the first two million groups.
     pub(crate) fn list_number(self, group: u32) -> u32 {
         (group * STRIPES_MAX as u32 + u32::from(self.stripe)) << 3 | self.kind.index() as u32
     }
 
-    /// Where an isolated frame is, or was.
+    /// Returns the place that the frame's record names: the list that an isolated frame is, or was,
+    /// on.
     pub(crate) fn of(frames: &Frames, frame: FrameId) -> Self {
         Rank::of(frames, frame).place()
     }
 }
 
-/// A frame's list and level, as the frame table keeps them.
+/// A frame's list and level, in the format of the frame's record.
 ///
 /// | bits | |
 /// |---|---|
@@ -72,12 +73,12 @@ const LEVEL_SHIFT: u32 = 2;
 const STRIPE_SHIFT: u32 = 4;
 
 impl Rank {
-    /// Of a page that is just being loaded. Its stripe is chosen when it is listed.
+    /// The rank of a page that is being loaded. Its stripe is chosen when the page is listed.
     pub(crate) fn young(level: Level) -> Self {
         Self { bits: YOUNG | u32::from(level.0) << LEVEL_SHIFT }
     }
 
-    /// Of a page that is on no list.
+    /// The rank of a page that is on no list.
     pub(crate) fn unlisted() -> Self {
         Self { bits: UNLISTED }
     }
@@ -98,17 +99,17 @@ impl Rank {
         Level((self.bits >> LEVEL_SHIFT & 3) as u8)
     }
 
-    /// Main's place for a page of `level`.
+    /// The rank in main with the given level, in the same stripe.
     pub(crate) fn main(self, level: Level) -> Self {
         self.with(MAIN, level)
     }
 
-    /// Cold's place for it.
+    /// The rank in cold with the same level and stripe.
     pub(crate) fn cold(self) -> Self {
         self.with(COLD, self.level())
     }
 
-    /// Cold's place for a page as if it had never been used.
+    /// The rank in cold of a page that was never used, in the same stripe.
     pub(crate) fn coldest(self) -> Self {
         self.with(COLD, Level::default())
     }
@@ -121,7 +122,7 @@ impl Rank {
         Self { bits: self.bits & ((1 << STRIPE_SHIFT) - 1) | (stripe as u32) << STRIPE_SHIFT }
     }
 
-    /// Where a page is that is on a list.
+    /// Returns the place of a listed page.
     pub(crate) fn place(self) -> Place {
         debug_assert!(!self.is_unlisted(), "a page on no list has no place");
         let kind = match self.bits & KIND_MASK {

@@ -1,16 +1,16 @@
-//! What an eviction leaves in the page's word: enough to know, should the page come back, how soon
-//! it did and how often it had proved itself.
+//! The shadow that an eviction leaves in the page's word. If the page comes back, the shadow tells
+//! how soon, and how often the page had proved itself.
 
 use frames::PageWord;
 use swap::Note;
 
-/// How often a page was found used again: 0, once, or more often.
+/// How often a page was found used again: never, once, or more often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Level(pub(crate) u8);
 
 impl Level {
-    /// Levels 0, 1 and 2. With a third, history outweighs the present; with two, a single refault
-    /// makes a page hot.
+    /// Levels 0, 1 and 2. With one more level, history outweighs the present; with one less, a
+    /// single refault makes a page hot.
     pub(crate) const COUNT: usize = 3;
 
     /// One level up, if there is one.
@@ -55,7 +55,7 @@ const NOTE_CLOCK_MASK: u64 = (1 << (Note::SHADOW_BITS - NOTE_CLOCK_SHIFT)) - 1;
 const _: () = assert!(CLOCK_SHIFT + CLOCK_BITS <= PageWord::SHADOW_BITS);
 
 impl Shadow {
-    /// For a page of `level` that `group` evicts when it has evicted `clock` pages.
+    /// Creates the shadow of a page of `level` that `group` evicts after `clock` evictions.
     pub(crate) fn new(level: Level, group: u32, clock: u64) -> Self {
         Self { level, group: group as u16, clock: clock & CLOCK_MASK }
     }
@@ -64,7 +64,7 @@ impl Shadow {
         1 | u64::from(self.level.0) << LEVEL_SHIFT | u64::from(self.group) << GROUP_SHIFT | self.clock << CLOCK_SHIFT
     }
 
-    /// `None` if the page was never evicted.
+    /// Returns `None` if the page was never evicted.
     pub(crate) fn from_bits(bits: u64) -> Option<Self> {
         (bits & 1 == 1).then(|| Self {
             level: Level(((bits >> LEVEL_SHIFT) & 3).min(Level::COUNT as u64 - 1) as u8),
@@ -73,20 +73,21 @@ impl Shadow {
         })
     }
 
-    /// What of it fits into a slot's note: the level, and the clock cut off to 38 bits.
+    /// Returns the part of the shadow that fits into a slot's note: the level, and the low 38 bits
+    /// of the clock.
     pub(crate) fn to_note(self, group: u32) -> Note {
         Note::new(group, u64::from(self.level.0) | (self.clock & NOTE_CLOCK_MASK) << NOTE_CLOCK_SHIFT)
     }
 
-    /// The shadow that a note was made of, no longer than the clock of its group takes to come
-    /// round, which says `now`.
+    /// Returns the shadow that a note was made from. `now` is the group's clock. Correct if the
+    /// clock hasn't wrapped around since.
     pub(crate) fn of_note(note: Note, now: u64) -> Self {
         let level = Level((note.shadow() & 3).min(Level::COUNT as u64 - 1) as u8);
         let distance = now.wrapping_sub(note.shadow() >> NOTE_CLOCK_SHIFT) & NOTE_CLOCK_MASK;
         Self::new(level, note.group(), now.wrapping_sub(distance))
     }
 
-    /// How many pages the group has evicted since, if it is the same group; exact up to 2^40.
+    /// Returns how many pages the group has evicted since, modulo 2^40. `None` for another group.
     pub(crate) fn distance(self, group: u32, clock: u64) -> Option<u64> {
         (self.group == group as u16).then(|| clock.wrapping_sub(self.clock) & CLOCK_MASK)
     }

@@ -1,5 +1,5 @@
-//! A stripe of a group's lists: the whole policy, for the pages that a few CPUs loaded. The picture
-//! is in `lru`.
+//! A stripe of a group's lists: the whole policy, for the pages that a few CPUs loaded. The head of
+//! `lru` has the diagram.
 
 use frames::{Frames, IsolatedFrame, OwnedFrame};
 use smp_list::LocalList;
@@ -10,28 +10,27 @@ use crate::lru::list::{LruList, line_up};
 use crate::lru::rank::{KINDS, Kind, Place, Rank};
 use crate::lru::shadow::Level;
 
-/// What pays for ageing, and what it costs, in halves of a lost duel: pages that are found used
-/// cost more, so a main that is in use keeps still while pages that are no better come by, and one
-/// that isn't ages fast.
+/// What a lost duel pays for ageing, and what a look costs, in halves of a lost duel. A page that
+/// is found used costs more. So a main that is in use hardly ages while equally good challengers
+/// pass, and a main that isn't in use ages fast.
 const LOST_PAYS: i64 = 2;
 const UNUSED_COSTS: i64 = 1;
 const USED_COSTS: i64 = 16;
-/// No more than this is paid in advance.
+/// The most that lost duels can pay in advance.
 const PAID_MAX: i64 = LOST_PAYS * BATCH_MAX as i64;
 
-/// Pages of young and cold that are so many times their share are there because main doesn't want
-/// them.
+/// If young and cold hold more than this many times their share, main has no use for their pages.
 const UNWANTED: usize = 8;
 
-/// How long lists may get in a stripe that holds `len` pages now.
+/// How long lists may get in a stripe that holds `len` pages.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
     batch: usize,
     young: usize,
     cold: usize,
-    /// So much longer than its share cold gets before main takes pages unchallenged. What several
-    /// CPUs have cut off at a time comes and goes: without slack main would be cut for it, and
-    /// filled up with others.
+    /// By how much cold may exceed its share before main takes pages without a duel. The pages that
+    /// several CPUs have cut off at a time vary; without slack, main would be cut for them and then
+    /// filled up with other pages.
     slack: usize,
 }
 
@@ -43,26 +42,26 @@ impl Shares {
     }
 }
 
-/// What reclaim cuts off the lists to look at.
+/// The pages that reclaim cuts off the lists to look at.
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
     /// From the end of cold.
     pub(crate) cold: Batch<BATCH_MAX>,
-    /// From main, where main is longer than its share or there is nothing else.
+    /// From main, if main exceeds its share or cold is empty.
     pub(crate) surplus: Batch<BATCH_MAX>,
-    /// From main's longest upper level: they age.
+    /// From main's longest upper level, to be aged.
     pub(crate) ageing: Batch<BATCH_MAX>,
-    /// Pages that main has room for.
+    /// The number of pages that main has room for.
     pub(crate) main_room: usize,
 }
 
-/// The lists that some CPUs share.
+/// The lists that a few CPUs share.
 #[derive(Debug)]
 pub(crate) struct Stripe {
     lists: [LruList; KINDS],
-    /// What lost duels have paid for ageing, less what it has cost: signed.
+    /// What lost duels have paid for ageing, minus what ageing has cost. Signed.
     ageing_paid: AtomicU64,
-    /// Times that a CPU chose this stripe as its own to reclaim from.
+    /// How often a CPU of this stripe chose a stripe to reclaim from.
     turns: AtomicUsize,
 }
 
@@ -84,23 +83,23 @@ impl Stripe {
         self.main().iter().map(LruList::len).sum()
     }
 
-    /// The number of the next turn.
+    /// Returns the number of the next turn.
     pub(crate) fn next_turn(&self) -> usize {
         // Relaxed: only the policy uses the number.
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
     fn ageing_paid(&self) -> i64 {
-        // Relaxed, also below: it doesn't matter if a few more or less age.
+        // Relaxed, also below: an inexact number of aged pages does no harm.
         self.ageing_paid.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// How many pages of main are to age, at most.
+    /// Returns the most pages of main that should age now.
     pub(crate) fn ageing_due(&self) -> usize {
         (self.ageing_paid().max(0) / UNUSED_COSTS) as usize
     }
 
-    /// Pages of main have aged.
+    /// Charges the cost of ageing `used` and `unused` pages of main.
     pub(crate) fn aged(&self, used: usize, unused: usize) {
         let cost = used as i64 * USED_COSTS + unused as i64 * UNUSED_COSTS;
         if cost > 0 {
@@ -108,19 +107,19 @@ impl Stripe {
         }
     }
 
-    /// Pages have lost duels against main.
+    /// Credits `duels` that challengers lost against main.
     pub(crate) fn lost(&self, duels: usize) {
         if duels > 0 && self.ageing_paid() < PAID_MAX {
             self.ageing_paid.fetch_add((duels as i64 * LOST_PAYS).cast_unsigned(), Ordering::Relaxed);
         }
     }
 
-    /// Pages on its lists.
+    /// Returns the number of pages on the stripe's lists.
     pub(crate) fn len(&self) -> usize {
         self.lists.iter().map(LruList::len).sum()
     }
 
-    /// Pages of young and cold, but for those whose room is main's.
+    /// Returns how many pages young and cold can hold without taking room from main.
     pub(crate) fn waiting(&self) -> usize {
         let waiting = self.list(Kind::Young).len() + self.list(Kind::Cold).len();
         let shares = Shares::of(self.len());
@@ -128,9 +127,9 @@ impl Stripe {
         if waiting > UNWANTED * share { waiting } else { share }
     }
 
-    /// Lists pages that were loaded, the one loaded last in front. Of many, those that the others
-    /// leave no room on young go on to cold without having been there: in the end it is the same,
-    /// and costs half.
+    /// Lists loaded pages. The page that was loaded last becomes the hottest. If there are more
+    /// pages than young can hold, the older ones go directly to cold: the result is the same, at
+    /// half the cost.
     pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, leftovers: &mut Leftovers) {
         let young_max = Shares::of(self.len() + loaded.len()).young;
         let ripe = loaded.len().saturating_sub(young_max);
@@ -139,7 +138,7 @@ impl Stripe {
         self.put_back(frames, loaded, leftovers);
     }
 
-    /// Moves pages that are young no more on to cold: all beyond so many.
+    /// Moves the oldest pages of young to cold until at most `young_max` pages are left.
     fn ripen_to(&self, frames: &Frames, young_max: usize, leftovers: &mut Leftovers) {
         let young = self.list(Kind::Young);
         let mut surplus = young.len().saturating_sub(young_max);
@@ -156,7 +155,8 @@ impl Stripe {
         }
     }
 
-    /// Ends the isolation of frames that were just linked.
+    /// Ends the isolation of frames that were just linked, and takes out those whose pages are
+    /// gone.
     fn publish(&self, frames: &Frames, linked: impl IntoIterator<Item = IsolatedFrame>, leftovers: &mut Leftovers) {
         for frame in linked {
             if let Err(orphan) = frames.put_back(frame) {
@@ -174,7 +174,7 @@ impl Stripe {
         self.list(kind).unlink(frames, [orphan.id()].into_iter());
     }
 
-    /// Puts isolated frames of this stripe at the hot ends of the lists that their ranks say.
+    /// Links isolated frames of this stripe at the hot ends of the lists that their ranks name.
     pub(crate) fn put_back<const N: usize>(&self, frames: &Frames, stay: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in &stay {
@@ -186,14 +186,14 @@ impl Stripe {
         self.publish(frames, stay, leftovers);
     }
 
-    /// Puts an isolated frame of this stripe at the cold end of cold, where its rank says it is.
+    /// Links an isolated frame of this stripe at the cold end of cold, which its rank must name.
     pub(crate) fn put_back_coldest(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
         self.list(Kind::Cold).splice_tail(frames, line_up(frames, [&frame]));
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Cuts off what reclaim should look at to free up to `wanted` pages, and `ageing` pages that
-    /// are to age.
+    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages, and up to
+    /// `ageing` pages to age.
     pub(crate) fn cut(&self, frames: &Frames, wanted: usize, ageing: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut::default();
         let len = self.len();
@@ -205,8 +205,8 @@ impl Stripe {
             self.ripen_to(frames, 0, leftovers);
         }
         cold.cut(frames, wanted, &mut result.cold, leftovers);
-        // Relative to what is left after this pass, or cold would be drained by the reserve that
-        // reclaim keeps free.
+        // Relative to the length after this pass. Otherwise the free reserve that reclaim keeps
+        // would drain cold.
         let main_max = len.saturating_sub(wanted + shares.young + shares.cold);
         result.main_room = main_max.saturating_sub(self.main_len() + shares.slack);
         let surplus = self.main_len().saturating_sub(main_max).min(wanted);
@@ -218,8 +218,8 @@ impl Stripe {
         result
     }
 
-    /// Cuts off up to `wanted` pages that may be unused: pages of cold, and of main's lowest level,
-    /// whose pages weren't used for a long time.
+    /// Cuts off up to `wanted` pages that may be unused: pages of cold, then of main's lowest
+    /// level, which weren't used for a long time.
     pub(crate) fn cut_unwanted(&self, frames: &Frames, wanted: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut { main_room: usize::MAX, ..Cut::default() };
         let wanted = wanted.min(BATCH_MAX);
@@ -228,7 +228,7 @@ impl Stripe {
         result
     }
 
-    /// Pages that [`cut_unwanted`](Self::cut_unwanted) would look at.
+    /// Returns the number of pages that [`cut_unwanted`](Self::cut_unwanted) would look at.
     pub(crate) fn maybe_unwanted(&self) -> usize {
         self.list(Kind::Cold).len() + self.main()[0].len()
     }
@@ -247,8 +247,8 @@ impl Stripe {
         }
     }
 
-    /// Puts back, at the cold ends, pages that [`cut`](Self::cut) or [`cut_main`](Self::cut_main)
-    /// took and reclaim didn't look at, in the order in which they were cut.
+    /// Puts back, at the cold ends and in the order in which they were cut, pages that
+    /// [`cut`](Self::cut) or [`cut_main`](Self::cut_main) took and reclaim didn't look at.
     pub(crate) fn return_cut<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in rest.iter().rev() {
@@ -261,7 +261,7 @@ impl Stripe {
     }
 }
 
-/// A page is young no more: it goes to cold, its references forgotten.
+/// Makes a young page's rank one of cold, and clears the page's referenced bit.
 fn ripen(frames: &Frames, frame: &IsolatedFrame) {
     let _ = frames.take_referenced(frame.id());
     Rank::of(frames, frame.id()).cold().give(frames, frame);

@@ -1,5 +1,5 @@
-//! Charging pages to groups, files' and spaces' alike: out of a CPU's stock of charges (`stocks`)
-//! where it has one, and by the group's counter for a batch at a time.
+//! Charges pages of files and of spaces to groups. Charges come from the CPU's stock (`stocks`) if
+//! the group has one; otherwise the group's counter is changed by a batch at a time.
 
 use sync::Arc;
 
@@ -7,12 +7,12 @@ use crate::group::state::{GROUP_BYTES, GroupState};
 use crate::group::stocks::{BATCHES, Stock};
 use crate::manager::Manager;
 
-/// What came of charging.
+/// The result of charging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Charged {
-    /// Pages that are charged now: none if the limit is reached.
+    /// Pages charged by this call; 0 if the limit is reached.
     pub(crate) pages: u64,
-    /// The group's counter was changed for it: about once in a batch.
+    /// Whether the call changed the group's counter, which happens about once per batch.
     pub(crate) by_counter: bool,
 }
 
@@ -29,7 +29,7 @@ impl Manager {
         if by_counter == 0 && batch > 0 {
             got = self.charges.take_elsewhere(group.id, missing);
             if got == 0 {
-                by_counter = group.try_charge(missing, 0); // In earnest: there may have been room.
+                by_counter = group.try_charge(missing, 0); // Retries: there may be room.
                 got = by_counter;
             }
         }
@@ -46,12 +46,12 @@ impl Manager {
         self.give_back(other);
     }
 
-    /// The same for a caller that is looking at the table of groups: it calls
-    /// [`give_back`](Self::give_back) with the result afterwards.
+    /// Uncharges pages, for a caller that holds the table of groups in shared mode. The caller must
+    /// pass the result to [`give_back`](Self::give_back) after it has released the table.
     pub(crate) fn stock_or_uncharge(&self, group: &GroupState, pages: u64) -> Option<Stock> {
         let batch = group.stock_batch();
-        // A group without a handle is to end with its last page, and a group whose limit was
-        // lowered is to shrink to that.
+        // Not into stock: an abandoned group is forgotten with its last charge, and a group above a
+        // lowered limit has to shrink to the limit.
         if batch == 0 || group.is_abandoned() || group.charged() > group.max() {
             group.uncharge(pages);
         } else if pages > 0 {
@@ -68,25 +68,28 @@ impl Manager {
         other
     }
 
-    /// Gives charges that were in a stock back to their group.
+    /// Returns the charges of a displaced stock to their group.
     pub(crate) fn give_back(&self, stock: Option<Stock>) {
         if let Some(stock) = stock {
             self.groups.with(stock.group, |group| group.uncharge(stock.pages));
         }
     }
 
-    /// Gives back what CPUs have in stock of `group`, or of all. Says how many charges that were.
+    /// Returns the charges in all CPUs' stocks of `group`, or of all groups, to their groups.
+    /// Returns how many charges there were.
     pub(crate) fn drain_charges(&self, group: Option<u32>) -> u64 {
         let stocks = self.charges.drain(group);
         stocks.inspect(|stock| self.give_back(Some(*stock))).map(|stock| stock.pages).sum()
     }
 
-    /// Pages of a group, without what is in stock. Exact only while no thread charges or uncharges.
+    /// Returns how many pages are charged to a group, without the charges in stock. Exact only
+    /// while no thread charges or uncharges.
     pub(crate) fn pages_of(&self, group: &GroupState) -> u64 {
         group.charged().saturating_sub(self.charges.of(group.id))
     }
 
-    /// Forgets groups without a handle that have no page, of up to `most` that it looks at.
+    /// Forgets groups that have neither a handle nor a page. Looks at up to `most` groups without a
+    /// handle.
     pub(crate) fn sweep_groups(&self, most: usize) {
         let gone = self.groups.sweep(most, |id| {
             self.drain_charges(Some(id));
@@ -98,14 +101,14 @@ impl Manager {
     }
 }
 
-/// One page's charge. Dropped, it is in stock again.
+/// The charge of one page. If it is dropped, the page is uncharged.
 pub(crate) struct Charge<'a> {
     manager: &'a Manager,
     group: &'a GroupState,
 }
 
 impl<'a> Charge<'a> {
-    /// That of a page that was charged to `group`.
+    /// Takes over the charge of a page that was charged to `group`.
     pub(crate) fn new(manager: &'a Manager, group: &'a GroupState) -> Self {
         Self { manager, group }
     }
@@ -114,7 +117,7 @@ impl<'a> Charge<'a> {
         self.group
     }
 
-    /// It goes to its page.
+    /// Hands the charge over to the page: dropping the page uncharges it from then on.
     pub(crate) fn hand_over(self) {
         std::mem::forget(self);
     }
@@ -126,7 +129,7 @@ impl Drop for Charge<'_> {
     }
 }
 
-/// The charges of pages that are being loaded, which go on to the pages one by one.
+/// The charges of pages that are being loaded. They are handed over to the pages one by one.
 #[derive(Debug)]
 pub(crate) struct ChargedPages {
     group: Arc<GroupState>,
@@ -134,7 +137,7 @@ pub(crate) struct ChargedPages {
 }
 
 impl ChargedPages {
-    /// Of `pages` frames that were charged to `group`.
+    /// Takes over the charges of `pages` frames that were charged to `group`.
     pub(crate) fn new(group: &Arc<GroupState>, pages: u64) -> Self {
         Self { group: Arc::clone(group), pages }
     }
@@ -143,7 +146,7 @@ impl ChargedPages {
         &self.group
     }
 
-    /// One of them goes to its page.
+    /// Hands one charge over to its page.
     pub(crate) fn hand_over(&mut self) {
         self.pages -= 1;
     }

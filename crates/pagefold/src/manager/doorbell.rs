@@ -1,14 +1,14 @@
-//! How the background reclaimer is asked (`reclaimer`).
+//! How threads wake the background reclaimer (`reclaimer`).
 
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
 
-/// How the thread is talked to.
+/// The requests to the background reclaimer.
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell {
     asked: AtomicBool,
-    /// The group that asked last. Others that are short ask again with the next frame that they
-    /// take.
+    /// The group of the last request. Other groups that are short of pages repeat their request
+    /// with the next frame that they take.
     last: AtomicU32,
     stop: Mutex<bool>,
     rung: Condvar,
@@ -16,10 +16,10 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    /// Asks the reclaimer to look at what is short, in this group or the whole budget.
+    /// Asks the reclaimer to look at the reserves of this group and of the whole budget.
     pub(crate) fn ring(&self, group: u32) {
-        // Relaxed, and looked at first: a hint that is repeated with every frame taken while
-        // something is short.
+        // Relaxed, with a load first: the request is a hint, repeated with every frame that is
+        // taken while a reserve is short.
         if !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed) {
             self.last.store(group, Ordering::Relaxed);
             let _stop = self.stop.lock();
@@ -27,7 +27,7 @@ impl Doorbell {
         }
     }
 
-    /// Waits until asked. False when it is time to end.
+    /// Waits for a request. Returns false if the thread has to end.
     pub(crate) fn wait(&self) -> bool {
         let mut stop = self.stop.lock();
         while !*stop && !self.asked.swap(false, Ordering::Relaxed) {
@@ -46,7 +46,7 @@ impl Doorbell {
         self.rung.notify_one();
     }
 
-    /// The group that asked last.
+    /// The group of the last request.
     pub(crate) fn last(&self) -> u32 {
         self.last.load(Ordering::Relaxed)
     }

@@ -1,13 +1,14 @@
-//! How many threads are exchanging pages (`exchange`).
+//! The number of threads that are exchanging pages (`exchange`).
 
 use sync::atomic::{AtomicU32, Ordering};
 
-/// Threads that are exchanging pages just now. Relaxed throughout: a thread that waits for them
-/// looks again.
+/// The number of threads that are exchanging pages now. Relaxed throughout: a thread that waits for
+/// them retries.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeCount(AtomicU32);
 
-/// One of them: until it is dropped, it may give back what others need for theirs.
+/// One exchanging thread. Until this is dropped, the thread may still give back a frame or a slot
+/// that other exchanges need.
 #[derive(Debug)]
 pub(crate) struct Exchanging<'a>(&'a ExchangeCount);
 

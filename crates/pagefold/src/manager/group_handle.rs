@@ -1,26 +1,36 @@
-//! A group in use: what files, spaces and users hold of it.
+//! A group in use: the handle that files, spaces and users of a group share.
 
 use std::any::Any;
 use std::fmt;
 
-use sync::Arc;
+use sync::{Arc, Weak};
 
 use crate::group::state::GroupState;
 use crate::group::table::SWEPT_GROUPS;
 use crate::manager::Manager;
 
-/// A group has a handle as long as users or open files have it. When that goes, so do its pages,
-/// but for those of files that are still open through other groups, and are pinned.
+/// The shared handle of a group. It lives as long as users or open files hold it. When it is
+/// dropped, the group's pages are evicted, except pinned pages of files that are still open through
+/// other groups.
 pub(crate) struct GroupHandle {
     pub(crate) state: Arc<GroupState>,
     pub(crate) manager: Arc<Manager>,
-    /// What has to last as long as any group is in use: the Pagefold's threads.
+    /// Keeps the Pagefold's threads alive as long as any group is in use.
     _kept: Arc<dyn Any + Send + Sync>,
 }
 
 impl GroupHandle {
-    pub(crate) fn new(state: Arc<GroupState>, manager: &Arc<Manager>, kept: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { state, manager: Arc::clone(manager), _kept: kept }
+    /// Creates the handle of a new group.
+    pub(crate) fn new(state: Arc<GroupState>, manager: &Arc<Manager>, kept: Arc<dyn Any + Send + Sync>) -> Arc<Self> {
+        let handle = Arc::new(Self { state, manager: Arc::clone(manager), _kept: kept });
+        let known: Weak<Self> = Arc::downgrade(&handle);
+        let _ = handle.state.handle.set(known); // It had none.
+        handle
+    }
+
+    /// Returns the group's handle, if the group is in use.
+    pub(crate) fn of(state: &GroupState) -> Option<Arc<Self>> {
+        state.handle.get()?.upgrade()?.downcast().ok()
     }
 
     #[inline]
@@ -37,7 +47,7 @@ impl Drop for GroupHandle {
         }
         manager.groups.abandon(&self.state);
         manager.drain_charges(Some(self.state.id));
-        // Pages of files that are still open through other groups.
+        // The remaining pages are those of files that are still open through other groups.
         if self.state.charged() > 0 {
             manager.drain_entries();
             self.state.walk.forget();

@@ -1,5 +1,5 @@
-//! Pages that enter their group's lists (`lru::admission`, `lru::entry_batches`), and frames that
-//! leave them.
+//! Enters pages into their groups' lists (`lru::admission`, `lru::entry_batches`), and takes frames
+//! off the lists.
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, Loading, OwnedFrame, PinnedFrame};
@@ -12,8 +12,8 @@ use crate::lru::rank::Rank;
 use crate::manager::Manager;
 
 impl Manager {
-    /// Admits a page to memory (`admission`): publishes it, and has its group list it, soon. Its
-    /// frame is charged to the group, and holds its bytes.
+    /// Admits a page to memory (`admission`): publishes the page and queues it for listing. The
+    /// frame must be charged to the group and hold the page's bytes.
     #[inline]
     pub(crate) fn admit<'a>(
         &self,
@@ -28,15 +28,14 @@ impl Manager {
         pin
     }
 
-    /// Puts a published page on its group's lists, soon.
+    /// Adds a published page to the CPU's entry batch, which is listed when it is full.
     pub(crate) fn enter(&self, group: &GroupState, frame: IsolatedFrame) {
         if let Some(full) = self.entries.add(&self.frames, frame, || group.charged(), || group.max()) {
             self.enter_all(full);
         }
     }
 
-    /// Puts pages that were loaded together on their group's lists: at once, if they would fill a
-    /// batch anyway.
+    /// Enters pages that were loaded together: at once, if they fill a quarter of a batch.
     pub(crate) fn enter_run<const N: usize>(&self, group: &GroupState, run: &mut ArrayVec<IsolatedFrame, N>) {
         if run.len() < BATCH_MAX / 4 {
             run.drain(..).for_each(|frame| self.enter(group, frame));
@@ -48,12 +47,12 @@ impl Manager {
         self.settle(group, leftovers);
     }
 
-    /// Puts all waiting pages on their lists.
+    /// Lists the pages of all CPUs' entry batches.
     pub(crate) fn drain_entries(&self) {
         self.entries.drain().for_each(|batch| self.enter_all(batch));
     }
 
-    /// Lists a batch, one splice for each group that has pages in it.
+    /// Lists a batch: one splice for each group that has pages in it.
     fn enter_all(&self, mut batch: Batch) {
         let frames = &*self.frames;
         while let Some(first) = batch.first() {
@@ -71,7 +70,8 @@ impl Manager {
         }
     }
 
-    /// Ends what a group's lists left to their user.
+    /// Handles the leftovers of an operation on a group's lists: uncharges orphans, counts wasted
+    /// readahead, and puts misplaced frames back.
     pub(crate) fn settle(&self, group: &GroupState, leftovers: Leftovers) {
         self.uncharge(group, leftovers.orphans);
         self.count_wasted_of(&leftovers.wasted, group);
@@ -88,7 +88,8 @@ impl Manager {
         }
     }
 
-    /// Takes that back.
+    /// Undoes [`unlist`](Self::unlist): lists the frame again if it was on a list, and ends its
+    /// isolation.
     pub(crate) fn list_again(&self, isolated: IsolatedFrame) {
         let id = isolated.id();
         match self.groups.get(self.frames.group(id)).filter(|_| !Rank::of(&self.frames, id).is_unlisted()) {
@@ -101,11 +102,12 @@ impl Manager {
         }
     }
 
-    /// Puts a frame back that was isolated and stayed where it was, be that on no list.
+    /// Ends the isolation of a frame that was not moved: it stays on its list, or on none.
     pub(crate) fn return_isolated(&self, isolated: IsolatedFrame) {
         let id = isolated.id();
         let Err(orphan) = self.frames.put_back(isolated) else { return };
-        // Its page was removed meanwhile, and no other thread will take the frame off its list.
+        // The page was removed while its frame was isolated. This thread has to take the frame off
+        // its list.
         let Some(group) = self.groups.get(self.frames.group(id)) else { return };
         if Rank::of(&self.frames, id).is_unlisted() {
             self.release_anonymous(&group, [orphan]);
@@ -116,8 +118,8 @@ impl Manager {
         }
     }
 
-    /// Takes frames off their lists whose pages are gone, frees and uncharges them; neighbours of
-    /// one group at once.
+    /// Unlinks, frees and uncharges frames whose pages are gone. Consecutive frames of one group
+    /// are handled together.
     pub(crate) fn free_gone<'a>(&'a self, mut gone: Gone<'a>) {
         while let Some(first) = gone.first() {
             let number = self.frames.group(first.id());
@@ -134,7 +136,8 @@ impl Manager {
         }
     }
 
-    /// The same for pages of spaces.
+    /// Frees the frames of spaces' pages that are gone, and uncharges them as anonymous pages.
+    /// Returns their number.
     pub(crate) fn release_anonymous<'a>(
         &'a self,
         group: &GroupState,
@@ -145,7 +148,7 @@ impl Manager {
         count
     }
 
-    /// Frees frames whose pages are gone, and uncharges them. Says how many.
+    /// Frees frames whose pages are gone, and uncharges them. Returns their number.
     pub(crate) fn release<'a>(&'a self, group: &GroupState, gone: impl IntoIterator<Item = OwnedFrame<'a>>) -> usize {
         let count = self.frames.free_all(gone);
         if count > 0 {

@@ -1,26 +1,26 @@
-//! What takes memory back from pages (`reclaim::room`): how much in one go, at what cost, and
-//! whether the budget is being lowered.
+//! The state of taking memory back from pages (`reclaim::room`): the batch size, what it may cost,
+//! and whether the budget is being lowered.
 
 use sync::atomic::AtomicBool;
 use sync::lock::Mutex;
 
-/// Parts of page maps that are given back in one go.
+/// Parts of page maps that are given back at a time.
 pub(crate) const MAPS_BATCH: usize = 64;
 
-/// What giving an extent back may cost.
+/// Which pages may be evicted to give an extent back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cost {
-    /// Pages that reclaim would take next.
+    /// Only pages that reclaim would evict next.
     Unused,
-    /// Also pages that are in use, where there are no frames to move them to.
+    /// Also pages in use, if there are no frames to move them to.
     Any,
 }
 
-/// A budget that is being lowered.
+/// The state of lowering the budget.
 #[derive(Debug, Default)]
 pub(crate) struct Lowering {
-    /// One at a time.
+    /// Held while the budget is lowered: one call at a time.
     pub(crate) turn: Mutex<()>,
-    /// Extents are being given back just now.
+    /// Whether extents are being given back now.
     pub(crate) drains: AtomicBool,
 }

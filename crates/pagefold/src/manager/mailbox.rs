@@ -1,18 +1,19 @@
-//! What a future is told by the thread that does something for it, and the pins that come with
-//! that.
+//! Mailboxes: how the thread that completes a load reports the outcome to a future, together with a
+//! pin on the page.
 //!
-//! A page that was loaded for a future comes with a pin, so that it isn't evicted before the future
-//! is polled again. That may be at any time, so the pin is lent: a thread that needs the
-//! page for itself, or memory that has to come from such pages, takes it out of the mailbox
-//! ([`Mailboxes::take_pin`], [`Mailboxes::take_pins`]). The future then looks for its page anew.
+//! The pin keeps a page that was loaded for a future in memory until the future is polled again.
+//! The next poll may come at any time, so the pin is only lent. A thread that needs the page for
+//! itself, or memory that such pages occupy, takes the pin out of the mailbox
+//! ([`Mailboxes::take_pin`], [`Mailboxes::take_pins`]). The future then has to look its page up
+//! again.
 //!
-//! - MAIL-1. A mailbox has one outcome, once: of its load, or that the pin was taken. A thread
-//!   that puts it there, reads it or takes the pin has the mailbox's lock; pins, and wakers, are
-//!   dropped without it.
+//! - MAIL-1. A mailbox gets one outcome, once: that of its load. A thread that takes the pin puts
+//!   [`Outcome::PinTaken`] in the outcome's place. Putting and reading the outcome and taking the
+//!   pin happen under the mailbox's lock. Pins and wakers are dropped without the lock.
 //! - MAIL-2. A mailbox is in the table from before its load is submitted, with the page's word in
-//!   *loading*, until its future has read it or is dropped, or its pin was taken. So every pin in a
-//!   mailbox is found in the table; one that is about to be put there is found by the next look,
-//!   and those that look, look again while the page is pinned.
+//!   *loading*, until its future has read it or is dropped, or a later load of the page replaces
+//!   it. So a thread that looks for pins finds every pin in a mailbox. A pin that is put there just
+//!   after the look is found by the next one: threads look again while the page is pinned.
 
 use std::collections::HashMap;
 use std::task::Waker;
@@ -24,7 +25,7 @@ use sync::tasks::wake_all;
 
 use io::IoError;
 
-/// Where one thread puts what a task is to be told.
+/// A place where one thread leaves an outcome for a task.
 pub(crate) struct Mailbox<T> {
     inside: Mutex<Inside<T>>,
 }
@@ -32,12 +33,12 @@ pub(crate) struct Mailbox<T> {
 struct Inside<T> {
     outcome: Option<T>,
     waker: Option<Waker>,
-    /// No future will read it.
+    /// The future is gone: an outcome would be read by no task.
     forgotten: bool,
 }
 
 impl<T> Mailbox<T> {
-    /// Empty; `waker` is the one to be called.
+    /// Creates an empty mailbox. `waker` is woken when the outcome arrives.
     pub(crate) fn new(waker: &Waker) -> Self {
         Self { inside: Mutex::new(Inside { outcome: None, waker: Some(waker.clone()), forgotten: false }) }
     }
@@ -52,7 +53,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Takes what there is. If there is nothing yet, `waker` is the one that will be called.
+    /// Takes the outcome. If there is none yet, registers `waker` in place of the previous waker.
     pub(crate) fn read(&self, waker: &Waker) -> Option<T> {
         let mut fresh = None;
         loop {
@@ -72,7 +73,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// No future will read it.
+    /// Marks the mailbox as abandoned by its future, and drops the outcome and the waker.
     pub(crate) fn forget(&self) {
         let mut inside = self.inside.lock();
         inside.forgotten = true;
@@ -82,13 +83,13 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// What came of a load.
+/// The outcome of a load.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Page(KeptPin),
-    /// The page was there, and its pin was taken.
+    /// The page was loaded, and its pin was taken by another thread.
     PinTaken,
-    /// The page isn't there, and why is for the future to find out.
+    /// The page isn't in memory. The future finds out why.
     Nothing,
     Failed(IoError),
 }
@@ -98,14 +99,14 @@ pub(crate) struct LoadMailbox {
     mailbox: Mailbox<Outcome>,
     /// The page's file and number.
     page: Page,
-    /// The group that it is charged to.
+    /// The group that the page is charged to.
     group: u32,
 }
 
 type Page = (u32, u64);
 
 impl LoadMailbox {
-    /// For the load of a page of the file with the number `owner`, charged to `group`.
+    /// Creates the mailbox for the load of `page` of the file numbered `owner`, charged to `group`.
     pub(crate) fn new(owner: u32, page: u64, group: u32, waker: &Waker) -> Arc<Self> {
         Arc::new(Self { mailbox: Mailbox::new(waker), page: (owner, page), group })
     }
@@ -114,7 +115,7 @@ impl LoadMailbox {
         self.mailbox.read(waker)
     }
 
-    /// Takes the pin, if there is one.
+    /// Takes the pin out of the mailbox, if there is one.
     fn take_pin(&self) -> Option<KeptPin> {
         let mut inside = self.mailbox.inside.lock();
         match inside.outcome.take() {
@@ -130,7 +131,8 @@ impl LoadMailbox {
     }
 }
 
-/// The load's end of a mailbox. Dropped, it tells that the page isn't there.
+/// The loader's end of a mailbox. If it is dropped without an outcome, it reports
+/// [`Outcome::Nothing`].
 pub(crate) struct Reply(Option<Arc<LoadMailbox>>);
 
 impl Reply {
@@ -177,14 +179,14 @@ impl Mailboxes {
         &self.shares[sync::random::mix(u64::from(page.0) << 40 ^ page.1) as usize % SHARES]
     }
 
-    /// Adds a mailbox, for the caller that has the page's word in *loading*. So one that is in its
-    /// place, for an earlier load, has no pin.
+    /// Adds a mailbox. The caller has the page's word in *loading*, so the mailbox of an earlier
+    /// load that this replaces holds no pin.
     pub(crate) fn add(&self, load: &Arc<LoadMailbox>) {
         let earlier = self.share(load.page).lock().insert(load.page, Arc::clone(load));
         drop(earlier);
     }
 
-    /// The future has read it, or is dropped.
+    /// Removes a mailbox whose future has read it or is dropped.
     pub(crate) fn remove(&self, load: &Arc<LoadMailbox>) {
         let mut share = self.share(load.page).lock();
         if share.get(&load.page).is_some_and(|it| Arc::ptr_eq(it, load)) {
@@ -195,15 +197,15 @@ impl Mailboxes {
         load.mailbox.forget();
     }
 
-    /// Takes the pin of a page that waits in a mailbox, for a thread that needs the page for
-    /// itself. Returns whether there was one.
+    /// Takes the pin of a page out of its mailbox, for a thread that needs the page for itself.
+    /// Returns whether there was a pin.
     pub(crate) fn take_pin(&self, owner: u32, page: u64) -> bool {
         let load = self.share((owner, page)).lock().get(&(owner, page)).cloned();
         load.and_then(|load| load.take_pin()).is_some()
     }
 
-    /// Takes the pins of all pages that wait in mailboxes, or of those charged to `group`: their
-    /// memory is needed. Returns their number.
+    /// Takes the pins of all pages in mailboxes, or of those charged to `group`, because their
+    /// memory is needed. Returns the number of pins.
     pub(crate) fn take_pins(&self, group: Option<u32>) -> usize {
         let is_of = |load: &&Arc<LoadMailbox>| group.is_none_or(|group| load.group == group);
         let mut pins = 0;

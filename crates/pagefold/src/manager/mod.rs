@@ -1,4 +1,4 @@
-//! What all handles of one Pagefold share.
+//! The state that all handles of one Pagefold share.
 
 pub(crate) mod charges;
 pub(crate) mod doorbell;
@@ -40,32 +40,32 @@ use crate::stats::owners::OwnerCounters;
 use crate::timers::Timers;
 use io::{Backend, Workers};
 
-/// Everything but the background thread, which shares it.
+/// The state that all handles and the background threads share.
 pub(crate) struct Manager {
     pub(crate) frames: Arc<Frames>,
     pub(crate) backend: Box<dyn Backend>,
-    /// How long a call waits for a device, if not for good, and the threads that then wait in its
-    /// place (`watchdog`).
+    /// How long a call waits for a device; `None` for no limit. With a limit, `workers` wait in the
+    /// caller's place (`watchdog`).
     pub(crate) io_timeout: Option<Duration>,
     pub(crate) workers: OnceCell<Workers>,
-    /// What futures wait for.
+    /// The mailboxes of loads that futures wait for.
     pub(crate) mailboxes: Mailboxes,
     pub(crate) timers: Timers,
     pub(crate) groups: GroupTable,
-    /// Which groups pages are taken of first.
+    /// In which order groups are asked for pages.
     pub(crate) ranking: Ranking,
-    /// The counters of files, by the number that their pages' frames carry.
+    /// The counters of files, by the owner number in their pages' frames.
     pub(crate) owners: OwnerCounters,
     pub(crate) entries: EntryBatches,
     pub(crate) charges: ChargeStocks,
     pub(crate) swap: Swap,
-    /// Some area gets pages.
+    /// Whether any swap area takes pages.
     pub(crate) swapping: AtomicBool,
-    /// Held while `swapping` is changed, for moments.
+    /// Held briefly while `swapping` is changed.
     pub(crate) area_changes: Mutex<()>,
-    /// When slots were last taken from pages that had no use for them.
+    /// The search for swap slots that pages in memory don't need.
     pub(crate) slot_search: Mutex<SlotSearch>,
-    /// When there was last no memory for compressed pages.
+    /// When memory for compressed pages last ran out.
     pub(crate) stocking_failed: Mutex<Option<Instant>>,
     pub(crate) swap_charges: ChargeStocks,
     pub(crate) exchanges: ExchangeCount,
@@ -76,19 +76,20 @@ pub(crate) struct Manager {
     pub(crate) unclean: UncleanCount,
     /// Pages that have become clean so far.
     pub(crate) cleaned: AtomicU64,
-    /// Started at the beginning.
+    /// The Pagefold's start, from which times are counted.
     pub(crate) clock: Instant,
-    /// A thread is filling up a reserve. On a line of its own: all CPUs read the fields around it.
+    /// Whether a thread is filling up a reserve. On a cache line of its own: all CPUs read the
+    /// fields around it.
     pub(crate) helping: CachePadded<AtomicBool>,
-    /// Held while frames are turned into room for page maps and the like.
+    /// Held while frames are turned into room for page maps and other metadata.
     pub(crate) room_making: Mutex<()>,
     pub(crate) lowering: Lowering,
-    /// A page that was never written.
+    /// The bytes of a page that was never written.
     pub(crate) zeros: Box<[u8]>,
 }
 
 impl Manager {
-    /// Refuses a forked child.
+    /// Returns [`Error::Forked`] in a forked child process.
     pub(crate) fn refuse_child(&self) -> Result<(), Error> {
         if self.frames.forked() { Err(Error::Forked) } else { Ok(()) }
     }

@@ -1,16 +1,16 @@
-//! Numbers for mappings of memory that is no file's: none is given out twice (ENTRY-1 of `entry`).
+//! Numbers for mappings of anonymous memory. No number is given out twice (ENTRY-1 of `entry`).
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers that a CPU takes at a time, as a power of two.
+/// The number of numbers that a CPU takes at a time, as a power of two.
 const BLOCK_SHIFT: u32 = 16;
 
-/// See the module's head. A billion numbers a second would last for two years.
+/// See the module's head. At a billion numbers a second, they last for two years.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     blocks: AtomicU64,
-    /// The next number of the CPU's block; 0 modulo a block's size if that is used up.
+    /// The next number of the CPU's block. A multiple of the block size if the block is used up.
     next: PerCpu<AtomicU64>,
 }
 
@@ -21,7 +21,8 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Relaxed, all of it: a number is given out once, and orders nothing else.
+    /// Returns a number that was never given out before. All accesses are Relaxed: a number is
+    /// unique, and orders no other access.
     pub(crate) fn fresh(&self) -> u64 {
         let here = self.next.here();
         let is_last = |next: u64| next.is_multiple_of(1 << BLOCK_SHIFT);
@@ -29,7 +30,7 @@ impl Numbers {
         here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance).unwrap_or_else(|_| {
             // The first block isn't used, so that no number is 0.
             let first = (self.blocks.fetch_add(1, Ordering::Relaxed) + 1) << BLOCK_SHIFT;
-            here.store(first + 1, Ordering::Relaxed); // Another thread's block may be lost by that.
+            here.store(first + 1, Ordering::Relaxed); // May drop another thread's block.
             first
         })
     }

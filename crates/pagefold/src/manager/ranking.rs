@@ -1,34 +1,34 @@
-//! Which groups give pages when the whole budget is short.
+//! Decides which groups give up pages when the whole budget is short.
 //!
-//! Two shares of a group decide, both of `min(limit, budget)`: its *share* is all that is charged
-//! to it, its *spare* share what of that isn't dirty.
+//! Two numbers of a group decide, both relative to `min(limit, budget)`. Its *share* is everything
+//! that is charged to it; its *spare* share is the part of that that isn't dirty.
 //!
-//! - R1. A group takes pages only of groups whose share is at least its own, itself included. So a
-//!   group that pins, maps or dirties all that it gets meets its limit there, and can't empty a
-//!   neighbour that has less. One that has hardly any pages, as what is charged to it are indexes
-//!   of its spaces, takes a few of any group: without a page it could do nothing.
-//! - R2. Of those groups the one that can give the most is asked first: of its spare share, no more
-//!   than what it has beyond the share of the group that asks. So the group that asks comes last,
-//!   and what is dirty in another group is no reason to have it give up pages of its own, as long
-//!   as that other group has any to give.
-//! - R3. Each group is asked for a batch, with a bounded number of looks. The next batch is asked
-//!   of the group that then can give the most, so groups of the same share give in turn. A group
-//!   that had nothing to give isn't asked for a while ([`Walk`](super::walk::Walk)): pins aren't
-//!   counted anywhere, so that is how they are found out.
-//! - R4. A group that had nothing to give gets no free frame either while frames are short and R1
-//!   leaves no other group to ask: those that are free then were given up by others, for themselves
+//! - R1. A group takes pages only from groups whose share is at least its own, itself included. So
+//!   a group that pins, maps or dirties all of its pages meets its limit there, and can't empty a
+//!   smaller neighbour. Exception: a group with hardly any pages, because its charges are indexes
+//!   of its spaces, may take a few pages from any group. Without a page it could make no progress.
+//! - R2. Of those groups, the one that can give the most is asked first. A group can give
+//!   `min(spare share, share - asking group's share)`. So the asking group comes last. It doesn't
+//!   have to give up its own pages because another group's are dirty, as long as that group has
+//!   clean ones to give.
+//! - R3. Each group is asked for one batch, with a bounded number of looks. The next batch is asked
+//!   of the group that can then give the most, so groups of equal share give in turn. A group that
+//!   had nothing to give isn't asked again for a while ([`Walk`](crate::group::walk::Walk)). Pins
+//!   aren't counted anywhere, so only a failed walk reveals them.
+//! - R4. A group that had nothing to give gets no free frame either, while frames are short and R1
+//!   leaves no other group to ask. Other groups freed those frames for their own use
 //!   (`Manager::has_to_give_first`).
-//! - R5. Pages that are to be free before any group needs them come from groups that have nearly
-//!   the largest share, or from none: a small group gives up pages for its own use alone.
-//! - R6. A group that gives for itself because no other with as large a share gave anything gives
-//!   one page, the one that it needs: larger groups would take the rest of a batch, and with that,
-//!   batch by batch, the pages that the small group uses.
+//! - R5. Pages that are freed in advance, before any group needs them, come only from groups whose
+//!   share is close to the largest. A small group gives up pages only for its own use.
+//! - R6. If no other group with as large a share gave anything, the asking group gives up a single
+//!   page, the one that it needs. Larger groups would take the rest of a batch, and so, batch by
+//!   batch, the pages that the small group uses.
 //!
-//! With a few groups all of them are looked at for each batch. With many, the most promising ones
-//! are remembered; each batch looks at these, at the group that asks, and at the next few of all
-//! others, in turn. A group that grows asks for pages, so those that grow while memory is short are
-//! known at once; a group that has grown before is found within `groups / LOOKS` batches. What is
-//! remembered is a hint: shares are always those of now.
+//! With a few groups, every batch looks at all of them. With many, the most promising groups are
+//! remembered. Each batch looks at these, at the asking group, and at the next `LOOKS` of all
+//! others, round robin. A growing group asks for pages, so a group that grows while memory is short
+//! is known at once; a group that grew before is found within `groups / LOOKS` batches. What is
+//! remembered is a hint: shares are always computed anew.
 
 use arrayvec::ArrayVec;
 use sync::atomic::{AtomicU32, Ordering};
@@ -37,20 +37,20 @@ use sync::lock::Mutex;
 use crate::group::state::GroupState;
 use crate::group::table::GroupTable;
 
-/// Groups that are remembered.
+/// The number of groups that are remembered.
 const TOP: usize = 16;
-/// Groups that each batch looks at besides those, in turn.
+/// The number of other groups that each batch looks at, round robin.
 const LOOKS: u32 = 32;
-/// Groups that a batch can look at.
+/// The number of groups that a batch can look at.
 const SEEN_MAX: usize = TOP + LOOKS as usize + 1;
 
-/// What is nearly the largest share, as a part of it.
+/// The part of the largest share that counts as close to it (R5).
 const LARGE: f64 = 7.0 / 8.0;
 
-/// Pages by which shares may differ that count as the same before a call fails.
+/// Shares that differ by at most so many pages count as equal before a call fails.
 const SLACK_PAGES: f64 = 32.0;
 
-/// A group that pages may be taken of.
+/// A group that pages may be taken from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) group: u32,
@@ -61,14 +61,15 @@ pub(crate) struct Candidate {
 /// The most promising groups of a large number.
 #[derive(Debug, Default)]
 pub(crate) struct Ranking {
-    /// Numbers plus one, 0 for none. On a line that is written only when one of them changes.
+    /// Group numbers plus one, 0 for none. On a cache line that is written only when a number
+    /// changes.
     top: [AtomicU32; TOP],
-    /// Where the next look at all others begins.
+    /// Where the next look at the other groups begins.
     hand: Mutex<u32>,
 }
 
 impl Candidate {
-    /// `None` if the group has nothing to give. `budget` is in pages.
+    /// Returns `None` if nothing is charged to the group. `budget` is in pages.
     fn of(group: &GroupState, budget: u64) -> Option<Self> {
         let charged = group.charged();
         if charged == 0 {
@@ -80,32 +81,32 @@ impl Candidate {
         Some(Self { group: group.id, share: share(charged), spare: share(spare) })
     }
 
-    /// How much it could give up before it has less than `floor`, as a share.
+    /// Returns how much the group can give up, as a share, before it has less than `floor`.
     fn gives(&self, floor: f64) -> f64 {
         self.spare.min(self.share - floor)
     }
 }
 
-/// Whose need it is.
+/// The group that needs pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum For<'a> {
-    /// This group's: R1 holds.
+    /// For this group: R1 holds.
     Group(&'a GroupState),
-    /// This group's, which has hardly any pages: any group may have to give some.
+    /// For this group, which has hardly any pages: any group may have to give up some.
     First(&'a GroupState),
-    /// That of the reserve, as this group took pages out of it: R1 and R5 hold.
+    /// For the reserve, which this group took pages from: R1 and R5 hold.
     Reserve(&'a GroupState),
-    /// No particular group's: R5 holds.
+    /// For no particular group: R5 holds.
     All,
 }
 
 impl<'a> For<'a> {
-    /// Whether a group may have to give a page (R1).
+    /// Returns whether `group` may have to give up a page (R1).
     pub(crate) fn may_take_of(self, group: &GroupState, budget: u64) -> bool {
         self.is_of(group) || Candidate::of(group, budget).is_some_and(|it| it.share >= self.floor(budget))
     }
 
-    /// The least share of groups that have to give (R1).
+    /// Returns the smallest share of a group that may have to give up pages (R1).
     fn floor(self, budget: u64) -> f64 {
         match self {
             Self::First(_) | Self::All => 0.0,
@@ -122,14 +123,14 @@ impl<'a> For<'a> {
 }
 
 impl For<'_> {
-    /// Whether it is this group's.
+    /// Returns whether pages are needed for `group`.
     pub(crate) fn is_of(self, group: &GroupState) -> bool {
         self.group().is_some_and(|it| it.id == group.id)
     }
 }
 
 impl Ranking {
-    /// The groups that pages may be taken of, the first to be asked first.
+    /// Returns the groups that pages may be taken from, in the order in which they are asked.
     pub(crate) fn candidates(&self, groups: &GroupTable, need: For<'_>, budget: u64) -> ArrayVec<Candidate, SEEN_MAX> {
         let mut seen = ArrayVec::<Candidate, SEEN_MAX>::new();
         let mut look = |group: &GroupState| {
@@ -164,13 +165,14 @@ impl Ranking {
             For::Reserve(_) => it.share >= own.max(large),
             For::All => it.share >= large,
         });
-        // Stable, and the group that asks comes to the end before: so it is the last of equals.
+        // The second sort is stable. The asking group is moved to the end first, so it is the last
+        // of equals.
         seen.sort_by_key(asks);
         seen.sort_by(|a, b| b.gives(own).total_cmp(&a.gives(own)));
         seen
     }
 
-    /// Remembers the most promising of the groups that were seen.
+    /// Remembers the most promising of the groups that were looked at.
     fn remember(&self, seen: &mut [Candidate]) {
         seen.sort_unstable_by(|a, b| b.spare.total_cmp(&a.spare));
         let best = &seen[..seen.len().min(TOP)];
@@ -183,8 +185,8 @@ impl Ranking {
         }
     }
 
-    /// All groups that pages may be taken of, those first that have the most beyond its share: for
-    /// a caller that would give up otherwise.
+    /// Returns all groups that pages may be taken from, those first that can give the most. For a
+    /// caller that would fail otherwise.
     pub(crate) fn all_candidates(&self, groups: &GroupTable, need: For<'_>, budget: u64) -> Vec<Candidate> {
         let floor = need.floor(budget);
         let mut all = Vec::new();
@@ -229,8 +231,8 @@ mod tests {
         assert_eq!(ids(&ranking.candidates(&groups, For::All, BUDGET)), [1]);
     }
 
-    /// A tenant with thousands of mappings, and a full budget of which others had a little each,
-    /// was refused every page.
+    /// Regression: a tenant with thousands of mappings was refused every page when the budget was
+    /// full and each of the other tenants had only a little.
     #[test]
     fn a_group_that_has_hardly_any_pages_gets_a_few_of_any_group() {
         let groups = GroupTable::default();
@@ -242,8 +244,8 @@ mod tests {
         assert_eq!(ids(&ranking.all_candidates(&groups, For::First(&maps), BUDGET)), [0, 1]);
     }
 
-    /// A writer had most of the budget, and most of that was dirty. A neighbour that read a page
-    /// had to give up one of its own few for it, because more of them were clean.
+    /// Regression: a writer had most of the budget, and most of its pages were dirty. A neighbour
+    /// that read a page had to give up one of its own few pages, because more of them were clean.
     #[test]
     fn what_is_dirty_in_a_large_group_is_not_made_up_for_by_a_small_one() {
         let groups = GroupTable::default();
@@ -270,8 +272,8 @@ mod tests {
         assert_eq!(ids(&Ranking::default().candidates(&groups, For::All, BUDGET)), [1, 0]);
     }
 
-    /// Of 10,000 groups the fullest is found within so many batches as it takes to look at all, and
-    /// then stays known; and no batch looks at more than a few.
+    /// The fullest of 10,000 groups is found within the number of batches that it takes to look at
+    /// all of them, and stays known from then on. No batch looks at more than a few groups.
     #[test]
     fn the_fullest_of_many_is_found_and_remembered() {
         const COUNT: usize = 10_000;

@@ -1,8 +1,8 @@
-//! The search for slots that pages in memory keep in vain (`swap_out`).
+//! The state of the search for swap slots that pages in memory hold to no purpose (`swap_out`).
 
 use swap::Position;
 
-/// Where slots that are kept in vain were last looked for.
+/// When and where the last search ended.
 #[derive(Debug, Default)]
 pub(crate) struct SlotSearch {
     pub(crate) last: Option<sync::time::Instant>,

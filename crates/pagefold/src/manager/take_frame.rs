@@ -1,4 +1,4 @@
-//! The one way to a frame: charged to a group, and reclaimed if there is none.
+//! The only way to get a frame: it is charged to a group, after reclaim if there is no free frame.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -14,30 +14,31 @@ use crate::manager::lowering::MAPS_BATCH;
 use crate::size::Size;
 use crate::stats::Counters;
 
-/// Pages that a thread frees when it has to do so itself.
+/// Pages that a thread frees at a time when it has to reclaim for itself.
 const DIRECT_BATCH: usize = 32;
-/// How often a thread tries to get a frame before it gives up, if pages are in flight that may
-/// become evictable.
+/// Failed attempts before a thread gives up, while pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
-/// The same if all pages are listed, and pinned: then waiting helps only if a thread drops its pin.
+/// Failed attempts before a thread gives up if all pages are listed and pinned. Then waiting helps
+/// only if another thread drops its pin.
 const ATTEMPTS_PINNED_MAX: u32 = 8;
-/// After so many it takes the pins of pages that wait for futures that aren't polled.
+/// After every so many failed attempts, a thread takes the pins of pages that wait for futures that
+/// aren't polled.
 const KEPT_EACH: u32 = 8;
-/// The longest wait between attempts: 400 of them are about four seconds.
+/// The longest pause between attempts. 400 pauses take about four seconds.
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 impl Manager {
-    /// Charges a page to `group` and gets a frame for it, reclaiming as much as that takes. The
-    /// caller holds no lock and no page word.
+    /// Charges a page to `group` and gets a frame for it. Reclaims as much as necessary. The caller
+    /// must hold no lock and no page word.
     ///
     /// # Errors
-    /// [`Error::LimitReached`], in bounded time, when nothing can be reclaimed.
+    /// [`Error::LimitReached`] if nothing can be reclaimed. Returned within a bounded time.
     pub(crate) fn take_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Error> {
         self.take_frame_or(group, || Otherwise::Nothing)
     }
 
-    /// As [`take_frame`](Self::take_frame); when nothing can be reclaimed, `otherwise` may get one
-    /// in another way.
+    /// Charges a page to `group` and gets a frame for it, like [`take_frame`](Self::take_frame). If
+    /// nothing can be reclaimed, calls `otherwise`, which may get a frame by other means.
     pub(crate) fn take_frame_or<'a>(
         &'a self,
         group: &'a GroupState,
@@ -50,7 +51,7 @@ impl Manager {
                 Err(short) => short,
             };
             Counters::add(&group.counters.direct_reclaims, 1);
-            // What the group needs has to come from its own pages.
+            // The group has to reclaim from its own pages.
             let of_its_own = short != Short::Frames;
             if group.swapped.skips_reclaim() {
                 match otherwise() {
@@ -63,8 +64,8 @@ impl Manager {
                 (failed, failed_for_good) = (0, 0);
                 continue;
             }
-            // What CPUs have in stock, and few looked for; and parts of page maps in which nothing
-            // is: their room does for frames.
+            // Sources that are searched only now: charges in other CPUs' stocks, frames in their
+            // lists, and empty parts of page maps, whose memory can serve as frames.
             let has_more = match short {
                 Short::Charge => self.drain_charges(Some(group.id)) > 0,
                 Short::Frames => self.frames.gather() > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0,
@@ -90,11 +91,13 @@ impl Manager {
                 failed_for_good = 0;
                 continue;
             }
-            // When that is over, what was waited for may have come just after the last look.
+            // The next attempt retries even if nothing is in flight any longer: it may have arrived
+            // just after the last look.
             let awaited = soon || unclean || self.in_flight(whose);
             failed_for_good = if awaited { 0 } else { failed_for_good + 1 };
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
-                // Groups may rest whose pages were unpinned since, and of many not all were asked.
+                // Last resort: groups that rest may have unpinned pages by now, and with many
+                // groups not all were asked.
                 if !std::mem::replace(&mut in_earnest, true)
                     && self.reclaim_in_earnest(group, short == Short::Charge, DIRECT_BATCH) > 0
                 {
@@ -124,15 +127,15 @@ impl Manager {
         }
     }
 
-    /// Charges a page and gets a frame, if there is one.
+    /// Charges a page and gets a free frame, without reclaim.
     fn try_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Short> {
         let mut got = None;
         self.try_frames(group, 1, |frame| got = Some(frame))?;
         got.ok_or(Short::Frames)
     }
 
-    /// Charges up to `wanted` pages in one go, and gets frames for them. Says what there was too
-    /// little of for any.
+    /// Charges up to `wanted` pages at once and gets free frames for them. If there is no frame at
+    /// all, returns what was short.
     fn try_frames<'a>(
         &'a self,
         group: &'a GroupState,
@@ -145,7 +148,8 @@ impl Manager {
         Ok(())
     }
 
-    /// The same by a caller that sees to the reserves itself. Returns whether they may be short.
+    /// Takes frames like `try_frames`, but leaves it to the caller to refill the reserves. Returns
+    /// whether the reserves may be short.
     pub(crate) fn frames_of_reserve<'a>(
         &'a self,
         group: &'a GroupState,
@@ -168,7 +172,7 @@ impl Manager {
         }
     }
 
-    /// Reclaims some of what there is too little of. Says how many pages.
+    /// Reclaims some of the resource that is short. Returns the number of pages.
     fn reclaim_for(&self, group: &GroupState, short: Short, wanted: usize) -> usize {
         self.stock_up_swap();
         match short {
@@ -177,15 +181,15 @@ impl Manager {
         }
     }
 
-    /// Whether a group that can't get a frame may get one without a pin being dropped.
+    /// Returns whether a group that can't get a frame may get one without any pin being dropped.
     pub(crate) fn may_find_room(&self, group: &GroupState) -> bool {
         self.drain_entries();
         let whose = (group.charged() >= group.max()).then_some(group);
         self.ask_for_clean(whose) || self.in_flight(None)
     }
 
-    /// Whether pages of `group`, or of any group, are being loaded, or looked at by reclaim: those
-    /// may become evictable by themselves.
+    /// Returns whether pages of `group`, or of any group, are being loaded or looked at by reclaim.
+    /// These pages may become evictable without further action.
     fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.pages_of(group) > group.lists.len() as u64 + group.anonymous();
         group.map_or_else(|| self.groups.any(some), some)
@@ -198,11 +202,11 @@ impl Manager {
         Error::LimitReached { group: name, max: Size(max), charged, swap: self.swap_failure(group) }
     }
 
-    /// Charges `pages` to a group for what isn't pages: as its pages that no list has. Reclaims as
-    /// for a page.
+    /// Charges `pages` to a group for memory that isn't pages. They are counted as anonymous pages
+    /// that are on no list. Reclaims as for a page.
     ///
     /// # Errors
-    /// As [`take_frame`](Self::take_frame).
+    /// Those of [`take_frame`](Self::take_frame).
     pub(crate) fn charge_pages(&self, group: &GroupState, pages: u64) -> Result<(), Error> {
         for charged in 0..pages {
             let frame = self.take_frame(group).inspect_err(|_| self.uncharge_pages(group, charged))?;
@@ -211,7 +215,8 @@ impl Manager {
         Ok(())
     }
 
-    /// As [`charge_pages`](Self::charge_pages), if that takes no reclaim.
+    /// Charges like [`charge_pages`](Self::charge_pages), but without reclaim. Returns false, with
+    /// nothing charged, if that would require reclaim.
     pub(crate) fn try_charge_pages(&self, group: &GroupState, pages: u64) -> bool {
         let charged = if pages == 0 { 0 } else { self.charge(group, pages).pages };
         if charged < pages {
@@ -222,7 +227,7 @@ impl Manager {
         true
     }
 
-    /// Gives back what [`charge_pages`](Self::charge_pages) charged.
+    /// Uncharges pages that [`charge_pages`](Self::charge_pages) charged.
     pub(crate) fn uncharge_pages(&self, group: &GroupState, pages: u64) {
         if pages > 0 {
             group.anonymous_gone(pages);
@@ -230,8 +235,9 @@ impl Manager {
         }
     }
 
-    /// Waits a moment for pages that are on their way into memory, and so can't be evicted yet, if
-    /// there are some: of `group`, or of any.
+    /// Waits a millisecond if pages of `group`, or of any group, are in flight and so can't be
+    /// evicted yet. Returns false without waiting if there are none, or after `LANDING_TURNS`
+    /// waits.
     pub(crate) fn await_landings(&self, group: Option<&GroupState>, turns: &mut u32) -> bool {
         self.drain_entries();
         let awaited = *turns < LANDING_TURNS && self.in_flight(group);
@@ -243,22 +249,22 @@ impl Manager {
     }
 }
 
-/// Times that pages on their way into memory are waited for, a millisecond each.
+/// How often `await_landings` waits for pages in flight, a millisecond each.
 const LANDING_TURNS: u32 = 200;
 
-/// A frame that is charged to a group. Dropped, it is freed and uncharged.
+/// A frame that is charged to a group. If it is dropped, it is freed and uncharged.
 pub(crate) struct ChargedFrame<'a> {
     frame: OwnedFrame<'a>,
     charge: Charge<'a>,
 }
 
-/// What there is where nothing can be reclaimed.
+/// What a caller can offer when nothing can be reclaimed.
 pub(crate) enum Otherwise<'a> {
     Frame(ChargedFrame<'a>),
-    /// Nothing now; but others are about to give back what it takes.
+    /// No frame now, but other threads are about to free one.
     Soon,
     Nothing,
-    /// Nothing, and the caller no longer needs a frame.
+    /// No frame, and the caller no longer needs one.
     Over,
 }
 
@@ -269,7 +275,7 @@ pub(crate) enum Short {
     Charge,
     /// All frames are in use.
     Frames,
-    /// Those that are free are other groups' ([`Manager::has_to_give_first`]).
+    /// The free frames belong to other groups ([`Manager::has_to_give_first`]).
     Share,
 }
 
@@ -279,24 +285,24 @@ impl<'a> ChargedFrame<'a> {
         Self { frame, charge: Charge::new(manager, group) }
     }
 
-    /// The frame for a page of a space, which has the charge from now on.
+    /// Returns the frame for a page of a space and hands the charge over to the page.
     pub(crate) fn into_anonymous(self) -> OwnedFrame<'a> {
         self.charge.group().becomes_anonymous();
         self.into_frame()
     }
 
-    /// The charge without the frame, which is free again: for a page that has one.
+    /// Frees the frame and returns the charge, for a page that has a frame already.
     pub(crate) fn into_page_charge(self) -> Charge<'a> {
         self.charge
     }
 
-    /// The charge without the frame, which is free again: for what isn't a page.
+    /// Frees the frame and keeps its page charged, for memory that isn't a page.
     pub(crate) fn into_charge(self) {
         self.charge.group().becomes_anonymous();
         self.charge.hand_over();
     }
 
-    /// The frame, whose charge goes on to the page in it.
+    /// Returns the frame and hands its charge over to the page in it.
     pub(crate) fn into_frame(self) -> OwnedFrame<'a> {
         self.charge.hand_over();
         self.frame

@@ -1,13 +1,14 @@
-//! Whether the bytes of the next frame are likely to be in this CPU's caches: frames freed last are
-//! taken first.
+//! Estimates whether the next frame's bytes are still in this CPU's caches. Frames are reused last
+//! in, first out.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};
 
-/// Frames whose bytes are still in the caches of the CPU that freed them, at most.
+/// The most frames whose bytes the CPU that freed them still has in its caches.
 const WARM_MAX: u64 = 32;
 
-/// How many such frames each CPU has. A guess, not kept exactly: `Relaxed`, and a load and a store.
+/// The number of warm frames of each CPU. An estimate: updated by a `Relaxed` load and a `Relaxed`
+/// store, so updates may be lost.
 #[derive(Debug)]
 pub(crate) struct WarmFrames(PerCpu<AtomicU64>);
 
@@ -16,7 +17,7 @@ impl WarmFrames {
         Self(PerCpu::new(AtomicU64::default))
     }
 
-    /// A frame is taken. Says whether it is warm.
+    /// Counts a taken frame. Returns whether the frame is probably warm.
     pub(crate) fn take(&self) -> bool {
         let warm = self.0.here();
         let left = warm.load(Ordering::Relaxed).checked_sub(1);
@@ -26,7 +27,7 @@ impl WarmFrames {
         left.is_some()
     }
 
-    /// Frames were freed here.
+    /// Notes that this CPU has just freed `frames` frames.
     pub(crate) fn freed(&self, frames: u64) {
         self.0.here().store(frames.min(WARM_MAX), Ordering::Relaxed);
     }

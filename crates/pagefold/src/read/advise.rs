@@ -1,4 +1,4 @@
-//! What is made of a user's advice.
+//! Carries out a user's advice.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::read::call::Call;
 use crate::read_ahead::advice::Advice;
 
 impl Handle {
-    /// The whole of [`File::advise`](crate::File::advise).
+    /// Implements [`File::advise`](crate::File::advise).
     pub(crate) fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
         let shift = self.file.page_shift();
         let end = range.end.min(self.file.len());
@@ -52,8 +52,9 @@ impl Handle {
             call.launched = part.end;
             call.add(launched);
             for page in part {
-                // Without memory for all, those that were left out stay out. Otherwise one that
-                // isn't there couldn't be read.
+                // If there wasn't memory for all pages, the pages that were left out aren't loaded.
+                // In any other case a missing page is one that couldn't be read: loading it returns
+                // the error.
                 if !(is_short && matches!(self.file.map.state(page), PageState::Vacant { .. })) {
                     self.bring_in(&mut call, page)?;
                 }
@@ -64,16 +65,16 @@ impl Handle {
 }
 
 impl FileState {
-    /// Has pages evicted before others: they go to the cold ends of their groups' lists, as never
-    /// used.
+    /// Makes pages the next to be evicted: moves them to the cold ends of their groups' lists, as
+    /// never used.
     fn cool(&self, pages: Range<u64>) {
         let (manager, frames) = (&*self.manager, &*self.manager.frames);
         manager.drain_entries();
         for page in self.map.pages_in_memory(pages) {
             let PageState::Resident { frame } = self.map.state(page) else { continue };
             let Some(isolated) = frames.isolate(frame) else { continue };
-            // It may have become another page's: that loses a place on a list at most, if it is on
-            // one.
+            // The frame may have become another page's. At worst that page loses its place on a
+            // list.
             let group = manager.groups.get(frames.group(frame)).filter(|_| frames.owner(frame) != ANONYMOUS);
             let Some(group) = group else {
                 manager.return_isolated(isolated);

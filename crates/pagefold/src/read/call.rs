@@ -1,4 +1,4 @@
-//! What one call wants of a file's pages, and what it had loaded for that.
+//! The state of one call: the pages that it wants, and the loads that it launched for them.
 
 use std::ops::Range;
 
@@ -7,45 +7,45 @@ use sync::time::Duration;
 use crate::manager::mailbox::Reply;
 use io::{Batch, Helping, Queue};
 
-/// One call's way through its pages: what it has done for those to come.
+/// One call's progress through its pages, and what it has launched for later ones.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
-    /// The pages that it wants.
+    /// The pages that the call wants.
     pub(crate) pages: Range<u64>,
-    /// Those before this one were launched.
+    /// The loads of pages before this one were launched.
     pub(crate) launched: u64,
-    /// Pages that it had loaded and has yet to come to: they were counted as misses, and aren't
-    /// hits as well.
+    /// The number of pages that the call launched and hasn't used yet. They were counted as misses,
+    /// so they aren't counted as hits as well.
     pub(crate) counted: u64,
-    /// Read-ahead knows of it, or needn't.
+    /// The call was reported to readahead, or needn't be.
     pub(crate) told: bool,
-    /// Where to help with what it launched last.
+    /// The queue in which the last launched loads can be helped.
     pub(crate) queue: Option<Queue>,
-    /// The caller has the turn to change the file's length.
+    /// The caller holds `extension`, the lock for changing the file's length.
     pub(crate) turn: bool,
-    /// It has waited for the device as long as it may.
+    /// The call has waited for the device as long as it may.
     pub(crate) is_late: bool,
-    /// What it launched.
+    /// The batch of all requests that the call launched.
     batch: Option<Batch>,
 }
 
 impl Call {
-    /// A call that wants `pages` in this order; there are some.
+    /// Creates a call that wants `pages` in this order, at least one.
     pub(crate) fn reading(pages: Range<u64>) -> Self {
         Self { pages, ..Self::default() }
     }
 
-    /// A call that brings a page in because a part of it is overwritten.
+    /// Creates a call that loads a page because a part of it is overwritten.
     pub(crate) fn writing(page: u64, turn: bool) -> Self {
         Self { pages: page..page + 1, turn, ..Self::default() }
     }
 
-    /// A call that has pages loaded which it will come to, in some order.
+    /// Creates a call that launches loads of pages and then uses the pages in any order.
     pub(crate) fn of_many() -> Self {
         Self { told: true, ..Self::default() }
     }
 
-    /// It had more loaded.
+    /// Notes that the call launched more loads.
     pub(crate) fn add(&mut self, launched: Launched) {
         self.counted += launched.pages;
         if launched.queue.is_some() {
@@ -53,60 +53,61 @@ impl Call {
         }
     }
 
-    /// What it launches is of this batch.
+    /// Returns the batch that the call's requests belong to.
     pub(crate) fn batch(&mut self) -> Batch {
         self.batch.get_or_insert_default().clone()
     }
 
-    /// Where to help with what it launched, if any of that isn't over.
+    /// Returns the queue in which to help, if any request of the call hasn't completed.
     pub(crate) fn unfinished(&self) -> Option<&Queue> {
         self.queue.as_ref().filter(|_| self.batch.as_ref().is_some_and(|batch| batch.unfinished() > 0))
     }
 
-    /// Goes on with `pages`.
+    /// Continues the call with `pages`.
     pub(crate) fn begin(&mut self, pages: Range<u64>) {
         (self.pages, self.launched, self.is_late) = (pages, 0, false);
     }
 
-    /// The same of a user that knows what comes next.
+    /// Creates a call that wants `pages`, which isn't reported to readahead because its user knows
+    /// the next accesses.
     pub(crate) fn told(pages: Range<u64>) -> Self {
         Self { pages, told: true, ..Self::default() }
     }
 }
 
-/// What is wanted of a page.
+/// What a call wants of a page.
 pub(crate) enum Want<'b> {
-    /// Some of its bytes, from `at` in the file on.
+    /// Some of its bytes, from offset `at` of the file on.
     Copy { at: u64, into: &'b mut [u8] },
     /// A pin.
     Pin,
-    /// That it is in memory.
+    /// That the page is in memory.
     Presence,
 }
 
-/// For whom pages are loaded.
+/// The purpose of a load.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// A reader waits for them, or will look for them soon.
+    /// A reader waits for the pages, or will use them soon.
     Use,
-    /// They come ahead of their use, the page given first.
+    /// The pages are read ahead; the given page will be used first.
     ReadAhead(u64),
     /// A future.
     Future(Reply),
 }
 
-/// What came of launching loads.
+/// The outcome of launching loads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Launched {
-    /// Pages.
+    /// The number of pages launched.
     pub(crate) pages: u64,
-    /// Where to help with them.
+    /// The queue in which these loads can be helped.
     pub(crate) queue: Option<Queue>,
-    /// Pages that weren't in memory were left out, as there was no memory for them.
+    /// Some pages weren't launched because there was no memory for them.
     pub(crate) is_short: bool,
 }
 
-/// How a thread that waits for a page helps: until the page is there, but it notices only after so
-/// long if that wasn't by what it helps with.
+/// How a thread that waits for a page helps: until the page is in memory. If another thread brings
+/// the page in, the helper notices after `at_most` at the latest.
 pub(crate) const HELPING: Helping =
     Helping { at_most: Some(Duration::from_millis(5)), back_soon: false, waits_only: false };

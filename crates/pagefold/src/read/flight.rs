@@ -1,16 +1,16 @@
-//! Loads in flight: those whose thread goes on while the device reads.
+//! Loads in flight: the launching thread goes on while the device reads.
 //!
-//! Frames are obtained first, for all of them; then the words are put in *loading*, in the order of
-//! the file, neighbours in one run of up to 1 MiB; then all runs are submitted together. From there
-//! a load needs no thread of ours: it owns its words, its frames, their charge and its file
-//! (`frames`' `loading_run`), and *lands* (completes) in whichever thread first sees the device's
-//! answer.
+//! A thread first obtains frames for all loads. Then it puts the words in *loading*, in the order
+//! of the file, neighbours in one run of up to 1 MiB. Then it submits all runs together. From there
+//! on a load needs no thread of Pagefold's: it owns its words, its frames, their charge and its
+//! file (`frames`' `loading_run`). It completes, or *lands*, in the thread that first sees the
+//! device's answer.
 //!
-//! - F1. A thread that launches loads has no other page word in *loading*, and reclaims before the
-//!   first of them.
-//! - F2. Landing waits for no thread and obtains nothing.
-//! - F3. A load that has landed lets go of the file before it is counted out (`file::in_flight`).
-//! - F4. A failed read of a run of several pages isn't reported: the pages are out of memory again,
+//! - F1. A thread that launches loads has no other page word in *loading*, and reclaims before it
+//!   puts the first word in *loading*. This excludes deadlocks.
+//! - F2. Completing a load waits for no thread and allocates neither frames nor charges.
+//! - F3. A completed load releases the file before it is counted out (`file::in_flight`).
+//! - F4. A failed read of a run of several pages isn't reported. Its pages are out of memory again,
 //!   and a reader that wants one of them reads that page alone. So one bad page fails no other
 //!   page's reader.
 
@@ -34,22 +34,22 @@ use crate::reclaim::unwanted::Looks;
 use crate::stats::Counters;
 use io::{Batch, IoError, Queue, Request};
 
-/// Pages in one request, at most, and bytes.
+/// The most pages and bytes in one request.
 const RUN_PAGES: usize = 256;
 const RUN_BYTES: usize = 1 << 20;
-/// Pages that one call launches at a time, at most,
+/// The most pages that one call launches at a time,
 const LAUNCH_PAGES: u64 = 4096;
-/// and what part of the group's limit.
+/// and the most as a part of the group's limit: 1/`LIMIT_SHARE`.
 const LIMIT_SHARE: u64 = 4;
 
-/// What becomes of a run when its bytes are there. Dropped unsubmitted, its pages are uncharged
-/// after their frames were freed; F3 is the order of the last two.
+/// Completes a run when its read ends. If this is dropped unsubmitted, the run's pages are
+/// uncharged after their frames were freed. The order of the last two fields ensures F3.
 struct Landing {
     charge: ChargedPages,
-    /// Bytes that the file has of the run, as far as was known when it took off.
+    /// The bytes of the run that the file had, as far as was known at the launch.
     expected: usize,
     purpose: Purpose,
-    /// Pages enter without credit from earlier stays.
+    /// Pages enter memory without credit for earlier times in memory.
     sequential: bool,
     file: Arc<FileState>,
     _flying: Flying,
@@ -58,43 +58,45 @@ struct Landing {
 /// Why a page map has no word for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoWord {
-    /// There is no room for that part of it now.
+    /// There is no room now for the part of the map that holds the word.
     NoRoom,
-    /// There will be none.
+    /// The map can't hold a word for this page.
     NoPlace,
 }
 
-/// A run in the making.
+/// A run that isn't submitted yet.
 struct Run {
     pages: LoadingRun,
     expected: usize,
 }
 
 impl Handle {
-    /// Whether loading many pages at once, and ahead, gains anything: where every read is a copy
-    /// there is no device to wait for.
+    /// Returns whether it pays to load many pages at once, and ahead. If every read is a copy,
+    /// there is no device to wait for, and it doesn't.
     pub(crate) fn has_device(&self) -> bool {
         !self.file.backing.reads_by_copy()
     }
 
-    /// How many pages it is sensible to have in flight for one call.
+    /// Returns how many pages one call should have in flight at most.
     pub(crate) fn launch_max(&self) -> u64 {
         (self.page_limit() / LIMIT_SHARE).clamp(1, LAUNCH_PAGES)
     }
 
-    /// Pages that this handle's group may have in memory.
+    /// Returns the number of pages that this handle's group may have in memory.
     pub(crate) fn page_limit(&self) -> u64 {
         let manager = &self.file.manager;
         self.group.state().max().min(manager.frames.budget().max() >> self.file.page_shift())
     }
 
-    /// Begins to load those of `pages`, which ascend, that aren't in memory: as many as there are
-    /// frames for, or can be reclaimed without waiting. The requests are of the batch.
+    /// Begins to load the pages among `pages` (in ascending order) that aren't in memory: as many
+    /// as there are frames for, or as can be reclaimed without waiting. The requests belong to
+    /// `batch`.
     pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose, batch: &Batch) -> Launched {
         self.launch_by(pages, purpose, batch, None)
     }
 
-    /// The same for pages that are advised to be wanted: at the cost of no page in use.
+    /// Begins to load pages that an advice asks for, like [`launch`](Self::launch), but evicts no
+    /// page in use for them.
     pub(crate) fn launch_advised(&self, pages: Range<u64>, batch: &Batch, looks: &mut Looks) -> Launched {
         self.launch_by(pages, Purpose::Use, batch, Some(looks))
     }
@@ -133,8 +135,9 @@ impl Handle {
         Launched { pages, queue: self.submit(&mut requests), is_short: is_short || refused.is_some() }
     }
 
-    /// Begins to load one page into `frame`, and has `load` told what came of it. False if it isn't
-    /// for this thread to load; then the frame is free again.
+    /// Begins to load one page into `frame`, and reports the outcome to `load`. Returns false if
+    /// this thread can't load the page, because it is in memory or being loaded, or has no word.
+    /// Then the frame is freed.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`].
@@ -155,7 +158,8 @@ impl Handle {
         Ok(true)
     }
 
-    /// Begins to load a page that this thread has put in *loading*. Returns where to help.
+    /// Begins to load a page that this thread has put in *loading*. Returns the queue in which to
+    /// help.
     pub(crate) fn launch_loading(
         &self,
         loading: Loading<'_>,
@@ -173,8 +177,9 @@ impl Handle {
         if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
     }
 
-    /// Puts pages in *loading* for as long as there are frames for them. What the file has nothing
-    /// of is zeros at once. Stops at a page that the page map has no word for, and returns why.
+    /// Puts pages in *loading* as long as there are frames for them. Pages that the file has no
+    /// bytes of are published as zeros at once. Stops at a page that the page map has no word for,
+    /// and returns the reason.
     fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> (Vec<Run>, Option<NoWord>) {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);
@@ -186,8 +191,7 @@ impl Handle {
             match file.map.begin_load(page) {
                 BeginLoad::Begun(loading) => {
                     next = frames.next();
-                    // What was written past that is in memory, or was written back, and then the
-                    // file has it.
+                    // No bytes beyond `expected` exist; see [`expected`](Self::expected).
                     let expected = self.expected(page);
                     if expected == 0 {
                         frame.fill(|bytes| bytes.zero_from(0));
@@ -208,9 +212,9 @@ impl Handle {
                         run.expected += expected;
                     }
                 }
-                // The frame is for the next one.
+                // The frame is used for the next page.
                 BeginLoad::Resident | BeginLoad::Busy => next = Some(frame),
-                // Only a thread without a word in *loading* may make room.
+                // Only a thread without a word in *loading* may make room (F1).
                 no_word @ (BeginLoad::NoRoom | BeginLoad::NoPlace) => {
                     next = Some(frame);
                     let is_room = matches!(no_word, BeginLoad::NoRoom);
@@ -219,7 +223,7 @@ impl Handle {
                 }
             }
         }
-        // Many, where several readers load the same pages ahead.
+        // There may be many, if several readers read the same pages ahead.
         let unused = next.into_iter().chain(frames).map(ChargedFrame::into_frame);
         file.manager.release(self.group.state(), unused);
         (runs, refused)
@@ -236,13 +240,14 @@ impl Handle {
             file: Arc::clone(&self.file),
             _flying: self.file.in_flight.take_off(),
         };
-        // A range that no file has would be dropped here, and its loads with it.
+        // If the range were one that no file can have, the run would be dropped here, and its loads
+        // with it.
         Request::read(offset, pages, move |run, result| landing.land(run, result)).ok()
     }
 }
 
 impl Landing {
-    /// The run's bytes are there, or will never be.
+    /// Completes the run after its read succeeded or failed.
     fn land(mut self, mut run: LoadingRun, result: Result<usize, IoError>) {
         let mut reply = Outcome::Nothing;
         match result {
@@ -268,8 +273,8 @@ impl Landing {
         answers.heard(); // After all waiting threads were told (WATCH-1 of `watchdog`).
     }
 
-    /// Puts the pages into memory, up to where the file turns out to end. Pins the page if it is
-    /// for a future.
+    /// Puts the pages into memory, up to the file's actual end. Pins the page if it is for a
+    /// future.
     fn publish(&mut self, run: &mut LoadingRun, got: usize) -> Option<frames::KeptPin> {
         let Self { charge, expected, purpose, sequential, file, .. } = self;
         let (group, page_bytes) = (Arc::clone(charge.group()), file.page_bytes() as usize);
@@ -278,7 +283,7 @@ impl Landing {
         let mut entering = ArrayVec::<_, RUN_PAGES>::new();
         let (mut refaults, mut kept) = (0, None);
         for (at, page) in run.pages().enumerate() {
-            // Shorter than was known: the threads that wait look again, and find out.
+            // The file is shorter than was known. Waiting threads look again, and find that out.
             if whole(got, at) < whole(*expected, at) {
                 break;
             }

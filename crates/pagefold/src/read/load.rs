@@ -1,8 +1,8 @@
-//! The way of a miss: from a page that isn't in memory to its bytes.
+//! The path of a miss: loads a page that isn't in memory.
 //!
-//! The order matters (lock order in ARCHITECTURE.md): the charge and the frame first, which may
-//! take reclaim; then the page word; then the read. So a thread that has a word in *loading*
-//! depends on nothing but the device.
+//! The order matters (lock order in ARCHITECTURE.md): first the charge and the frame, which may
+//! need reclaim; then the page word; then the read. So a thread that has a word in *loading*
+//! depends on nothing but the device, which excludes deadlocks.
 
 use std::cell::{Cell, RefCell};
 
@@ -21,23 +21,23 @@ use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
 use io::{Helping, IoError, read_full};
 
-/// How often a page is loaded again because the file became shorter meanwhile: others may go on
-/// changing it.
+/// How often a page is loaded again because the file became shorter meanwhile. Without a limit,
+/// other processes could keep a reader here forever.
 const SHORT_ATTEMPTS: u32 = 8;
 
-/// What came of a load.
+/// The outcome of a load.
 enum Loaded<'a> {
     /// The page is in memory, and pinned if that was wanted.
     Page(Option<PinnedFrame<'a>>),
-    /// The file turned out to be shorter than was known. The page isn't in memory: its zeros would
-    /// be taken for bytes of the file.
+    /// The file is shorter than was known. The page isn't put into memory: its zeros would be taken
+    /// for bytes of the file.
     FileIsShorter,
     /// The page was in memory a moment ago.
     InMemory,
 }
 
 impl Handle {
-    /// Has a page in memory.
+    /// Loads a page unless it is in memory.
     pub(crate) fn bring_in(&self, call: &mut Call, page: u64) -> Result<(), Error> {
         match self.file.map.state(page) {
             PageState::Resident { .. } => Ok(()),
@@ -45,8 +45,8 @@ impl Handle {
         }
     }
 
-    /// A page that the call wants isn't in memory: has what else it wants, and what may come after
-    /// that, loaded too. True if the page may be on its way by now.
+    /// Handles a miss of `call`: launches loads of the missing page and the call's further pages,
+    /// and readahead. Returns whether the page may be loading by now.
     fn miss(&self, call: &mut Call, page: u64) -> bool {
         if !self.has_device() {
             return false;
@@ -66,9 +66,9 @@ impl Handle {
         some
     }
 
-    /// Loads a page, or waits for the thread that is loading it, and takes from it what is wanted.
-    /// Returns the number of bytes copied: fewer than wanted, and no pin, if the file has become
-    /// shorter.
+    /// Loads a page, or waits for the thread that is loading it, then does with it what `want`
+    /// requests. Returns the number of bytes copied. If the file has become shorter, copies fewer
+    /// bytes than requested, and returns no pin.
     pub(crate) fn fault(
         &self,
         call: &mut Call,
@@ -83,8 +83,8 @@ impl Handle {
         let mut waited = false;
         let mut backoff = Backoff::new();
         loop {
-            // Another thread may have found out that the file has become shorter. A page past its
-            // end is never found.
+            // Another thread may have found that the file has become shorter. A page past the end
+            // is never found.
             let there = self.clip_want(page, &mut want);
             if there == 0 {
                 return Ok((0, None));
@@ -140,8 +140,8 @@ impl Handle {
                     }
                 }
             }
-            // Another thread has loaded the page. If it is gone again already, this thread loads
-            // it. Or a writer has it.
+            // Another thread has loaded the page. If the page was evicted since, this thread loads
+            // it; or a writer holds it.
             let mut pinned = None;
             let found = match &mut want {
                 Want::Copy { at, into } => self.read_in_memory(*at, into) || self.read_pinned(page, *at, into)?,
@@ -159,7 +159,7 @@ impl Handle {
         }
     }
 
-    /// Cuts what is wanted of a page down to what the file has of it, and says how much that is.
+    /// Cuts `want` down to the bytes of the page that the file has. Returns their number.
     fn clip_want(&self, page: u64, want: &mut Want<'_>) -> usize {
         match want {
             Want::Copy { at, into } => {
@@ -171,7 +171,8 @@ impl Handle {
         }
     }
 
-    /// Counts a lookup whose page another thread has just loaded, unless the call had it loaded.
+    /// Counts a lookup whose page another thread has just loaded: as a wait, or as a hit if the
+    /// call itself had it loaded or didn't wait.
     fn count_found(&self, call: &mut Call, waited: bool) {
         if waited && call.counted == 0 {
             Counters::add(&self.file.counters.waits, 1);
@@ -181,23 +182,25 @@ impl Handle {
         }
     }
 
-    /// Waits until the load of the page is over that some thread has begun. Helps with what the
-    /// call launched, or with the window that was read ahead with this page in it, for a while: the
-    /// page may be another thread's all the same, or the device be slow. Then this thread sleeps
-    /// until that very load is over.
+    /// Waits until a load of the page by any thread has completed. First helps for a while with the
+    /// requests that the call launched, or with the readahead window that contains the page. That
+    /// may not be enough, if another thread loads the page or the device is slow. Then this thread
+    /// sleeps until that very load has completed.
     fn wait(&self, call: &mut Call, page: u64) -> Result<(), Error> {
         let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(()) };
-        // If its loader unwound, or found no end to it, the next attempt loads the page itself.
+        // If the load was abandoned, because its thread unwound or found the file shorter, the next
+        // attempt loads the page itself.
         self.await_load(call, page, waiting).map(|_| ())
     }
 
-    /// As [`wait`](Self::wait), for a load that is waited for already. Returns whether it came to
-    /// anything.
+    /// Waits for a load that `waiting` is registered for. Returns whether the page came into
+    /// memory. See also [`wait`](Self::wait).
     fn await_load(&self, call: &mut Call, page: u64, waiting: Waiting<'_>) -> Result<bool, Error> {
         let outcome = Cell::new(None);
         let waiting = RefCell::new(waiting);
         let watch = self.file.watch();
-        // A call that has waited for all of its pages doesn't begin anew with each.
+        // A call that has already waited its full time for some of its pages doesn't get that time
+        // again for each page.
         let mut waited = watch.map_or(Duration::ZERO, Watch::time) * u32::from(std::mem::take(&mut call.is_late));
         if let Some(queue) = call.unfinished().cloned().or_else(|| self.read_ahead.queue_of(page))
             && !watch.is_some_and(Watch::is_silent)
@@ -223,8 +226,8 @@ impl Handle {
         }
     }
 
-    /// How this thread helps while it waits. If there is a time for that, it leaves to others what
-    /// may take longer.
+    /// Returns how this thread helps while it waits. If its wait is limited, it leaves work that
+    /// may take longer to other threads.
     pub(crate) fn helping(&self) -> Helping {
         match self.file.watch() {
             None => HELPING,
@@ -234,7 +237,8 @@ impl Handle {
         }
     }
 
-    /// Has a page loaded without this thread, which waits for that only so long.
+    /// Launches the load of a page, so that the load doesn't depend on this thread, and waits for
+    /// it for a limited time.
     fn load_in_time(
         &self,
         call: &mut Call,
@@ -242,7 +246,7 @@ impl Handle {
         loading: Loading<'_>,
         frame: ChargedFrame<'_>,
     ) -> Result<Loaded<'_>, Error> {
-        // Entered before the load can be over, so that its failure is heard of.
+        // Registered before the load can complete, so that a failure isn't missed.
         let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(Loaded::InMemory) };
         let launched = self.launch_loading(loading, frame, page, &call.batch());
         call.add(launched);
@@ -250,7 +254,7 @@ impl Handle {
         Ok(if came { Loaded::InMemory } else { Loaded::FileIsShorter })
     }
 
-    /// Loads a page.
+    /// Loads a page in this thread.
     fn load<'a>(
         &'a self,
         page: u64,
@@ -275,7 +279,7 @@ impl Handle {
         };
         if got < expected {
             // Sometimes: a page is short because the file was cut off.
-            drop(loading); // Threads that wait look again.
+            drop(loading); // Waiting threads look again.
             drop(frame);
             return Ok(Loaded::FileIsShorter);
         }
@@ -286,15 +290,17 @@ impl Handle {
         if call.turn { self.file.refresh_len_in_turn() } else { self.file.refresh_len() }.map(|_| ())
     }
 
-    /// Bytes of the page that the file has where it is kept. For the owner of the page's word in
-    /// *loading*: what was written past that is in memory, or was written back, and then the file
-    /// has it. The length here says nothing: it may be one that `set_len` tries and takes back.
+    /// Returns how many bytes of the page the file has on its device. The caller must own the
+    /// page's word in *loading*. Then no bytes beyond these exist: bytes that were written to the
+    /// page are either in memory, which the word rules out, or were written back, so the device has
+    /// them. The length in memory isn't used, because it may be one that `set_len` is trying, and
+    /// may take back.
     pub(crate) fn expected(&self, page: u64) -> usize {
         let kept = self.file.disk_len().saturating_sub(page << self.file.page_shift());
         kept.min(self.file.page_bytes()) as usize
     }
 
-    /// Puts a page into memory of which `got` bytes were read.
+    /// Puts a page of which `got` bytes were read into memory.
     pub(crate) fn publish<'a>(
         &self,
         loading: Loading<'a>,
@@ -309,12 +315,12 @@ impl Handle {
         file.manager.admit(group, loading, frame.into_frame(), arrival, pin)
     }
 
-    /// Reads the page at `start` into `frame`, and what is wanted of it to where it is wanted.
+    /// Reads the page at `start` into `frame`, and copies the bytes that `want` requests.
     fn read_into(&self, frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> Result<usize, IoError> {
         let backing = &*self.file.backing;
-        // A copy made by the CPU is made into the caller's buffer, which is probably in its caches,
-        // and from there past the caches into the frame, which isn't: that saves fetching the
-        // frame's old bytes.
+        // If the CPU copies the bytes, it copies them into the caller's buffer first, which is
+        // probably in its caches, and from there past the caches into the frame, which isn't. This
+        // saves fetching the frame's old bytes.
         if let Want::Copy { into, .. } = want
             && into.len() == 1 << self.file.page_shift()
             && backing.reads_by_copy()
@@ -340,7 +346,8 @@ impl Handle {
     }
 }
 
-/// In place of reading the page at `start`, of which the file has nothing yet. Says so.
+/// Fills the page at `start` with zeros instead of reading it, because the file has none of its
+/// bytes. Returns 0, the number of bytes read.
 fn zeros_into(frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> usize {
     frame.fill(|bytes| bytes.zero_from(0));
     if let Want::Copy { at, into } = want {

@@ -1,10 +1,11 @@
-//! The error of a load, for the threads that waited for it.
+//! Encodes the error of a load for the threads that wait for it.
 
 use frames::LoadFailure;
 
 use io::IoError;
 
-/// An [`IoError`] in the number that waiters get. Error numbers of the system are positive.
+/// Encodes an [`IoError`] as the number that waiting threads get. Error numbers of the system are
+/// positive.
 pub(crate) fn encode(error: IoError) -> LoadFailure {
     LoadFailure(error.errno().unwrap_or(-1))
 }

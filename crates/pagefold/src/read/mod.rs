@@ -1,5 +1,5 @@
-//! What a read does: page by page, from memory where it can. What isn't there is brought in by
-//! `load`.
+//! The path of a read: page by page, from memory where possible. Pages that aren't in memory are
+//! loaded by `load`.
 
 mod advise;
 pub(crate) mod call;
@@ -20,23 +20,25 @@ use crate::file::length::Attempt;
 use crate::file::pinned_page::PinnedPage;
 use crate::read::call::{Call, Want};
 
-/// What there is past the known end of a file.
+/// What a look past the known end of a file found.
 enum Beyond {
     Nothing,
     /// The file has grown here.
     Grown,
-    /// So many bytes, which were read.
+    /// This many bytes past the known end, which were read without keeping the page.
     Apart(usize),
 }
 
 impl Handle {
-    /// The way of [`File::read_at`](crate::File::read_at) when one page in memory won't do.
+    /// Does the work of [`File::read_at`](crate::File::read_at) unless the bytes lie in one page
+    /// that is in memory.
     #[cold]
     pub(crate) fn read_pages(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         self.read_in_call(&mut Call::reading(self.pages_of(offset, buf.len())), buf, offset)
     }
 
-    /// The pages with `len` bytes at `offset`, as far as the file has them: at least one.
+    /// Returns the pages with `len` bytes at `offset`, cut at the end of the file, but at least one
+    /// page.
     pub(crate) fn pages_of(&self, offset: u64, len: usize) -> Range<u64> {
         let shift = self.file.page_shift();
         let end = offset.saturating_add(len as u64).min(self.file.len());
@@ -44,7 +46,7 @@ impl Handle {
         first..(end.div_ceil(1 << shift)).max(first + 1)
     }
 
-    /// As [`read_pages`](Self::read_pages), as a part of `call`.
+    /// Reads bytes like [`read_pages`](Self::read_pages), as a part of `call`.
     pub(crate) fn read_in_call(&self, call: &mut Call, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut done = 0;
         while done < buf.len() {
@@ -60,7 +62,7 @@ impl Handle {
             }
             let wanted = self.clip_to(len, at, buf.len() - done);
             let into = &mut buf[done..done + wanted];
-            // Fewer than wanted if the load found out that the file has become shorter.
+            // Fewer than wanted if the load found that the file has become shorter.
             let there = match at + wanted as u64 == len {
                 true if self.read_end(call, into, at)? => wanted,
                 true => continue,
@@ -72,8 +74,8 @@ impl Handle {
             }
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
-                // The file's end, within a page. If it has grown since, what was copied and the
-                // rest are of two moments.
+                // This is the file's end, within a page. If the file has grown since, the bytes
+                // copied and the rest may be inconsistent, so they are read again.
                 match self.read_beyond(end, &mut buf[done..])? {
                     Beyond::Nothing => break,
                     Beyond::Apart(n) => done += n,
@@ -84,10 +86,10 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads the last bytes of the file, which lie in one page. They and the length are of one
-    /// moment: a writer changes both in one step of the page's version (L1 of `write`), and no
-    /// writer is there beside a pin. False if `into` doesn't end with the file any more, or the
-    /// page left memory again.
+    /// Reads the last bytes of the file, which lie in one page. The bytes and the length are
+    /// consistent: a writer changes both in one step of the page's version (L1 of `write`), and a
+    /// pin excludes writers. Returns false if `into` no longer ends with the file, or the page has
+    /// left memory again.
     fn read_end(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<bool, Error> {
         let (page, end) = (at >> self.file.page_shift(), at + into.len() as u64);
         let is_end = || self.file.len() == end;
@@ -101,12 +103,12 @@ impl Handle {
         Ok(is_end())
     }
 
-    /// Looks whether another process has made the file longer than is known, so that it has a byte
+    /// Checks whether another process has made the file longer than is known, so that it has a byte
     /// at `at`, past the known end.
     ///
-    /// While the page with the old end is in use, the file can't grow here. Its bytes are read all
-    /// the same, up to the end of a page, and not kept in memory: no write through Pagefold has
-    /// reached there, or the file has grown here too.
+    /// While the page with the old end is in use, the new length can't be taken over. The bytes are
+    /// read all the same, up to the end of a page, but not kept in memory. They are current: no
+    /// write through Pagefold has reached there, or the file would have grown here, too.
     fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
         let file = &*self.file;
         file.manager.refuse_child()?;
@@ -136,19 +138,19 @@ impl Handle {
         self.file.refresh_len()
     }
 
-    /// How many of `wanted` bytes at `at` lie in the same page and in the file.
+    /// Returns how many of `wanted` bytes at `at` lie in the same page and in the file.
     pub(crate) fn clip(&self, at: u64, wanted: usize) -> usize {
         self.clip_to(self.file.len(), at, wanted)
     }
 
-    /// [`clip`](Self::clip), if the file has `len` bytes.
+    /// Does the work of [`clip`](Self::clip) for a file of `len` bytes.
     fn clip_to(&self, len: u64, at: u64, wanted: usize) -> usize {
         let page = 1_u64 << self.file.page_shift();
         let in_page = page - (at & (page - 1));
         in_page.min(len.saturating_sub(at)).min(wanted as u64) as usize
     }
 
-    /// Reads bytes of one page, and says how many of them the file has.
+    /// Reads bytes of one page. Returns how many of them the file has.
     fn read_page(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<usize, Error> {
         if self.read_in_memory(at, into) {
             self.count_hit(call);
@@ -158,7 +160,7 @@ impl Handle {
         self.fault(call, page, Want::Copy { at, into }).map(|(copied, _)| copied)
     }
 
-    /// Copies bytes of a page that is in memory.
+    /// Copies bytes of a page if it is in memory. Returns whether it is.
     pub(crate) fn read_in_memory(&self, at: u64, into: &mut [u8]) -> bool {
         let mut ahead = Ahead::No;
         let there = self.file.map.read_first(at, into, &mut ahead);
@@ -175,8 +177,8 @@ impl Handle {
         }
     }
 
-    /// The way of [`File::page`](crate::File::page) for a page that isn't in memory, or is the
-    /// file's last.
+    /// Does the work of [`File::page`](crate::File::page) for a page that isn't in memory, or is
+    /// the file's last.
     #[cold]
     pub(crate) fn pin_page(&self, page: u64) -> Result<PinnedPage<'_>, Error> {
         let shift = self.file.page_shift();
@@ -193,11 +195,11 @@ impl Handle {
             None => self.fault(&mut Call::reading(page..page + 1), page, Want::Pin)?.1,
         };
         let len = self.clip(start, 1 << shift);
-        // A file that became shorter while the page was read may not have it any more.
+        // If the file became shorter while the page was read, it may not have the page any more.
         frame.filter(|_| len > 0).map(|frame| PinnedPage { frame, len }).ok_or_else(past_end)
     }
 
-    /// Pins a page that is in memory, waiting while a writer has it.
+    /// Pins a page if it is in memory. Waits while a writer holds it.
     pub(crate) fn pin_in_memory(&self, page: u64) -> Result<Option<PinnedFrame<'_>>, Error> {
         let (mut backoff, mut ahead) = (Backoff::new(), Ahead::No);
         let mut pinner = self.file.map.pinner(page);
@@ -215,8 +217,9 @@ impl Handle {
         }
     }
 
-    /// Copies bytes of a page that is in memory, and written to all the time: a pin keeps writers
-    /// off. False if the page isn't there, or the file doesn't have all of the bytes any more.
+    /// Copies bytes of a page in memory that is written to constantly: a pin excludes writers
+    /// meanwhile. Returns false if the page isn't in memory, or the file no longer has all of the
+    /// bytes.
     pub(crate) fn read_pinned(&self, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
         let Some(frame) = self.pin_in_memory(page)? else { return Ok(false) };
         frame.copy_to((at - (page << self.file.page_shift())) as usize, into);

@@ -1,15 +1,15 @@
-//! Waiting for a page without a thread: futures that run under any executor.
+//! Futures that wait for a page without blocking a thread, under any executor.
 //!
-//! A future launches the load of its page (`flight`), or finds that another one has, and is woken
-//! by the thread that learns of its end. A page that was loaded for a future comes with a pin that
-//! others may take ([`mailbox`](super::mailbox)), so a future that isn't polled keeps neither
-//! writers from its page nor memory from readers. Dropped, a future loses its pin or its place
-//! among those that wait, and nothing else: a load in flight needs no future, and its page is in
-//! memory afterwards.
+//! A future launches the load of its page (`flight`), or finds that another thread has. The thread
+//! that completes the load wakes the future. A page that was loaded for a future comes with a pin
+//! that other threads may take ([`mailbox`](crate::manager::mailbox)). So a future that isn't
+//! polled blocks neither writers of its page nor readers that need memory. A future that is dropped
+//! gives up its pin, or its place among the waiting, and nothing else: a load in flight needs no
+//! future, and brings its page into memory in any case.
 //!
-//! A poll waits for nothing. What would is done by a worker: finding out how long the file is by
-//! now, and making room for page maps. A future that can't get a frame, or meets a writer, comes
-//! again after a pause (`timers`).
+//! A poll never blocks. A worker does the work that may block: refreshing the file's length, and
+//! making room for page maps. If a future can't get a frame, or a writer holds the page, the future
+//! retries after a pause (`timers`).
 
 use std::fmt;
 use std::future::Future;
@@ -31,23 +31,22 @@ use crate::read::load_error::decode;
 use crate::timers::Timer;
 use io::IoError;
 
-/// How long a future tries to get a frame, or a page that another thread writes to, while that may
-/// change: then it is an error.
+/// How long a future retries to get a frame, or a page that another thread writes to, while there
+/// is hope. After that it fails.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How often, and how long at least, it tries in vain while nothing is seen to change.
+/// How long, and how often, a future retries at least if nothing is seen to change.
 const PATIENCE_PINNED: Duration = Duration::from_millis(200);
 const TRIES_PINNED_MAX: u32 = 8;
-/// Pauses between tries: the first one, and the longest.
+/// The first and the longest pause between tries.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(16);
-/// How often a page is loaded again because the file became shorter meanwhile, or another thread
-/// failed to load more than it.
+/// How often a page is loaded again because the file became shorter meanwhile.
 const TRIES_MAX: u32 = 8;
-/// How often a page that had arrived is loaded again, because its memory was needed before the
-/// future was polled.
+/// How often a loaded page is loaded again because its memory was needed before the future was
+/// polled.
 const LOST_MAX: u32 = 64;
 
-/// The page, pinned, some time: see [`File::page_async`](crate::File::page_async).
+/// A future of a pinned page: see [`File::page_async`](crate::File::page_async).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -72,32 +71,33 @@ pub struct PageFuture<'a> {
     handle: &'a Handle,
     page: u64,
     state: State<'a>,
-    /// When a pause is over, or the device's time.
+    /// Wakes the future at the end of a pause, or of the device's time limit.
     timer: Option<Timer>,
-    /// Loads of its own that came to nothing, pages that it lost, and tries for a frame.
+    /// The number of the future's loads that brought no page, of loaded pages that it lost, and of
+    /// its tries for a frame.
     tries: u32,
     lost: u32,
     tries_pinned: u32,
-    /// Since when there has been no frame, or a writer.
+    /// Since when the future has lacked a frame, or a writer has held the page.
     short_since: Option<Instant>,
-    /// The file's length was asked for; it may be another one than is known.
+    /// Whether the file's length was refreshed; whether the known length may be wrong.
     asked: bool,
     in_doubt: bool,
-    /// Read-ahead knows of it.
+    /// Readahead was told of the access.
     told: bool,
-    /// It is a miss, and was counted.
+    /// The access is a miss, and was counted as such.
     missed: bool,
 }
 
 enum State<'a> {
     Idle,
-    /// It comes again when the timer is over.
+    /// The future retries when the timer expires.
     Pausing,
     /// Another thread, or task, loads the page.
     Waiting(Waiting<'a>),
-    /// The load is its own.
+    /// The future waits for a load that it launched itself.
     Loading(Arc<LoadMailbox>),
-    /// A worker does something for it.
+    /// The future waits for a worker.
     Elsewhere(Arc<Mailbox<Result<Done, Error>>>),
 }
 
@@ -105,23 +105,23 @@ enum State<'a> {
 enum Done {
     /// The file's length is known.
     Len,
-    /// It isn't: this page is in use.
+    /// The file's length can't be refreshed: this page is in use.
     Busy(u64),
     /// There is room for page maps.
     Room,
 }
 
-/// What the future waited for has come to.
+/// The result of a wait.
 enum Came<'a> {
     Nothing,
     Page(PinnedFrame<'a>),
     Done(Done),
 }
 
-/// What a look at the page came to.
+/// The result of a look at the page.
 enum Look<'a> {
     Found(PinnedFrame<'a>),
-    /// The state has changed: it says what to wait for.
+    /// The page isn't available. The new state tells what to wait for.
     Wait,
 }
 
@@ -143,7 +143,8 @@ impl<'a> PageFuture<'a> {
         }
     }
 
-    /// What the future waits for has come to this; `None` if it hasn't yet.
+    /// Returns the result of the wait. If the wait isn't over, registers `waker` and returns
+    /// `None`.
     fn arrival(&mut self, waker: &Waker) -> Option<Result<Came<'a>, Error>> {
         let file = &self.handle.file;
         match &mut self.state {
@@ -168,14 +169,14 @@ impl<'a> PageFuture<'a> {
         }
     }
 
-    /// Its own load is over.
+    /// Handles the outcome of its own load.
     fn loaded(&mut self, outcome: Outcome) -> Result<Came<'a>, Error> {
         let file = &self.handle.file;
         let is_hopeless = match outcome {
             Outcome::Failed(error) => return Err(file.read_failed(self.page, error)),
             Outcome::Page(pin) => return Ok(pin.lend(&file.map).map_or(Came::Nothing, Came::Page)),
             Outcome::Nothing => {
-                // Perhaps the file has become shorter.
+                // The file may have become shorter.
                 (self.tries, self.asked, self.in_doubt) = (self.tries + 1, false, true);
                 (self.tries > TRIES_MAX).then(|| file.read_failed(self.page, IoError::NoProgress))
             }
@@ -187,7 +188,8 @@ impl<'a> PageFuture<'a> {
         is_hopeless.map_or(Ok(Came::Nothing), Err)
     }
 
-    /// [`arrival`](Self::arrival), as long as the device may take for it.
+    /// Polls the wait like [`arrival`](Self::arrival), but gives up when the device's time limit is
+    /// over.
     fn settle(&mut self, waker: &Waker) -> Poll<Result<Came<'a>, Error>> {
         let mut came = self.arrival(waker);
         let file = &self.handle.file;
@@ -211,7 +213,7 @@ impl<'a> PageFuture<'a> {
         Poll::Ready(came)
     }
 
-    /// Waits for nothing any more.
+    /// Ends any wait, and returns to the idle state.
     fn leave_state(&mut self) {
         self.timer = None;
         match std::mem::replace(&mut self.state, State::Idle) {
@@ -221,7 +223,7 @@ impl<'a> PageFuture<'a> {
         }
     }
 
-    /// Looks for the page, and launches its load if no other thread has.
+    /// Pins the page if it is in memory. Otherwise launches its load, unless another thread has.
     fn look(&mut self, waker: &Waker) -> Result<Look<'a>, Error> {
         let (handle, page) = (self.handle, self.page);
         let map = &handle.file.map;
@@ -241,7 +243,7 @@ impl<'a> PageFuture<'a> {
             if let Some(waiting) = map.begin_wait(page, Some(waker)) {
                 self.wait_in(State::Waiting(waiting));
             }
-            return Ok(Look::Wait); // Or looks again at once.
+            return Ok(Look::Wait); // Or the next poll step looks again at once.
         }
         if handle.expected(page) > 0 {
             handle.file.check_device()?;
@@ -259,8 +261,8 @@ impl<'a> PageFuture<'a> {
             self.wait_in(State::Loading(load));
             return Ok(Look::Wait);
         }
-        // There by now, or it has no place in the page map: making one may take a while, but that
-        // happens once for many pages.
+        // The page is in memory by now, or the page map has no word for it. Making room for a word
+        // may take a while, but that happens once for many pages.
         if matches!(map.state(page), PageState::Vacant { .. }) {
             self.tries_pinned += 1;
             if self.tries_pinned > LOST_MAX {
@@ -272,13 +274,13 @@ impl<'a> PageFuture<'a> {
         Ok(Look::Wait)
     }
 
-    /// It waits for something that takes as long as it takes: what it was short of before is no
-    /// matter any more.
+    /// Enters a state without a time limit of its own, and forgets what the future was short of
+    /// before.
     fn wait_in(&mut self, state: State<'a>) {
         (self.state, self.timer, self.short_since) = (state, None, None);
     }
 
-    /// Has a worker do something that may wait.
+    /// Lets a worker do something that may block.
     fn elsewhere(
         &mut self,
         waker: &Waker,
@@ -299,7 +301,7 @@ impl<'a> PageFuture<'a> {
 
     fn come_again_for_frame(&mut self, waker: &Waker) -> Result<Look<'a>, Error> {
         let (manager, group) = (&self.handle.file.manager, self.handle.group.state());
-        // Charges in stock are of no use now.
+        // Uncharges what CPUs have in stock, so that this group can charge it.
         manager.drain_charges(Some(group.id));
         self.tries_pinned += 1;
         let patient = self.short_since.is_none_or(|since| since.elapsed() < PATIENCE_PINNED);
@@ -317,15 +319,15 @@ impl<'a> PageFuture<'a> {
         if waited > PATIENCE {
             return Err(error(self.handle));
         }
-        // Half as long as it has waited so far.
+        // Pauses half as long as it has waited so far.
         let pause = (waited / 2).clamp(PAUSE_MIN, PAUSE_MAX);
         self.timer = Some(self.handle.file.manager.timers.after(pause, waker));
         self.state = State::Pausing;
         Ok(Look::Wait)
     }
 
-    /// Whether the file has the page, which starts at `start`, as far as is known. If it hasn't,
-    /// finds out.
+    /// Returns whether the file is known to have the page, which starts at `start`. If not, has a
+    /// worker refresh the length.
     fn reach(&mut self, start: u64, waker: &Waker) -> Result<bool, Error> {
         let file = &self.handle.file;
         let is_there = || start < file.len();
@@ -387,7 +389,8 @@ impl<'a> Future for PageFuture<'a> {
 
 impl Drop for PageFuture<'_> {
     fn drop(&mut self) {
-        // The parent's threads may have had the locks of what it waits for at the fork.
+        // In a forked child, threads of the parent may hold the locks of the state forever, so the
+        // state isn't dropped.
         if self.handle.file.manager.frames.forked() {
             std::mem::forget((std::mem::replace(&mut self.state, State::Idle), self.timer.take()));
             return;

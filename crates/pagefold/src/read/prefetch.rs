@@ -1,4 +1,4 @@
-//! Reading ahead: from what the policy says (`read_ahead`) to loads in flight.
+//! Readahead: turns the windows that the policy returns (`read_ahead`) into loads in flight.
 
 use std::ops::Range;
 
@@ -14,14 +14,15 @@ use io::Batch;
 
 /// The largest window, in bytes.
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
-/// A window is at most this part of what the group may hold: several streams have two windows each
-/// at a time.
+/// A window is at most 1/`LIMIT_SHARE` of the pages that the group may hold: several streams have
+/// two windows each at a time.
 const LIMIT_SHARE: u64 = 64;
-/// Pages after a mark that are looked for.
+/// How many pages after a mark are looked for at most.
 const FOLLOWERS_MAX: u64 = 1024;
 
 impl Handle {
-    /// Begins to load what may come after an access to `pages`, which first misses at `missing`.
+    /// Begins to load pages that may be used after an access to `pages`, which first misses at
+    /// `missing`.
     pub(crate) fn read_ahead_of(&self, pages: Range<u64>, missing: u64) {
         let Some(bounds) = self.bounds() else { return };
         let is_used = |page| self.file.map.is_used(page);
@@ -29,7 +30,7 @@ impl Handle {
         self.read_window(window.flatten());
     }
 
-    /// Begins to load what may come after a marked page that a reader has reached.
+    /// Begins to load pages that may be used after a marked page that a reader has reached.
     #[cold]
     pub(crate) fn mark_reached(&self, page: u64) {
         let Some(bounds) = self.bounds() else { return };
@@ -55,7 +56,7 @@ impl Handle {
         }
     }
 
-    /// `None` if nothing is to be read ahead.
+    /// Returns the limits of readahead; `None` if nothing should be read ahead.
     fn bounds(&self) -> Option<Bounds> {
         if self.is_random() || !self.has_device() {
             return None;
@@ -73,7 +74,7 @@ impl Handle {
         })
     }
 
-    /// Begins to load pages that a call will come to, of the many that it wants.
+    /// Begins to load the next pages of the many that a call wants.
     pub(crate) fn load_soon(&self, pages: Range<u64>) {
         let most = self.launch_max();
         let end = pages.end.min(pages.start.saturating_add(most.saturating_mul(2)));
@@ -88,17 +89,18 @@ impl Handle {
         }
     }
 
-    /// The whole of [`File::prefetch`](crate::File::prefetch), for pages of the file.
+    /// Implements [`File::prefetch`](crate::File::prefetch), for pages of the file.
     pub(crate) fn prefetch(&self, pages: Range<u64>) {
         let most = self.launch_max().saturating_mul(2);
         let _ = self.each_advised(pages, most, &Batch::default(), |_, _| Ok(()));
     }
 
-    /// Begins to load `pages`, which an advice says will be wanted, part by part, and has each part
-    /// visited: as far as there is memory beside pages in use, and up to `most` pages.
+    /// Begins to load `pages`, which an advice asks for, part by part, and calls `visit` with each
+    /// part. Loads up to `most` pages, and stops when there is no memory left but that of pages in
+    /// use.
     ///
     /// # Errors
-    /// Those of `visit`; [`Error::DeviceTimeout`](crate::Error::DeviceTimeout).
+    /// The errors of `visit`; [`Error::DeviceTimeout`](crate::Error::DeviceTimeout).
     pub(crate) fn each_advised(
         &self,
         pages: Range<u64>,
@@ -110,7 +112,7 @@ impl Handle {
         while from < pages.end && left > 0 {
             let part = from..pages.end.min(from + self.launch_max());
             let mut vacant = part.clone().filter(|&page| matches!(self.file.map.state(page), PageState::Vacant { .. }));
-            // Up to as many that aren't in memory as may come.
+            // The part ends before the first page that isn't in memory and exceeds `left`.
             let end = vacant.nth(left as usize).unwrap_or(part.end);
             let part = part.start..end;
             let missing = part.clone().filter(|&page| matches!(self.file.map.state(page), PageState::Vacant { .. }));

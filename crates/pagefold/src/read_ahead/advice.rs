@@ -1,6 +1,6 @@
-//! What users know of accesses to come.
+//! Advice from users about future accesses.
 
-/// What the user knows about the accesses to come.
+/// What the user knows about future accesses.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,24 +22,24 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Nothing.
+    /// No advice.
     #[default]
     Normal,
-    /// In no order.
+    /// Accesses come in no order: nothing is read ahead.
     Random,
-    /// From the front to the back, and not again soon: pages loaded by this handle start without
-    /// the credit that they may have from earlier stays. Holds for the whole handle.
+    /// In order from front to back, and not again soon. Pages that this handle loads get no credit
+    /// for earlier times in memory. Applies to the whole handle.
     Sequential,
-    /// The range will be needed soon: it is loaded now, before the call returns. From its front on,
-    /// as far as there is memory that isn't used, or whose pages aren't: no more than the group's
-    /// limit can hold, and pages in use stay.
+    /// The range will be needed soon: it is loaded before the call returns. Loads from the front of
+    /// the range on, as far as there is free memory or memory of unused pages, and no more than the
+    /// group's limit can hold. Pages in use aren't evicted for this.
     WillNeed,
-    /// The range won't be needed soon: pages that lie in it as a whole leave memory, unless they
-    /// are pinned or their file doesn't have them yet.
+    /// The range won't be needed soon: pages that lie wholly within it leave memory, unless they
+    /// are pinned or not yet written to their file.
     DontNeed,
     /// The range is used less than other memory: its pages are evicted before others.
     Cold,
-    /// The range won't be needed for long: what differs from the file is written to it, and then
+    /// The range won't be needed for a long time: its dirty pages are written to the file, and then
     /// all its pages leave memory, unless they are pinned.
     PageOut,
 }

@@ -1,33 +1,35 @@
-//! Read-ahead: which pages a reader will want next, judged from where it has been.
+//! Readahead policy: predicts which pages a reader will want next, from its previous accesses.
 //!
-//! Pure policy: it is told of accesses that missed and of *marked* pages that were reached, and
-//! answers with pages to load. Hits don't call it, so they cost nothing. The first page of each
-//! window is marked when it is loaded (in its frame's record, which only a page's first use looks
-//! at). The reader that reaches the mark asks for the next window while it still has the rest of
-//! this window to use, so the device works while the reader does. (The marker is Linux's,
-//! `mm/readahead.c`, PG_readahead.)
+//! This module does no I/O. Its caller reports accesses that missed, and *marked* pages that a
+//! reader reached; the module returns pages to load. Hits aren't reported, so they cost nothing.
+//! The first page of each window is marked when it is loaded (in its frame's record, which only a
+//! page's first use looks at). When the reader reaches the mark, the next window is requested while
+//! the reader still has the rest of this window to use. So the device works while the reader does.
+//! (The marker is Linux's, `mm/readahead.c`, PG_readahead.)
 //!
-//! An access continues a *stream* if it starts where the stream's last one ended, or as far from it
-//! as that was from the one before: forwards, backwards, or with a stride. A handle follows several
-//! at once, because many readers may share it. A stream is believed after two continuations in
-//! sequence, or two of the same stride, and its window then doubles from two pages up to a share of
-//! what the group may hold.
+//! An access continues a *stream* if it starts where the stream's last access ended, or if its
+//! distance from the last access is that between the last two: forwards, backwards, or with a
+//! stride. A handle follows several streams at once, because many readers may share it. A stream is
+//! believed after two continuations in sequence, or two of the same stride. From then on each
+//! window is twice the last one, from two pages up to a share of what the group may hold.
 //!
-//! Random access makes streams by chance. It takes two coincidences in a row to be believed; and
-//! pages that were read ahead but evicted unused are counted (`Counters::read_ahead_wasted`): if
-//! they are more than a quarter, windows are halved and belief takes longer, until that was made up
-//! for ([`Trust`]). The end of each stream costs its last windows, which says nothing against the
-//! next one; so a few are forgiven beforehand.
+//! Random access forms streams by chance. Two coincidences in a row are needed before such a stream
+//! is believed. In addition, pages that were read ahead but evicted unused are counted
+//! (`Counters::read_ahead_wasted`). If they are more than a quarter, windows are halved and belief
+//! takes longer, until enough pages were read ahead without waste ([`Trust`]). The end of each
+//! stream wastes its last windows, which is no evidence against the next stream, so a few wasted
+//! windows are allowed from the start.
 //!
-//! What is read ahead must stay until it is used, and the lists where it waits are a small part of
-//! what the group holds, while pages that others load push it on. So a stream remembers how many
-//! pages the group had evicted by its last window: if that were more, while one window was used,
-//! than a part of what can wait, the next window is as much smaller. Readers so share the room,
-//! however many they are, by a clock that is there anyway; fewer read further.
+//! Pages that are read ahead must stay in memory until they are used. They wait on lists that are a
+//! small part of what the group holds, and pages that other readers load push them on. So a stream
+//! remembers how many pages the group had evicted when its last window was requested. If, while one
+//! window was used, the group evicted more than a quarter of the pages that can wait, the next
+//! window shrinks by the same factor. In this way readers share the room, however many they are:
+//! the more readers, the smaller their windows.
 //!
-//! A reader in strides may come upon pages that another reader has had read ahead in sequence. It
-//! would then go from mark to mark, and have all pages between its reads loaded. So before a stream
-//! goes on, read-ahead checks that the reader has used the pages that it comes from.
+//! A reader in strides may come upon pages that were read ahead for another, sequential reader. It
+//! would then go from mark to mark, and cause all pages between its own to be loaded. So before a
+//! stream goes on, readahead checks that the reader has used the pages behind it.
 
 pub(crate) mod advice;
 pub(crate) mod shares;
@@ -37,11 +39,12 @@ use std::ops::Range;
 
 use trust::Trust;
 
-/// Streams that are followed at once.
+/// The number of streams that are followed at once.
 const STREAMS: usize = 16;
-/// So many of those are kept for streams that aren't believed yet.
+/// This many of them are kept for streams that aren't believed yet.
 const CANDIDATES: usize = 4;
-/// A stream that wasn't heard of while so many others were may be forgotten like a candidate.
+/// A stream without an access for this many accesses to other streams may be forgotten, as if it
+/// weren't believed.
 const FORGOTTEN_AFTER: u32 = 256;
 /// Continuations after which a stream is believed.
 const BELIEVED: u32 = 2;
@@ -49,43 +52,47 @@ const BELIEVED: u32 = 2;
 const STRIDE_MAX: u64 = 1 << 12;
 /// The first window, in pages.
 const WINDOW_MIN: u64 = 2;
-/// Requests that one window is made of, at most: more than a disk does at once only come too early.
+/// The most requests in one window: if there are more than a disk does at once, the others only
+/// come too early.
 const BLOCKS_MAX: u64 = 64;
-/// While one window is used, this part of what can wait on the lists may be evicted: a stream has
-/// two windows at a time, and others may follow behind its reader.
+/// While one window is used, up to 1/`WAITING_SHARE` of the pages that can wait on the lists may be
+/// evicted without shrinking the next window: a stream has two windows at a time, and other readers
+/// may follow behind its reader.
 const WAITING_SHARE: u64 = 4;
-/// Pages that a window may have however many readers there are: with fewer a disk does much less.
+/// The pages that a window may have in any case, however many readers there are: with smaller
+/// windows a disk does much less.
 const CROWDED: u64 = 16;
-/// So many blocks that a reader comes from are looked at,
+/// This many blocks behind a reader are looked at,
 const LOOKED_AT: i64 = 64;
-/// and this part of those in memory is to have been used.
+/// and at least 1/`USED_SHARE` of those in memory must have been used.
 const USED_SHARE: u32 = 3;
 
-/// How eager to be.
+/// How much to read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eagerness {
     /// As described above.
     Normal,
-    /// The user says that accesses are in sequence: the first one is believed, and windows are
+    /// The user has announced sequential accesses: the first access is believed, and windows are
     /// twice as large.
     Sequential,
 }
 
-/// What may be read ahead at the moment.
+/// The limits of readahead at the moment, and the counts that they follow from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Pages of the file.
+    /// The file's length in pages.
     pub(crate) pages: u64,
-    /// Pages of the largest window; twice as many for eager ones.
+    /// The size of the largest window in pages; twice as much if sequential.
     pub(crate) window: u64,
     pub(crate) eagerness: Eagerness,
-    /// Pages of the file that were read ahead so far, and those of them that were evicted unused.
+    /// The number of the file's pages that were read ahead so far, and of those that were evicted
+    /// unused.
     pub(crate) read: u64,
     pub(crate) wasted: u64,
-    /// Pages that the group has evicted so far.
+    /// The number of pages that the group has evicted so far.
     pub(crate) evicted: u64,
-    /// Pages that can wait on its lists for their first use without taking room from those that
-    /// proved themselves.
+    /// The number of pages that can wait on the group's lists for their first use without taking
+    /// room from main.
     pub(crate) waiting: u64,
 }
 
@@ -100,8 +107,8 @@ impl Bounds {
     }
 }
 
-/// Pages to load: `blocks` times `block` pages, the blocks `stride` pages apart. The first one
-/// comes to be used first.
+/// Pages to load: `blocks` blocks of `block` pages, whose starts are `stride` pages apart. The
+/// reader will use the block at `first` first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     first: u64,
@@ -111,13 +118,13 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The page that is used first.
+    /// Returns the page that will be used first.
     pub(crate) fn first(&self) -> u64 {
         self.first
     }
 
-    /// How many pages on either side of `page` are its first ones, and follow each other: after
-    /// that, or before it.
+    /// Returns how many of the window's pages directly follow `page`, and how many directly precede
+    /// it. 0 unless the window is in sequence and begins next to `page`.
     pub(crate) fn next_to(&self, page: u64) -> (u64, u64) {
         let is_next = |distance| self.first == page.wrapping_add_signed(distance);
         let pages = |there: bool| if there { self.blocks } else { 0 };
@@ -125,7 +132,7 @@ impl Window {
         (pages(single && self.stride == 1 && is_next(1)), pages(single && self.stride == -1 && is_next(-1)))
     }
 
-    /// All its pages, in ascending order. (A window lies within the file.)
+    /// Returns all pages of the window, in ascending order. (A window lies within the file.)
     pub(crate) fn ascending(self) -> impl Iterator<Item = u64> {
         let backwards = self.stride < 0;
         (0..self.blocks).flat_map(move |turn| {
@@ -136,19 +143,20 @@ impl Window {
     }
 }
 
-/// One reader's way through the file.
+/// The accesses of one reader, as far as they form a sequence or a stride.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// The pages of its last access, as far as we know.
+    /// The pages of the last known access.
     last: Range2,
-    /// From one access to the next; 0 if that isn't known. In sequence: 1 or −1.
+    /// The distance from one access to the next, in pages; 0 if unknown, 1 or −1 in sequence.
     stride: i64,
-    /// How often that was so.
+    /// How often an access continued the stream.
     matches: u32,
-    /// Blocks after `last` that were asked for already, and of how many the last window was.
+    /// The number of blocks after `last` that were requested already, and the size of the last
+    /// window in blocks.
     ahead: u64,
     window: u64,
-    /// Pages that the group had evicted when that was asked for.
+    /// The number of pages that the group had evicted when the last window was requested.
     evicted: u64,
     heard: u32,
 }
@@ -169,27 +177,27 @@ impl Range2 {
 /// How an access continues a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Continues {
-    /// So many blocks after the last one, at its stride.
+    /// This many blocks after the last access, at the stream's stride.
     After(u64),
-    /// As the second access, in sequence.
+    /// As the second access, in sequence, with this stride: 1 or −1.
     InSequence(i64),
 }
 
 impl Stream {
-    /// Pages in a block: in sequence they are one piece.
+    /// Returns the number of pages in a block: 1 in sequence.
     fn block(&self) -> u64 {
         if self.stride.unsigned_abs() == 1 { 1 } else { self.last.len() }
     }
 
-    /// Whether an access that starts, or ends, at these pages goes on with the stream.
+    /// Returns how an access to these pages continues the stream, if it does.
     fn continues(&self, access: Range2) -> Option<Continues> {
         let Range2 { start, end } = access;
-        // Accesses that aren't to whole pages share one with their neighbours.
+        // Two neighbouring accesses that don't cover whole pages share a page.
         let forwards = start == self.last.end || (start + 1 == self.last.end && end > self.last.end);
         let backwards = end == self.last.start || (end == self.last.start + 1 && start < self.last.start);
         match self.stride {
-            // Hits aren't told: the reader may have come as far as we read ahead, and a window
-            // further.
+            // Hits aren't reported: the reader may have gone through all that was read ahead, and
+            // one window further.
             1 if start >= self.last.end.saturating_sub(1) && end > self.last.end => {
                 let distance = (start + 1).saturating_sub(self.last.end);
                 (distance <= self.reach()).then_some(Continues::After(distance))
@@ -211,13 +219,13 @@ impl Stream {
         }
     }
 
-    /// How many blocks from the last access the next one that we hear of can be.
+    /// Returns how many blocks after the last access the next reported one can be.
     fn reach(&self) -> u64 {
         if self.window == 0 { 1 } else { self.ahead + self.window + 1 }
     }
 
-    /// Whether a reader that comes to `access` left out most of what was read ahead for it on the
-    /// way.
+    /// Returns whether a reader that comes to `access` has skipped most of the pages that were read
+    /// ahead for it.
     fn is_left_out(&self, access: Range2, is_used: IsUsed<'_>) -> bool {
         let from = if self.stride == -1 { access.end - 1 } else { access.start };
         let before = |blocks: i64| from.checked_add_signed(self.stride.checked_mul(-blocks)?);
@@ -228,8 +236,8 @@ impl Stream {
         unused > (USED_SHARE - 1) * used
     }
 
-    /// The reader has come to `access`, which starts `blocks` further than the last one did, or
-    /// ended.
+    /// Notes that the reader has come to `access`, which starts, or going backwards ends, `blocks`
+    /// blocks after the last access.
     fn advance(&mut self, access: Range2, blocks: u64) {
         let used = if self.block() == 1 { (blocks + access.len()).saturating_sub(1) } else { blocks };
         self.matches += 1;
@@ -237,7 +245,7 @@ impl Stream {
         self.ahead = self.ahead.saturating_sub(used);
     }
 
-    /// Whether the page was asked for already.
+    /// Returns whether the page was requested already.
     fn is_ahead(&self, page: u64) -> bool {
         let distance = match self.stride {
             0 => return false,
@@ -252,7 +260,8 @@ impl Stream {
         (1..=self.ahead).contains(&distance)
     }
 
-    /// Pages in the next window that will probably wait for their use, as others load pages, too.
+    /// Returns how many pages the next window may have so that they will probably stay in memory
+    /// until their use, although other readers load pages, too.
     fn kept(&self, bounds: &Bounds) -> u64 {
         let room = self.window * self.block() * bounds.waiting / WAITING_SHARE;
         match bounds.evicted.saturating_sub(self.evicted) {
@@ -261,7 +270,7 @@ impl Stream {
         }
     }
 
-    /// The next window, within the file.
+    /// Returns the next window, within the file, and notes it as requested.
     fn ask(&mut self, window: u64, pages: u64) -> Option<Window> {
         let (block, stride) = (self.block(), self.stride);
         let from = match stride {
@@ -281,20 +290,21 @@ impl Stream {
     }
 }
 
-/// Whether a page has been used, if it is in memory.
+/// Returns whether a page has been used; `None` if it isn't in memory.
 pub(crate) type IsUsed<'a> = &'a dyn Fn(u64) -> Option<bool>;
 
-/// The streams of a handle, or of those of its readers that share a few CPUs.
+/// The streams of a handle's readers on a few CPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: [Stream; STREAMS],
-    /// Accesses heard of.
+    /// The number of accesses reported.
     clock: u32,
     trust: Trust,
 }
 
 impl Streams {
-    /// An access to `pages` has missed, first at `missing`. Says what to load besides.
+    /// Notes an access to `pages` that missed, first at `missing`. Returns a window to load in
+    /// addition.
     pub(crate) fn missed(
         &mut self,
         pages: Range<u64>,
@@ -325,8 +335,8 @@ impl Streams {
                 let lost = stream.is_ahead(missing);
                 stream.advance(access, blocks);
                 if lost {
-                    // It was asked for, and isn't there: there is too little room, or it couldn't
-                    // be read.
+                    // The page was requested and isn't in memory: there is too little room, or it
+                    // couldn't be read.
                     (stream.ahead, stream.window) = (0, stream.window / 4);
                 }
             }
@@ -336,8 +346,9 @@ impl Streams {
         if stream.matches >= bounds.believed(self.trust.doubt) { self.ask(at, grown, bounds) } else { None }
     }
 
-    /// A reader has come to a page that was marked when it was read ahead. `followers` says how
-    /// many pages after it are in memory, or on the way there, for a stream that began elsewhere.
+    /// Notes that a reader has come to a page that was marked when it was read ahead. Returns the
+    /// next window to load. `followers` returns how many pages directly after it are in memory or
+    /// being loaded; it is called if no known stream leads here.
     pub(crate) fn reached(
         &mut self,
         page: u64,
@@ -388,8 +399,8 @@ impl Streams {
         stream.ask(pages, bounds.pages)
     }
 
-    /// Whether the reader of a stream that comes to `access` uses what is read ahead for it. If
-    /// not, there is nothing more to the stream than where the reader was.
+    /// Returns whether the reader of a stream, which comes to `access`, uses the pages that are
+    /// read ahead for it. If not, resets the stream to the reader's last position.
     fn is_followed(&mut self, at: usize, access: Range2, is_used: IsUsed<'_>) -> bool {
         let stream = &mut self.streams[at];
         let is_followed = stream.window == 0 || !stream.is_left_out(access, is_used);
@@ -407,13 +418,15 @@ impl Streams {
         if self.is_alive(at) { self.clock.wrapping_sub(self.streams[at].heard) } else { u32::MAX }
     }
 
-    /// Follows a new stream, in the place of one that isn't believed yet or was forgotten.
+    /// Begins a new stream in place of one that isn't believed yet or was forgotten. Returns its
+    /// index.
     fn begin(&mut self, access: Range2) -> usize {
         let is_candidate = |at: &usize| self.streams[*at].window == 0 || self.age(*at) > FORGOTTEN_AFTER;
         let oldest = |places: &mut dyn Iterator<Item = usize>| places.max_by_key(|&at| self.age(at));
         let enough = (0..STREAMS).filter(is_candidate).count() >= CANDIDATES;
         let at = oldest(&mut (0..STREAMS).filter(|at| !enough || is_candidate(at))).unwrap_or(0);
-        // Perhaps the third access is as far away as this one is from the nearest before.
+        // The distance to the nearest earlier access may be a stride: perhaps the third access is
+        // as far from this one.
         let strides = self.streams.iter().filter(|stream| stream.heard != 0 && stream.window == 0);
         let strides = strides.map(|stream| access.start.wrapping_sub(stream.last.start).cast_signed());
         let nearest = strides.min_by_key(|stride| stride.unsigned_abs());

@@ -1,4 +1,4 @@
-//! What is known of the streams of a handle's readers, or a space's, shared by a few CPUs each.
+//! The streams of the readers of a handle, or of a space, in *shares*: a share serves a few CPUs.
 
 use std::ops::Range;
 
@@ -9,20 +9,19 @@ use sync::lock::{Mutex, MutexGuard, OnceBox};
 use crate::read_ahead::Streams;
 use io::Queue;
 
-/// Readers on so many CPUs share what is known of their streams, also where others have met: a miss
-/// may touch a line that few others do.
+/// Once CPUs have contended, every `CPUS_SHARING` CPUs use a share of their own. So a miss touches
+/// a cache line that few other CPUs use.
 const CPUS_SHARING: usize = 8;
-/// How often the lock is tried. Without it an access is overlooked, which does no harm.
+/// How often the lock is tried. If that fails, the access isn't noted, which does no harm.
 const TURNS_MAX: u32 = 8;
 
-/// What a handle, or a space, knows of its readers' streams: nothing, and next to no memory, before
-/// the first miss.
+/// The streams of a handle's, or a space's, readers. Takes next to no memory before the first miss.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     first: OnceShare,
-    /// Those of further CPUs, if there are more than one share has.
+    /// The shares of further CPUs, if there are more than one share serves.
     more: Box<[OnceShare]>,
-    /// Held while a share is made.
+    /// Held while a share is created.
     making: Mutex<()>,
 }
 
@@ -31,7 +30,7 @@ type OnceShare = OnceBox<CachePadded<Mutex<Share>>>;
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     pub(crate) streams: Streams,
-    /// Where to help with the window that was read ahead last.
+    /// The window that was read ahead last, and the queue in which its loads can be helped.
     pub(crate) last: Option<(Range<u64>, Queue)>,
 }
 
@@ -45,21 +44,22 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Bytes that this takes, without what is charged as it is made.
+    /// Returns the bytes that this takes without any shares, which are charged when they are
+    /// created.
     pub(crate) fn bytes_at_first() -> u64 {
         ((sync::cpu::count().div_ceil(CPUS_SHARING) - 1) * size_of::<OnceShare>()) as u64
     }
 
-    /// Bytes that were charged.
+    /// Returns the bytes that were charged.
     pub(crate) fn charged(&self) -> u64 {
         [&self.first].into_iter().chain(&self.more).filter(|share| share.get().is_some()).count() as u64 * SHARE_BYTES
     }
 
-    /// Has `act` look at what is known here. `None` if others do for long, or `try_charge` has no
-    /// room for it.
+    /// Calls `act` with the share for this CPU. Returns `None`, without calling it, if other
+    /// threads hold the share for long, or if `try_charge` has no room for a new share.
     ///
-    /// There is one share for all CPUs until two of them meet there. So a handle that many CPUs use
-    /// now and then takes no more memory than one that a single CPU uses.
+    /// All CPUs use one share until two of them contend for it. So a handle that many CPUs use now
+    /// and then takes no more memory than a handle that a single CPU uses.
     pub(crate) fn here<T>(&self, try_charge: impl Fn(u64) -> bool, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
         let (own, first) = (self.own(), &self.first);
         if own.get().is_none() && first.get().is_none() {
@@ -76,14 +76,15 @@ impl ReadAhead {
         Some(act(&mut *Self::lock(own.get()?)?))
     }
 
-    /// Makes a share. `None` if there is no room for it, or another thread is making one.
+    /// Creates a share. Returns `None` if there is no room for it, or another thread is creating
+    /// one.
     fn make(&self, share: &OnceShare, try_charge: impl Fn(u64) -> bool) -> Option<()> {
         let _making = self.making.try_lock()?;
         if share.get().is_none() {
             if !try_charge(SHARE_BYTES) {
                 return None;
             }
-            let _ = share.set(Box::default()); // There was none, and only one thread makes one.
+            let _ = share.set(Box::default()); // It was empty, and only one thread fills it.
         }
         Some(())
     }
@@ -107,7 +108,8 @@ impl ReadAhead {
         }
     }
 
-    /// Where to help with the page, if it was in the window that was read ahead last.
+    /// Returns the queue in which to help with the load of the page, if the page was in the window
+    /// that was read ahead last.
     pub(crate) fn queue_of(&self, page: u64) -> Option<Queue> {
         let share = Self::lock(self.own().get().or_else(|| self.first.get())?)?;
         share.last.as_ref().filter(|(pages, _)| pages.contains(&page)).map(|(_, queue)| queue.clone())

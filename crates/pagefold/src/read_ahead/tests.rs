@@ -4,7 +4,7 @@ use sync::random::Random;
 
 use super::*;
 
-/// A cache that forgets what was loaded first, and a reader of it.
+/// A cache with first-in, first-out eviction, and its reader.
 struct Reader {
     streams: Streams,
     bounds: Bounds,
@@ -77,7 +77,7 @@ impl Reader {
         accesses.into_iter().for_each(|pages| self.read(pages));
     }
 
-    /// Pages read ahead that were never used, in memory or not.
+    /// Returns the number of pages read ahead that were never used, in memory or not.
     fn unused(&self) -> u64 {
         self.bounds.wasted + self.pages.values().filter(|(unused, _)| *unused).count() as u64
     }
@@ -110,7 +110,7 @@ fn accesses_may_have_any_size_and_neednt_be_to_whole_pages() {
         reader.read_all((0..30_000 / len).map(|i| i * len..(i + 1) * len));
         assert!(reader.misses <= 4 && reader.unused() == 0, "{len}: {} misses", reader.misses);
         let mut reader = Reader::new(30_001, 4_000);
-        // Each shares its first page with the last one.
+        // Each access shares its first page with the one before.
         reader.read_all((0..30_000 / len).map(|i| i * len..(i + 1) * len + 1));
         assert!(reader.misses <= 4 && reader.unused() <= len, "{len}, shared: {} misses", reader.misses);
     }
@@ -144,7 +144,7 @@ fn many_readers_of_one_handle_are_told_apart() {
     }
     assert!((30..60).contains(&reader.misses), "{}", reader.misses);
     assert!(reader.unused() <= 10 * 2 * 256, "{}", reader.unused());
-    // In no order, and beside random accesses.
+    // Out of order, and mixed with random accesses.
     let mut random = Random::seeded(1);
     let mut reader = Reader::new(300_000, 20_000);
     let mut at = starts;
@@ -164,9 +164,9 @@ fn many_readers_of_one_handle_are_told_apart() {
     assert!(reader.misses < randoms + 200, "{} misses beside {randoms} random accesses", reader.misses);
 }
 
-/// The story: a reader in strides began where another handle's read-ahead had gone on beyond that
-/// handle's last read. From mark to mark the reader was taken for a sequential one, and five of six
-/// pages that came from the disk were never used.
+/// A reader in strides began where another handle's readahead had gone beyond that handle's last
+/// read. From mark to mark it was taken for a sequential reader, and five of six pages that came
+/// from the disk were never used.
 #[test]
 fn a_reader_in_strides_is_not_led_on_by_the_marks_of_another() {
     for (stride, room) in [(8, 2_000), (8, 100_000), (3, 2_000), (64, 2_000)] {
@@ -228,7 +228,7 @@ fn pages_that_were_there_already_are_no_reason_to_stop() {
 
 #[test]
 fn windows_shrink_where_they_are_wasted() {
-    // Runs of eight pages, then elsewhere: what is read ahead beyond a run is never used.
+    // Runs of eight pages, each elsewhere: pages read ahead beyond a run are never used.
     let mut reader = Reader::new(1 << 24, 1_000);
     let mut random = Random::seeded(9);
     let mut late = (0, 0);
@@ -241,7 +241,7 @@ fn windows_shrink_where_they_are_wasted() {
     }
     let share = (reader.unused() - late.0) as f64 / (8 * 2_000) as f64;
     assert!(share < 0.15, "{share} of what is used");
-    // A stream in earnest is believed again.
+    // A long stream is believed again.
     let misses = reader.misses;
     reader.read_all(singles(0..20_000));
     assert!(reader.misses - misses < 20 && reader.largest >= 128, "{} {}", reader.misses - misses, reader.largest);
@@ -250,7 +250,7 @@ fn windows_shrink_where_they_are_wasted() {
 #[test]
 fn too_little_room_makes_windows_small() {
     let mut reader = Reader::new(100_000, 100);
-    // Not told how little it is.
+    // This stream isn't told how little room there is.
     reader.read_all(singles(0..20_000));
     assert!(reader.unused() < 8_000 && reader.misses < 1_000, "{} {}", reader.unused(), reader.misses);
     let mut small = Reader::new(100_000, 128);
@@ -307,7 +307,8 @@ fn windows_shrink_while_others_load_more_and_grow_again() {
     };
     assert_eq!(largest(0, 0..5000), 256, "alone");
     largest(3, 5000..8000);
-    // While one of 48 pages is used, four readers load 192, a quarter of what can wait.
+    // While a window of 48 pages is used, four readers load 192 pages, a quarter of those that can
+    // wait.
     assert_eq!(largest(3, 8000..9000), 48);
     largest(1000, 9000..12_000);
     assert_eq!(largest(1000, 12_000..13_000), 16);

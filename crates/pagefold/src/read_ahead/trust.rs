@@ -1,22 +1,24 @@
-//! How far readers are believed: what becomes of the pages that are read ahead.
+//! How far streams are believed, given how many pages read ahead were wasted.
 
-/// A wasted page is made up for by so many read ahead.
+/// This many pages read ahead make up for one wasted page.
 const WASTE_WEIGHT: i64 = 4;
-/// Pages to the good that count, at most: four of the largest windows can be wasted then.
+/// The most credit, in pages. It lets four of the largest windows be wasted.
 const CREDIT_MAX: i64 = WASTE_WEIGHT * 4 * 256;
-/// So far below zero there is more doubt, and so far above there is less.
+/// If the credit falls below `DOUBTED`, doubt grows; if it rises above `TRUSTED`, doubt shrinks.
 const DOUBTED: i64 = -WASTE_WEIGHT * 128;
 const TRUSTED: i64 = CREDIT_MAX / 2;
 const DOUBT_MAX: u32 = 6;
 
-/// What is made of waste.
+/// The doubt that follows from waste.
 #[derive(Debug)]
 pub(super) struct Trust {
-    /// How much less is believed, and read.
+    /// The extra continuations that a stream needs to be believed, and the halvings of the largest
+    /// window.
     pub(super) doubt: u32,
-    /// Pages read ahead, less those that were wasted, which weigh more.
+    /// Pages read ahead, less `WASTE_WEIGHT` × those wasted. At most `CREDIT_MAX`; reset when
+    /// `doubt` changes.
     credit: i64,
-    /// What there was of both when that was last reckoned.
+    /// The pages read ahead and wasted up to the last update.
     reckoned: (u64, u64),
 }
 
@@ -27,7 +29,8 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// Reckons with so many pages that were read ahead so far, and wasted.
+    /// Updates credit and doubt from the pages read ahead so far, and those of them that were
+    /// wasted.
     pub(super) fn reckon(&mut self, all_read: u64, all_wasted: u64) {
         let read = all_read.saturating_sub(self.reckoned.0).cast_signed();
         let wasted = all_wasted.saturating_sub(self.reckoned.1).cast_signed();

@@ -1,24 +1,26 @@
-//! Reclaim: making room, from a group's own pages when its limit is short, from those of the groups
-//! that `ranking` names when the whole budget is.
+//! Reclaim: evicts pages to free frames. If a group is at its limit, its own pages are evicted; if
+//! the whole budget is short, pages of the groups that `ranking` names.
 //!
-//! A *pass* cuts a batch off the lists of one stripe of a group, looks at each page, evicts those
-//! that have to go, and puts the others back where `lru` says. Only the thread that has a page
-//! isolated looks at it, so passes of several threads over one group, or one stripe, run side by
-//! side.
+//! A *pass* cuts a batch of pages off the lists of one stripe of a group and looks at each page. It
+//! evicts the pages that have to go and puts the others back where `lru` decides. Only the thread
+//! that has isolated a page looks at it, so passes of several threads over one group, or one
+//! stripe, run in parallel.
 //!
-//! A page that its file doesn't have can't be evicted. It goes round in cold, which grows with the
-//! time that write-back takes, and main gives up a page in its place. If main kept all of its pages
-//! while cold is full of such pages, no thread would get a frame before they are written.
+//! A dirty page of a file can't be evicted before it is written back. The pass puts it back on
+//! cold, which grows while write-back takes its time, and evicts a page of main in its place (cold
+//! and main are lists, see `lru`). If main kept all of its pages while cold was full of dirty
+//! pages, no thread would get a frame before these were written.
 //!
-//! A page that no file has goes to swap (`swap_out`), all of a pass together; where that can't be,
-//! it stays in the same way.
+//! An anonymous page goes to swap (`swap_out`), together with all others of its pass. If it can't,
+//! it is put back in the same way as a dirty page.
 //!
-//! Nor is a page to go that was read ahead and whose use is still to come: it is passed over, once.
+//! A page that was read ahead and not used yet is spared once.
 //!
-//! Every loop is bounded: a call looks at no page much more than twice, and then says how many it
-//! freed, be it none. That none could go is remembered (`walk`), so the next call returns at once,
-//! until something has changed or some time has passed. Before a call fails for want of a page, all
-//! that may go for it is looked through once more, whatever is remembered.
+//! Every loop is bounded: a call looks at each page little more than twice, then returns the number
+//! of pages that it freed, even if that is 0. If no page could go, `walk` remembers this, and the
+//! next calls return at once until something has changed or a rest has passed. Before a call fails
+//! for want of a page, all pages that may be evicted for it are looked at once more, whatever
+//! `walk` remembers.
 
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
@@ -39,55 +41,58 @@ use crate::manager::ranking::{Candidate, For};
 use crate::stats::Counters;
 use crate::swapping::swap_out::SwappedOut;
 
-/// Pages of main that one page from cold may challenge.
+/// The number of pages of main that one page from cold may challenge.
 const TRIES: usize = 3;
-/// Most frames that a pass can have to put back: all that it cut off.
+/// The most frames that a pass may put back: all that it cut off.
 const STAY_MAX: usize = (4 + TRIES) * BATCH_MAX;
 
-/// Most frames that a pass can evict: what it cut off cold and main, or main's loser of a duel.
+/// The most frames that a pass can evict: all that it cut off cold and main, or the loser in main
+/// of each duel.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
 
-/// Pages that each group may have, whatever else is charged to it (R1).
+/// A group with fewer pages than this may take pages of any group, whatever else is charged to it
+/// (R1).
 const PAGES_MIN: u64 = 32;
 
-/// Looks at one group's pages for each that is wanted, before the next group is asked.
+/// For each wanted page, this many pages of one group are looked at before the next group is asked.
 const LOOKS_PER_PAGE: usize = 4;
 
-/// What came of a pass, or of several.
+/// The outcome of one or more passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pass {
     pub(crate) freed: usize,
     looked_at: usize,
-    /// The group that needs them has given them itself, as no other gave any.
+    /// The group that needs the pages has given them itself, because no other group gave any.
     is_last_resort: bool,
 }
 
-/// A pass in the making.
+/// What a pass has decided so far.
 #[derive(Default)]
 struct Sorting {
     victims: ArrayVec<IsolatedFrame, VICTIMS_MAX>,
     stay: ArrayVec<IsolatedFrame, STAY_MAX>,
-    /// Pages that were passed over, because they were read ahead and their use is still to come.
+    /// Pages that were spared because they were read ahead and not used yet.
     spared: usize,
 }
 
 impl Sorting {
-    /// The page stays, at the hot end of the list that `rank` says.
+    /// Keeps the page, at the hot end of the list that `rank` names.
     fn stay(&mut self, frames: &Frames, frame: IsolatedFrame, rank: Rank) {
         rank.give(frames, &frame);
         self.stay.push(frame);
     }
 }
 
-/// Whether pages of the group have to go although they are used.
+/// Returns whether even pages that are in use have to go, because a look at all of the group's
+/// pages freed none.
 #[inline]
 fn is_stuck(group: &GroupState) -> bool {
     group.walk.insists(|| group.lists.len())
 }
 
 impl Manager {
-    /// Frees about `wanted` pages of one group. Returns how many; 0 when none of its pages can be
-    /// evicted now, or none could when all of them were looked at a moment ago.
+    /// Frees about `wanted` pages of one group. Returns the number; 0 if none of its pages can be
+    /// evicted now, or if none could moments ago, when all of them were looked at.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
         let mut freed = 0;
         while freed < wanted {
@@ -100,8 +105,8 @@ impl Manager {
         freed
     }
 
-    /// Frees about `wanted` pages, in batches, of the groups that `ranking` names. Returns how
-    /// many.
+    /// Frees about `wanted` pages, in batches, of the groups that `ranking` names. Returns the
+    /// number.
     pub(crate) fn reclaim_any(&self, need: For<'_>, wanted: usize) -> usize {
         let mut freed = 0;
         while freed < wanted {
@@ -114,9 +119,9 @@ impl Manager {
         freed
     }
 
-    /// Frees about `wanted` pages for a group, before a call fails for want of them: of its own, or
-    /// of those of any group that may have to give some. All of these are looked through, whatever
-    /// earlier looks came to. Returns how many are free now.
+    /// Frees about `wanted` pages for a group before a call fails for want of them: pages
+    /// `of_its_own`, or of any group that may have to give some. Looks at all of these pages, even
+    /// if earlier looks freed none. Returns the number of pages freed.
     pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
         let look_through = |group: &GroupState| {
             group.walk.wake(group.lists.len());
@@ -130,10 +135,10 @@ impl Manager {
         groups.find_map(|group| Some(look_through(&group)).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
-    /// Frees up to about `wanted` pages of the first candidate that can give any. Each is asked
-    /// with a bounded number of looks, again and again, until one gives something or all of them
-    /// rest. A group that gives for itself, as no other that has as much gave anything, gives one
-    /// page (R6).
+    /// Frees up to about `wanted` pages of the first candidate that can give any. Asks the
+    /// candidates in turn, each time with a bounded number of looks, until one of them gives a page
+    /// or all of them rest. If the needy group itself gives, because no other with as large a share
+    /// gave anything, it gives one page (R6).
     fn reclaim_batch(&self, need: For<'_>, wanted: usize) -> Pass {
         let mut result = Pass::default();
         let mut candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
@@ -159,14 +164,15 @@ impl Manager {
         result
     }
 
-    /// Looks at a bounded number of a group's pages to free up to `wanted`; at none if it rests.
+    /// Looks at a bounded number of a group's pages to free up to `wanted`. Looks at none if the
+    /// group rests.
     fn look_through(&self, group: &GroupState, wanted: usize) -> Pass {
         let mut result = Pass::default();
         let (start, stripes) = (group.lists.to_reclaim(), group.lists.stripe_count());
         let bound = LOOKS_PER_PAGE * wanted + BATCH_MAX;
         let mut fruitless = 0;
         while result.freed < wanted && result.looked_at < bound && !self.rests(group) {
-            // What can't go in one stripe leaves the others to be looked at.
+            // If a stripe's pages can't go, those of the other stripes still may.
             let stripe = group.lists.stripe((start + fruitless) % stripes);
             let pass = self.pass(group, stripe, wanted - result.freed);
             result.freed += pass.freed;
@@ -179,12 +185,12 @@ impl Manager {
         result
     }
 
-    /// Whether a group gets no frame before one of its own pages has gone, because frames are
-    /// short, and no group that has as large a share has anything to give: free frames then are
-    /// those that others have given up for themselves.
+    /// Returns whether a group gets no frame before one of its own pages is evicted: frames are
+    /// short, and no other group with as large a share has anything to give. The free frames then
+    /// are those that other groups have given up for their own use.
     #[inline]
     pub(crate) fn has_to_give_first(&self, group: &GroupState) -> bool {
-        // Most often not: after a look at a word that is seldom written.
+        // Most often false, after one load of a word that is seldom written.
         is_stuck(group) && self.has_to_give_in_shortage(group)
     }
 
@@ -196,40 +202,41 @@ impl Manager {
         let need = self.page_for(group);
         if matches!(need, For::First(_)) {
             // Sometimes: a group that has next to nothing needs a page in a shortage.
-            return false; // It has next to nothing.
+            return false; // It may take pages of any group.
         }
         let candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
         let gives = |it: &Candidate| {
             it.group != group.id && self.groups.with(it.group, |other| !is_stuck(other)).unwrap_or(false)
         };
-        // Of many groups only some were looked at.
+        // If there are many groups, `candidates` has looked at only some of them.
         !candidates.iter().any(gives)
             && !self.ranking.all_candidates(&self.groups, need, self.budget_pages()).iter().any(gives)
     }
 
-    /// The need of a page for this group.
+    /// Returns the need for a page of this group.
     pub(crate) fn page_for<'a>(&self, group: &'a GroupState) -> For<'a> {
         let few = |pages: u64| pages < PAGES_MIN;
-        // Most often it has some on its lists. Pages that can't go anywhere are on none.
+        // Most often the group has enough pages on its lists. Pages that can't go anywhere are on
+        // none, so the charge is looked at, too.
         if few(group.lists.len() as u64) && few(group.charged_for_pages().saturating_sub(self.charges.of(group.id))) {
             return For::First(group);
         }
         For::Group(group)
     }
 
-    /// Whether all of a group's pages were looked at in vain a moment ago.
+    /// Returns whether the group rests: all of its pages were looked at in vain moments ago.
     fn rests(&self, group: &GroupState) -> bool {
         group.walk.rests(|| group.lists.len(), || self.now_us())
     }
 
-    /// One pass over the lists of one stripe of the group that should give pages for `need` first.
+    /// Runs one pass over one stripe of the group that should give pages for `need` first.
     pub(crate) fn pass_for(&self, need: For<'_>, wanted: usize) -> Pass {
         let candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
         let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
         groups.find(|group| !self.rests(group)).map_or(Pass::default(), |group| self.pass_here(&group, wanted))
     }
 
-    /// One pass over the lists of the stripe that this CPU should reclaim from.
+    /// Runs one pass over the lists of the stripe that this CPU should reclaim from.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
         self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted)
     }
@@ -242,8 +249,8 @@ impl Manager {
         self.clock.elapsed().as_micros() as u64
     }
 
-    /// One pass over a stripe's lists that frees up to `wanted` pages. Where all of the group's
-    /// pages were looked at in vain, it takes them as they come.
+    /// Runs one pass over a stripe's lists that frees up to `wanted` pages. If all of the group's
+    /// pages were looked at in vain before, the pass evicts pages whether or not they are in use.
     fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
         let frames = &*self.frames;
         let insist = group.walk.insists(|| group.lists.len());
@@ -272,8 +279,8 @@ impl Manager {
         Pass { freed, looked_at, is_last_resort: false }
     }
 
-    /// Evicts the victims; those that are pinned, or that their file doesn't have, stay. Says how
-    /// many went, and how many stay for the latter reason.
+    /// Evicts the victims. Victims that are pinned or dirty are kept. Returns the number of pages
+    /// evicted, and the number of dirty victims kept.
     fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> (usize, usize) {
         let mut unclean_victims = 0;
         let victims = std::mem::take(&mut sorting.victims).into_iter();
@@ -289,8 +296,9 @@ impl Manager {
         for Refused { frame, unclean } in refused {
             let rank = Rank::of(&self.frames, frame.id());
             unclean_victims += usize::from(unclean);
-            // What its file doesn't have yet goes round once more; pinned is in use: one
-            // level up, or a few at the lowest would be met again and again, and hide all others.
+            // A dirty page goes round cold once more. A pinned page is in use, so it goes up one
+            // level: at the lowest level a few pinned pages would be met again and again, and hide
+            // all others.
             let rank = if unclean { rank.cold() } else { rank.main(rank.level().up()) };
             sorting.stay(&self.frames, frame, rank);
         }
@@ -298,13 +306,13 @@ impl Manager {
         (self.release(group, evicted), unclean_victims)
     }
 
-    /// Evicts an isolated page, leaving its shadow.
+    /// Evicts an isolated page, and leaves its shadow in the page map.
     pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<OwnedFrame<'_>, Refused> {
         let level = Rank::of(&self.frames, frame.id()).level();
         self.frames.evict(frame, group.shadow(level))
     }
 
-    /// Counts evictions for the group and the files that the pages were of.
+    /// Counts evictions for the group, and for the files that the pages belonged to.
     pub(crate) fn count_evictions(&self, group: &GroupState, evicted: &[OwnedFrame<'_>]) {
         for run in evicted.chunk_by(|a, b| self.frames.owner(a.id()) == self.frames.owner(b.id())) {
             self.owners.count(self.frames.owner(run[0].id()), |file| {
@@ -317,14 +325,15 @@ impl Manager {
 }
 
 impl Manager {
-    /// Counts those pages that were read ahead and never used, of pages that have just left memory.
+    /// Counts the pages that were read ahead and never used, among pages that have just left
+    /// memory.
     pub(crate) fn count_wasted(&self, gone: &[OwnedFrame<'_>], group: &GroupState) {
         for frame in gone.iter().filter(|frame| self.frames.is_unused_ahead(frame.id())) {
             self.count_wasted_of(&[self.frames.owner(frame.id())], group);
         }
     }
 
-    /// The same of pages by their owners: the numbers of files, or `ANONYMOUS`.
+    /// Counts wasted readahead by the pages' owners: the numbers of files, or `ANONYMOUS`.
     pub(crate) fn count_wasted_of(&self, owners: &[u32], group: &GroupState) {
         for &owner in owners {
             self.owners.count(owner, |file| Counters::add(&file.read_ahead_wasted, 1));
@@ -334,8 +343,7 @@ impl Manager {
     }
 }
 
-/// Pages of main go up a level if they were used since they were looked at last, and down if they
-/// weren't.
+/// Moves pages of main up a level if they were used since the last look, and down a level if not.
 fn age(frames: &Frames, stripe: &Stripe, ageing: Batch<BATCH_MAX>, sorting: &mut Sorting) {
     for frame in &ageing {
         frames.prefetch_word(frame);
@@ -350,7 +358,8 @@ fn age(frames: &Frames, stripe: &Stripe, ageing: Batch<BATCH_MAX>, sorting: &mut
     stripe.aged(used, all - used);
 }
 
-/// Decides on what was cut off, but for the pages that have to fight for a place in main.
+/// Decides for each page that was cut off whether it stays or goes. Returns the challengers: pages
+/// of cold that have to duel for a place in main.
 fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
     for frame in cut.cold.iter().chain(&cut.surplus) {
         frames.prefetch_word(frame);
@@ -369,7 +378,8 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
         let rank = Rank::of(frames, frame.id());
         let used = frames.take_use(frame.id());
         let level = if used == Use::Certain { rank.level().up() } else { rank.level() };
-        // Without a rival for its place, it gets the time to be used once more.
+        // Main has room, so the page doesn't compete for its place: it gets time to be used once
+        // more.
         let has_time = used == Use::Doubtful && main_room > 0;
         if !insist && frames.spare_ahead(frame.id()) {
             sorting.spared += 1;
@@ -389,7 +399,8 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
     challengers
 }
 
-/// Has main give up pages in the place of so many that can't go. Says how many were looked at.
+/// Picks victims from main in place of `wanted` pages that can't go. Returns the number of pages
+/// looked at.
 fn cut_substitutes(
     frames: &Frames,
     stripe: &Stripe,
@@ -412,8 +423,8 @@ fn cut_substitutes(
     looked_at
 }
 
-/// Each challenger meets pages from the cold end of main, until one is unused: the lower level of
-/// the two is evicted.
+/// Compares each challenger with pages from the cold end of main until one of these is unused. Of
+/// the two, the page of the lower level is evicted; on a tie, the challenger.
 fn duel(
     frames: &Frames,
     stripe: &Stripe,
@@ -461,9 +472,9 @@ mod tests {
     use crate::{Advice, Group, Pagefold};
     use io::SimulatedDisk;
 
-    /// The story: each batch of frames, for any group, began with two walks over all pages of the
-    /// fullest group, also where the last thousand such walks had freed nothing, because its pages
-    /// were pinned or dirty.
+    /// Each batch of frames, for any group, used to begin with two walks over all pages of the
+    /// fullest group, even if the last thousand such walks had freed nothing because its pages were
+    /// pinned or dirty.
     #[test]
     fn a_group_whose_pages_cant_go_costs_others_a_few_looks() {
         const PINNED: u64 = 2_000;
@@ -484,9 +495,9 @@ mod tests {
         }
     }
 
-    /// There were thousands of groups: some with all of their pages pinned, most with one page, and
-    /// a few with many that could go. A tenant with little was refused: of all groups it had asked
-    /// those with pins again and again, and else the few that came next.
+    /// There are a thousand groups: a few with all of their pages pinned, most with one page, and a
+    /// few with many pages that can go. A tenant with few pages used to be refused: reclaim asked
+    /// the groups with pins again and again, and otherwise only the few groups next in turn.
     #[test]
     fn what_a_few_of_many_groups_can_give_is_found() {
         const GROUPS: u64 = 1_000;
@@ -503,7 +514,7 @@ mod tests {
             file.advise(0..1, Advice::Random).unwrap();
             file
         };
-        // Each has pages of the file to itself.
+        // No page of the file is used by two groups.
         let mut pages = 0..;
         let mut next = || pages.next().unwrap();
         let hogs: Vec<_> = (0..20).map(|number| open(&group(format!("hog{number}")))).collect();

@@ -1,8 +1,9 @@
-//! The background reclaimer: one thread that fills up reserves that threads take from faster than
-//! they fill them up themselves (`reserve`).
+//! The background reclaimer: one thread that refills reserves that other threads empty faster than
+//! they refill them (`reserve`).
 //!
-//! It sleeps until a thread that took a frame finds a group's reserve, or the whole budget's, half
-//! used up. For all but the first such thread, asking it is one load (`doorbell`).
+//! The reclaimer sleeps until a thread that took a frame finds the reserve of a group, or of the
+//! whole budget, half empty. That thread wakes it through the `doorbell`. For all but the first
+//! thread that rings, this costs one load.
 
 use sync::Arc;
 use sync::thread::{JoinHandle, is_current, spawn};
@@ -12,7 +13,7 @@ use crate::group::reserve::Shortage;
 use crate::manager::Manager;
 use crate::manager::ranking::For;
 
-/// The running thread. Dropped, it ends.
+/// The running thread. Stops when this is dropped.
 pub(crate) struct Reclaimer {
     manager: Arc<Manager>,
     thread: Option<JoinHandle<()>>,
@@ -33,23 +34,25 @@ impl Reclaimer {
 
 impl Drop for Reclaimer {
     fn drop(&mut self) {
-        // A forked child has no such thread to wait for, and perhaps locks that no thread will
+        // A forked child has no reclaimer thread to join, and perhaps locks that no thread will
         // release.
         if self.manager.frames.forked() {
             return;
         }
         self.manager.doorbell.stop();
-        // Itself, if it was the last to have a space, of which it moved a page to another slot: it
-        // ends when it is done.
+        // The reclaimer doesn't join itself. It runs this if it held the last reference to a space,
+        // one of whose pages it moved to another slot. It ends when it returns from here.
         if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
-            // It panics only by a bug of ours, which its message has told; there is nothing to add.
+            // The thread panics only because of a bug of ours. Its message has been printed
+            // already.
             let _ = thread.join();
         }
     }
 }
 
 impl Manager {
-    /// Frees what the group that asked and the budget are short of, or what can be freed of it.
+    /// Refills the reserves of the last group that rang and of the whole budget, as far as pages
+    /// can be freed.
     fn restore_reserves(&self) {
         self.stock_up_swap();
         if let Some(group) = self.groups.get(self.doorbell.last())

@@ -1,12 +1,15 @@
-//! Reclaim for pages that are only advised to be wanted: pages in use don't go for them.
+//! Reclaim for pages that an advice asks for (`Advice::WillNeed`). Pages in use aren't evicted for
+//! them.
 //!
-//! Ordinary reclaim may look at a page several times while it makes room for many, and takes a page
-//! that is in use as unused when it meets it again. Here each page is looked at once for all of an
-//! advice: pages of cold and of main's lowest level, as many as there were when the advice came to
-//! their group. One that was used since the last look, or has come back, goes up, and one that may
-//! have been goes round; the others are evicted. What the advice itself has loaded comes behind all
-//! these, so it isn't evicted for more of the same. The reserves stay as they are, too: threads
-//! that use pages would fill them up again in the ordinary way.
+//! Ordinary reclaim may look at a page several times while it frees many, and by the second look a
+//! page in use may count as unused. Here each page is looked at once for the whole advice.
+//! Candidates are the pages of cold and of main's lowest level, as many as the group had when it
+//! was first asked for this advice. A page that was used since the last look, or has refaulted,
+//! goes up a level. A page that may have been used goes round once more. The others are evicted.
+//!
+//! Pages that the advice itself has loaded come behind all candidates, so they aren't evicted for
+//! more of the same. The reserves aren't used either: threads that use pages would have to refill
+//! them by ordinary reclaim.
 
 use super::{Pass, Sorting, sort_cut};
 use crate::group::state::GroupState;
@@ -15,12 +18,13 @@ use crate::lru::stripe::Stripe;
 use crate::manager::Manager;
 use crate::manager::take_frame::{ChargedFrame, Short};
 
-/// How many pages of each group may still be looked at for an advice.
+/// How many pages of each group may still be looked at for one advice.
 #[derive(Debug)]
 pub(crate) struct Looks(Vec<(u32, usize)>);
 
 impl Looks {
-    /// For an advice that loads pages for this group: others are counted when they are asked first.
+    /// Creates the counts for an advice that loads pages for this group. Other groups are added
+    /// when they are first asked.
     pub(crate) fn new(group: &GroupState) -> Self {
         Self(vec![(group.id, group.lists.maybe_unwanted())])
     }
@@ -35,7 +39,8 @@ impl Looks {
 }
 
 impl Manager {
-    /// As [`spare_frames`](Self::spare_frames), for an advice.
+    /// Appends up to `wanted` frames to `into`, for an advice. Evicts no pages in use, and leaves
+    /// the reserves as they are. See also [`spare_frames`](Self::spare_frames).
     pub(crate) fn frames_beside_use<'a>(
         &'a self,
         group: &'a GroupState,
@@ -63,7 +68,8 @@ impl Manager {
         }
     }
 
-    /// Frees up to `wanted` pages of what there is too little of. Returns how many.
+    /// Frees up to `wanted` pages: of the group if its limit is `short`, otherwise of the groups
+    /// that `ranking` names. Returns the number.
     fn reclaim_unwanted(&self, group: &GroupState, short: Short, wanted: usize, looks: &mut Looks) -> usize {
         if short == Short::Charge {
             return self.unwanted_of(group, wanted, looks);
@@ -93,7 +99,7 @@ impl Manager {
         let (mut leftovers, mut sorting) = (Leftovers::default(), Sorting::default());
         let cut = stripe.cut_unwanted(frames, wanted, &mut leftovers);
         let looked_at = cut.cold.len() + cut.surplus.len();
-        // There are no challengers: main has room for all that go up.
+        // There are no challengers: main has room for all pages that go up.
         let challengers = sort_cut(frames, cut, false, &mut sorting);
         debug_assert!(challengers.is_empty(), "main has room");
         let (mut freed, _) = self.evict_victims(group, &mut sorting);

@@ -1,5 +1,5 @@
-//! What a space takes besides pages: charged to its group, as pages that no list has, and to the
-//! budget.
+//! The account of what a space takes besides its pages. That is charged to the budget, and to the
+//! space's group as pages that are on no list.
 
 use sync::lock::Mutex;
 
@@ -16,11 +16,11 @@ pub(super) struct Account {
 #[derive(Debug, Default)]
 struct Charged {
     bytes: u64,
-    /// The group's pages for them, rounded up.
+    /// The pages charged to the group for these bytes, rounded up.
     pages: u64,
 }
 
-/// Whom a space charges.
+/// The group that a space charges, and its manager.
 #[derive(Clone, Copy)]
 pub(super) struct Payer<'a> {
     pub(super) manager: &'a Manager,
@@ -28,10 +28,10 @@ pub(super) struct Payer<'a> {
 }
 
 impl Payer<'_> {
-    /// Makes the place of a new region in the table of page words.
+    /// Makes the place of a new region in the table of page-word owners.
     ///
     /// # Errors
-    /// There is no room in the budget for it.
+    /// If the budget has no room for it.
     pub(super) fn prepare_place(self, first_word: u64) -> Result<(), Error> {
         let manager = self.manager;
         let uncharge = |bytes| manager.frames.budget().uncharge(bytes);
@@ -44,7 +44,7 @@ impl Payer<'_> {
 }
 
 impl Account {
-    /// Charges `bytes`. Reclaims as a page would; the caller has no page word.
+    /// Charges `bytes`, and reclaims if need be, as for a page. The caller holds no page word.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; no room in the budget.
@@ -69,7 +69,7 @@ impl Account {
         })
     }
 
-    /// Charges `bytes` if that takes no reclaim.
+    /// Charges `bytes` if that needs no reclaim. Returns whether it has.
     pub(super) fn try_charge(&self, payer: Payer<'_>, bytes: u64) -> bool {
         let mut charged = self.charged.lock();
         let pages = payer.pages(charged.bytes + bytes).saturating_sub(charged.pages);
@@ -86,7 +86,7 @@ impl Account {
         true
     }
 
-    /// Gives back what was charged.
+    /// Returns `bytes` that were charged.
     pub(super) fn uncharge(&self, payer: Payer<'_>, bytes: u64) {
         let pages = {
             let mut charged = self.charged.lock();
@@ -100,7 +100,7 @@ impl Account {
         payer.manager.frames.budget().uncharge(bytes);
     }
 
-    /// When the space goes.
+    /// Returns everything that is charged. Called when the space is dropped.
     pub(super) fn uncharge_all(&self, payer: Payer<'_>) {
         let bytes = self.charged.lock().bytes;
         self.uncharge(payer, bytes);

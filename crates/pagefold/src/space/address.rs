@@ -1,4 +1,4 @@
-//! Addresses: which are valid.
+//! Addresses of a space, in bytes and in pages, and which of them are valid.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 /// Bits of an address.
 pub(super) const ADDRESS_BITS: u32 = 47;
 
-/// Pages from `first` up to `end`, at least one, by their number in the space.
+/// Pages from `first` up to, but not including, `end`, by their numbers in the space. At least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pages {
     pub(super) first: u64,
@@ -20,14 +20,14 @@ impl Pages {
         self.end - self.first
     }
 
-    /// As many, `by` further up; wrapping, as it may be down.
+    /// Returns as many pages, `by` further up, modulo 2^64. So a large `by` moves them down.
     pub(super) fn moved(self, by: u64) -> Self {
         Self { first: self.first.wrapping_add(by), end: self.end.wrapping_add(by) }
     }
 }
 
 impl SpaceState {
-    /// How many pages `len` bytes take.
+    /// Returns how many pages `len` bytes take.
     pub(super) fn count(&self, len: u64) -> Result<u64, Error> {
         let bad = |why| Error::BadAddress { address: 0, len, why };
         match len {
@@ -37,7 +37,7 @@ impl SpaceState {
         }
     }
 
-    /// The pages of a range of bytes that is whole ones.
+    /// Returns the pages of a range of bytes, which must be whole pages.
     pub(super) fn pages(&self, range: &Range<u64>) -> Result<Pages, Error> {
         let bad = |why| {
             let len = range.end.saturating_sub(range.start);

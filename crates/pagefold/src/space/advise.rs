@@ -1,4 +1,4 @@
-//! What the user knows of accesses to come, and having memory there or not.
+//! Advice about accesses to come, and requests to bring memory in, to free it, or to sync it.
 
 use std::ops::Range;
 
@@ -17,17 +17,17 @@ use crate::protection::Protection;
 use crate::read::call::Call;
 use crate::read_ahead::advice::Advice;
 
-/// Runs that are looked up at a time.
+/// The most runs that are looked up at a time.
 const RUNS_AT_ONCE: usize = 64;
 
 impl Space {
-    /// Tells what accesses to `range`, all of which is mapped, are to come.
+    /// Announces how `range`, all of which must be mapped, will be accessed.
     /// [`Normal`](Advice::Normal), [`Random`](Advice::Random) and
-    /// [`Sequential`](Advice::Sequential) hold from now on. For files the others are as
-    /// [`File::advise`](crate::File::advise) says, but that [`WillNeed`](Advice::WillNeed) doesn't
-    /// wait. Of memory that is no file's, [`DontNeed`](Advice::DontNeed) [discards](Self::discard)
-    /// what was written, and the first three say whether neighbours come along from swap; the
-    /// others change nothing there.
+    /// [`Sequential`](Advice::Sequential) hold from now on; for anonymous memory they decide
+    /// whether neighbours are read along from swap. All other advice acts at once. For files it
+    /// does what [`File::advise`](crate::File::advise) says, but [`WillNeed`](Advice::WillNeed)
+    /// doesn't wait. For anonymous memory, [`DontNeed`](Advice::DontNeed) [discards](Self::discard)
+    /// what was written, and the others do nothing.
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for
@@ -37,7 +37,7 @@ impl Space {
         let pages = state.pages(&range)?;
         match advice {
             Advice::Normal | Advice::Random | Advice::Sequential => {
-                // Opened now: an error is to be told here.
+                // Opened now, so that an error is reported here.
                 let open = |run: Pages, entry: Entry| match entry.file().and_then(|number| state.mapped(number)) {
                     Some(mapped) => {
                         mapped.opening(entry.with_advice(advice)).map(drop).map_err(|error| state.at(run.first, error))
@@ -60,8 +60,8 @@ impl Space {
         }
     }
 
-    /// Makes everything that was written to files in `range`, all of which is mapped, survive a
-    /// power cut: as [`File::sync_range`](crate::File::sync_range).
+    /// Makes everything that was written to files in `range`, all of which must be mapped, survive
+    /// a power cut. See also [`File::sync_range`](crate::File::sync_range).
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::WriteFailed`], with the address.
@@ -70,12 +70,12 @@ impl Space {
         state.each_file(state.pages(&range)?, |mapped, bytes| mapped.handle().sync_range(bytes))
     }
 
-    /// Frees the memory in `range`, all of which is mapped, and stays so: it is zeros again. Pages
-    /// of files stay as they are.
+    /// Frees the memory in `range`, all of which must be mapped. The range stays mapped, and is
+    /// zeros again. Pages of files stay as they are.
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page in `range`
-    /// stays pinned, or is being changed: then the pages before it are discarded, and perhaps
+    /// stays pinned, or is being changed. Then the pages before it are discarded, and perhaps
     /// others.
     pub fn discard(&self, range: Range<u64>) -> Result<(), Error> {
         self.state.discard(self.state.pages(&range)?)
@@ -84,7 +84,8 @@ impl Space {
     /// Takes memory for all of `range` now, and loads its pages of files.
     ///
     /// # Errors
-    /// Those of writing; for files, those of reading. Pages before the one that fails are there.
+    /// Those of writing; for files, those of reading. The pages before the failed page are in
+    /// memory then.
     pub fn populate(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
@@ -101,7 +102,7 @@ impl SpaceState {
         self.discard_pages(pages)
     }
 
-    /// Frees the memory of pages that are locked.
+    /// Frees the memory of pages that the caller has locked.
     pub(super) fn discard_pages(&self, pages: Pages) -> Result<(), Error> {
         let own = self.index.runs(pages).filter(|(_, entry)| entry.is_own());
         let held = own.fold(None, |held, (run, _)| {
@@ -111,13 +112,13 @@ impl SpaceState {
         held.map_or(Ok(()), |page| Err(self.busy(page)))
     }
 
-    /// Calls `visit` with each mapped file in a range, all of which is mapped, and which of its
-    /// bytes are. Nothing is locked meanwhile.
+    /// Calls `visit` for each run of a file's pages in `pages`, with the mapping and the run's
+    /// bytes in the file. All of `pages` must be mapped. No lock is held during `visit`.
     fn each_file(&self, pages: Pages, visit: impl Fn(&Mapped, Range<u64>) -> Result<(), Error>) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let mut rest = Some(pages);
         while let Some(pages) = rest {
-            // Some at a time, as there may be any number of them.
+            // A bounded number at a time, because there may be any number of runs.
             let runs: ArrayVec<(Pages, Entry), RUNS_AT_ONCE> = {
                 let _guard = self.lock.read(self.lock_range(pages));
                 self.check_mapped(pages)?;
@@ -135,7 +136,7 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Has a page in memory.
+    /// Brings a page into memory.
     fn populate(&self, page: u64) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let mut backoff = Backoff::new();

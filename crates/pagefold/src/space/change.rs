@@ -1,9 +1,9 @@
-//! Changes of entries: the range lock, and which threads are waited for (S1).
+//! Changes of entries: the range lock, and which threads a change waits for (S1).
 //!
-//! A change that may fail keeps the old protection in the entries until it is over (`entry`), so
-//! nothing besides the index has to remember them. An access that is refused by such an entry waits
-//! until the change is over. Guards are looked for before any entry is changed: they may be kept
-//! for long.
+//! A change that may fail keeps the old protection in the entries until it is complete (`entry`),
+//! so nothing besides the index has to remember the old protection. An access that such an entry
+//! refuses waits until the change is complete. Before a change stores any entry it looks for
+//! guards, because users may keep guards for long.
 
 use std::time::Duration;
 
@@ -20,47 +20,48 @@ use super::tidy::Locked;
 use crate::error::Error;
 use crate::protection::Protection;
 
-/// How long the second of two ranges is waited for while the first one is held.
+/// How long a thread that holds the first of two ranges waits for the second.
 const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);
 
-/// Whom a change of entries waits for.
+/// The threads that a change of entries waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
-    /// Threads that write to a page, or bring one in.
+    /// Threads that write to a page, or bring a page in.
     Writers,
-    /// These, of pages of files: the space's own pages are waited for when they are freed.
+    /// Writers of pages of files only. The space's own pages are waited for when they are freed.
     OfFiles,
-    /// Writers, and holders of pins on the space's own pages.
+    /// Writers, and holders of pins on own pages.
     All,
-    /// The same, where no page is a file's.
+    /// The same as `All`, if no page is a file's.
     AllOwn,
 }
 
-/// What a change may come upon.
+/// The guards that a change may find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Guards {
-    /// Guards that a user may keep for long: they aren't waited for.
+    /// Guards that a user may keep for long. The change doesn't wait for them.
     Expected,
-    /// None but those of threads that are about to let go.
+    /// Only guards of threads that are about to release them.
     Gone,
 }
 
 impl SpaceState {
-    /// The lock's range for pages: in bytes.
+    /// Returns the lock's range for pages, in bytes.
     pub(super) fn lock_range(&self, pages: Pages) -> LockRange {
         let bytes = self.bytes(pages);
         LockRange::new(bytes.start, bytes.end).unwrap_or(LockRange::FULL)
     }
 
-    /// The range for this thread alone.
+    /// Locks the pages for this thread alone.
     pub(super) fn lock(&self, pages: Pages) -> Locked<'_> {
         self.charge_lock();
         Locked::new(self, self.lock.write(self.lock_range(pages)))
     }
 
-    /// Locks two ranges that don't overlap, the lower one first. A thread that has the first waits
-    /// only briefly for the second, and then lets go of the first: a thread that wants both, and
-    /// what is between them, may have a claim to the second already.
+    /// Locks two ranges that don't overlap, the lower one first. A thread that holds the first
+    /// range waits only briefly for the second, and then releases the first. Otherwise it could
+    /// deadlock: a thread that wants both ranges, and all between them, may be queued for the
+    /// second already.
     pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, Locked<'_>) {
         let (low, high) = if one.first < other.first { (one, other) } else { (other, one) };
         loop {
@@ -70,11 +71,11 @@ impl SpaceState {
                 return (first, Locked::new(self, second)); // Dropped in this order.
             }
             drop(first);
-            drop(self.lock(high)); // Waits for the thread that has it.
+            drop(self.lock(high)); // Waits for the thread that holds it.
         }
     }
 
-    /// Maps what isn't mapped. False, and nothing is changed, if some of it is.
+    /// Maps pages. Returns false, with nothing changed, if some of them are mapped already.
     pub(super) fn map_pages(&self, pages: Pages, entry: Entry) -> Result<bool, Error> {
         self.manager().refuse_child()?;
         let _guard = self.lock(pages);
@@ -86,13 +87,14 @@ impl SpaceState {
         Ok(true)
     }
 
-    /// Whether nothing is mapped in pages that are locked.
+    /// Returns whether nothing is mapped in `pages`. Without a lock of the pages this is only a
+    /// hint.
     pub(super) fn is_free(&self, pages: Pages) -> bool {
         self.index.runs(pages).all(|(_, entry)| entry == Entry::NONE)
     }
 
-    /// Refuses pages that aren't all mapped; they are locked. Returns whether some of them are a
-    /// file's.
+    /// Returns whether some of the pages are a file's, or an error if not all of them are mapped.
+    /// The caller has locked the pages.
     pub(super) fn check_mapped(&self, pages: Pages) -> Result<bool, Error> {
         let mut has_files = false;
         for (run, entry) in self.index.runs(pages) {
@@ -104,16 +106,17 @@ impl SpaceState {
         Ok(has_files)
     }
 
-    /// Changes entries of pages that are prepared, and locked.
+    /// Changes the entries of pages that the caller has prepared, and locked.
     pub(super) fn change_entries(&self, pages: Pages, to: impl Fn(Entry) -> Entry) {
         self.index.change(self.payer(), pages, to);
     }
 
-    /// Has mapped pages be used by no thread, nor found by any, until they are
-    /// [restored](Self::restore) or get other entries; they are locked.
+    /// Makes mapped pages inaccessible: no thread uses them, or finds them, until they are
+    /// [restored](Self::restore) or get other entries. The caller has locked them.
     ///
     /// # Errors
-    /// [`Error::AddressBusy`], [`Error::NotMapped`], no room for the index; with nothing changed.
+    /// [`Error::AddressBusy`], [`Error::NotMapped`], no room for the index. Nothing is changed
+    /// then.
     pub(super) fn vacate(&self, pages: Pages) -> Result<(), Error> {
         let has_files = self.check_mapped(pages)?;
         self.await_guards(pages, Awaited::All, Protection::None)?;
@@ -121,26 +124,26 @@ impl SpaceState {
         self.vacate_prepared(pages, has_files)
     }
 
-    /// The same with pages that are known to be mapped, and prepared. `has_files`: some of them are
-    /// a file's.
+    /// Vacates pages that are known to be mapped, and prepared. `has_files`: some of them are a
+    /// file's.
     fn vacate_prepared(&self, pages: Pages, has_files: bool) -> Result<(), Error> {
         let whom = if has_files { Awaited::All } else { Awaited::AllOwn };
         self.begin_change(pages, whom, Protection::None)
     }
 
-    /// Ends a change without one.
+    /// Gives the entries back the protection that they kept.
     pub(super) fn restore(&self, pages: Pages) {
         self.change_entries(pages, Entry::restored);
     }
 
-    /// Unmaps mapped pages, and frees what is the space's own.
+    /// Unmaps mapped pages, and frees their own memory.
     pub(super) fn unmap_pages(&self, pages: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
         self.addresses.prepare_to_give(self.index.account(), self.payer());
         let guard = self.lock(pages);
         let has_files = self.check_mapped(pages)?;
         if self.prepare(pages).is_err() {
-            // A group at its limit: room for a table is what goes anyway.
+            // The group is at its limit. The pages' memory goes anyway, and makes room for a table.
             self.discard_pages(pages)?;
             self.prepare(pages)?;
         }
@@ -157,8 +160,9 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Takes the entries of vacated pages away. Returns mappings of files that have lost their last
-    /// page by that, to be dropped without a lock, and whether to [tidy](Self::tidy) then.
+    /// Removes the entries of vacated pages. Returns the mappings of files that have lost their
+    /// last page by that, and whether to [tidy](Self::tidy). The caller must drop the mappings
+    /// without a lock (M3).
     pub(super) fn forget_pages(&self, pages: Pages) -> (Vec<Arc<Mapping>>, bool) {
         let count_out = |(run, entry): (Pages, Entry)| {
             self.files.removed(self.index.account(), self.payer(), entry.file()?, run.count())
@@ -167,13 +171,13 @@ impl SpaceState {
         (closed, self.forget_own(pages))
     }
 
-    /// The same of pages that are the space's own.
+    /// Removes the entries of vacated pages that are the space's own. Returns whether to tidy.
     fn forget_own(&self, pages: Pages) -> bool {
         self.change_entries(pages, |_| Entry::NONE);
         self.note(pages)
     }
 
-    /// Changes what is known of accesses to pages that are all mapped, after `check` said yes to
+    /// Changes the advice in the entries of pages that are all mapped, if `check` permits that for
     /// each run.
     pub(super) fn change_advice(
         &self,
@@ -190,8 +194,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Changes the protection of pages that are all mapped, after `check` said yes to each run.
-    /// Waits for threads that still go by the old protection.
+    /// Changes the protection of pages that are all mapped, if `check` permits that for each run.
+    /// Waits for threads that still act on the old protection.
     pub(super) fn change_protection(
         &self,
         pages: Pages,
@@ -211,20 +215,21 @@ impl SpaceState {
 
     /// Waits for guards before any entry is changed.
     fn await_guards(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
-        // Relaxed: these looks are a favour; what counts is the one in `begin_change`.
+        // Relaxed: this look only avoids changes in vain. The look in `begin_change` is the one
+        // that counts.
         if self.has_guards.load(Ordering::Relaxed) {
             self.await_pages(pages, whom, protection, Guards::Expected)?;
         }
         Ok(())
     }
 
-    /// Gives prepared pages another protection, for now, and waits for the threads that go by the
+    /// Gives prepared pages another protection for now, and waits for the threads that act on the
     /// old one.
     fn begin_change(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
         self.change_entries(pages, |entry| entry.changing(protection));
         fence(Ordering::SeqCst); // S1
         let whom = match whom {
-            // Relaxed: the fence above, against that in `own`.
+            // Relaxed: the fence above pairs with the fence that follows `expect_guards`.
             Awaited::All if !self.has_guards.load(Ordering::Relaxed) => Awaited::OfFiles,
             // The pages are waited for when they are freed.
             Awaited::AllOwn if !self.has_guards.load(Ordering::Relaxed) => return Ok(()),
@@ -234,7 +239,7 @@ impl SpaceState {
         self.await_pages(pages, whom, protection, Guards::Gone).inspect_err(|_| self.restore(pages))
     }
 
-    /// Waits for users of pages in a way that `protection` doesn't permit.
+    /// Waits for threads that use pages in a way that `protection` doesn't permit.
     fn await_pages(&self, pages: Pages, whom: Awaited, protection: Protection, guards: Guards) -> Result<(), Error> {
         if protection == Protection::ReadWrite {
             return Ok(());
@@ -260,8 +265,8 @@ impl SpaceState {
             .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
     }
 
-    /// Waits until no thread has `page` of the map, which is at `at` in the space, that began
-    /// before the entries were changed.
+    /// Waits until `page` of the map is held by no thread that began before the entries were
+    /// changed. The page is at `at` in the space.
     fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited, guards: Guards) -> Result<(), Error> {
         let busy = || self.busy(at);
         let mut backoff = Backoff::new();
@@ -270,8 +275,8 @@ impl SpaceState {
             if map.is_held(page) && (guards == Guards::Gone || is_loading()) {
                 backoff.wait_or(busy)?;
             } else if map.is_held(page) || whom == Awaited::All && map.is_pinned(page) {
-                // A thread that pinned it after looking at the old entry lets go in moments; a user
-                // may not.
+                // A thread that pinned the page after looking at the old entry releases it in
+                // moments; a user may not.
                 if !backoff.wait_shortly() {
                     return Err(busy());
                 }
@@ -281,11 +286,11 @@ impl SpaceState {
         }
     }
 
-    /// What an access does at a page whose entry doesn't permit `wanted`: it waits a turn, if the
-    /// entry is just being changed and permitted that before, to look again.
+    /// Handles an access to a page whose entry doesn't permit `wanted`. If the entry is just being
+    /// changed, and permitted `wanted` before, waits a turn, so that the caller can look again.
     ///
     /// # Errors
-    /// Those of [`refuse`](Self::refuse); [`Error::AddressBusy`], if the change has taken seconds.
+    /// Those of [`refuse`](Self::refuse); [`Error::AddressBusy`] if the change takes seconds.
     #[cold]
     pub(super) fn refuse_or_wait(
         &self,
@@ -301,7 +306,7 @@ impl SpaceState {
         }
     }
 
-    /// A page is pinned, or being changed.
+    /// Returns the error for a page that is pinned, or being changed.
     pub(super) fn busy(&self, page: u64) -> Error {
         Error::AddressBusy { address: page << self.page_shift }
     }

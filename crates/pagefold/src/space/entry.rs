@@ -1,42 +1,42 @@
-//! What is mapped at a page, in one word. 0 is nothing.
+//! Entries: what is mapped at a page, in one word. 0 means that nothing is mapped.
 //!
 //! | bits | |
 //! |---|---|
-//! | 0 | own memory, which is no file's, that may be read |
+//! | 0 | own memory (no file's) that may be read |
 //! | 1 | a part of a file that may be read |
-//! | 2 | may be written; alone: own memory that may not be used |
-//! | 3, 4 | accesses come in no order; from the front to the back |
-//! | 5, 62 | what the protection was until now, while that is being changed: see below |
+//! | 2 | may be written; without bits 0 and 1: own memory that may not be accessed |
+//! | 3, 4 | advice: random accesses; sequential accesses |
+//! | 5, 62 | the old protection, while a change of it is in progress: see below |
 //! | 6–61 | the number of the mapping |
 //! | 63 | 0: this isn't a link (`tree`) |
 //!
-//! All pages of one mapping of a file have the same entry: which page of the file they are follows
-//! from the address (`mapped`).
+//! All pages of one mapping of a file have the same entry. Their page numbers in the file follow
+//! from their addresses (`mapped`).
 //!
-//! - ENTRY-1. The number of a mapping never comes back to a page. Own memory gets a new one
+//! - ENTRY-1. The number of a mapping never returns to a page. Own memory gets a new number
 //!   whenever it is mapped or moved. So a page that has the same entry twice was neither unmapped
 //!   nor moved in between.
 //!
-//! **Changes that may fail** keep the old protection in the entry until they are over: 0 for none
-//! kept, else 1 more than 0, 1, 2 for nothing, reading, writing. The protection that holds
-//! meanwhile is the new one; unmapping and moving begin with none. An access that the new
-//! protection refuses waits until the change is over (`change`).
+//! **Changes that may fail** keep the old protection in the entry until they are complete. Bits 62
+//! and 5 together are 0 if no protection is kept, else 1, 2 or 3 for no access, reading, or reading
+//! and writing. Meanwhile the new protection holds; unmapping and moving begin with no access. An
+//! access that the new protection refuses waits until the change is complete (`change`).
 
 use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;
 
-/// What is mapped at a page.
+/// An entry: what is mapped at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry(pub(super) u64);
 
-/// Bits of the number of a mapped file.
+/// Bits of the number of a mapping.
 pub(super) const FILE_BITS: u32 = 56;
 const FILE_SHIFT: u32 = 6;
 const FILE: u64 = ((1 << FILE_BITS) - 1) << FILE_SHIFT;
 
 impl Entry {
     pub(super) const NONE: Self = Self(0);
-    /// A bit for each kind: a hit looks at one alone.
+    /// One bit for each kind of memory, so a hit tests a single bit.
     const READ_OWN: u64 = 1;
     const READ_FILE: u64 = 1 << 1;
     const READ: u64 = Self::READ_OWN | Self::READ_FILE;
@@ -50,12 +50,12 @@ impl Entry {
     const KEPT_HIGH: u64 = 1 << 62;
     const KEPT: u64 = Self::KEPT_LOW | Self::KEPT_HIGH;
 
-    /// Memory that is no file's, of the mapping with this number.
+    /// Creates an entry for own memory, of the mapping with this number.
     pub(super) fn own(number: u64, protection: Protection) -> Self {
         Self(Self::UNUSED_OWN | number << FILE_SHIFT).with_protection(protection)
     }
 
-    /// A part of the file with this number.
+    /// Creates an entry for a part of a file, of the mapping with this number.
     pub(super) fn of_file(number: u64, protection: Protection) -> Self {
         Self(number << FILE_SHIFT).with_protection(protection)
     }
@@ -70,7 +70,8 @@ impl Entry {
         Self(self.0 & !Self::PROTECTION | bits)
     }
 
-    /// The same with other accesses to come; advice about the present changes nothing.
+    /// Returns this entry with other advice about accesses to come. Advice that acts at once
+    /// changes nothing.
     pub(super) fn with_advice(self, advice: Advice) -> Self {
         let bits = match advice {
             Advice::Normal => 0,
@@ -81,7 +82,7 @@ impl Entry {
         Self(self.0 & !Self::ADVICE | bits)
     }
 
-    /// The same as a part of another mapping.
+    /// Returns this entry with the number of another mapping.
     pub(super) fn with_number(self, number: u64) -> Self {
         Self(self.0 & !FILE | number << FILE_SHIFT)
     }
@@ -96,13 +97,13 @@ impl Entry {
         self.0 & Self::WRITE != 0 && self.may_read()
     }
 
-    /// The number of the mapped file, if it is one.
+    /// Returns the number of the mapping if this is a file's page.
     #[inline]
     pub(super) fn file(self) -> Option<u64> {
         (!self.is_own() && self.0 & FILE != 0).then_some(self.number())
     }
 
-    /// The number of the mapped file, if it is one that may be read.
+    /// Returns the number of the mapping if this is a file's page that may be read.
     #[inline]
     pub(super) fn file_to_read(self) -> Option<u64> {
         (self.0 & Self::READ_FILE != 0).then_some(self.number())
@@ -113,30 +114,30 @@ impl Entry {
         (self.0 & FILE) >> FILE_SHIFT
     }
 
-    /// Whether this is a space's own memory.
+    /// Returns whether this is the space's own memory.
     #[inline]
     pub(super) fn is_own(self) -> bool {
         self.0 & Self::READ_FILE == 0 && self.0 & Self::PROTECTION != 0
     }
 
-    /// Whether this is a space's own memory, to be written.
+    /// Returns whether this is own memory that may be written.
     #[inline]
     pub(super) fn may_write_own(self) -> bool {
         self.0 & (Self::WRITE | Self::READ_OWN) == Self::WRITE | Self::READ_OWN
     }
 
-    /// The same, to be read.
+    /// Returns whether this is own memory that may be read.
     #[inline]
     pub(super) fn may_read_own(self) -> bool {
         self.0 & Self::READ_OWN != 0
     }
 
-    /// Whether the other is mapped alike, apart from its number.
+    /// Returns whether both entries are the same apart from their numbers.
     pub(super) fn is_like(self, other: Self) -> bool {
         (self.0 ^ other.0) & !FILE == 0
     }
 
-    /// With another protection for now, and what it was kept.
+    /// Returns this entry with a new protection for now, and the present protection kept.
     pub(super) fn changing(self, protection: Protection) -> Self {
         let kept = 1 + u32::from(self.may_read()) + u32::from(self.may_write());
         let low = if kept & 1 != 0 { Self::KEPT_LOW } else { 0 };
@@ -144,7 +145,7 @@ impl Entry {
         Self(self.with_protection(protection).0 & !Self::KEPT | low | high)
     }
 
-    /// What the protection was before the change that is going on.
+    /// Returns the protection from before the change that is in progress, if one is.
     pub(super) fn kept(self) -> Option<Protection> {
         match (self.0 & Self::KEPT_HIGH != 0, self.0 & Self::KEPT_LOW != 0) {
             (false, false) => None,
@@ -154,12 +155,12 @@ impl Entry {
         }
     }
 
-    /// As it was before the change.
+    /// Returns the entry as it was before the change that is in progress.
     pub(super) fn restored(self) -> Self {
         self.kept().map_or(self, |kept| self.settled().with_protection(kept))
     }
 
-    /// As it is after the change.
+    /// Returns the entry as it is once the change is complete.
     pub(super) fn settled(self) -> Self {
         Self(self.0 & !Self::KEPT)
     }
@@ -172,7 +173,7 @@ impl Entry {
         }
     }
 
-    /// `None` if nothing is mapped.
+    /// Returns the protection, or `None` if nothing is mapped.
     pub(super) fn protection(self) -> Option<Protection> {
         match self {
             Self::NONE => None,

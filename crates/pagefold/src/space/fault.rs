@@ -1,22 +1,22 @@
-//! A page fault: how a page of a space's own comes into memory, be it new or back from swap.
+//! A page fault: how a page of own memory comes into memory, either new or back from swap.
 //!
 //! | | |
 //! |---|---|
-//! | memory | the frame, charged to the space's group, comes first: that may take reclaim (S2 of `space`) |
+//! | memory | the frame is taken and charged to the space's group first: that may take reclaim (S2 of `space`) |
 //! | a new page | is filled before any thread has to wait for it |
-//! | the word | *vacant* or *swapped* → *loading*: this thread alone brings the page in, and others wait for it, and get its error if there is one |
-//! | the entry | looked at again, now that no other thread can unmap the page (S1) |
-//! | the bytes | read from its slot, and its seal (checksum) verified; a page that is overwritten as a whole isn't read |
+//! | the word | *vacant* or *swapped* → *loading*: only this thread brings the page in; others wait for it, and get its error if it fails |
+//! | the entry | is looked at again, now that no other thread can unmap the page (S1) |
+//! | the bytes | are read from the slot, and their checksum is verified; a page that is overwritten as a whole isn't read |
 //! | publication | *loading* → *resident* (`lru::admission`) |
 //!
-//! A page that is only read keeps its slot, as long as slots aren't scarce: if no thread writes to
-//! the page, it leaves memory again without a write. Otherwise its slot is freed.
+//! A page that is only read keeps its slot, as long as slots aren't scarce. If no thread writes to
+//! the page, it is evicted again without a write. In all other cases the fault frees the slot.
 //!
 //! | the word was | page | if that fails |
 //! |---|---|---|
 //! | *vacant* | zeros | |
-//! | *swapped*, a slot | as it was written there | *swapped* again: nothing is lost |
-//! | *swapped*, a word | that word, again and again | |
+//! | *swapped*, a slot | the bytes that were written there | *swapped* again: nothing is lost |
+//! | *swapped*, a fill word | that word, repeated | |
 
 use std::cell::Cell;
 
@@ -35,15 +35,15 @@ use crate::manager::take_frame::{ChargedFrame, Otherwise};
 use crate::read::load_error;
 use crate::reclaim::room::RoomsMade;
 
-/// What waiters are told of a page that came back as something else.
+/// Tells waiting threads that the page came back with a wrong checksum.
 const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);
 
-/// How often others may be faster, but leave the page where it was.
+/// The most retries after other threads had the page, but left it where it was.
 const OUTRUN_MAX: u32 = 8;
 
 impl SpaceState {
-    /// Does what [`fault`](Self::fault) does, but if another thread is loading the page, waits for
-    /// that instead of taking memory.
+    /// Brings a page into memory, as [`fault`](Self::fault) does. But if another thread is loading
+    /// the page, waits for that load instead of taking memory.
     pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         match region.map.state(page % REGION_PAGES) {
             PageState::Loading => self.outcome(page, region.map.wait(page % REGION_PAGES), || region.swapped_to(page)),
@@ -51,9 +51,9 @@ impl SpaceState {
         }
     }
 
-    /// Brings a page into memory: back from swap, or zeros if it was never written; then `fault` is
-    /// done to it. Returns false, with nothing done, if the page is in memory, if another thread
-    /// has it, or if it isn't the space's own any more.
+    /// Brings a page into memory (back from swap, or zeros if it was never written), and applies
+    /// `fault` to it. Returns false, with nothing done, if the page is in memory already, if
+    /// another thread has the page, or if it isn't own memory any more.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
@@ -69,12 +69,12 @@ impl SpaceState {
             let memory = match self.take_memory(manager, region, local, fault) {
                 Ok(memory) => memory,
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
-                    // Another thread got the last frame for this very page.
+                    // Another thread took the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
                     PageState::Loading => {
                         return self.outcome(page, region.map.wait(local), || region.swapped_to(page));
                     }
-                    // Or had it, in vain or for a moment.
+                    // Or another thread had the page for a moment, and left it where it was.
                     PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
                         outrun += 1;
                         continue;
@@ -82,7 +82,7 @@ impl SpaceState {
                     PageState::Swapped { .. } | PageState::Vacant { .. } => return Err(error),
                 },
             };
-            // Most pages are new: filled before any thread has to wait for them.
+            // Most pages are new. They are filled before any thread has to wait for them.
             let is_new = fault.writes() && matches!(region.map.state(local), PageState::Vacant { .. });
             if is_new {
                 memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
@@ -116,8 +116,8 @@ impl SpaceState {
         }
     }
 
-    /// Memory for a page. If there is none, one that is in a slot may change places with another
-    /// page.
+    /// Takes memory for a page. If there is none, and the page is in a slot, another page may be
+    /// swapped out in exchange.
     pub(super) fn take_memory<'a>(
         &'a self,
         manager: &'a Manager,
@@ -151,7 +151,7 @@ impl SpaceState {
         Ok(Memory { frame, is_listed: manager.swaps(), is_warm: manager.spaces.warm.take(), exchange: exchange.take() })
     }
 
-    /// Ends a load that this thread has begun. The frame `is_new` if it holds the page already.
+    /// Completes a load that this thread has begun. `is_new`: the frame holds the new page already.
     pub(super) fn bring_in(
         &self,
         page: u64,
@@ -193,7 +193,7 @@ impl SpaceState {
         Ok(true)
     }
 
-    /// Fills a frame with a page that was swapped out, and does the fault to it.
+    /// Fills a frame with a page that was swapped out, and applies the fault to it.
     fn fetch(
         &self,
         entry: PageEntry,
@@ -250,16 +250,16 @@ impl SpaceState {
         }
     }
 
-    /// Gives memory back that turned out not to be needed. A page that was evicted for it is
-    /// brought back, if no other thread was faster.
+    /// Gives back memory that turned out not to be needed. If another page was evicted for it,
+    /// brings that page back, unless another thread was faster.
     pub(super) fn give_up(&self, mut memory: Memory<'_>, along: Option<Along<'_>>) {
         let exchange = memory.exchange.take();
         drop((memory, along));
         exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
-    /// What another thread's load says to one that waited for it: that it is over, or why it
-    /// failed. `entry` says where the page is, for the error.
+    /// Translates the outcome of another thread's load, for a thread that waited for it: the load
+    /// has ended, or has failed. `entry` returns where the page is, for the error.
     pub(super) fn outcome(
         &self,
         page: u64,
@@ -272,7 +272,8 @@ impl SpaceState {
             PageEntry::SameFilled(_) => None,
         };
         match outcome {
-            // What wasn't permitted to that one, or was in vain, isn't our failure.
+            // If the load was abandoned (not permitted, or not needed), this thread hasn't failed:
+            // it looks again.
             Ok(()) | Err(Loading::ABANDONED) => Ok(false),
             Err(CORRUPT) => Err(Error::SwapCorrupt { address, area: area() }),
             Err(failure) => Err(Error::SwapReadFailed { address, area: area(), error: load_error::decode(failure) }),

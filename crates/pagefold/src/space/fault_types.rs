@@ -1,4 +1,4 @@
-//! What a fault is to do with a page, and what it does it with.
+//! What a fault does to a page, and the memory that it does it with.
 
 use swap::SlotId;
 use sync::SharedBytes;
@@ -9,16 +9,16 @@ use crate::lru::admission::History;
 use crate::manager::take_frame::ChargedFrame;
 use crate::swapping::exchange::Exchange;
 
-/// What is to be done to a page that isn't in memory.
+/// What a fault does to a page that isn't in memory.
 #[derive(Clone, Copy)]
 pub(super) enum Fault<'a> {
-    /// It is read.
+    /// Reads the page.
     Read,
-    /// These bytes are written to it; if there are none, some will be.
+    /// Writes these bytes to the page. If there are none, the caller writes to the page afterwards.
     Write { offset: usize, bytes: &'a [u8] },
-    /// Its slot is wanted.
+    /// Brings the page back from swap, because its slot is wanted.
     BringBack,
-    /// It is about to move, and has no entry meanwhile.
+    /// Brings the page back so that it can be moved. Its entry permits nothing meanwhile.
     Move,
 }
 
@@ -36,8 +36,8 @@ impl Fault<'_> {
         }
     }
 
-    /// Whether the caller, if it looks again, may find a way to do it: the page is a file's by now,
-    /// or its entry is being changed.
+    /// Returns whether the caller, if it looks the page up again, may find another way to do the
+    /// access: the page is a file's by now, or its entry is being changed.
     pub(super) fn may_go_on(self, entry: Entry) -> bool {
         let permitted = match self {
             Self::Read => entry.restored().may_read(),
@@ -47,9 +47,9 @@ impl Fault<'_> {
         permitted && (entry.file().is_some() || entry.kept().is_some())
     }
 
-    /// Makes `page` one that was never written, with what the fault writes: zeros go through the
-    /// caches if the page is in them, and past them otherwise, but for the lines that are written
-    /// to.
+    /// Fills a page that was never written: zeros, with the bytes that the fault writes. If the
+    /// page is warm, the zeros are stored through the CPU's caches. Otherwise they bypass the
+    /// caches, except for the cache lines that are written to.
     pub(super) fn begin(self, page: SharedBytes<'_>, is_warm: bool) {
         let Self::Write { offset, bytes } = self else { return page.zero_from(0) };
         match (self.overwrites(page.len()), is_warm) {
@@ -69,57 +69,60 @@ impl Fault<'_> {
         }
     }
 
-    /// Whether nothing of what the page was is left.
+    /// Returns whether the fault overwrites the whole page.
     pub(super) fn overwrites(self, page_size: usize) -> bool {
         matches!(self, Self::Write { bytes, .. } if bytes.len() == page_size)
     }
 
-    /// Whether the fault needs the bytes in the page's slot.
+    /// Returns whether the fault needs the bytes in the page's slot.
     pub(super) fn reads_slot(self, page_size: usize) -> bool {
         self.frees_slot() && !self.overwrites(page_size)
     }
 
-    /// Whether its slot is free for others when the page is back, if there are too few: not so
-    /// where an area goes.
+    /// Returns whether another page may take the slot when this page comes back, if slots are
+    /// scarce. False if the page comes back because its slot is wanted, or because the page is to
+    /// be moved.
     pub(super) fn frees_slot(self) -> bool {
         matches!(self, Self::Read | Self::Write { .. })
     }
 
-    /// Whether the page may stay as it is in its slot.
+    /// Returns whether the fault leaves the page as it is in its slot, so that the page may keep
+    /// the slot.
     pub(super) fn leaves_unchanged(self) -> bool {
         matches!(self, Self::Read | Self::Write { bytes: [], .. })
     }
 }
 
-/// A frame for a page, charged.
+/// A charged frame for a page.
 pub(super) struct Memory<'a> {
     pub(super) frame: ChargedFrame<'a>,
-    /// The page may be swapped out. Otherwise no list will have it.
+    /// Whether the page may be swapped out. Otherwise no list will have it.
     pub(super) is_listed: bool,
-    /// Its bytes are likely to be in this CPU's caches.
+    /// Whether the frame's bytes are likely to be in this CPU's caches.
     pub(super) is_warm: bool,
-    /// Another page left it for this one, and took the last slot: so this one can't keep its own.
+    /// The exchange that freed the frame: another page left the frame and took the last slot. So
+    /// the new page can't keep its own slot.
     pub(super) exchange: Option<Exchange<'a>>,
 }
 
 impl Memory<'_> {
-    /// Whether there is no more, or the page can't be on a list.
+    /// Returns whether no more frames can be had, or the page can't be on a list.
     pub(super) fn is_last(&self) -> bool {
         self.exchange.is_some() || !self.is_listed
     }
 }
 
-/// Why there is no memory for a page.
+/// The reason why there is no memory for a page.
 pub(super) struct NoMemory {
     pub(super) error: Error,
-    /// Others have been at the page meanwhile: that may be over.
+    /// Whether another thread was working on the page meanwhile. It may have finished by now.
     pub(super) is_outrun: bool,
 }
 
-/// What a page has from where it was.
+/// What a page that comes into memory has from its earlier place.
 #[derive(Default)]
 pub(super) struct Past {
-    /// The slot that is to be freed, or the one that it keeps.
+    /// The slot to be freed, or, in `kept`, the slot that the page keeps.
     pub(super) unused: Option<SlotId>,
     pub(super) kept: Option<SlotId>,
     pub(super) history: History,

@@ -1,4 +1,4 @@
-//! The end of pages: how they leave memory when they are unmapped or discarded.
+//! Frees pages: how they leave memory when they are unmapped or discarded.
 
 use arrayvec::ArrayVec;
 use frames::{Detach, OwnedFrame};
@@ -11,7 +11,7 @@ use super::region::Region;
 use crate::lru::batch::BATCH_MAX;
 use crate::lru::rank::Rank;
 
-/// What is left of pages that are taken out of memory together.
+/// Frames and slots of pages that were taken out of memory, to be freed together.
 #[derive(Default)]
 struct Gone<'a> {
     unlisted: ArrayVec<OwnedFrame<'a>, BATCH_MAX>,
@@ -24,7 +24,7 @@ impl Gone<'_> {
         self.unlisted.is_full() || self.listed.is_full() || self.slots.is_full()
     }
 
-    /// Adds the slot that a page kept, 0 for none.
+    /// Adds the slot that a page kept; 0 means none.
     fn add_slot(&mut self, slot: u64) {
         self.slots.extend(SlotId::from_bits(slot).filter(|_| slot != 0));
     }
@@ -36,19 +36,21 @@ impl SpaceState {
         self.manager().spaces.warm.freed(count as u64);
     }
 
-    /// Takes all of `pages` out of memory, and waits for threads that have one of them (S1). No
-    /// thread gets one of them any more.
+    /// Takes all of `pages` out of memory, and waits for each thread that holds one of them (S1).
+    /// The caller has vacated them, so no thread gets one of them any more.
     pub(super) fn free(&self, pages: Pages) {
         let held = self.free_unless_held(pages, None);
         debug_assert!(held.is_none(), "each page was waited for");
     }
 
-    /// The same without pages that another thread keeps for long. Returns the first of these.
+    /// Takes `pages` out of memory, except those that other threads hold for long. Returns the
+    /// first of these.
     pub(super) fn free_unheld(&self, pages: Pages) -> Option<u64> {
         self.free_unless_held(pages, Some(Backoff::new()))
     }
 
-    /// With one `patience` for all pages, if there is one.
+    /// Takes `pages` out of memory. `patience`, if given, limits the waiting for all of them
+    /// together.
     fn free_unless_held(&self, pages: Pages, mut patience: Option<Backoff>) -> Option<u64> {
         let (mut gone, mut held) = (Gone::default(), None);
         for (region, local) in self.index.regions(pages) {
@@ -74,8 +76,8 @@ impl SpaceState {
         self.manager().free_slots(self.group.state(), gone.slots.drain(..));
     }
 
-    /// Takes a page out of memory. Returns false if another thread keeps it longer than there is
-    /// `patience`.
+    /// Takes a page out of memory. Returns false if another thread holds it for longer than
+    /// `patience` allows.
     fn take_out<'a>(
         &'a self,
         region: &'a Region,
@@ -96,7 +98,8 @@ impl SpaceState {
                     };
                     return true;
                 }
-                // The thread that has it isolated is about to put it back, and frees it.
+                // Another thread has the frame isolated. It frees the frame when it puts the frame
+                // back.
                 Detach::Orphaned { slot, .. } => {
                     gone.add_slot(slot);
                     return true;
@@ -109,7 +112,7 @@ impl SpaceState {
                 }
                 Detach::Vacant => return true,
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => {
-                    self.free_gone(gone); // Others may be short of them meanwhile.
+                    self.free_gone(gone); // Other threads may need this memory meanwhile.
                     match patience.as_deref_mut() {
                         None => backoff.wait(),
                         Some(patience) => {

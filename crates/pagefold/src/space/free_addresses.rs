@@ -1,15 +1,15 @@
-//! Addresses to give out.
+//! Free addresses: the ranges that a space chooses from when it maps something.
 //!
-//! All addresses that aren't mapped are in one set of ranges, or in the stock of a CPU, or with a
-//! thread that is about to map them. The index alone knows what is mapped: the set may have ranges,
-//! too, that were mapped at addresses of the caller's choice. A mapper that is given such a range
-//! finds that out when it maps it, has what is mapped there [forgotten](FreeAddresses::forget), and
-//! asks again. When that is unmapped, it comes back as everything does.
+//! An address that isn't mapped is in one set of ranges, or in the stock of a CPU, or with a thread
+//! that is about to map it. Only the index knows what is mapped: the set may also have ranges that
+//! were mapped at addresses of a caller's choice. A thread that is given such a range finds that
+//! out when it maps the range. It has the mapped addresses [forgotten](FreeAddresses::forget), and
+//! takes another range. Forgotten addresses come back when they are unmapped, as all do.
 //!
-//! CPUs have stocks only once two of them have met at the set: a space with one user at a time
-//! takes no more than it needs. A stock is a cache: what comes back there goes to the set a few
-//! ranges at a time, and all of it when the set has no range that is long enough. Without stocks,
-//! the set keeps the last range that came back apart, for a caller that maps as much next.
+//! CPUs have stocks only after threads have contended for the set a few times, so a space with one
+//! user at a time takes no more memory than it needs. A stock is a cache: its ranges return to the
+//! set a few at a time, or all at once when the set has no range that is long enough. Without
+//! stocks, the set keeps the last range that came back apart, for a caller that maps as much next.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};
@@ -21,23 +21,24 @@ use super::ranges::{RANGE_BYTES, Ranges};
 use super::region::REGION_PAGES;
 use crate::error::Error;
 
-/// The first page that is given out. So no address that is given out is 0.
+/// The first page that is handed out. So address 0 is never handed out.
 const FIRST: u64 = REGION_PAGES;
-/// Ranges that a CPU keeps for the next request of the same length.
+/// The most ranges that a CPU keeps for later requests of the same length.
 const KEPT_MAX: usize = 16;
-/// What ranges take is charged so much at a time; the first is the space's anyway.
+/// The memory of ranges is charged in steps of this many bytes. The first step is charged with the
+/// space.
 pub(super) const CHARGED_AT_ONCE: u64 = 2048;
-/// How often CPUs meet before they get stocks.
+/// The number of times that threads contend for the set before CPUs get stocks.
 const MEETINGS_MAX: u64 = 8;
 
 /// See the module's head.
 pub(super) struct FreeAddresses {
     set: Mutex<Set>,
-    /// Of the set. Only told: read without the lock.
+    /// The number of ranges in the set. A copy for charging, which is read without the lock.
     ranges: AtomicU64,
     /// Bytes charged for ranges.
     charged: AtomicU64,
-    /// Times that a CPU found another one at the set.
+    /// Times that a thread found the set locked.
     meetings: AtomicU64,
     stocks: OnceBox<PerCpu<Mutex<Stock>>>,
 }
@@ -45,12 +46,12 @@ pub(super) struct FreeAddresses {
 #[derive(Debug, Default)]
 struct Set {
     ranges: Ranges,
-    /// The last range that came back, without stocks.
+    /// The last range that came back, while there are no stocks. It isn't in `ranges`.
     last: Option<Pages>,
 }
 
 impl Set {
-    /// All of it, in one.
+    /// Returns all ranges of the set, with the last one among them.
     fn ranges(&mut self) -> &mut Ranges {
         if let Some(last) = self.last.take() {
             self.ranges.insert(last);
@@ -78,7 +79,7 @@ impl Set {
 
 #[derive(Debug, Default)]
 struct Stock {
-    /// To cut from.
+    /// The range to cut new ones from.
     rest: Option<Pages>,
     /// Ranges that were given back.
     kept: Vec<Pages>,
@@ -100,7 +101,7 @@ impl Stock {
 }
 
 impl FreeAddresses {
-    /// All of them but those of region 0 ([`FIRST`]).
+    /// Creates a set of all addresses but those of region 0 ([`FIRST`]).
     pub(super) fn new(page_shift: u32) -> Self {
         let mut set = Set::default();
         set.ranges.insert(Pages { first: FIRST, end: 1 << (ADDRESS_BITS - page_shift) });
@@ -121,20 +122,20 @@ impl FreeAddresses {
         })
     }
 
-    /// Changes the set.
+    /// Changes the set, and updates the number of its ranges.
     fn with_set<R>(&self, change: impl FnOnce(&mut Set) -> R) -> R {
         let mut set = self.lock_set();
         let result = change(&mut set);
-        // Relaxed: looked at for charging alone.
+        // Relaxed: only used for charging.
         self.ranges.store(set.len() as u64, Ordering::Relaxed);
         result
     }
 
-    /// Has stocks if CPUs meet, and pays for ranges. Where there is no room for stocks there are
-    /// none.
+    /// Makes stocks if threads contend for the set, and charges the memory of ranges. If there is
+    /// no room for stocks, there are none.
     ///
     /// # Errors
-    /// No room for what ranges take.
+    /// No room for the memory of ranges.
     pub(super) fn prepare(&self, account: &Account, payer: Payer<'_>) -> Result<(), Error> {
         if self.meetings.load(Ordering::Relaxed) > MEETINGS_MAX && self.stocks.get().is_none() {
             self.meetings.store(0, Ordering::Relaxed);
@@ -151,15 +152,15 @@ impl FreeAddresses {
         Ok(())
     }
 
-    /// Bytes that ranges take and that aren't charged; fewer than none if too many are. Relaxed,
-    /// all of it: two threads may pay for the same range, or one step more than it takes.
+    /// Returns how many bytes of ranges aren't charged yet; negative if too many are. All loads and
+    /// stores are Relaxed: two threads may charge the same range, or one step more than needed.
     fn owed(&self) -> i64 {
         let wanted = (self.ranges.load(Ordering::Relaxed) + KEPT_MAX as u64) * RANGE_BYTES;
         wanted.cast_signed() - self.charged.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// Pays for another range that comes back, as far as there is room without reclaim; otherwise
-    /// the next thread that maps something pays. Or gives back what was paid too much.
+    /// Charges another range that is about to come back, if that needs no reclaim; otherwise the
+    /// next thread that maps something charges it. If too much is charged, returns a step.
     pub(super) fn prepare_to_give(&self, account: &Account, payer: Payer<'_>) {
         let owed = self.owed();
         if owed > 0 && account.try_charge(payer, CHARGED_AT_ONCE) {
@@ -172,7 +173,8 @@ impl FreeAddresses {
         }
     }
 
-    /// A range of `count` pages that no other thread is given. `None` if there is none.
+    /// Takes a range of `count` pages, which no other thread is given. Returns `None` if there is
+    /// none.
     pub(super) fn take(&self, count: u64) -> Option<Pages> {
         let Some(stocks) = self.stocks.get() else { return self.with_set(|set| set.take(count)) };
         if let Some(pages) = stocks.here().lock().take(count) {
@@ -204,8 +206,8 @@ impl FreeAddresses {
         })
     }
 
-    /// Takes a range back that isn't mapped any more; of region 0, where a caller may have mapped
-    /// it by choice, nothing.
+    /// Takes back a range that isn't mapped any more. Ignores its pages in region 0, which a caller
+    /// may have mapped by choice.
     pub(super) fn give(&self, pages: Pages) {
         let pages = Pages { first: pages.first.max(FIRST), ..pages };
         if pages.first >= pages.end {
@@ -222,8 +224,8 @@ impl FreeAddresses {
         }
     }
 
-    /// Gives pages out no more until they come back: they are mapped, at addresses of the caller's
-    /// choice.
+    /// Removes pages from the free addresses until they come back. They are mapped, at addresses of
+    /// a caller's choice.
     pub(super) fn forget(&self, pages: Pages) {
         self.with_set(|set| set.ranges().remove(pages));
         for stock in self.stocks.get().into_iter().flat_map(PerCpu::iter) {
@@ -239,7 +241,7 @@ impl FreeAddresses {
     }
 }
 
-/// Takes `count` pages out of the shortest range that has them.
+/// Takes `count` pages from the shortest range that has as many.
 fn cut(set: &mut Ranges, count: u64) -> Option<Pages> {
     let best = set.best(count)?;
     let pages = Pages { end: best.first + count, ..best };
@@ -247,8 +249,8 @@ fn cut(set: &mut Ranges, count: u64) -> Option<Pages> {
     Some(pages)
 }
 
-/// Takes out a range of at least `count` pages, to cut from: all of it, or a whole region if it is
-/// long, so that CPUs' pages lie apart.
+/// Takes a range of at least `count` pages, to cut from: all of the shortest range that is long
+/// enough, or one whole region of it if it has one. So CPUs' pages lie apart.
 fn cut_some(set: &mut Ranges, count: u64) -> Option<Pages> {
     let best = set.best(count)?;
     let start = best.first.next_multiple_of(REGION_PAGES);
@@ -265,8 +267,8 @@ mod tests {
     use super::*;
     use sync::random::Random;
 
-    /// Whatever is taken and given back, on whichever CPU: no page is given out twice, and in the
-    /// end all are one range.
+    /// Takes and gives ranges at random, with and without stocks: no page is handed out twice, and
+    /// in the end all addresses are one range.
     #[test]
     fn everything_comes_back() {
         for has_stocks in [false, true] {

@@ -1,4 +1,4 @@
-//! Pages of a space, held: to be read in place, or changed.
+//! Guards: pages of a space that are held, to be read in place or changed.
 
 use std::fmt;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use crate::file::pinned_page::PinnedPage;
 use crate::protection::Protection;
 use crate::write::page_mut::{CopyCharge, Owner, PageMut};
 
-/// A page of a space whose bytes neither move nor change while this lives.
+/// A page of a space. Its bytes neither move nor change while this guard lives.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,7 +41,8 @@ pub struct MappedPage<'a> {
 }
 
 enum Held<'a> {
-    /// A frame, and so many of its bytes. What keeps its file open goes last.
+    /// A pinned frame, and how many of its bytes are the page's. `_file` keeps the page's file
+    /// open, and is dropped last.
     Pinned { frame: PinnedFrame<'a>, len: usize, _file: Option<Arc<Mapped>> },
     /// The page was never written.
     Zeros(&'a [u8]),
@@ -65,28 +66,29 @@ impl fmt::Debug for MappedPage<'_> {
 }
 
 impl Space {
-    /// Pins the page that `address` is in, and gives access to its bytes, from the page's first
-    /// one. The last page of a mapped file is as short as it is in the file. While the guard lives,
-    /// no thread writes to the page. The memory that the page is in can't be unmapped or moved
-    /// meanwhile; a page of a file can, and the guard keeps it as it is. A page that was never
-    /// written is zeros, and isn't pinned.
+    /// Pins the page that `address` is in, and returns a guard that gives access to the page's
+    /// bytes, from its first byte on. The last page of a mapped file ends where the file ends.
+    /// While the guard lives, no thread writes to the page. A page of anonymous memory can't be
+    /// unmapped or moved meanwhile. A page of a file can, and the guard keeps its bytes as they
+    /// are. A page that was never written is zeros, and isn't pinned.
     ///
     /// # Errors
-    /// As [`read_at`](Self::read_at); [`Error::AddressBusy`] after seconds, if the page is being
-    /// changed, as through a [`page_mut`](Self::page_mut) that this thread may have itself.
+    /// Those of [`read_at`](Self::read_at); [`Error::AddressBusy`] if the page stays busy for
+    /// seconds because it is being changed, perhaps through a [`page_mut`](Self::page_mut) of this
+    /// very thread.
     pub fn page(&self, address: u64) -> Result<MappedPage<'_>, Error> {
         let state = &*self.state;
         let page = address >> state.page_shift;
         state.pin(page).map(|held| MappedPage { held }).map_err(|error| state.at(page, error))
     }
 
-    /// The page that `address` is in, to be changed as a slice, by this thread alone: a copy of the
-    /// page, which becomes the page when the guard is dropped. Until then
-    /// [`read_at`](Self::read_at) returns the page as it was; [`page`](Self::page) and writers of
-    /// the page wait; and what it is in can't be unmapped, moved or protected.
+    /// Holds the page that `address` is in, for this thread alone, to be changed as a slice. The
+    /// slice is a copy of the page, which replaces the page when the guard is dropped. Until then
+    /// [`read_at`](Self::read_at) returns the old bytes; [`page`](Self::page) and writers of the
+    /// page wait; and the memory that the page is in can't be unmapped, moved or protected.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at); [`Error::AddressBusy`].
+    /// Those of [`write_at`](Self::write_at); [`Error::AddressBusy`].
     pub fn page_mut(&self, address: u64) -> Result<PageMut<'_>, Error> {
         let state = &*self.state;
         let page = address >> state.page_shift;
@@ -95,19 +97,19 @@ impl Space {
 }
 
 impl SpaceState {
-    /// Called before a caller gets a page to keep (S1).
+    /// Notes that guards exist from now on (S1). Called before the caller holds a page for a user.
     pub(super) fn expect_guards(&self) {
         if !self.has_guards.load(Ordering::Relaxed) {
             self.has_guards.store(true, Ordering::Relaxed);
         }
-        // The fence comes with the look at the entry, when the page is held.
+        // The fence is between holding the page and the second look at the entry.
     }
 
     fn pin(&self, page: u64) -> Result<Held<'_>, Error> {
         self.manager().refuse_child()?;
         let mut backoff = Backoff::new();
         loop {
-            // Most often.
+            // The most frequent case.
             if let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_read_own()) {
                 if let Some(held) = self.pin_own(&trail, page)? {
                     return Ok(held);
@@ -128,8 +130,8 @@ impl SpaceState {
             let Some(mapped) = self.mapped(number) else { continue };
             let PinnedPage { frame, len } = mapped.opening(entry)?.page(mapped.page_of(page))?;
             let frame = self.manager().frames.adopt_pin(frame);
-            // Loading it may have taken long, and a thread that changes the entry didn't wait for
-            // that.
+            // Loading the page may have taken long, and a thread that changed the entry meanwhile
+            // didn't wait for the load.
             fence(Ordering::SeqCst);
             if self.index.entry(page) != entry {
                 continue;
@@ -142,7 +144,7 @@ impl SpaceState {
         Held::Zeros(&self.manager().zeros)
     }
 
-    /// Pins a page of the space's own. `None` if its entry has changed.
+    /// Pins a page of own memory. Returns `None` if the page's entry has changed.
     fn pin_own<'a>(&'a self, trail: &Trail<'a>, page: u64) -> Result<Option<Held<'a>>, Error> {
         self.expect_guards();
         let region = self.index.region_of(trail);
@@ -159,8 +161,8 @@ impl SpaceState {
             };
             let is_vacant = matches!(region.map.state(local), frames::PageState::Vacant { .. });
             fence(Ordering::SeqCst); // S1
-            // The same entry all the time (ENTRY-1), so the page was vacant while it was mapped
-            // (S3).
+            // The entry was the same all the time (ENTRY-1), so the page was vacant while it was
+            // mapped (S3).
             if !trail.is_still() && region.entry(page).0 != trail.entry() {
                 return Ok(None);
             }
@@ -170,7 +172,7 @@ impl SpaceState {
                     return Ok(Some(Held::Pinned { frame, len, _file: None }));
                 }
                 None if is_vacant => return Ok(Some(self.zeros())),
-                // Swapped out, on its way, or away a moment ago.
+                // The page is swapped out, is being loaded, or was absent a moment ago.
                 None => _ = self.fault_or_wait(region, page, Fault::Read)?,
             }
         }
@@ -178,7 +180,8 @@ impl SpaceState {
 
     fn hold(&self, page: u64) -> Result<PageMut<'_>, Error> {
         self.manager().refuse_child()?;
-        // Where there is nothing to be changed, that is the answer, also without room for a copy.
+        // If the page can't be changed, the caller gets that error even if there is no room for a
+        // copy.
         self.writable(page)?;
         let charge = CopyCharge::new(self.manager(), self.group.state())?;
         loop {
@@ -193,14 +196,15 @@ impl SpaceState {
                     let (writing, len) = mapped.opening(entry)?.change_page(mapped.page_of(page))?;
                     if self.is_still_files(page, number) {
                         let writing = self.manager().frames.adopt_writing(writing);
-                        return Ok(PageMut::new(Owner::Mapping(Arc::clone(mapped.handle())), charge, writing, len));
+                        return Ok(PageMut::new(Owner::Mapping(mapped), charge, writing, len));
                     }
                 }
             }
         }
     }
 
-    /// Holds a page of the space's own. `None` if it isn't one any more.
+    /// Holds a page of own memory for writing. Returns `None` if the page isn't writable own memory
+    /// any more.
     fn hold_own<'a>(&'a self, trail: &Trail<'a>, page: u64) -> Result<Option<Writing<'a>>, Error> {
         self.expect_guards();
         let (mut writer, mut backoff) = (self.index.writer(trail, page), Backoff::new());

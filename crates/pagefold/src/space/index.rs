@@ -1,9 +1,10 @@
-//! What is mapped where: the one index of a space, read without a lock. How its words lie is in
-//! `tree`.
+//! The one index of a space: what is mapped where. It is read without a lock. `tree` has the layout
+//! of its words.
 //!
-//! Tables are made under the lock of the pages that need them, once it is known that something is
-//! mapped or will be; and by a first touch of a page in a run of whole regions. They are charged to
-//! the space (`account`), and go when nothing is mapped in them (`tidy`).
+//! A change of entries makes the tables that it needs under the lock of the pages, once it is known
+//! that something is mapped there, or will be. A first touch of a page in a run of whole regions
+//! makes tables without a lock. Tables are charged to the space (`account`), and freed when nothing
+//! is mapped in them (`tidy`).
 
 use std::ops::Range;
 
@@ -28,15 +29,15 @@ const GRANULE_PAGES: u64 = 1 << GRANULE_SHIFT;
 const PART_PAGES: u64 = 1 << PART_SHIFT;
 /// Words in a table.
 const WORDS: u64 = GRANULE_PAGES;
-/// In a link of the top level: the part has no memory, as nothing is mapped in it. Its words read
-/// as zeros.
+/// Set in a link of the top level if the part has no memory because nothing is mapped in it. The
+/// part's words then read as zeros.
 const BARE: u64 = NOTED;
 
 /// The index, and the records of its regions.
 pub(super) struct Index {
     tree: Tree,
     frames: Arc<frames::Frames>,
-    /// At hand for looks.
+    /// Kept at hand for lookups.
     maps: PageMaps,
     regions: Slots<Region>,
     records: Mutex<Records>,
@@ -45,27 +46,27 @@ pub(super) struct Index {
     space: Weak<SpaceState>,
 }
 
-/// The records of regions, by their slots.
+/// The records of regions, by their slot numbers.
 #[derive(Default)]
 struct Records {
     made: u32,
-    /// No region's: to be used again.
+    /// Records that are no region's, and may be used again.
     unused: Vec<u32>,
-    /// No region's, but a word was in use when last looked at (REGION-1).
+    /// Records that are no region's, but had a word in use when last checked (REGION-1).
     in_use: Vec<u32>,
 }
 
 /// What a table is made for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// A change of entries, whose pages are locked.
+    /// A change of entries. Their pages are locked.
     Change,
-    /// A first touch, which has no lock. Where nothing is mapped any more it makes no table: none
-    /// would look at that again.
+    /// A first touch, which holds no lock. It makes no table where nothing is mapped any more,
+    /// because no thread would free that table later.
     Touch,
 }
 
-/// What became of a table that may not be needed any more.
+/// What became of a table that was perhaps not needed any more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Close {
     Closed,
@@ -73,7 +74,7 @@ pub(super) enum Close {
 }
 
 impl Index {
-    /// The empty index of a space that is being made, and was charged to `account`.
+    /// Creates the empty index of a new space, whose charges are in `account`.
     pub(super) fn new(manager: &Manager, account: Account, space: Weak<SpaceState>) -> Self {
         let frames = Arc::clone(&manager.frames);
         let maps = PageMaps::new(Arc::clone(&frames));
@@ -90,65 +91,67 @@ impl Index {
 
     // ---- looking
 
-    /// As [`Tree::way`].
+    /// Returns the way to a page. See [`Tree::way`].
     #[inline(always)]
     pub(super) fn way<'a>(&'a self, maps: &'a PageMaps, page: u64) -> Option<Result<Way<'a>, Seen<'a>>> {
         self.tree.way(maps, page)
     }
 
-    /// As [`Tree::trail`].
+    /// Returns the trail to a page's entry. See [`Tree::trail`].
     #[inline]
     pub(super) fn trail(&self, page: u64) -> Option<Trail<'_>> {
         self.tree.trail(&self.maps, page)
     }
 
-    /// The record of the region that a trail goes through.
+    /// Returns the record of the region that a trail goes through.
     pub(super) fn region_of(&self, trail: &Trail<'_>) -> &Region {
         self.record(trail.link())
     }
 
-    /// Starts to write to the page of the space's own that a trail leads to.
+    /// Starts to write to the page of own memory that a trail leads to.
     #[inline(always)]
     pub(super) fn begin_write(&self, trail: &Trail<'_>, page: u64) -> BeginWrite<'_> {
         self.maps.begin_write(MapInWord(trail.link()), page)
     }
 
-    /// To do so however long that takes.
+    /// Returns a writer of that page, for a thread that waits for the page as long as need be.
     #[inline]
     pub(super) fn writer(&self, trail: &Trail<'_>, page: u64) -> Writer<'_> {
         self.maps.writer(MapInWord(trail.link()), page)
     }
 
-    /// What is mapped at a page, at one moment.
+    /// Returns a page's entry, as it is at one moment.
     pub(super) fn entry(&self, page: u64) -> Entry {
         Entry(self.tree.look(&self.maps, page).entry)
     }
 
-    /// The same, and the page's region if it has a record. Without one no page around it was ever
-    /// written.
+    /// Returns a page's entry, as it is at one moment, and its region if that has a record. If it
+    /// has none, no page of the region was ever written.
     pub(super) fn look(&self, page: u64) -> (Entry, Option<&Region>) {
         let found = self.tree.look(&self.maps, page);
         (Entry(found.entry), found.region.map(|link| self.record(link)))
     }
 
-    /// A page's entry, and the end of the pages after it that are known to have the same.
+    /// Returns a page's entry, and the end of the pages after it that are known to have the same
+    /// entry.
     pub(super) fn run(&self, page: u64) -> (Entry, u64) {
         self.run_up_to(page, page + 1)
     }
 
-    /// The same, of pages before `end` as far as their words have to be looked at one by one.
+    /// Returns the same as [`run`](Self::run), but searches a leaf up to `end`.
     fn run_up_to(&self, page: u64, end: u64) -> (Entry, u64) {
         let (found, end) = self.tree.look_up_to(&self.maps, page, end);
         (Entry(found.entry), end)
     }
 
-    /// A page's entry, and the first of the pages before it that are known to have the same.
+    /// Returns a page's entry, and the first of the pages before it that are known to have the same
+    /// entry.
     pub(super) fn run_back(&self, page: u64) -> (Entry, u64) {
         let found = self.tree.look(&self.maps, page);
         (Entry(found.entry), page >> found.shift << found.shift)
     }
 
-    /// The runs of pages with the same entry, in order, those with none among them.
+    /// Returns the runs of pages with the same entry, in order. Unmapped pages form runs, too.
     pub(super) fn runs(&self, pages: Pages) -> impl Iterator<Item = (Pages, Entry)> {
         let mut at = pages.first;
         std::iter::from_fn(move || {
@@ -165,16 +168,16 @@ impl Index {
         })
     }
 
-    /// The record of the region that a link leads to.
+    /// Returns the record of the region that a link leads to.
     fn record(&self, link: u64) -> &Region {
-        // Relaxed: it was stored before the link was.
+        // Relaxed: the slot was stored before the link was.
         let slot = self.tables().note_of_map(map_of(link)).load(Ordering::Relaxed);
         let region = self.regions.get(slot).expect("a region's map has its slot");
         region.linked(link); // REGION-3
         region
     }
 
-    /// The records of the regions that `pages` touch, and which of their pages.
+    /// Returns the records of the regions that `pages` overlap, each with the pages of it that do.
     pub(super) fn regions(&self, pages: Pages) -> impl Iterator<Item = (&Region, Range<u64>)> {
         let mut at = pages.first;
         std::iter::from_fn(move || {
@@ -196,16 +199,18 @@ impl Index {
         })
     }
 
-    /// The pages that a space may have.
+    /// All pages that a space may have.
     pub(super) const ALL: Pages = Pages { first: 0, end: (PARTS as u64) << PART_SHIFT };
 
-    /// A record, and the first page of the region that it is now. `None` if it is none.
+    /// Returns a record, and the first page of the region that it serves now. `None` if it serves
+    /// none.
     pub(super) fn region_of_slot(&self, slot: u32) -> Option<(&Region, u64)> {
         let region = self.regions.get(slot)?;
         Some((region, region.first())).filter(|(_, first)| *first < Self::ALL.end)
     }
 
-    /// Has no record be found by its page words any more.
+    /// Removes all records from the owners of page words, so that no page word leads to them any
+    /// more.
     pub(super) fn forget(&self, manager: &Manager) {
         let made = self.records.lock().made;
         (0..made)
@@ -215,11 +220,11 @@ impl Index {
 
     // ---- tables
 
-    /// Has tables for changing the entries of `pages`, which are locked, so that the change can't
-    /// fail.
+    /// Makes all tables that a change of the entries of `pages` needs, so that the change can't
+    /// fail. The caller has locked the pages.
     pub(super) fn prepare(&self, payer: Payer<'_>, pages: Pages) -> Result<(), Error> {
         if pages.first >> GRANULE_SHIFT == pages.end >> GRANULE_SHIFT {
-            return self.split(payer, pages.end); // The leaf is for both ends.
+            return self.split(payer, pages.end); // One leaf has both ends.
         }
         for at in (pages.first & !(PART_PAGES - 1)..pages.end).step_by(PART_PAGES as usize) {
             let is_cut = at < pages.first || pages.end - at < PART_PAGES;
@@ -231,7 +236,7 @@ impl Index {
         [pages.first, pages.end].into_iter().try_for_each(|at| self.split(payer, at))
     }
 
-    /// Has words for the pages on both sides of `at`.
+    /// Makes tables so that the pages on both sides of `at` have different words.
     fn split(&self, payer: Payer<'_>, at: u64) -> Result<(), Error> {
         if at.is_multiple_of(PART_PAGES) {
             return Ok(());
@@ -243,16 +248,16 @@ impl Index {
         self.leaf(payer, link, at)
     }
 
-    /// The record of a page's region, made if it has none: for its page word. `None` if nothing is
-    /// mapped there.
+    /// Returns the record of a page's region, for its page word, and makes one if there is none.
+    /// `None` if nothing is mapped there.
     pub(super) fn region_for_page(&self, payer: Payer<'_>, page: u64) -> Result<Option<&Region>, Error> {
         match self.look(page) {
             (_, Some(region)) => return Ok(Some(region)),
             (Entry::NONE, None) => return Ok(None),
             (_, None) => {}
         }
-        // Unmapped meanwhile: no table is needed, and this thread, which has no lock, mustn't make
-        // one.
+        // If the page was unmapped meanwhile, no table is needed. This thread, which has no lock,
+        // must not make one.
         let Some(part) = self.part(payer, page, Cause::Touch)? else { return Ok(None) };
         let link = self.region_link(payer, part, page, Cause::Touch)?;
         Ok(link.map(|link| self.record(link)))
@@ -262,7 +267,8 @@ impl Index {
         self.tree.top(page).expect("the page is in the space")
     }
 
-    /// The part of a page, with memory. `None` if nothing is mapped there, and it is for a touch.
+    /// Returns the part that has a page, with memory. `None` if nothing is mapped there and the
+    /// cause is a touch.
     fn part(&self, payer: Payer<'_>, page: u64, cause: Cause) -> Result<Option<Table>, Error> {
         let word = self.top_word(page);
         loop {
@@ -275,7 +281,7 @@ impl Index {
             }
             self.account.charge(payer, TABLE_BYTES)?;
             let linked = if is_link(now) {
-                // AcqRel, here and below: what a table holds was stored before the link to it
+                // AcqRel, here and below: a table is filled before the link to it is stored
                 // (TREE-2).
                 word.compare_exchange(now, now & !BARE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             } else {
@@ -308,8 +314,8 @@ impl Index {
         }
     }
 
-    /// The link to a page's region in a part. `None` if nothing is mapped there, and it is for a
-    /// touch.
+    /// Returns the link to a page's region in a part. `None` if nothing is mapped there and the
+    /// cause is a touch.
     fn region_link(&self, payer: Payer<'_>, part: Table, page: u64, cause: Cause) -> Result<Option<u64>, Error> {
         let word = self.tables().word(part, page >> REGION_SHIFT);
         loop {
@@ -331,7 +337,7 @@ impl Index {
         }
     }
 
-    /// A record that is no region's, and its table.
+    /// Takes a record that is no region's, and charges its table.
     fn take_record(&self, payer: Payer<'_>) -> Result<(u32, &Region), Error> {
         self.account.charge(payer, TABLE_BYTES)?;
         let uncharge = |bytes| self.account.uncharge(payer, bytes);
@@ -367,7 +373,7 @@ impl Index {
         Ok((slot, region))
     }
 
-    /// Gives a record and its table back that no link leads to any more.
+    /// Gives back a record, and the memory of its table, to which no link leads any more.
     fn end_record(&self, payer: Payer<'_>, slot: u32, region: &Region) {
         let again = region.end();
         fence(Ordering::SeqCst); // REGION-1
@@ -382,7 +388,7 @@ impl Index {
 
     // ---- changing
 
-    /// Changes the entries of pages that are prepared, and locked.
+    /// Changes the entries of pages. The caller has locked and [prepared](Self::prepare) them.
     pub(super) fn change(&self, payer: Payer<'_>, pages: Pages, to: impl Fn(Entry) -> Entry) {
         let to = |entry: u64| to(Entry(entry)).0;
         let mut at = pages.first;
@@ -390,8 +396,8 @@ impl Index {
             let top = self.top_word(at);
             let part = top.load(Ordering::Acquire);
             if !is_link(part) {
-                // Release pairs with the Acquire of `look`. It may have become a link: a first
-                // touch takes no lock.
+                // Release pairs with the Acquire of `look`. The exchange fails if the word has
+                // become a link: a first touch takes no lock.
                 if top.compare_exchange(part, to(part), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     at = (at | (PART_PAGES - 1)) + 1;
                 }
@@ -412,15 +418,15 @@ impl Index {
             if is_link(leaf) {
                 self.change_leaf(payer, granule, leaf, at..end, to);
             } else {
-                // All of it is locked: nothing else changes it.
+                // All of the granule is locked, so no other thread changes the word.
                 granule.store(to(leaf), Ordering::Release);
             }
             at = end;
         }
     }
 
-    /// Changes pages of a leaf; if these are all of it, and alike afterwards, it isn't needed any
-    /// more.
+    /// Changes pages of a leaf. If they are the whole leaf, and all have the same entry afterwards,
+    /// gives the leaf back.
     fn change_leaf(
         &self,
         payer: Payer<'_>,
@@ -446,7 +452,8 @@ impl Index {
         }
     }
 
-    /// Makes a granule whose pages are alike one entry; all of it is locked.
+    /// Replaces a granule's leaf by one entry if its pages are alike. The caller has locked all of
+    /// it.
     fn close_leaf(&self, payer: Payer<'_>, granule: &AtomicU64, leaf: u64) -> Close {
         if !tree::close_leaf(self.tables(), granule, leaf) {
             return Close::Needed;
@@ -457,8 +464,9 @@ impl Index {
 
     // ---- what isn't needed any more: see `tidy`
 
-    /// Marks the smallest table that has a page, and says what it covers: as a power of two, and
-    /// from which page. `None` if it was marked already. A part of the page's granule is locked.
+    /// Marks the smallest table that has a page. Returns the logarithm of the number of pages that
+    /// the table covers, and the first of them; `None` if there is none, or it was marked already.
+    /// The caller has locked a part of the page's granule.
     pub(super) fn mark(&self, page: u64) -> Option<(u32, u64)> {
         let part = self.top_word(page).load(Ordering::Acquire);
         if !is_link(part) || part & BARE != 0 {
@@ -478,8 +486,8 @@ impl Index {
         is_new.then_some((shift, page >> shift << shift))
     }
 
-    /// Gives the table back that has words for 2^`shift` pages from `first` on, all of which are
-    /// locked, if it isn't needed any more.
+    /// Gives back the table that has words for the 2^`shift` pages from `first` on, if it isn't
+    /// needed any more. The caller has locked all of these pages.
     pub(super) fn close(&self, payer: Payer<'_>, shift: u32, first: u64) -> Close {
         let top = self.top_word(first);
         let part = top.load(Ordering::Acquire);
@@ -522,7 +530,7 @@ impl Index {
         Close::Closed
     }
 
-    /// Gives everything back when the space goes.
+    /// Gives everything back when the space is dropped.
     pub(super) fn clear(&self, payer: Payer<'_>) {
         for first in (0..Self::ALL.end).step_by(PART_PAGES as usize) {
             let part = self.top_word(first).load(Ordering::Acquire);

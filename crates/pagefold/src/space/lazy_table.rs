@@ -1,20 +1,20 @@
-//! A table that is mostly empty: looked up in a few steps, without a lock.
+//! A table for few values, with room for many. A lookup takes a few steps and no lock.
 
 use sync::lock::OnceBox;
 
-/// The first places, which take no part of a table.
+/// Places at the front, which need no part of a table.
 const FEW: usize = 4;
-/// Parts of a table.
+/// Parts of a table, each made when it is first needed.
 const PARTS: usize = 256;
 
 type Part<T, const LEN: usize> = [OnceBox<T>; LEN];
 type Parts<T, const LEN: usize> = [OnceBox<Part<T, LEN>>; PARTS];
 
-/// 256 times `LEN` places. What is in one stays there as long as the table, and so does the part of
-/// the table that it is in.
+/// A table of 256 × `LEN` places. A value stays in its place, and a part stays allocated, as long
+/// as the table exists.
 pub(super) struct LazyTable<T, const LEN: usize> {
     few: [OnceBox<T>; FEW],
-    /// All others.
+    /// All other places.
     parts: OnceBox<Parts<T, LEN>>,
 }
 
@@ -41,14 +41,14 @@ impl<T, const LEN: usize> LazyTable<T, LEN> {
         self.place(place)?.get()
     }
 
-    /// Bytes that [`prepare`](Self::prepare) takes for that place.
+    /// Returns the bytes that [`prepare`](Self::prepare) will allocate for that place.
     pub(super) fn bytes_for(&self, place: u64) -> u64 {
         let parts = if self.parts.get().is_some() { 0 } else { size_of::<Parts<T, LEN>>() };
         let part = size_of::<Part<T, LEN>>();
         if self.place(place).is_some() { 0 } else { (parts + part) as u64 }
     }
 
-    /// Has a part with that place.
+    /// Allocates the part that has that place, unless it is there.
     ///
     /// # Panics
     /// If there is no such place.
@@ -59,12 +59,12 @@ impl<T, const LEN: usize> LazyTable<T, LEN> {
         }
     }
 
-    /// Fills a place, whose part is there. False if it is filled.
+    /// Fills a place, whose part must exist. Returns false if the place was filled already.
     pub(super) fn fill(&self, place: u64, value: T) -> bool {
         self.place(place).is_some_and(|place| place.set(Box::new(value)).is_ok())
     }
 
-    /// What is there, in order.
+    /// Returns all values, in the order of their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let parts = self.parts.get().into_iter().flatten().filter_map(OnceBox::get);
         self.few.iter().chain(parts.flatten()).filter_map(OnceBox::get)

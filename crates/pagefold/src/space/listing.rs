@@ -1,4 +1,4 @@
-//! What is mapped, as a list.
+//! The list of what is mapped in a space.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,8 +17,8 @@ use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;
 use crate::size::Size;
 
-/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. Printed, it is
-/// a line like one there.
+/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. It is printed
+/// as a line like those there.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,21 +41,21 @@ use crate::size::Size;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Area {
-    /// Its bytes.
+    /// Its addresses.
     pub range: Range<u64>,
-    /// What may be done with them.
+    /// The accesses that are permitted.
     pub protection: Protection,
-    /// What accesses are to come: [`Advice::Normal`], [`Advice::Random`] or [`Advice::Sequential`].
+    /// The accesses to come: [`Advice::Normal`], [`Advice::Random`] or [`Advice::Sequential`].
     pub advice: Advice,
-    /// Which part of which file it is, if any.
+    /// The part of a file that is mapped there, if any.
     pub file: Option<AreaFile>,
-    /// Bytes of it that are in memory, or being loaded. Of a file, for whomever.
+    /// Bytes of it that are in memory, or being loaded. For a file, whichever user loaded them.
     pub resident: u64,
-    /// Bytes of it that were swapped out.
+    /// Bytes of it that are swapped out.
     pub swapped: u64,
-    /// Of what is in memory, used since reclaim last looked.
+    /// Bytes in memory that were used since reclaim last looked.
     pub referenced: u64,
-    /// Of what is in memory, other than in the file; memory that is no file's has none.
+    /// Bytes in memory that differ from the file. Anonymous memory has none.
     pub dirty: u64,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Area {
     }
 }
 
-/// An area in the making.
+/// An area that is being collected.
 struct Run {
     pages: Pages,
     entry: Entry,
@@ -100,7 +100,7 @@ struct Run {
 }
 
 impl Run {
-    /// Whether the pages that follow are of the same area.
+    /// Returns whether the pages that follow belong to the same area.
     fn goes_on(&self, pages: Pages, entry: Entry, file: Option<&Mapped>) -> bool {
         let same_file = match (&self.file, file) {
             (Some(mine), Some(other)) => mine.continues(other),
@@ -112,13 +112,13 @@ impl Run {
 }
 
 impl Space {
-    /// All areas in order of address, as they are at one moment: maps, unmaps and changes of
-    /// protection wait meanwhile. A forked child has none.
+    /// Returns all areas in order of address, as they are at one moment: maps, unmaps and changes
+    /// of protection wait meanwhile. In a forked child there are none.
     #[must_use]
     pub fn areas(&self) -> Vec<Area> {
         let state = &*self.state;
         if state.manager().frames.forked() {
-            return Vec::new(); // A thread of the parent's may have held the lock at the fork.
+            return Vec::new(); // Another thread may have held the lock at the fork.
         }
         let _guard = state.lock.read(LockRange::FULL);
         let mut runs: Vec<Run> = Vec::new();

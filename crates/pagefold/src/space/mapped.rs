@@ -1,21 +1,22 @@
 //! Files that are mapped in a space: which page of which file is at an address.
 //!
-//! An entry has a mapping's number, and the mapping has a delta: file page = space page + delta. So
-//! all pages of a mapping have the same entry, and splitting a mapping changes nothing here.
+//! An entry has the number of a mapping, and the mapping has a delta: file page = space page +
+//! delta. So all pages of a mapping have the same entry, and splitting a mapping changes nothing
+//! here.
 //!
-//! A hit looks at the mapping's window alone, which takes no lock (`window`). A thread that faults
-//! or writes needs the mapping to stay: it takes a handle of its CPU's (`sync::nearby`), and so
-//! writes to no line that another CPU does, as long as each uses a few mappings at a time. A
-//! mapping takes the same on a machine with any number of CPUs, and mapping and unmapping looks at
-//! those CPUs alone that used it.
+//! A hit looks only at the mapping's window, which takes no lock (`window`). A thread that faults
+//! or writes needs the mapping to stay. It takes its CPU's handle of the mapping (`sync::nearby`),
+//! so it writes to no cache line that another CPU writes to, as long as each CPU uses a few
+//! mappings at a time. A mapping takes the same memory on a machine with any number of CPUs.
+//! Unmapping looks only at the CPUs that used the mapping.
 //!
-//! - M1. A mapping is at its place before an entry has its number, and until no page has it
-//!   (`pages`, which only changes of entries count). A number that isn't found is thus an entry's
-//!   that has changed meanwhile: look at it again.
-//! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 files the
-//!   answer is an error.)
-//! - M3. The thread that drops the last handle of a mapped file closes it, which may write to the
-//!   file. That thread has no lock then.
+//! - M1. A mapping is at its place before an entry has its number, and until no page has an entry
+//!   with the number. (`pages` counts these pages; only changes of entries update it.) So if a
+//!   number isn't found, its entry has changed meanwhile, and the thread looks at the entry again.
+//! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 mappings,
+//!   a space reports an error.)
+//! - M3. The thread that drops the last handle of a mapped file closes the file, which may write to
+//!   it. That thread must hold no lock then.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Mutex, OnceCell};
@@ -36,25 +37,27 @@ use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;
 use crate::size::ALLOCATION;
 use crate::stats::hits::{HitCount, Hits};
+use crate::write::page_mut;
 
-/// Mappings that a space can have, as a power of two: the lower bits of a number.
+/// The most mappings that a space can have, as a power of two. A place is the lower bits of a
+/// number.
 const PLACE_BITS: u32 = 16;
 
-/// Enough for so many.
+/// A table with that many places.
 type Places = LazyTable<Place, 256>;
 
 /// One mapping of a file.
 pub(crate) struct Mapping {
     number: u64,
-    /// What a page's number in the space is plus this, modulo 2^64, is its number in the file.
+    /// File page = space page + `delta`, modulo 2^64.
     delta: u64,
     openings: Arc<Openings>,
-    /// Pages that have an entry with the number.
+    /// The number of pages that have an entry with this number.
     pages: AtomicU64,
 }
 
-/// The file, opened for the space's group once for each kind of accesses that are to come. Mappings
-/// that were made by moving a part of another share it.
+/// The file, opened for the space's group once for each kind of advice. A mapping that was made by
+/// moving a part of another mapping shares its openings.
 struct Openings {
     group: Arc<GroupHandle>,
     normal: Arc<FileHandle>,
@@ -62,17 +65,17 @@ struct Openings {
     sequential: OnceCell<Arc<FileHandle>>,
 }
 
-/// What a hit finds of the mapping that has a place.
+/// What a hit looks at. A place serves one mapping after another.
 pub(super) struct Place {
     pub(super) window: Window,
     hits: HitCount,
-    /// Where they are counted, at hand.
+    /// The counter of `hits`, kept at hand.
     counter: CounterPlace,
     mapping: Home<Mapping>,
 }
 
 impl Place {
-    /// What one takes, from when it is first taken until the space goes.
+    /// Returns the bytes that a place takes, from its first use until the space is dropped.
     fn bytes(counter: CounterPlace) -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + counter.bytes() + FREE_PLACE_BYTES
     }
@@ -81,7 +84,7 @@ impl Place {
     #[inline]
     pub(super) fn count_hit(&self) {
         if !self.counter.try_add(1) {
-            self.hits.counter.add(1); // It has no place, or the thread is ending.
+            self.hits.counter.add(1); // The counter has no place, or the thread is ending.
         }
     }
 }
@@ -90,7 +93,7 @@ impl Place {
 pub(crate) type Mapped = Handle<Mapping>;
 
 impl Mapping {
-    /// What one takes, without its place.
+    /// Returns the bytes that a mapping takes, without its place.
     fn bytes() -> u64 {
         [size_of::<Self>(), size_of::<Openings>()].iter().map(|&part| part as u64 + ALLOCATION).sum()
     }
@@ -99,11 +102,11 @@ impl Mapping {
         &self.handle().file
     }
 
-    pub(crate) fn handle(&self) -> &Arc<FileHandle> {
+    pub(crate) fn handle(&self) -> &FileHandle {
         &self.openings.normal
     }
 
-    /// Whether the file can be mapped so.
+    /// Checks that the file can be mapped with that protection.
     pub(super) fn check(&self, protection: Protection) -> Result<(), Error> {
         match protection {
             Protection::ReadWrite => self.openings.normal.check_writable(),
@@ -111,7 +114,7 @@ impl Mapping {
         }
     }
 
-    /// The file, opened for such accesses as the entry says.
+    /// Returns the file, opened for the kind of accesses that the entry's advice names.
     pub(super) fn opening(&self, entry: Entry) -> Result<&FileHandle, Error> {
         let openings = &*self.openings;
         let advice = entry.advice();
@@ -128,14 +131,21 @@ impl Mapping {
         Ok(cell.get_or_init(|| handle))
     }
 
-    /// The number in the file of a page of the space.
+    /// Returns the number in the file of a page of the space.
     pub(super) fn page_of(&self, page: u64) -> u64 {
         page.wrapping_add(self.delta)
     }
 
-    /// Whether the other one's pages, with the same entry otherwise, would go on with this one's.
+    /// Returns whether pages of the other mapping, with an entry like this one's, can continue this
+    /// mapping's pages: both map the same file with the same delta.
     pub(super) fn continues(&self, other: &Self) -> bool {
         self.delta == other.delta && std::ptr::eq(self.file(), other.file())
+    }
+}
+
+impl page_mut::Mapped for Mapped {
+    fn handle(&self) -> &FileHandle {
+        Mapping::handle(self)
     }
 }
 
@@ -150,14 +160,14 @@ pub(super) struct MappedFiles {
 
 #[derive(Default)]
 struct Made {
-    /// Mappings there have been.
+    /// The number of mappings made so far.
     mappings: u64,
-    /// Places that were ever taken, and those of them that are free.
+    /// The number of places that were ever taken. Those of them that are free are in `free`.
     places: u64,
     free: Vec<u64>,
 }
 
-/// A number on the list of free places, which may have twice the room that it needs.
+/// Bytes of a number on the list of free places, whose capacity may be twice what it needs.
 const FREE_PLACE_BYTES: u64 = 2 * size_of::<u64>() as u64;
 
 impl MappedFiles {
@@ -165,8 +175,8 @@ impl MappedFiles {
         Self { places: Places::new(), nearby, made: Mutex::default() }
     }
 
-    /// Adds `file`, opened for `group`, so that a page is what `delta` says. It has no pages as
-    /// yet: [`added`](Self::added).
+    /// Adds a mapping of `file`, opened for `group`, with that delta. Returns its number. The
+    /// mapping has no pages until [`added`](Self::added) is called.
     pub(super) fn add(
         &self,
         account: &Account,
@@ -184,7 +194,7 @@ impl MappedFiles {
         self.insert(account, payer, Arc::new(openings), delta)
     }
 
-    /// Adds the file of another mapping, with every page `by` further up in the file.
+    /// Adds a mapping of the same file as `mapped`, with every page `by` further up in the file.
     pub(super) fn add_moved(
         &self,
         account: &Account,
@@ -217,7 +227,7 @@ impl MappedFiles {
                 self.places.prepare(place);
                 break (made, place, new_place);
             }
-            drop(made); // To charge it may take pages of others.
+            drop(made); // Charging may reclaim, so not under the lock.
             account.charge(payer, bytes - charged).inspect_err(|_| account.uncharge(payer, charged))?;
             charged = bytes;
         };
@@ -232,39 +242,39 @@ impl MappedFiles {
         if made.free.pop().is_none() {
             made.places += 1;
         }
-        // 1 at least, as 0 stands for no file.
+        // At least 1, because 0 means no file.
         made.mappings += 1;
         let number = made.mappings << PLACE_BITS | place;
         at.mapping.put(Arc::new(Mapping { number, delta, openings, pages: AtomicU64::new(0) }));
         Ok(number)
     }
 
-    /// The place of a mapping, which may have gone: it is another one's then.
+    /// Returns the place of a mapping. If the mapping is gone, the place may be another mapping's.
     #[inline]
     pub(super) fn place(&self, number: u64) -> Option<&Place> {
         self.places.get(number % (1 << PLACE_BITS))
     }
 
-    /// This CPU's handle of a mapping. `None` if it is gone (M1).
+    /// Returns this CPU's handle of a mapping, or `None` if the mapping is gone (M1).
     pub(super) fn get(&self, number: u64) -> Option<Arc<Mapped>> {
         let mapped = self.nearby.get(&self.place(number)?.mapping)?;
         (mapped.number == number).then_some(mapped)
     }
 
-    /// Pages got an entry with the number. Before they do.
+    /// Counts pages that are about to get an entry with the number.
     pub(super) fn added(&self, number: u64, pages: u64) {
-        // Relaxed, here and below: changes of one mapping's entries that end at none come after all
-        // others, by their locks.
+        // Relaxed, here and below: the change that removes a mapping's last entries comes after all
+        // other changes of its entries, by their locks.
         self.find(number).map(|mapping| mapping.pages.fetch_add(pages, Ordering::Relaxed));
     }
 
-    /// The mapping, for a thread that doesn't use its file.
+    /// Returns the mapping, for a thread that doesn't use its file.
     fn find(&self, number: u64) -> Option<Arc<Mapping>> {
         self.place(number)?.mapping.thing().filter(|mapping| mapping.number == number)
     }
 
-    /// Pages have no longer an entry with the number. If they were the last ones, the mapping goes:
-    /// what is returned is to be dropped without a lock (M3).
+    /// Counts pages that don't have an entry with the number any more. If they were the last ones,
+    /// removes the mapping and returns it. The caller must drop it without a lock (M3).
     #[must_use]
     pub(super) fn removed(&self, account: &Account, payer: Payer<'_>, number: u64, pages: u64) -> Option<Arc<Mapping>> {
         let before = self.find(number)?.pages.fetch_sub(pages, Ordering::AcqRel);
@@ -272,7 +282,7 @@ impl MappedFiles {
         if before == pages { self.remove(account, payer, number) } else { None }
     }
 
-    /// Takes a mapping without pages out.
+    /// Removes a mapping that has no pages, and returns it.
     pub(super) fn remove(&self, account: &Account, payer: Payer<'_>, number: u64) -> Option<Arc<Mapping>> {
         let mut made = self.made.lock();
         let place = self.place(number)?;
@@ -284,7 +294,7 @@ impl MappedFiles {
         Some(gone)
     }
 
-    /// When the space goes.
+    /// Removes all mappings. Called when the space is dropped.
     pub(super) fn clear(&self, account: &Account, payer: Payer<'_>) {
         for place in self.places.iter() {
             if let Some(mapping) = place.mapping.thing() {

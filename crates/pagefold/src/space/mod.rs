@@ -1,10 +1,10 @@
-//! Address spaces: memory and files at addresses, mapped and unmapped by many threads at once.
+//! Address spaces: memory and files at addresses, which many threads map, access and unmap at once.
 //!
-//! **There is no object for an area.** What is mapped at a page is said by the page's *entry* in
-//! one index (`index`): bits for reading and writing, and which mapped file, if any (`entry`). An
-//! area is a run of pages with the same entry, and exists only in listings and messages. So there
-//! is nothing that two changes within one area share, nothing to split or to merge, and one way
-//! only to find out what is at an address.
+//! **There is no object for an area.** One index (`index`) has an *entry* for each page (`entry`):
+//! bits for reading and writing, and the mapped file, if any. An area is a run of pages with the
+//! same entry, and exists only in listings and error messages. So two changes within one area share
+//! no object, nothing has to be split or merged, and there is only one way to find out what is
+//! mapped at an address.
 //!
 //! ```text
 //!   unmap [2 MiB, 4 MiB)            protect [0, 2 MiB)         one area of 8 MiB
@@ -12,54 +12,59 @@
 //!   entries of its pages = none     entries of its pages = read-only
 //!                    listed after: 0-2 r, (2-4 nothing), 4-8 rw: the same in either order
 //! ```
-//! The index costs what is mapped (`tree`, `index`): one word covers 512 GiB, 1 GiB, 2 MiB or a
-//! page, tables of smaller words are made where a range is cut, and go when nothing is mapped in
-//! them (`tidy`). A request for what isn't mapped takes nothing. All that a space takes is charged
-//! to its group, within the group's limit (`account`).
+//! The index takes memory only where something is mapped (`tree`, `index`). One word covers 512
+//! GiB, 1 GiB, 2 MiB or a page. Tables of smaller words are made where a range is cut, and freed
+//! when nothing is mapped in them (`tidy`). An access to an unmapped address allocates nothing.
+//! Everything that a space takes is charged to its group, within the group's limit (`account`).
 //!
-//! **Page words lie by address** (`region`), for memory that is no file's: each GiB in which a page
-//! was written, or a range cut, has a page map, and a page of it its word in there: *vacant* until
-//! first touched. Looking up costs no more than in a file. **Pages of files** are in their file's
-//! page map, where all other users of the file find them, so a mapping only leads there (`mapped`),
-//! and a write through the mapping is a write to the file.
+//! **Own memory** is anonymous memory, which belongs to no file. Its page words are found by
+//! address (`region`): each GiB in which a page was written, or a range was cut, has a page map. A
+//! page's word in that map is *vacant* until the page is first touched. A lookup costs no more than
+//! in a file. **Pages of files** are in their file's page map, where all other users of the file
+//! find them. A mapping only leads there (`mapped`), and a write through the mapping is a write to
+//! the file.
 //!
-//! | | excludes each other by |
+//! | | arbitrated by |
 //! |---|---|
-//! | map, unmap, protect, move, drop of one range | range write lock |
+//! | map, unmap, protect, move, discard of one range | range write lock |
 //! | first touches of one page | page word: *vacant* → *loading* |
 //! | first touch against unmap | S1 |
 //! | write against protect and unmap | S1, by the page's frozen frame, or the file's page in *loading* |
 //! | guard of a page against unmap | S1, by the frame's pin |
 //! | read against everything | nothing: S5 |
 //!
-//! - S1. A thread that changes a page (a toucher with the word in *loading*, a writer with the
-//!   frame frozen), or pins one, looks at the entry again while it has the page. A thread that
-//!   changes entries looks at the pages after it has changed their entries, and waits for each
-//!   thread that has one of them. There is a fence on each side (a writer's is behind the change
-//!   that froze the frame), so at least one side sees the other:
+//! - S1. A thread that holds a page looks at the page's entry again while it holds the page: a
+//!   faulting thread with the word in *loading*, a writer with the frame frozen, a thread with a
+//!   pin. A thread that changes entries first stores the new entries, then looks at the pages, and
+//!   waits for each thread that holds one of them. Each side has a fence between its two steps (a
+//!   writer's fence follows the update that froze the frame), so at least one side sees the other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
 //!              fence                        fence
 //!              entry? mapped: publish       word? loading: wait, then take the page out
 //!   ```
-//!   So nothing is in memory that isn't mapped, once unmap has returned, and nothing is written
-//!   after protect has.
-//! - S2. A touch takes no lock, and a hit writes nothing that CPUs share. It obtains its frame
-//!   before it has the word.
-//! - S3. A page that is found vacant reads as zeros, and one that was swapped out as a word as that
-//!   word, only if its entry is the same before and afterwards. As the number in an entry never
-//!   comes back (ENTRY-1 of `entry`), the page was mapped all the time in between.
-//! - S4. The thread that unmaps a page gets the slot that the page was swapped out to, or that it
-//!   kept, whatever the page was on its way to: the word tells, or the frame's record
+//!   So once `unmap` has returned, no unmapped page of own memory is resident; and once `protect`
+//!   has forbidden writing and returned, no thread writes to the page.
+//! - S2. A touch takes no range lock, and a hit writes nothing that CPUs share. A fault obtains its
+//!   frame before it puts the page word in *loading*.
+//! - S3. A reader takes a vacant page for zeros, or a same-filled swapped page for its fill word,
+//!   only if the page's entry is the same before and after the look at the page word. The number in
+//!   an entry never returns to a page (ENTRY-1 of `entry`), so the page was mapped all the time in
+//!   between.
+//! - S4. The thread that unmaps a page obtains the page's swap slot, if it has one: the slot that
+//!   the page was swapped out to, or that it kept in memory. That holds even while another thread
+//!   swaps the page out or in. The slot is in the page word, or in the frame's record
 //!   (`frames::swapping`).
-//! - S5. A hit finds the entry, then the page as in a file, and looks at the entry again before it
-//!   looks at the page's word again, and a written page's version: so at that moment the page was
-//!   there, with these bytes, and mapped as the entry says (`read`).
+//! - S5. A hit loads the entry, then the page word, and copies the bytes as from a file. Then it
+//!   checks the entry again, and after that a written page's version and the page word. So at the
+//!   moment of the entry's second check the page was in its frame, with these bytes, and mapped as
+//!   the entry says (`read`).
 //!
-//! A page that was never written is zeros, and takes no memory: reading doesn't touch it. Where
-//! there is swap, pages are on their group's lists as those of files are, and leave memory by
-//! `swap_out`; their word says then where they are, and a fault brings them back (`fault`). Where
-//! there is none, they are on no list, and the group's limit answers with an error.
+//! A page that was never written is zeros and takes no memory; reading it allocates nothing. With
+//! swap, own pages are on their group's lists, as pages of files are, and `swap_out` evicts them.
+//! Their page words then hold the place in swap, and a fault brings the pages back (`fault`).
+//! Without swap, own pages are on no list and stay in memory: at the group's limit, an access that
+//! needs memory fails.
 
 mod account;
 mod address;
@@ -113,8 +118,9 @@ use index::Index;
 use mapped::{Mapped, MappedFiles};
 use tidy::Noted;
 
-/// An address space of a group: memory and files at addresses from 0 to 2^47. Clones are the same
-/// space; with the last one its memory is freed, and its files are closed.
+/// An address space of a group. It maps anonymous memory (which belongs to no file) and files at
+/// addresses from 0 to 2^47. Clones are handles of the same space. Dropping the last one frees the
+/// space's memory and closes its files.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -140,41 +146,43 @@ use tidy::Noted;
 #[derive(Clone)]
 pub struct Space {
     state: Arc<SpaceState>,
-    /// At hand for hits.
+    /// Kept in each handle, at hand for hits.
     maps: PageMaps,
-    /// Drops last.
+    /// The last field, so it is dropped last.
     _known: Arc<Known>,
 }
 
-/// The space is found by its page words (`table`) until the last handle goes, which tears it down.
+/// Keeps the space registered as the owner of its page words (`manager::page_owners`). Dropping the
+/// last handle ends that, and tears the space down.
 struct Known(Arc<SpaceState>);
 
-/// What the handles of a space share.
+/// The state that all handles of a space share.
 struct SpaceState {
     group: Group,
     index: Index,
     files: MappedFiles,
-    /// Of changes to the index.
+    /// Held for changes to the index.
     lock: RangeLock,
     addresses: FreeAddresses,
-    /// How slots are walked along (`read_along`).
+    /// The streams of swap readahead (`read_along`).
     read_ahead: ReadAhead,
-    /// Whether what the lock takes, once it has spread, is charged.
+    /// Whether the table that the lock allocates on contention is charged.
     lock_is_charged: AtomicBool,
     /// Tables of the index that may not be needed any more.
     noted: Noted,
     page_shift: u32,
-    /// Whether there ever was a guard of a page: only then does unmapping look for pins first.
+    /// Whether a page was ever handed out as a guard. Until then, changes of entries don't look for
+    /// pins.
     has_guards: AtomicBool,
 }
 
 impl Group {
-    /// An empty address space, whose memory is charged to this group. Where there is swap, it goes
-    /// there when memory is short; otherwise it isn't evicted: the group's limit answers with an
-    /// error.
+    /// Creates an empty address space, whose memory is charged to this group. With swap, the memory
+    /// is swapped out when memory is short. Without swap it is never evicted: at the group's limit,
+    /// accesses that need memory fail.
     ///
     /// # Errors
-    /// No room in the budget for its index.
+    /// [`Error::LimitReached`], or no room in the budget for the space's index.
     pub fn space(&self) -> Result<Space, Error> {
         Space::new(self)
     }
@@ -204,11 +212,12 @@ impl Space {
         Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)), _known: known })
     }
 
-    /// Maps `len` bytes of zeros, rounded up to whole pages, where there is room. Says where: the
-    /// range's start is whole pages. No memory is taken before pages are written to.
+    /// Maps `len` bytes of anonymous memory, all zeros, rounded up to whole pages, at addresses
+    /// that the space chooses. Returns the range of these addresses, which starts and ends at page
+    /// boundaries. A page takes no memory before it is written to.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] for no bytes or too many; [`Error::NoAddresses`];
+    /// [`Error::BadAddress`] if `len` is 0 or too large; [`Error::NoAddresses`];
     /// [`Error::LimitReached`] or no room in the budget for the index, which is charged to the
     /// group.
     pub fn map(&self, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
@@ -216,39 +225,41 @@ impl Space {
         state.map_somewhere(len, |pages| state.map_own(pages, protection))
     }
 
-    /// Maps `range`, in which nothing is mapped yet.
+    /// Maps anonymous memory, all zeros, at `range`, in which nothing may be mapped yet.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] unless the range is whole pages below 2^47; [`Error::Mapped`]; as
-    /// [`map`](Self::map).
+    /// [`Error::BadAddress`] unless the range is whole pages below 2^47; [`Error::Mapped`]; those
+    /// of [`map`](Self::map).
     pub fn map_at(&self, range: Range<u64>, protection: Protection) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
         if state.map_own(pages, protection)? { Ok(()) } else { Err(Error::Mapped { range }) }
     }
 
-    /// Maps `len` bytes of a file, rounded up to whole pages, from `offset` in it on, which is
-    /// whole pages; where there is room. A write there is a write to the file, as by
-    /// [`File::write_at`], and all readers of the file see it. Pages are loaded when they are first
-    /// used, and charged to the space's group, which keeps the file open until no part of it is
-    /// mapped any more.
+    /// Maps `len` bytes of a file, rounded up to whole pages, at addresses that the space chooses.
+    /// `offset` is the place of the first byte in the file, and must be a multiple of the page
+    /// size. A write to the mapping is a write to the file, as by [`File::write_at`], and all
+    /// readers of the file see it. Pages are loaded when they are first used, and charged to the
+    /// space's group. The file stays open until no part of it is mapped any more.
     ///
-    /// The file may be shorter than what is mapped, or become so: then an access past its end is an
-    /// error, down to the byte. Nothing that is written here makes it longer.
+    /// The file may be shorter than the mapping, or become shorter later: then an access past the
+    /// file's end is an error, exact to the byte. A write through the mapping never makes the file
+    /// longer.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] for [`Protection::ReadWrite`] of a file that isn't open for writing;
     /// [`Error::BadAddress`], also for a file of another Pagefold, and for an offset above 2^62;
-    /// [`Error::TooManyMappings`]; as [`map`](Self::map).
+    /// [`Error::TooManyMappings`]; those of [`map`](Self::map).
     pub fn map_file(&self, file: &File, offset: u64, len: u64, protection: Protection) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         state.map_somewhere(len, |pages| state.map_file(pages, file, offset, protection))
     }
 
-    /// As [`map_file`](Self::map_file), at `range`, in which nothing is mapped yet.
+    /// Maps a part of a file at `range`, in which nothing may be mapped yet. See also
+    /// [`map_file`](Self::map_file).
     ///
     /// # Errors
-    /// As [`map_file`](Self::map_file) and [`map_at`](Self::map_at).
+    /// Those of [`map_file`](Self::map_file) and [`map_at`](Self::map_at).
     pub fn map_file_at(
         &self,
         range: Range<u64>,
@@ -261,27 +272,29 @@ impl Space {
         if state.map_file(pages, file, offset, protection)? { Ok(()) } else { Err(Error::Mapped { range }) }
     }
 
-    /// Unmaps `range` and frees its memory. Any part of what is mapped will do; all of it has to
-    /// be. Pages of files stay in memory as long as the file is open, and their changes get to it
-    /// as ever.
+    /// Unmaps `range` and frees its memory. The range may be any part of a mapping, or of several,
+    /// but all of it must be mapped. Pages of files stay in memory as long as the file is open, and
+    /// their changes are written back as before.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page of it that is
-    /// no file's is pinned, or a page is being changed for seconds. Nothing is changed then.
-    /// [`Error::LimitReached`] if a part of what was mapped together goes, and the index has no
-    /// room for what stays: then the range is still mapped, and its own memory
+    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page of anonymous
+    /// memory in the range is pinned, or a page stays busy for seconds because another thread is
+    /// changing it; [`Error::LimitReached`] if only a part of a mapping goes, and the index has no
+    /// room for the entries of the rest. After an error the range is still mapped, and unchanged.
+    /// The exception is an index without room: then anonymous memory in the range may be
     /// [discarded](Self::discard).
     pub fn unmap(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         state.unmap_pages(state.pages(&range)?)
     }
 
-    /// Changes what may be done with the memory in `range`, all of which is mapped. No write that
-    /// isn't permitted any more happens after this has returned. An access that the change refuses
-    /// waits until it is over.
+    /// Changes the protection of the memory in `range`, all of which must be mapped. After this has
+    /// returned, no write happens that the new protection forbids. While the change is in progress,
+    /// an access that the new protection refuses, but the old one permits, waits until the change
+    /// is complete.
     ///
     /// # Errors
-    /// As [`unmap`](Self::unmap); [`Error::ReadOnly`], as [`map_file`](Self::map_file).
+    /// Those of [`unmap`](Self::unmap); [`Error::ReadOnly`], as for [`map_file`](Self::map_file).
     pub fn protect(&self, range: Range<u64>, protection: Protection) -> Result<(), Error> {
         let state = &*self.state;
         let check = |run: Pages, entry: Entry| match entry.file().and_then(|number| state.mapped(number)) {
@@ -291,7 +304,7 @@ impl Space {
         state.change_protection(state.pages(&range)?, check, protection)
     }
 
-    /// The group that is charged for the space's memory.
+    /// Returns the group that is charged for the space's memory.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.state.group
@@ -307,15 +320,15 @@ impl SpaceState {
         Payer { manager: self.manager(), group: self.group.state() }
     }
 
-    /// This CPU's handle of the mapping with that number, if there is one.
+    /// Returns this CPU's handle of the mapping with that number, if there is one.
     fn mapped(&self, number: u64) -> Option<Arc<Mapped>> {
         self.files.get(number)
     }
 
-    /// Before a range is locked: charges what the lock takes, once two threads have met there.
-    /// Where there is no room, the next one tries.
+    /// Charges the table that the lock allocates when two threads contend for it, once there is
+    /// one. Called before a range is locked. If there is no room, the next caller tries again.
     fn charge_lock(&self) {
-        // Relaxed: the exchange decides.
+        // Relaxed: the swap below decides which thread charges.
         let owes = || self.lock.table_bytes() > 0 && !self.lock_is_charged.load(Ordering::Relaxed);
         if owes() && !self.lock_is_charged.swap(true, Ordering::Relaxed) {
             let charged = self.index.account().try_charge(self.payer(), self.lock.table_bytes() as u64);
@@ -323,15 +336,17 @@ impl SpaceState {
         }
     }
 
-    /// Maps memory that is no file's. False, and nothing is changed, if something is mapped there.
+    /// Maps own memory. Returns false, with nothing changed, if something is mapped there.
     fn map_own(&self, pages: Pages, protection: Protection) -> Result<bool, Error> {
         self.map_pages(pages, Entry::own(self.manager().spaces.numbers.fresh(), protection))
     }
 
-    /// Has `map` map as many pages as there are in `len` bytes, wherever it says that it could.
+    /// Calls `map` with free addresses for `len` bytes, until it reports that it has mapped them.
+    /// Returns the addresses.
     fn map_somewhere(&self, len: u64, map: impl Fn(Pages) -> Result<bool, Error>) -> Result<Range<u64>, Error> {
         let count = self.count(len)?;
-        // Before a lock is taken, here and elsewhere: it may have been held at the fork.
+        // Checked before any lock is taken, here and elsewhere: a lock that another thread held at
+        // the fork is never released in the child.
         self.manager().refuse_child()?;
         self.addresses.prepare(self.index.account(), self.payer())?;
         loop {
@@ -347,7 +362,7 @@ impl SpaceState {
         }
     }
 
-    /// Addresses that no other thread is given, and where nothing is mapped as far as a look
+    /// Takes addresses that no other thread is given, and where nothing is mapped as far as a look
     /// without a lock shows.
     fn take_addresses(&self, count: u64) -> Option<Pages> {
         loop {
@@ -359,8 +374,9 @@ impl SpaceState {
         }
     }
 
-    /// Has addresses that were taken, and of which some turned out to be mapped at the caller's
-    /// choice, be given out no more; all of what is mapped there.
+    /// Disposes of taken addresses of which some turned out to be mapped, at addresses of a
+    /// caller's choice. Gives the free parts back, and forgets all of each mapped run, also past
+    /// the end of `pages`.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {
@@ -379,21 +395,22 @@ impl SpaceState {
         }
     }
 
-    /// Has addresses be given out no more that were found mapped.
+    /// Removes addresses that were found mapped from the free addresses.
     fn forget_addresses(&self, pages: Pages) {
         self.addresses.forget(pages);
-        // Those that were unmapped meanwhile were given back before they were forgotten, perhaps.
+        // Another thread may have unmapped some of them meanwhile, and given them back before they
+        // were forgotten here. Unless they are given back again, they are lost.
         let unmapped = self.index.runs(pages).filter(|&(_, entry)| entry == Entry::NONE);
         unmapped.for_each(|(run, _)| self.addresses.give(run));
     }
 
-    /// Maps a part of a file. False, and nothing is changed, if something is mapped there.
+    /// Maps a part of a file. Returns false, with nothing changed, if something is mapped there.
     fn map_file(&self, pages: Pages, file: &File, offset: u64, protection: Protection) -> Result<bool, Error> {
         let bad = |why| Error::BadAddress { address: offset, len: pages.count() << self.page_shift, why };
         if offset & ((1 << self.page_shift) - 1) != 0 {
             return Err(bad("an offset in a file that isn't whole pages"));
         }
-        // So that no address is past what 64 bits count; nor any that it is grown to (`relocate`).
+        // So no place in the file overflows 64 bits, even after the mapping has grown (`relocate`).
         if offset > 1 << 62 {
             return Err(bad("an offset past the end of any file"));
         }
@@ -416,7 +433,7 @@ impl SpaceState {
 impl Drop for Known {
     fn drop(&mut self) {
         let Self(space) = self;
-        // In a forked child a thread of the parent's may have the locks for ever.
+        // In a forked child, a lock that another thread held at the fork is never released.
         if !space.manager().frames.forked() {
             space.index.forget(space.manager());
         }
@@ -428,7 +445,7 @@ impl Drop for SpaceState {
         if self.manager().frames.forked() {
             return;
         }
-        // Guards that were leaked keep their frames, and their part of the map, for good.
+        // A leaked guard keeps its frame, and the page map of its region, for good.
         let _ = self.free_unheld(Index::ALL);
         self.files.clear(self.index.account(), self.payer());
         self.index.clear(self.payer());
@@ -447,9 +464,10 @@ mod tests {
     use crate::Pagefold;
     use io::SimulatedDisk;
 
-    /// A thread that looked for room found a range mapped, at addresses of another thread's choice,
-    /// and had all of it given out no more until it is unmapped. But some of it had been unmapped,
-    /// and given back, in between: that part was never given out again.
+    /// A thread that looked for free addresses found a range mapped, at addresses of another
+    /// thread's choice, and removed all of the range from the free addresses until it is unmapped.
+    /// But the other thread had unmapped a part of the range in between, and given that part back:
+    /// it was never handed out again.
     #[test]
     fn addresses_that_are_unmapped_while_they_are_passed_over_come_back() {
         const GIB: u64 = 1 << 30;
@@ -459,7 +477,7 @@ mod tests {
         let pages = space.state.pages(&chosen).unwrap();
         for parts in [&[(0, 64)][..], &[(0, 10)], &[(50, 64)], &[(20, 30), (40, 41)]] {
             space.map_at(chosen.clone(), Protection::Read).unwrap();
-            // The one thread has seen that; now the other one unmaps it.
+            // The first thread has seen the mapping; now the other thread unmaps it.
             for (first, end) in parts {
                 space.unmap(GIB + first * 4096..GIB + end * 4096).unwrap();
             }

@@ -7,13 +7,13 @@ use super::address::Pages;
 /// See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// Their ends by their first pages.
+    /// The end of each range, by its first page.
     ends: BTreeMap<u64, u64>,
-    /// Their lengths and first pages.
+    /// The length and the first page of each range.
     by_len: BTreeSet<(u64, u64)>,
 }
 
-/// Bytes that a range takes, roughly, in both trees.
+/// Roughly the bytes that a range takes in both trees.
 pub(super) const RANGE_BYTES: u64 = 64;
 
 impl Ranges {
@@ -31,12 +31,12 @@ impl Ranges {
         self.by_len.remove(&(range.count(), range.first));
     }
 
-    /// The last range that begins before `end`, or there.
+    /// Returns the last range that begins at or before `end`.
     fn last_up_to(&self, end: u64) -> Option<Pages> {
         self.ends.range(..=end).next_back().map(|(&first, &end)| Pages { first, end })
     }
 
-    /// Adds pages, some of which may be there.
+    /// Adds pages. Some of them may be in the set already.
     pub(super) fn insert(&mut self, mut pages: Pages) {
         while let Some(other) = self.last_up_to(pages.end).filter(|other| other.end >= pages.first) {
             self.drop_range(other);
@@ -45,7 +45,7 @@ impl Ranges {
         self.add(pages);
     }
 
-    /// Takes pages out, as far as they are there.
+    /// Removes pages, as far as they are in the set.
     pub(super) fn remove(&mut self, pages: Pages) {
         while let Some(other) = self.last_up_to(pages.end - 1).filter(|other| other.end > pages.first) {
             self.drop_range(other);
@@ -58,7 +58,7 @@ impl Ranges {
         }
     }
 
-    /// The shortest range of at least `count` pages.
+    /// Returns the shortest range of at least `count` pages.
     pub(super) fn best(&self, count: u64) -> Option<Pages> {
         self.by_len.range((count, 0)..).next().map(|&(len, first)| Pages { first, end: first + len })
     }
@@ -70,7 +70,7 @@ mod tests {
     use std::collections::BTreeSet;
     use sync::random::Random;
 
-    /// Against a plain set of pages.
+    /// Compares the ranges with a plain set of pages.
     #[test]
     fn ranges_are_what_was_put_in() {
         let (mut ranges, mut plain, mut random) = (Ranges::default(), BTreeSet::new(), Random::seeded(5));

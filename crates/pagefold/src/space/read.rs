@@ -1,8 +1,8 @@
 //! Reading at an address.
 //!
-//! **A hit holds nothing** (S5). The short way of [`Space::read_at`] finds the page's entry, from
-//! that the page map, and copies the bytes as from a file (`frames::PageMap`), with a second look
-//! at the entry between the copy and the second look at the word:
+//! **A hit holds nothing** (S5). The fast path of [`Space::read_at`] finds the page's entry, and
+//! from that the page map. It copies the bytes as from a file (`frames::PageMap`), and looks at the
+//! entry again between the copy and the second look at the page word:
 //! ```text
 //!   e = entry                       may be read
 //!   w = word        hot             in the map that e tells: the region's, or that in the mapping's window
@@ -12,16 +12,17 @@
 //!   version == v?                   with these bytes, as they are the same before and after,
 //!   word == w?                      and the page in its frame: it was so before and is so after
 //! ```
-//! So there is a moment when the address was mapped so that it may be read, and what was copied is
-//! what was there: not of a page that was unmapped before, be it that another one is mapped there
-//! since or that its file's map is another's, nor of one that mayn't be read. What changes an entry
-//! needn't wait for readers. (A space's own memory has no file that it could be written back to, so
-//! what was once written to stays a *written* page, and reading it has to be as short: the version
-//! is on a line of the frame's record, which only its writers write to, and reclaim.)
+//! So there is a moment when the address was mapped and readable, and the copied bytes were there.
+//! They are never bytes of a page that was unmapped before, even if another page is mapped there
+//! since, or the number of the file's map is another file's by now. Nor are they bytes of a page
+//! that may not be read. So a thread that changes an entry needn't wait for readers. (Own memory
+//! has no file that it could be written back to, so a page that was once written to stays a
+//! *written* page, and reading it has to be as fast as reading a clean page. The version is on a
+//! cache line of the frame's record that only the page's writers, and reclaim, write to.)
 //!
-//! All else goes the long way, with the same looks in the same order: pages that aren't in memory,
-//! not whole, or whose use has to be noted. (A mapped file's goes the file's long way, and has its
-//! entry looked at once that is over.)
+//! All other reads take the slow path, with the same looks in the same order: the page isn't in
+//! memory, or it isn't whole, or its use has to be recorded. (A page of a mapped file takes the
+//! file's slow path. Its entry is looked at again when the file's read has ended.)
 
 use frames::{Ahead, MapInWord, PageState};
 use swap::PageEntry;
@@ -35,21 +36,21 @@ use super::{Space, SpaceState};
 use crate::error::Error;
 use crate::protection::Protection;
 
-/// Pages of 4 KiB: the compiler knows how they lie, on the short way.
+/// The shift of 4 KiB pages. As a constant, it gives the compiler the page size on the fast path.
 const USUAL_PAGE_SHIFT: u32 = 12;
 
 impl Space {
-    /// Copies the bytes from `address` on. Each page is copied as it was at one moment; the range
-    /// isn't. What was never written is zeros.
+    /// Copies the bytes from `address` on. Each page is copied as it was at one moment, but the
+    /// range as a whole isn't. Memory that was never written is zeros.
     ///
     /// A page in memory is copied without a lock of the space or the area, and without a write to
     /// anything that CPUs share.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page was written
-    /// to again and again for seconds; with the address, [`Error::PastEnd`] if a mapped file hasn't
-    /// all of the bytes and those of [`File::read_at`](crate::File::read_at). Earlier pages of
-    /// `buf` hold their bytes then.
+    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if other threads keep
+    /// writing to a page for seconds; with the address, [`Error::PastEnd`] if a mapped file doesn't
+    /// have all of the bytes, and those of [`File::read_at`](crate::File::read_at). After an error,
+    /// `buf` has the bytes of the pages before the failed page.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], address: u64) -> Result<(), Error> {
         if self.maps.page_shift() == USUAL_PAGE_SHIFT && self.read_hot(USUAL_PAGE_SHIFT, buf, address) {
@@ -70,7 +71,8 @@ impl Space {
         })
     }
 
-    /// Copies bytes of one page that is in memory, if it needs nothing else (S5).
+    /// Copies bytes of one page that is in memory, if that needs nothing else (S5). Returns whether
+    /// it did.
     #[inline(always)]
     fn read_hot(&self, page_shift: u32, into: &mut [u8], address: u64) -> bool {
         let state = &*self.state;
@@ -81,7 +83,7 @@ impl Space {
             None => return false,
         };
         match way.leaf(&self.maps, page) {
-            // By itself, as less is looked at again: there are registers to keep that.
+            // A case of its own: fewer words are looked at again, so they stay in registers.
             None => self.read_hot_mapped(Entry(way.granule.1), way.region.1, address, into, move || way.is_still()),
             Some(leaf) => {
                 let still = move || leaf.is_still() && way.is_still();
@@ -90,7 +92,7 @@ impl Space {
         }
     }
 
-    /// The same of a page with that entry, and that link to its region.
+    /// Copies bytes of a page that has that entry, and that link to its region.
     #[inline(always)]
     fn read_hot_mapped(
         &self,
@@ -106,14 +108,14 @@ impl Space {
         self.read_hot_file(entry, address, into, still)
     }
 
-    /// The same in a run of whole regions, by their word, which has that entry. What was never
-    /// written isn't in memory; so it is a file's.
+    /// Copies bytes of a page in a run of whole regions. `word` has the run's entry. Only a file's
+    /// page can be in memory there, because own memory that was never written isn't.
     #[inline(never)]
     fn read_hot_whole(&self, word: Seen<'_>, address: u64, into: &mut [u8]) -> bool {
         self.read_hot_file(Entry(word.1), address, into, || word.is_still())
     }
 
-    /// The same of a file's page, with that entry.
+    /// Copies bytes of a file's page that has that entry.
     #[inline(always)]
     fn read_hot_file(&self, entry: Entry, address: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         let state = &*self.state;
@@ -141,19 +143,20 @@ impl SpaceState {
                 continue;
             }
             if let Some(number) = entry.file() {
-                // Gone? Then the entry has changed (M1).
+                // If the mapping is gone, the entry has changed (M1).
                 let Some(mapped) = self.mapped(number) else { continue };
                 let at = (mapped.page_of(page) << self.page_shift) + offset as u64;
                 let read = mapped.opening(entry)?.read_exact(into, at);
-                // It may have taken long: what isn't mapped any more is neither read nor an error.
-                fence(Ordering::Acquire); // What was copied was copied before.
+                // The read may have taken long. If the page isn't mapped any more, neither its
+                // bytes nor its error count.
+                fence(Ordering::Acquire); // The copy comes before the next look.
                 if self.index.entry(page) == entry {
                     return read;
                 }
                 continue;
             }
             let Some(region) = region else {
-                into.fill(0); // No page around it was ever written.
+                into.fill(0); // No page of the region was ever written.
                 return Ok(());
             };
             let still_mapped = || region.has_entry(page, entry);
@@ -161,8 +164,8 @@ impl SpaceState {
                 return Ok(());
             }
             match region.map.state(page % REGION_PAGES) {
-                // S3: the word's Acquire comes before this look, and the entry was the same all the
-                // time (ENTRY-1).
+                // S3: the Acquire load of the word comes before this look, and the entry was the
+                // same all the time (ENTRY-1).
                 PageState::Vacant { .. } if still_mapped() => {
                     into.fill(0);
                     return Ok(());
@@ -174,8 +177,8 @@ impl SpaceState {
                     }
                     outcome => _ = outcome?,
                 },
-                // It is written to again and again, or came just now: a pin keeps writers off, as
-                // it does for a file's page.
+                // Other threads keep writing to the page, or it has just come into memory. A pin
+                // keeps writers off, as for a file's page.
                 PageState::Resident { .. } => {
                     let mut pinner = region.map.pinner(page % REGION_PAGES);
                     while still_mapped() {
@@ -196,8 +199,8 @@ impl SpaceState {
         }
     }
 
-    /// Reads a page of one word, for which there is no memory: it has no slot that another page
-    /// could go to instead.
+    /// Reads a same-filled page that is swapped out, if there is no memory for it. The page has no
+    /// slot, so no other page can be swapped out in exchange. Returns false if the page isn't one.
     fn read_fill(region: &Region, page: u64, entry: Entry, offset: usize, into: &mut [u8]) -> bool {
         let local = page % REGION_PAGES;
         let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };

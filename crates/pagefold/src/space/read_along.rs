@@ -1,29 +1,29 @@
-//! Reading along (swap readahead): pages that come back from swap with the wanted page, because
-//! they lie beside it.
+//! Swap readahead (*reading along*): pages in the slots next to the wanted page's come back from
+//! swap with it.
 //!
-//! Slots are given out in the order in which pages leave memory, which is about the order in which
+//! Slots are allocated in the order in which pages leave memory, which is about the order in which
 //! they were last used. A thread that uses the pages in that order again walks along the slots,
-//! whatever the pages' addresses. So the policy is that of files (`read_ahead`), with slots in the
-//! place of pages, for each space: two steps in a row are believed. As pages read along are used,
-//! more are read, up to 256 KiB with one fault; as they leave memory unused, fewer are read, down
-//! to none.
+//! whatever the pages' addresses are. So the policy is that of files (`read_ahead`), for each
+//! space, with slots in the place of pages: a stream is believed after two steps in a row. If pages
+//! that were read along are used, more are read, up to 256 KiB with one fault. If they are evicted
+//! unused, fewer are read, down to none.
 //!
 //! The pages read along are in the slots next to the wanted page's, without gaps, and in the same
-//! region: one request reads them all. Where a read is a copy, or a page has to be unpacked,
-//! nothing is gained by that, and nothing is read along.
+//! region, so one request reads them all. Where a read is a copy, or pages have to be decompressed,
+//! one request for all gains nothing, so nothing is read along.
 //!
-//! - A1. Memory is charged and taken, and reclaimed if need be, before the first word is in
-//!   *loading*. If another thread has the wanted page by then, or there is no room for it, the
-//!   memory is given back before this thread waits.
+//! - A1. Memory for the neighbours is charged and taken, with reclaim if need be, before the first
+//!   word is in *loading*. If another thread has the wanted page by then, or there is no room for
+//!   the page's word, this thread gives the memory back before it waits.
 //! - A2. A neighbour is treated as if it were faulted on: its word is put in *loading*, without
 //!   waiting for any thread, and its entry is looked at after that (S1). The run ends at the first
-//!   page that another thread has, that has another slot by now, or that mustn't be read.
-//! - A3. A neighbour keeps its slot, however few are free. If it isn't used, it leaves memory again
-//!   without a write, and as many slots are free as before. So a fault that writes reads neighbours
-//!   along only where there are slots enough.
-//! - A4. If the request fails, or the wanted page isn't what was written, the wanted page is read
-//!   again alone, and no error is reported for the neighbours. A neighbour that isn't what was
-//!   written stays in its slot: the thread that wants it gets the error.
+//!   page that another thread has, that has another slot by now, or that may not be read.
+//! - A3. A neighbour keeps its slot, however few slots are free. If it isn't used, it is evicted
+//!   again without a write, and as many slots are free as before. So a fault that writes reads
+//!   neighbours along only where slots aren't scarce.
+//! - A4. If the request fails, or the wanted page's checksum is wrong, the wanted page is read
+//!   again alone, and no error is reported for the neighbours. A neighbour whose checksum is wrong
+//!   stays in its slot: the thread that wants it gets the error.
 
 use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState};
@@ -40,20 +40,20 @@ use crate::read_ahead::shares::Share;
 use crate::read_ahead::{Bounds, Eagerness};
 use crate::stats::Counters;
 
-/// Pages that come with one fault, at most, and their bytes.
+/// The most pages that come along with one fault, and their bytes.
 const ALONG_MAX: usize = 64;
 const ALONG_BYTES: u64 = 256 << 10;
-/// And what part of what the group may hold.
+/// The neighbours of one fault are at most 1 / `LIMIT_SHARE` of the pages that the group may hold.
 const LIMIT_SHARE: u64 = 16;
-/// Slots of an area, and more.
+/// More bits than the number of a slot in its area has.
 const AREA_SHIFT: u32 = 32;
 
-/// Neighbours of a page that may come along, and memory for them.
+/// Neighbours of a page that may come along with it, and memory for them.
 pub(super) struct Along<'a> {
     region: &'a Region,
-    /// The wanted page's.
+    /// The wanted page's slot.
     slot: SlotId,
-    /// The nearest one first: all after it, or all before it.
+    /// The nearest one first. All are after the wanted page's slot, or all before it.
     neighbours: Vec<Neighbour>,
     frames: Vec<ChargedFrame<'a>>,
 }
@@ -66,7 +66,7 @@ struct Neighbour {
     owner: Owner,
 }
 
-/// One that comes.
+/// A neighbour whose word is in *loading*.
 struct Coming<'a> {
     slot: SlotId,
     owner: Owner,
@@ -75,8 +75,8 @@ struct Coming<'a> {
 }
 
 impl SpaceState {
-    /// Takes memory for what should come along with a page that is about to be brought in. The
-    /// caller has no word.
+    /// Takes memory for the neighbours that should come along with a page that is about to be
+    /// brought in. The caller holds no page word.
     pub(super) fn look_along<'a>(
         &'a self,
         region: &'a Region,
@@ -104,12 +104,12 @@ impl SpaceState {
         }
         let mut frames = Vec::with_capacity(neighbours.len());
         manager.spare_frames(self.group.state(), neighbours.len(), &mut frames); // A1
-        // That may have taken long.
+        // Taking memory may have taken long.
         let is_there = matches!(region.map.state(local), PageState::Swapped { entry: now } if now == entry);
         is_there.then(|| Along { region, slot, neighbours: neighbours.to_vec(), frames })
     }
 
-    /// The pages beside a slot that a reader that comes to the slot will want next.
+    /// Returns the pages beside a slot that a thread which faults on the slot will want next.
     fn neighbours(
         &self,
         manager: &Manager,
@@ -131,7 +131,7 @@ impl SpaceState {
             eagerness,
             read: group.swapped.along.load(Ordering::Relaxed),
             wasted: group.swapped.along_wasted.load(Ordering::Relaxed),
-            // Windows are small enough to wait anywhere.
+            // Windows are so small that their pages can wait on any list.
             evicted: 0,
             waiting: 0,
         };
@@ -148,12 +148,12 @@ impl SpaceState {
         distances.map_while(neighbour).take(ALONG_MAX).collect()
     }
 
-    /// Reads the page of `wanted` into `frame`, and those that come along. False if that one has
-    /// yet to be read.
+    /// Reads the page of `wanted` into `frame`, together with its neighbours. Returns false if the
+    /// wanted page has yet to be read.
     pub(super) fn read_along(&self, along: Along<'_>, wanted: (SlotId, Owner), frame: &OwnedFrame<'_>) -> bool {
         let (manager, group) = (&**self.manager(), self.group.state());
         if along.slot != wanted.0 {
-            return false; // It was in memory meanwhile.
+            return false; // The page was in memory meanwhile.
         }
         let mut coming = Self::begin_along(along);
         if coming.is_empty() {
@@ -199,7 +199,7 @@ impl SpaceState {
 
     fn publish_along(&self, Coming { slot, loading, frame, .. }: Coming<'_>) {
         let (manager, group) = (&**self.manager(), self.group.state());
-        // An area that has begun to go meanwhile wants it free.
+        // If the area is being removed by now, its slot has to be freed.
         let may_keep = manager.swap.may_read_along(slot); // A3
         let keeps = may_keep && manager.swap.set_cached(slot, frame.id().number()).is_ok();
         let history = manager.swap.note(slot).map_or_else(|_| Default::default(), |note| group.welcome_back(note));

@@ -1,4 +1,4 @@
-//! Errors that say where in the space, and in which area.
+//! Errors that name the address in the space, and the area.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use super::entry::Entry;
 use super::index::Index;
 use crate::error::Error;
 
-/// How many words of the index an error looks at on each side of a page.
+/// The most words of the index that are looked at on each side of a page, to find its area.
 const LOOKS_MAX: u32 = 1024;
 
 impl SpaceState {
-    /// A page that isn't mapped as it would have to be.
+    /// Returns the error for a page whose entry doesn't permit an access.
     #[cold]
     pub(super) fn refuse(&self, page: u64, entry: Entry) -> Error {
         let address = page << self.page_shift;
@@ -22,7 +22,7 @@ impl SpaceState {
         }
     }
 
-    /// What went wrong at a page, with the page's address and area.
+    /// Adds the page's address and area to an error that happened at the page.
     #[cold]
     pub(super) fn at(&self, page: u64, error: Error) -> Error {
         match error {
@@ -42,7 +42,7 @@ impl SpaceState {
         }
     }
 
-    /// The area around a page, in bytes, as far as a bounded look around it shows.
+    /// Returns the area around a page, in bytes, as far as a bounded search finds its ends.
     fn area_of(&self, page: u64) -> Range<u64> {
         let (entry, mut end) = self.index.run(page);
         let (_, mut first) = self.index.run_back(page);

@@ -1,26 +1,30 @@
-//! The record of a region: page words for a part of a space, aligned to its size, while something
-//! is mapped there that isn't a run of whole regions, or a page of it was written.
+//! The record of a region, which has the page words of that part of a space's own memory.
 //!
-//! A record has the same page map for as long as the space, and is one region's after another's.
-//! What it is now says its *stay*: which region, and how often the record has been one. That never
-//! comes back.
+//! A *region* is an aligned part of a space, 2^18 pages. It gets a record when a range whose
+//! entries change begins or ends inside it, or when a page in it is first written. A region that is
+//! mapped as a whole, and was never written, needs none.
+//!
+//! A record has the same page map for as long as the space exists, and serves one region after
+//! another. Its *stay* identifies its current use: the region, and a count of how often the record
+//! was used. A stay never repeats.
 //!
 //! - REGION-1. A record becomes another region's only when none of its words is in use. A thread
-//!   that has a word in use (in *loading*, or resident in a frame that it has frozen or pinned) and
-//!   then finds the record to be its region's knows that it stays so until the thread lets go; and
-//!   so the entries that it finds in it are that region's. A fence on each side, as in S1:
+//!   has a word in use while the word is in *loading*, or resident in a frame that the thread has
+//!   frozen or pinned. If the thread then finds that the record is its region's, the record stays
+//!   that region's until the thread releases the word, so the entries that it finds in the record
+//!   are that region's. Each side has a fence, as in S1:
 //!   ```text
 //!     toucher: word = loading                thread that frees the region: stay = none
 //!              fence                                                        fence
 //!              stay: my region? then entry                                  a word in use? not yet another one's
 //!   ```
-//!   The link to the record goes before its stay ends, so a thread that finds the link in place
-//!   after its fence (`Way::is_still`) knows the same.
-//! - REGION-2. A thread that comes late may have a word in use for a moment although the record is
-//!   another region's. It finds that out, and lets go: to that region's users it is one that found
-//!   its page unmapped.
+//!   The link to the record is removed before its stay ends. So a thread that finds the link in
+//!   place after its fence (`Way::is_still`) knows the same.
+//! - REGION-2. A late thread may have a word in use for a moment although the record is another
+//!   region's by now. The thread finds that out when it looks at the stay, and releases the word.
+//!   That region's users treat it as a thread that found its page unmapped.
 //! - REGION-3. A record that was made for a region is the region's only when a thread has found the
-//!   link to it. Of two threads that make one each, one is too late:
+//!   link to it. If two threads each make a record for one region, one of them is too late:
 //!   ```text
 //!     late toucher, of an earlier time       this record's maker              the other maker
 //!     has found this record: it was the region's
@@ -28,8 +32,8 @@
 //!     word = loading, stay, entry: fine      link: too late; stay = none
 //!     publishes a page here, where no thread finds it
 //!   ```
-//!   So the stay is *pending* until then. Threads that found the link end that, before they look at
-//!   anything else here.
+//!   So the stay is *pending* until then. A thread that has found the link ends that before it
+//!   looks at anything else in the record.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMap, PageMaps, PageState};
 use swap::PageEntry;
@@ -42,16 +46,17 @@ use crate::error::Error;
 use crate::manager::Manager;
 use crate::manager::page_owners::SEGMENT_SHIFT;
 
-/// Pages in a region, as a power of two: a segment of page words.
+/// Pages in a region, as a power of two: one segment of page words.
 pub(super) use super::tree::REGION_SHIFT;
 pub(super) const REGION_PAGES: u64 = 1 << REGION_SHIFT;
 const _: () = assert!(REGION_SHIFT == SEGMENT_SHIFT, "a region has one segment");
 
 /// Bytes that a record takes, rounded up.
 pub(super) const RECORD_BYTES: u64 = 256;
-/// Bits of the count in a stay; above them is the region's number plus 1, or 0.
+/// Bits of the count in a stay. Above them is the region's number plus 1, or 0 if there is no
+/// region.
 const COUNT_BITS: u32 = COUNT_MAX.count_ones();
-/// In a stay: no thread has found a link to it yet (REGION-3).
+/// Set in a stay while no thread has found a link to the record yet (REGION-3).
 const PENDING: u64 = 1 << 63;
 
 /// See the module's head.
@@ -59,12 +64,12 @@ pub(super) struct Region {
     stay: AtomicU64,
     pub(super) map: PageMap,
     in_word: MapInWord,
-    /// At hand for entries.
+    /// Kept at hand for lookups of entries.
     maps: PageMaps,
 }
 
 impl Region {
-    /// No region's as yet.
+    /// Creates a record that is no region's yet.
     pub(super) fn new(manager: &Manager) -> Result<Self, Error> {
         let map = PageMap::new(Arc::clone(&manager.frames), REGION_PAGES).map_err(Error::no_memory)?;
         manager.frames.tables().open_of_map(map.number()).map_err(Error::no_memory)?;
@@ -72,7 +77,7 @@ impl Region {
         Ok(Self { stay: AtomicU64::new(0), in_word: MapInWord(map.number().bits() << NUMBER_SHIFT), map, maps })
     }
 
-    /// Where a page is, if it is in swap.
+    /// Returns where a page is in swap, if it is there.
     pub(super) fn swapped_to(&self, page: u64) -> Option<PageEntry> {
         match self.map.state(page % REGION_PAGES) {
             PageState::Swapped { entry } => PageEntry::from_bits(entry),
@@ -84,43 +89,48 @@ impl Region {
         self.in_word.number()
     }
 
-    /// The number of the region's first page in the space; of no page if it is none's.
+    /// Returns the number of the region's first page in the space. Returns a number past the end of
+    /// the space if the record is no region's, or its stay is pending.
     pub(super) fn first(&self) -> u64 {
         (self.stay.load(Ordering::Acquire) >> COUNT_BITS).wrapping_sub(1) << REGION_SHIFT
     }
 
-    /// Makes this the region with that number as soon as a link leads here
-    /// ([`linked`](Self::linked)): the one that is returned. By its only owner.
+    /// Makes this the record of the region with that number, as soon as a link leads here
+    /// ([`linked`](Self::linked)). Returns that link. The caller is the record's only owner.
     pub(super) fn begin(&self, number: u64) -> u64 {
         let count = (self.stay.load(Ordering::Relaxed) & COUNT_MAX) + 1;
         self.stay.store(PENDING | (number + 1) << COUNT_BITS | count, Ordering::Release);
         region_link(self.map_number(), count)
     }
 
-    /// The caller has found this link, which leads here; or led here once.
+    /// Ends *pending* (REGION-3), as the caller has found `link`. The link leads here, or led here
+    /// in an earlier stay, and then nothing changes.
     #[inline]
     pub(super) fn linked(&self, link: u64) {
-        // Relaxed: where the link was found, what `begin` stored before is seen.
+        // Relaxed: a thread that found the link also sees what `begin` stored before.
         let stay = self.stay.load(Ordering::Relaxed);
         if stay & PENDING != 0 && stay & COUNT_MAX == count_of(link) {
-            // Release, as in `begin`. It fails if another thread did it.
+            // Release, as in `begin`. The exchange fails if another thread has done it.
             let _ = self.stay.compare_exchange(stay, stay & !PENDING, Ordering::Release, Ordering::Relaxed);
         }
     }
 
-    /// Makes this no region's any more. Returns whether it can ever be one again.
+    /// Makes this no region's record. Returns whether the record can be used again: false when its
+    /// count is used up.
     pub(super) fn end(&self) -> bool {
         let count = self.stay.load(Ordering::Relaxed) & COUNT_MAX;
         self.stay.store(count, Ordering::Release);
         count < COUNT_MAX
     }
 
-    /// Whether a word is in use (REGION-1). After the fence that follows [`end`](Self::end).
+    /// Returns whether a word is in use (REGION-1). The caller has a fence between
+    /// [`end`](Self::end) and this call.
     pub(super) fn is_in_use(&self) -> bool {
         self.map.pages_in_memory(0..REGION_PAGES).next().is_some()
     }
 
-    /// What is mapped at a page of the space. Nothing if the record isn't its region's.
+    /// Returns the entry of a page of the space, or no entry if the record isn't that page's
+    /// region's.
     #[inline]
     pub(super) fn entry(&self, page: u64) -> Entry {
         loop {
@@ -129,14 +139,14 @@ impl Region {
                 return Entry::NONE;
             }
             let (entry, ..) = look_in_region(&self.maps, self.in_word, page, page + 1);
-            fence(Ordering::Acquire); // What was found there was found before.
+            fence(Ordering::Acquire); // The look at the entry comes before the next load.
             if self.stay.load(Ordering::Relaxed) == stay {
                 return Entry(entry);
             }
         }
     }
 
-    /// Whether that is mapped at a page.
+    /// Returns whether a page of the space has that entry.
     pub(super) fn has_entry(&self, page: u64, entry: Entry) -> bool {
         self.entry(page) == entry
     }
@@ -149,11 +159,11 @@ mod tests {
     use crate::space::entry::Entry;
     use io::SimulatedDisk;
 
-    /// Two threads made a record for one region, in which something had just been mapped again. A
-    /// third thread had found the first one's record when that was the region's before. It took a
-    /// word of it in use, and found that the record was its region's; then the link was the second
-    /// thread's. The page that was written there was found by no thread, and kept its frame, and
-    /// the record, for good.
+    /// Two threads each made a record for one region, in which something had just been mapped
+    /// again. A third thread had found the first thread's record earlier, when the record was the
+    /// region's. The third thread put a word of the record in use, and found that the record was
+    /// its region's; but then the link led to the second thread's record. So the page that was
+    /// written there was found by no thread, and kept its frame, and the record, for good.
     #[test]
     fn a_record_is_its_regions_only_when_a_link_leads_to_it() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();
@@ -174,7 +184,7 @@ mod tests {
         let link = region.begin(number);
         for late in [before, link ^ 1 << 40] {
             assert_eq!((region.entry(page), region.first() >> 40 > 0), (Entry::NONE, true));
-            region.linked(late); // By a thread that comes late.
+            region.linked(late); // By a late thread.
         }
         region.linked(link);
         region.linked(link);

@@ -1,11 +1,11 @@
-//! Making memory longer where it is, and moving it elsewhere.
+//! Growing memory where it is, and moving it elsewhere.
 //!
-//! A page is moved by its frame, not copied, from one page word to another. Both ranges are locked,
-//! and their entries refuse all accesses meanwhile, which wait: no thread finds a page in the old
-//! place or the new one before all of them are there. The words of the new place are in *loading*,
-//! and the pages in memory with their frames isolated, before anything leaves the old one: so
-//! nothing can fail half-way. Pages that were swapped out come back for it, as slots are sealed
-//! with the number of a page's word.
+//! A page is moved with its frame, not copied, from one page word to another. Both ranges are
+//! locked, and their entries refuse all accesses meanwhile, which wait. So no thread finds a page
+//! in the old place or the new one before all pages have moved. Before the first page leaves the
+//! old place, all words of the new place are in *loading*, all pages are in memory, and their
+//! frames are isolated. So a move can't fail half-way. Pages that were swapped out come back first,
+//! because the checksum of a slot covers the number of the page's word.
 
 use std::ops::Range;
 
@@ -23,26 +23,27 @@ use crate::lru::admission::{Arrival, History};
 use crate::lru::rank::Rank;
 use crate::reclaim::room::RoomsMade;
 
-/// Mappings of files show nothing beyond, however often they are moved and grown: places in files
-/// are 64 bits.
+/// Mappings of files end here at the latest, however often they are moved and grown, because places
+/// in files are 64-bit numbers.
 const FILE_END: u64 = 1 << 63;
 
-/// A page about to move: where from, and its new word.
+/// A page that is about to move: its old place, its frame, and its new word.
 struct Moving<'a> {
     from: (&'a Region, u64),
-    /// On no list.
+    /// Isolated, and on no list.
     frame: IsolatedFrame,
     to: Loading<'a>,
 }
 
 impl Space {
-    /// Makes the memory in `range`, all of which is mapped, `len` bytes long, where it is. What is
-    /// new is as the last page of it: zeros, or the pages of the file that follow. Returns the new
-    /// range.
+    /// Extends the memory in `range`, all of which must be mapped, to `len` bytes at the same
+    /// address. The new part continues the last page: with zeros, or with the pages of the file
+    /// that follow. Returns the new range.
     ///
     /// # Errors
-    /// [`Error::BadAddress`], also if that isn't longer; [`Error::NotMapped`]; [`Error::Mapped`] if
-    /// something is in the way; no room in the budget for the index. Nothing is changed then.
+    /// [`Error::BadAddress`], also if `len` isn't longer than the range; [`Error::NotMapped`];
+    /// [`Error::Mapped`] if something is mapped in the new part; no room in the budget for the
+    /// index. Nothing is changed then.
     pub fn grow(&self, range: Range<u64>, len: u64) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;
@@ -76,16 +77,16 @@ impl Space {
         Ok(all)
     }
 
-    /// Moves what is mapped in `range`, all of it, to the address `to`, where nothing is mapped in
-    /// as many bytes. It keeps its memory, protections and advice. Accesses to either place wait
-    /// while that goes on. What was swapped out comes back for it, all of it at once: move larger
-    /// parts in steps.
+    /// Moves everything in `range`, all of which must be mapped, to the address `to`, where nothing
+    /// may be mapped in as many bytes. The memory keeps its bytes, protections and advice. Accesses
+    /// to either place wait during the move. Everything in the range that was swapped out comes
+    /// back first, all of it at once, so move large ranges in steps.
     ///
     /// # Errors
-    /// [`Error::BadAddress`], also if the two overlap; [`Error::NotMapped`]; [`Error::Mapped`];
-    /// [`Error::AddressBusy`] if a page is pinned; no room in the budget for the index;
-    /// [`Error::LimitReached`] and errors of swap, with the address, for what was swapped out.
-    /// Nothing is changed then.
+    /// [`Error::BadAddress`], also if the two ranges overlap; [`Error::NotMapped`];
+    /// [`Error::Mapped`]; [`Error::AddressBusy`] if a page is pinned; no room in the budget for the
+    /// index; [`Error::LimitReached`] and errors of swap, with the address, for pages that were
+    /// swapped out. Nothing is changed then.
     pub fn move_to(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
         let state = &*self.state;
         let old = state.pages(&range)?;
@@ -101,10 +102,11 @@ impl Space {
         Ok(())
     }
 
-    /// As [`move_to`](Self::move_to), to where there is room. Says where.
+    /// Moves everything in `range` to addresses that the space chooses. Returns the new range. See
+    /// also [`move_to`](Self::move_to).
     ///
     /// # Errors
-    /// As [`move_to`](Self::move_to); [`Error::NoAddresses`].
+    /// Those of [`move_to`](Self::move_to); [`Error::NoAddresses`].
     pub fn move_anywhere(&self, range: Range<u64>) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         let old = state.pages(&range)?;
@@ -115,7 +117,7 @@ impl Space {
             let new = state.take_addresses(old.count()).ok_or(Error::NoAddresses { len })?;
             match self.move_to(range.clone(), new.first << state.page_shift) {
                 Ok(()) => return Ok(state.bytes(new)),
-                // Mapped there at an address of the caller's choice.
+                // Something is mapped there, at an address of a caller's choice.
                 Err(Error::Mapped { .. }) => state.pass_over(new),
                 Err(error) => {
                     state.addresses.give(new);
@@ -137,7 +139,7 @@ impl SpaceState {
         self.vacate(old)?;
         let by = new.first.wrapping_sub(old.first);
         let moving = self.enter_new(old, by).and_then(|()| self.reserve(old, by)).inspect_err(|_| {
-            drop(self.forget_pages(new)); // Their files are open elsewhere.
+            drop(self.forget_pages(new)); // The old mappings keep their files open.
             self.restore(old);
         })?;
         moving.into_iter().for_each(|page| self.move_page(page));
@@ -151,13 +153,13 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Puts the entries of vacated pages into the new place: with other numbers, and vacated there
-    /// as well.
+    /// Puts the entries of vacated pages into the new place, with other numbers. They are vacated
+    /// there as well.
     fn enter_new(&self, old: Pages, by: u64) -> Result<(), Error> {
         let own = self.manager().spaces.numbers.fresh();
         self.index.runs(old).try_for_each(|(run, entry)| {
             let new = run.moved(by);
-            // What cut a granule in the old place may cut another one in the new place.
+            // The ends of a run may cut granules in the new place that aren't cut in the old one.
             self.prepare(new)?;
             let number = match entry.file().and_then(|number| self.mapped(number)) {
                 None => own,
@@ -173,8 +175,8 @@ impl SpaceState {
         })
     }
 
-    /// Takes the new words of all pages that were written, and has these in memory and off their
-    /// lists.
+    /// Takes the new words of all pages that were written, brings these pages into memory, and
+    /// takes them off their lists.
     fn reserve(&self, old: Pages, by: u64) -> Result<Vec<Moving<'_>>, Error> {
         let mut moving = Vec::new();
         let reserved = self.reserve_into(&mut moving, old, by);
@@ -206,8 +208,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Has a page in memory, back from swap if it is there, and off its list. `None` if there is
-    /// none.
+    /// Brings a page into memory if it is in swap, and takes it off its list. Returns `None` if
+    /// there is no page.
     fn isolate(&self, region: &Region, page: u64) -> Result<Option<IsolatedFrame>, Error> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
@@ -219,7 +221,7 @@ impl SpaceState {
                     self.fault(region, page, Fault::Move).map_err(|error| self.at(page, error))?;
                     continue;
                 }
-                // A thread that found the page while it was still mapped.
+                // A thread that found the page while it was still mapped is loading it.
                 PageState::Loading => {
                     let _ = region.map.wait(page);
                     continue;
@@ -234,7 +236,7 @@ impl SpaceState {
                     }
                 }
             }
-            // Perhaps it waits for its list, or is being swapped out.
+            // Perhaps the page is waiting for its list, or is being swapped out.
             manager.drain_entries();
             backoff.wait();
         }
@@ -247,7 +249,7 @@ impl SpaceState {
         loop {
             match region.map.begin_load(page % REGION_PAGES) {
                 BeginLoad::Begun(loading) => return Ok(loading),
-                // A thread that went by an old entry, and finds that out now.
+                // A thread that acted on an old entry finds that out now.
                 BeginLoad::Busy | BeginLoad::Resident => backoff.wait(),
                 // A region has a place for each of its pages.
                 BeginLoad::NoRoom | BeginLoad::NoPlace => {
@@ -258,7 +260,8 @@ impl SpaceState {
         }
     }
 
-    /// Moves a page's frame. If that can't hold another page, its bytes.
+    /// Moves a page's frame to the new word. If the frame can't hold another page, copies its bytes
+    /// to another frame.
     fn move_page(&self, Moving { from: (region, page), frame, to }: Moving<'_>) {
         let rank = Rank::of(&self.manager().frames, frame.id());
         let Some(mut frame) = self.take_away(region, page, frame) else { return };
@@ -282,8 +285,8 @@ impl SpaceState {
         }
     }
 
-    /// Takes a page out of memory whose frame is isolated, and so stays. The slot that it kept is
-    /// of its old place: it goes.
+    /// Takes a page out of memory. Its frame is isolated, so the frame stays. The slot that the
+    /// page kept belongs to its old place, and is freed.
     fn take_away<'a>(&'a self, region: &'a Region, page: u64, isolated: IsolatedFrame) -> Option<OwnedFrame<'a>> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
@@ -294,15 +297,15 @@ impl SpaceState {
                     return manager.frames.put_back(isolated).err();
                 }
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
-                // Not while its frame is isolated here.
+                // Not while this thread has the frame isolated.
                 Detach::Listed { frame, .. } => return Some(frame),
                 Detach::Vacant | Detach::Swapped { .. } => return None,
             }
         }
     }
 
-    /// A frame in exchange for one that is used up: as there are as many as before, there will be
-    /// one.
+    /// Returns a frame to replace one that is used up. Retries reclaim until there is one: the
+    /// number of frames in use stays the same.
     fn another_frame(&self) -> OwnedFrame<'_> {
         let mut backoff = Backoff::new();
         loop {
@@ -325,9 +328,9 @@ mod tests {
     const PAGE: u64 = 4096;
     const GIB: u64 = 1 << 30;
 
-    /// A page moved away and back, and had the same entry as before. A reader that had found the
-    /// page's word vacant in between, and the entry the same before and after, took the page for
-    /// one that was never written (ENTRY-1).
+    /// A page was moved away and back, and had the same entry as before. A reader had found the
+    /// page's word vacant in between, and the entry the same before and after. So the reader took
+    /// the page for one that was never written (ENTRY-1).
     #[test]
     fn memory_that_moved_away_and_back_has_another_entry() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();
@@ -346,7 +349,7 @@ mod tests {
             space.move_to(here.clone(), there.start).unwrap();
             space.move_to(there.clone(), here.start).unwrap();
             look(here.start);
-            // What memory grows by has been somewhere else, too.
+            // The pages that memory grows by may have been somewhere else before, too.
             space.grow(here.clone(), 5 * PAGE).unwrap();
             look(here.end);
             space.unmap(here.start..here.end + PAGE).unwrap();

@@ -1,11 +1,12 @@
-//! Places that are filled once, and looked up by number without a lock; few of them take little.
+//! A table of places, each of which is filled once. Lookups by number take no lock. A table with
+//! few filled places takes little memory.
 
 use sync::lock::OnceBox;
 
 /// Blocks of 1, 2, 4, … places.
 const BLOCKS: usize = 24;
 
-/// See the module's head. What is in a place stays there as long as the table.
+/// See the module's head. A value stays in its place as long as the table exists.
 pub(super) struct Slots<T> {
     blocks: [OnceBox<Box<[OnceBox<T>]>>; BLOCKS],
 }
@@ -25,7 +26,7 @@ impl<T> Slots<T> {
         self.blocks.get(block)?.get()?[at].get()
     }
 
-    /// Fills a place that no other thread fills.
+    /// Fills a place. The caller ensures that no other thread fills the same place.
     ///
     /// # Panics
     /// If there is no such place.

@@ -1,11 +1,11 @@
-//! Tables of the index that aren't needed any more.
+//! Frees tables of the index that aren't needed any more.
 //!
-//! A table goes when nothing is mapped in it, or, of a leaf, when its pages are alike. As another
-//! thread may be at other pages of it, that takes a lock of all that it covers, which is tried once
-//! the pages that were unmapped are no longer locked. Mapping and unmapping the same few pages
-//! again and again mustn't make and give back a table each time: so tables are only *noted* when
-//! pages of theirs are unmapped, and looked at together when there are many, or when there is no
-//! room for a new one.
+//! A table isn't needed when nothing is mapped in it. A leaf isn't needed, either, when its pages
+//! all have the same entry. Other threads may use other pages of the table, so to free it takes a
+//! lock of everything that it covers. `tidy` tries that lock after the unmapped pages were
+//! unlocked. If the same few pages are mapped and unmapped again and again, this must not make and
+//! free a table each time. So `unmap` only *notes* the tables of its pages. Noted tables are looked
+//! at together when there are many, or when there is no room for a new one.
 
 use std::collections::BTreeSet;
 
@@ -19,20 +19,20 @@ use super::index::Close;
 use super::tree::{GRANULE_SHIFT, PART_SHIFT, REGION_SHIFT};
 use crate::error::Error;
 
-/// Tables that are noted before they are looked at: so many, and a few for each CPU.
+/// Noted tables are looked at when there are this many, plus a few for each CPU.
 const NOTED_MIN: usize = 16;
 const NOTED_PER_CPU: usize = 4;
 
-/// What the tables that may not be needed any more cover: 2^the first pages, from the second on.
+/// The noted tables, by what they cover: (s, p) is the table of 2^s pages from page p on.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     tables: Mutex<BTreeSet<(u32, u64)>>,
-    /// Some of them were made for a change that wasn't made, and nothing may be mapped in them:
-    /// they are looked at as soon as that is over.
+    /// Set if some of them were made for a change that failed, so perhaps nothing is mapped in
+    /// them. They are looked at as soon as the change's lock is dropped.
     in_vain: AtomicBool,
 }
 
-/// Locked pages of a space.
+/// Locked pages of a space. After dropping the lock, this tidies if tables were made in vain.
 pub(super) struct Locked<'a> {
     guard: Option<RangeWriteGuard<'a>>,
     space: &'a SpaceState,
@@ -47,7 +47,7 @@ impl<'a> Locked<'a> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.guard = None;
-        // Relaxed: a hint, which this thread has set itself, if any.
+        // Relaxed: a hint. If the flag concerns this thread, this thread has set it itself.
         if self.space.noted.in_vain.load(Ordering::Relaxed) {
             self.space.tidy();
         }
@@ -55,8 +55,8 @@ impl Drop for Locked<'_> {
 }
 
 impl SpaceState {
-    /// Notes the tables at the ends of pages that are unmapped, and still locked. Returns whether
-    /// there are many.
+    /// Notes the tables at the ends of pages that are unmapped, and still locked, and those in
+    /// between. Returns whether many tables are noted.
     pub(super) fn note(&self, pages: Pages) -> bool {
         let marked = [pages.first, pages.end - 1].map(|page| self.index.mark(page));
         if marked == [None, None] && pages.first >> REGION_SHIFT == (pages.end - 1) >> REGION_SHIFT {
@@ -64,17 +64,18 @@ impl SpaceState {
         }
         let mut tables = self.noted.tables.lock();
         tables.extend(marked.into_iter().flatten());
-        // Regions in between, all of whose pages are unmapped now.
+        // Regions in between: all of their pages are unmapped now.
         tables.extend(self.index.regions(pages).map(|(region, _)| (REGION_SHIFT, region.first())));
         tables.len() >= NOTED_MIN + NOTED_PER_CPU * sync::cpu::count()
     }
 
-    /// Gives back what was noted and isn't needed. Waits for no range.
+    /// Frees the noted tables that aren't needed. Waits for no range: a table that can't be locked
+    /// stays noted.
     pub(super) fn tidy(&self) {
         self.noted.in_vain.store(false, Ordering::Relaxed);
         let mut noted = std::mem::take(&mut *self.noted.tables.lock());
         let mut later = BTreeSet::new();
-        // The smallest first: that may leave the one above without anything.
+        // The smallest first: freeing one may leave the table above it empty.
         while let Some((shift, first)) = noted.pop_first() {
             let pages = Pages { first, end: first + (1 << shift) };
             let Some(_guard) = self.lock.try_write(self.lock_range(pages)) else {
@@ -94,8 +95,8 @@ impl SpaceState {
         }
     }
 
-    /// Has tables for a change of `pages`, which are locked; if there is no room for them, what
-    /// isn't needed goes first.
+    /// Makes the tables for a change of `pages`, which the caller has locked. If there is no room
+    /// for them, frees tables that aren't needed, and tries again.
     pub(super) fn prepare(&self, pages: Pages) -> Result<(), Error> {
         let prepared = self.index.prepare(self.payer(), pages).or_else(|_| {
             self.tidy();
@@ -104,8 +105,7 @@ impl SpaceState {
         prepared.inspect_err(|_| self.note_in_vain(pages))
     }
 
-    /// Notes what was made for a change of `pages`, which are still locked, and isn't needed for
-    /// it.
+    /// Notes tables that were made for a change of `pages` that failed. The pages are still locked.
     fn note_in_vain(&self, pages: Pages) {
         self.note(pages);
         let parts = pages.first >> PART_SHIFT..=(pages.end - 1) >> PART_SHIFT;

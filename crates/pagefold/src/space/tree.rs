@@ -1,32 +1,32 @@
-//! The words of a space's index, in four levels of tables, read without a lock.
+//! The words of a space's index: four levels of tables, which are read without a lock.
 //!
 //! | level | a word covers | | a link leads to |
 //! |---|---|---|---|
-//! | top | 2^27 pages | in the space itself | a *part*: a table that is the place's for as long as the space |
-//! | part | 2^18 pages, a *region* | | the table of a page map: page words, for pages that come |
+//! | top | 2^27 pages | in the space itself | a *part*: a table that is at this place as long as the space exists |
+//! | part | 2^18 pages, a *region* | | the table of a page map, which has page words for the region's pages |
 //! | region | 2^9 pages, a *granule* | | a *leaf*: a table |
 //! | leaf | a page | | |
 //!
-//! A word is an entry (`entry`) for all that it covers, or a link: bit 63. Bit 62 of a link says
-//! that it is noted as perhaps not needed any more (`tidy`). Words are looked up without a lock,
-//! and changed by threads that have locked the pages; a word that isn't a link may become one at
-//! any time, to words that say the same.
+//! A word is either an entry (`entry`) for all that it covers, or a link, which has bit 63 set. Bit
+//! 62 of a link means that its table is noted as perhaps not needed any more (`tidy`). Readers look
+//! words up without a lock. Threads that have locked the pages change words. A word that isn't a
+//! link may become a link at any time, to a table full of the same entry.
 //!
 //! # Invariants
-//! - TREE-1. A link never comes back to a word, bit 62 aside: a leaf's has the table's count of
-//!   uses, a region's its record's.
+//! - TREE-1. A link never comes back to a word, bit 62 aside. A link to a leaf contains the count
+//!   of the table's uses; a link to a region contains the count of the record's uses.
 //! - TREE-2. A table's words are filled before the link to it is stored (Release; loads are
 //!   Acquire).
-//! - TREE-3. A table is given back after the link to it was replaced. What its words are then is
-//!   other threads' affair, and a zero, too, is stored so that a reader that loads it finds the
-//!   link replaced (T1 of `frames::tables`).
-//! - TREE-4. A link to a leaf is replaced by a thread that has locked the whole granule; one to a
-//!   region, by a thread that has locked the region, in which nothing is mapped. So neither goes
-//!   while a thread has locked a part of what it covers.
+//! - TREE-3. A table is given back only after the link to it was replaced. From then on, other
+//!   threads may store to its words. The zeros of an unused table are also stored with Release, so
+//!   a reader that loads a zero finds the link replaced (T1 of `frames::tables`).
+//! - TREE-4. A thread replaces a link to a leaf only if it has locked the whole granule. A thread
+//!   replaces a link to a region only if it has locked the region, and nothing is mapped in it. So
+//!   neither link goes while another thread has locked a part of what it covers.
 //!
 //! # Looking without a lock
-//! A reader walks down to a word that isn't a link, and then looks at the links above it again, the
-//! lowest first:
+//! A reader walks down to a word that isn't a link. Then it loads the links above that word again,
+//! the lowest first:
 //! ```text
 //!   reader                                others
 //!   l = part[r]        a link             part[r] = 0: the region goes
@@ -35,15 +35,15 @@
 //!   region[i] == g?                       no: replaced before the leaf was given back (TREE-3)
 //!   part[r] == l?
 //! ```
-//! If all are as before, they were so in between (TREE-1), so `e` was in the leaf of that granule
-//! of that region at the moment when it was loaded: it is what was mapped. Parts need no second
-//! look, as they are never another place's.
+//! If all links are as before, they were so in between (TREE-1). So at the moment when `e` was
+//! loaded, it was in the leaf of that granule of that region: it is what was mapped. A link to a
+//! part needs no second look, because a part is never moved to another place.
 //!
-//! A thread that keeps the words of its [`Trail`] asks again later by three loads: the entry's word
-//! first, then the links above it. Bit 62 counts there, too: a link that was noted meanwhile is
-//! another way. What holds of the first look holds of this one. If a change of the page's entry
-//! isn't seen, be it a store to the word that the way leads to, or to a link above it, then all
-//! three loads came before that store in the order of fences: S1 of `space` needs no more.
+//! A thread that keeps the words of its [`Trail`] can check the entry again later with three loads:
+//! the entry's word first, then the links above it. This check also fails if bit 62 of a link was
+//! set meanwhile. What holds for the first look holds for the check. If the check misses a change
+//! of the page's entry (a store to the entry's word, or to a link above it), then all three loads
+//! came before that store in the order of fences. S1 of `space` needs no more.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMaps, ReserveError, TABLE_SHIFT, Table, Tables};
 use sync::atomic::{AtomicU64, Ordering};
@@ -57,8 +57,8 @@ pub(super) const PARTS: usize = if cfg!(pagefold_loom) { 1 } else { 256 };
 
 pub(super) const LINK: u64 = 1 << 63;
 pub(super) const NOTED: u64 = 1 << 62;
-/// Where the count in a link to a region begins: above its page map's number, which stands where a
-/// table's does.
+/// Where the count in a link to a region begins. Below it is the number of the region's page map,
+/// where other links have the number of a table.
 const COUNT_SHIFT: u32 = NUMBER_SHIFT + MapInWord::BITS;
 /// The largest count.
 pub(super) const COUNT_MAX: u64 = (1 << (62 - COUNT_SHIFT)) - 1;
@@ -68,18 +68,18 @@ pub(super) fn is_link(word: u64) -> bool {
     word >= LINK
 }
 
-/// The link to the table of a page map, made for the `count`th time.
+/// Returns the link to the table of a page map whose record is used for the `count`th time.
 pub(super) fn region_link(map: MapNumber, count: u64) -> u64 {
     LINK | count << COUNT_SHIFT | map.bits() << NUMBER_SHIFT
 }
 
-/// The page map that a link to a region has.
+/// Returns the page map of the region that a link leads to.
 #[inline]
 pub(super) fn map_of(link: u64) -> MapNumber {
     MapInWord(link).number()
 }
 
-/// The count of a link to a region.
+/// Returns the count in a link to a region.
 pub(super) fn count_of(link: u64) -> u64 {
     (link >> COUNT_SHIFT) & COUNT_MAX
 }
@@ -88,18 +88,18 @@ fn same(link: u64, other: u64) -> bool {
     (link ^ other) & !NOTED == 0
 }
 
-/// What was found for a page.
+/// The result of looking a page up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Its entry.
+    /// The page's entry.
     pub(super) entry: u64,
-    /// How many pages around it, aligned, have the same for certain: a power of two.
+    /// 2^`shift` pages, aligned, around the page are known to have the same entry.
     pub(super) shift: u32,
-    /// The link to its region, if it has one.
+    /// The link to the page's region, if it has one.
     pub(super) region: Option<u64>,
 }
 
-/// A word, and what it said.
+/// A word, and the value that was loaded from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a>(pub(super) &'a AtomicU64, pub(super) u64);
 
@@ -110,7 +110,7 @@ impl<'a> Seen<'a> {
         Self(word, word.load(Ordering::Acquire))
     }
 
-    /// Whether the word says so still.
+    /// Returns whether the word still has that value.
     #[inline(always)]
     pub(super) fn is_still(self) -> bool {
         self.0.load(Ordering::Acquire) == self.1
@@ -125,20 +125,21 @@ pub(super) struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// The page's word in the granule's leaf, if there is one.
+    /// Returns the page's word in the granule's leaf, if there is a leaf.
     #[inline(always)]
     pub(super) fn leaf(self, maps: &'a PageMaps, page: u64) -> Option<Seen<'a>> {
         is_link(self.granule.1).then(|| Seen::look(maps.table_word(Table::from_bits(self.granule.1), page)))
     }
 
-    /// Whether this is the way at this moment: asked after the leaf.
+    /// Returns whether both words are unchanged at this moment. Called after the leaf's word was
+    /// checked.
     #[inline(always)]
     pub(super) fn is_still(self) -> bool {
         self.granule.is_still() && self.region.is_still()
     }
 }
 
-/// A way to the very end: the page's entry, and the words above it.
+/// The whole way to a page's entry: the word that has the entry, and the words above it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trail<'a> {
     way: Way<'a>,
@@ -146,26 +147,26 @@ pub(super) struct Trail<'a> {
 }
 
 impl<'a> Trail<'a> {
-    /// The page's entry, as it was if the trail [is still](Self::is_still) there.
+    /// Returns the page's entry, as it was if the trail [is still](Self::is_still) there.
     #[inline]
     pub(super) fn entry(&self) -> u64 {
         self.leaf.unwrap_or(self.way.granule).1
     }
 
-    /// The link to the page's region.
+    /// Returns the link to the page's region.
     #[inline]
     pub(super) fn link(&self) -> u64 {
         self.way.region.1
     }
 
-    /// Whether the entry is what is mapped at the page at this moment.
+    /// Returns whether the entry is what is mapped at the page at this moment.
     #[inline]
     pub(super) fn is_still(&self) -> bool {
         self.leaf.is_none_or(Seen::is_still) && self.way.is_still()
     }
 }
 
-/// The top level.
+/// The top level of the tables.
 #[derive(Debug)]
 pub(super) struct Tree {
     top: [AtomicU64; PARTS],
@@ -176,14 +177,15 @@ impl Tree {
         Self { top: std::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// The word of the top level for a page. `None` past the end of the space.
+    /// Returns the word of the top level for a page, or `None` past the end of the space.
     #[inline]
     pub(super) fn top(&self, page: u64) -> Option<&AtomicU64> {
         self.top.get(usize::try_from(page >> PART_SHIFT).ok()?)
     }
 
-    /// The way to a page, or the word that has its entry, which is one of whole regions. `None`
-    /// past the end of the space.
+    /// Returns the way to a page. If the page's region has no page map, returns instead the word
+    /// that has the page's entry, which is the same for whole regions. `None` past the end of the
+    /// space.
     #[inline(always)]
     pub(super) fn way<'a>(&'a self, maps: &'a PageMaps, page: u64) -> Option<Result<Way<'a>, Seen<'a>>> {
         let top = Seen::look(self.top(page)?);
@@ -198,21 +200,21 @@ impl Tree {
         Some(Ok(Way { region, granule }))
     }
 
-    /// The way to a page's entry, if its region has a page map.
+    /// Returns the trail to a page's entry, if the page's region has a page map.
     #[inline]
     pub(super) fn trail<'a>(&'a self, maps: &'a PageMaps, page: u64) -> Option<Trail<'a>> {
         let way = self.way(maps, page)?.ok()?;
         Some(Trail { way, leaf: way.leaf(maps, page) })
     }
 
-    /// What is at a page, at one moment.
+    /// Looks up what is at a page, at one moment.
     #[inline(always)]
     pub(super) fn look(&self, maps: &PageMaps, page: u64) -> Found {
         self.look_up_to(maps, page, page + 1).0
     }
 
-    /// The same, and the end of the pages after it that have the same: as far as a word shows, or a
-    /// leaf, up to `end`.
+    /// Looks up what is at a page, and the end of the pages after it that have the same entry. The
+    /// end is as far as one word shows, or, in a leaf, as far as `end` at most.
     #[inline(always)]
     pub(super) fn look_up_to(&self, maps: &PageMaps, page: u64, end: u64) -> (Found, u64) {
         let whole = |entry, shift, region| (Found { entry, shift, region }, ((page >> shift) + 1) << shift);
@@ -236,8 +238,9 @@ impl Tree {
     }
 }
 
-/// What is at a page of the region that has a page map, as long as it does; how many pages around
-/// it have that, as a power of two; and the end of the pages after it that have it, up to `end`.
+/// Looks a page up in the region that has this page map; valid as long as the map is that region's.
+/// Returns the page's entry; how many aligned pages around it have the same entry, as a power of
+/// two; and the end of the pages after it that have the same entry, up to `end`.
 #[inline(always)]
 pub(super) fn look_in_region(maps: &PageMaps, map: MapInWord, page: u64, end: u64) -> (u64, u32, u64) {
     let granule = maps.map_table_word(map, page >> GRANULE_SHIFT);
@@ -258,16 +261,17 @@ pub(super) fn look_in_region(maps: &PageMaps, map: MapInWord, page: u64, end: u6
     }
 }
 
-/// Puts the link to a new table, full of `entry`, into a word that says so. False if the word says
-/// something else by now.
+/// Links a new table, full of `entry`, into a word that holds `entry`. Returns false if the word
+/// has another value by now.
 ///
 /// # Errors
-/// When there is no table.
+/// If no table can be had.
 pub(super) fn link_table(tables: &Tables, word: &AtomicU64, entry: u64) -> Result<bool, ReserveError> {
     let table = tables.take()?;
-    // Release, as a late reader of an earlier use of the table has to find that use over (TREE-3).
+    // Release: a late reader of an earlier use of the table must find that this use has ended
+    // (TREE-3).
     (0..1 << TABLE_SHIFT).for_each(|at| tables.word(table, at).store(entry, Ordering::Release));
-    // Release: TREE-2. Acquire on failure: another thread's table is filled.
+    // Release: TREE-2. Acquire on failure: the words of another thread's table are visible.
     let linked = word.compare_exchange(entry, LINK | table.bits(), Ordering::AcqRel, Ordering::Acquire).is_ok();
     if !linked {
         tables.give_back(table);
@@ -275,7 +279,8 @@ pub(super) fn link_table(tables: &Tables, word: &AtomicU64, entry: u64) -> Resul
     Ok(linked)
 }
 
-/// Makes a granule one entry if its pages are alike, and gives its leaf back. All of it is locked.
+/// If the pages of a granule all have the same entry, stores that entry for the granule, gives its
+/// leaf back, and returns true. The caller has locked all of the granule.
 pub(super) fn close_leaf(tables: &Tables, granule: &AtomicU64, leaf: u64) -> bool {
     let table = Table::from_bits(leaf);
     let entry = |at| tables.word(table, at).load(Ordering::Relaxed); // Changed under the lock alone.
@@ -283,7 +288,7 @@ pub(super) fn close_leaf(tables: &Tables, granule: &AtomicU64, leaf: u64) -> boo
     let is_alike = (1..1 << TABLE_SHIFT).all(|at| entry(at) == same);
     if is_alike {
         granule.store(same, Ordering::Release);
-        tables.give_back(table); // TREE-3: after the link.
+        tables.give_back(table); // TREE-3: after the link is replaced.
     }
     is_alike
 }

@@ -1,4 +1,5 @@
-//! A space, as swap knows it: by the numbers of its page words (`manager::page_owners`).
+//! A space as swap sees it. Swap knows pages by the numbers of their page words
+//! (`manager::page_owners`).
 
 use frames::{BeginLoad, Loading, PageState};
 use swap::{PageEntry, SlotId};
@@ -26,7 +27,7 @@ impl WordOwner for SpaceState {
             return;
         }
         let BeginLoad::Begun(loading) = region.map.begin_load(page) else { return };
-        // Looked at again: only now it can't go any more.
+        // Checked again: only from now on the slot can't be freed by another thread.
         let is_there = loading.swapped() == Some(entry);
         match if is_there { moved() } else { None } {
             Some(slot) => loading.end_swapped(PageEntry::Slot(slot).bits()),
@@ -36,9 +37,9 @@ impl WordOwner for SpaceState {
 }
 
 impl SpaceState {
-    /// The region whose record is in that slot, and the page of it that has a word, which may
-    /// become another region's at any time: what is done to the page looks at that again
-    /// (REGION-1).
+    /// Returns the region whose record is in that slot, and the page of it that has that word. The
+    /// record may become another region's at any time, so an operation on the page checks that
+    /// again (REGION-1).
     fn page_of_word(&self, slot: u32, word: u64) -> Option<(&Region, u64)> {
         let (region, first) = self.index.region_of_slot(slot)?;
         Some((region, first + word % REGION_PAGES))

@@ -15,14 +15,15 @@ use crate::protection::Protection;
 use crate::write::Written;
 
 impl Space {
-    /// Writes all of `buf` at `address`. Others see each page as it was before the write or after
-    /// it.
+    /// Writes all of `buf` at `address`. Other threads see each page as it was before the write, or
+    /// as it is after it.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page has been
-    /// pinned, or was being changed, for seconds, as by a guard of this thread's; with the address,
-    /// [`Error::LimitReached`], [`Error::PastEnd`] if a mapped file hasn't all of the bytes, and
-    /// those of [`File::write_at`](crate::File::write_at). Earlier pages of `buf` are written then.
+    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page stays
+    /// pinned, or is being changed, for seconds, perhaps by a guard of this very thread; with the
+    /// address, [`Error::LimitReached`], [`Error::PastEnd`] if a mapped file doesn't have all of
+    /// the bytes, and those of [`File::write_at`](crate::File::write_at). After an error, the pages
+    /// before the failed page are written.
     #[inline]
     pub fn write_at(&self, buf: &[u8], address: u64) -> Result<(), Error> {
         let state = &*self.state;
@@ -33,12 +34,12 @@ impl Space {
         state.write_pages(address, buf)
     }
 
-    /// Replaces the number at `address`, which is a multiple of 8, by what `update` makes of it, as
-    /// one step; leaves it if that is `None`. Returns the number before. The order of bytes is the
-    /// machine's.
+    /// Atomically replaces the number at `address`, which must be a multiple of 8, by the number
+    /// that `update` returns for it. If `update` returns `None`, the number stays. Returns the old
+    /// number. The byte order is the machine's.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at); [`Error::BadAddress`].
+    /// Those of [`write_at`](Self::write_at); [`Error::BadAddress`].
     pub fn update_u64(&self, address: u64, mut update: impl FnMut(u64) -> Option<u64>) -> Result<u64, Error> {
         if !address.is_multiple_of(8) {
             return Err(Error::BadAddress { address, len: 8, why: "not a multiple of 8" });
@@ -52,25 +53,25 @@ impl Space {
     }
 }
 
-/// What a change of a page comes upon when it looks at the page's entry.
+/// Where a write to a page goes, by the page's entry.
 pub(super) enum Writable<'a> {
-    /// The page is a space's own: to be changed.
+    /// To own memory.
     Own(Trail<'a>),
-    /// It is a mapped file's, with this number.
+    /// To a mapped file: the entry, and the number of the mapping.
     File(Entry, u64),
 }
 
-/// What came of writing to a page at once.
+/// The outcome of an attempt to write to a page at once.
 enum Now<'a> {
     Written,
-    /// It is the space's own, and isn't in memory.
+    /// The page is own memory that isn't resident.
     Absent(Trail<'a>),
     Otherwise,
 }
 
 impl SpaceState {
-    /// Calls `visit` with each page of a range of bytes, where in the page it begins, and which
-    /// part of the range it is.
+    /// Calls `visit` for each page of a range of bytes: with the page, with the offset in the page
+    /// at which the range begins, and with the part of the range that is in the page.
     #[inline]
     pub(super) fn each_page(
         &self,
@@ -92,7 +93,7 @@ impl SpaceState {
         Ok(())
     }
 
-    /// What a page is that is to be written to.
+    /// Returns where a write to a page goes.
     #[inline]
     pub(super) fn writable(&self, page: u64) -> Result<Writable<'_>, Error> {
         let Some(trail) = self.index.trail(page) else { return self.writable_otherwise(page) };
@@ -120,8 +121,9 @@ impl SpaceState {
         }
     }
 
-    /// The record of a page's region, for its page word: the first page that is written there needs
-    /// one. `None` if nothing is mapped there any more.
+    /// Returns the record of a page's region, for its page word, and makes one if there is none. If
+    /// there is no room for it, frees tables that aren't needed and tries again. `None` if nothing
+    /// is mapped there any more.
     pub(super) fn region_for_page(&self, page: u64) -> Result<Option<&Region>, Error> {
         self.index.region_for_page(self.payer(), page).or_else(|_| {
             self.tidy();
@@ -129,22 +131,22 @@ impl SpaceState {
         })
     }
 
-    /// Whether a page that the caller has is still the space's own, to be written (S1).
+    /// Returns whether a page that the caller holds is still writable own memory (S1).
     #[inline]
     pub(super) fn is_still_own(&self, trail: &Trail<'_>, page: u64) -> bool {
-        fence_after_update(); // S1: it was by one that the caller got the page.
+        fence_after_update(); // S1: an atomic update gave the caller the page.
         trail.is_still() || self.has_own(trail, page)
     }
 
-    /// Whether a page of the trail's region is the space's own, to be written, though the way to
-    /// its entry may be another one by now.
+    /// Returns whether a page of the trail's region is writable own memory, even if the way to its
+    /// entry has changed.
     #[cold]
     pub(super) fn has_own(&self, trail: &Trail<'_>, page: u64) -> bool {
         self.index.region_of(trail).entry(page).may_write_own()
     }
 
-    /// Whether a page of the file with that number, which the caller has, is still mapped here, to
-    /// be written (S1).
+    /// Returns whether a page that the caller holds, of the mapping with that number, is still
+    /// mapped here, and writable (S1).
     pub(super) fn is_still_files(&self, page: u64, number: u64) -> bool {
         fence_after_update(); // S1, as above.
         let entry = self.index.entry(page);
@@ -178,14 +180,15 @@ impl SpaceState {
         }
     }
 
-    /// Writes to a page of the space's own that is in memory, if it can be had at once. A child of
-    /// a fork finds nothing mapped.
+    /// Writes to a page of own memory that is resident, if this needn't wait for the page. In a
+    /// forked child nothing is mapped.
     #[inline(always)]
     fn write_now(&self, page: u64, offset: usize, from: &[u8]) -> Now<'_> {
         let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own()) else {
             return Now::Otherwise;
         };
-        // Where it is: a copy of what was just stored by parts would wait for the stores.
+        // Matched in place: a copy of this value, which was just stored in parts, would wait for
+        // the stores.
         match &mut self.index.begin_write(&trail, page) {
             BeginWrite::Begun(writing) => {
                 fence_after_update(); // S1
@@ -200,7 +203,7 @@ impl SpaceState {
         }
     }
 
-    /// Writes to a page, however long that takes.
+    /// Writes to a page, and waits for it if need be.
     #[inline(never)]
     fn write(&self, page: u64, offset: usize, from: &[u8]) -> Result<(), Error> {
         self.manager().refuse_child()?;
@@ -230,9 +233,9 @@ impl SpaceState {
 
     fn update(&self, page: u64, offset: usize, update: &mut impl FnMut(u64) -> Option<u64>) -> Result<u64, Error> {
         self.manager().refuse_child()?;
-        self.expect_guards(); // The user's code may take long, or want the page itself.
+        self.expect_guards(); // `update` may take long, or access the page itself.
         let mut before = 0;
-        // Says whether the page was clean until now: `write` does.
+        // Returns whether the page was clean until now, as `write` does.
         let mut change = |writing: &mut frames::Writing<'_>| {
             let mut bytes = [0; 8];
             writing.copy_to(offset, &mut bytes);
@@ -262,9 +265,9 @@ impl SpaceState {
         }
     }
 
-    /// Has `change` run with a page of the space's own for this thread alone; or, if it was never
-    /// written, makes it zeros with the bytes `first` at their offset, and doesn't run it unless
-    /// there are none. False if it isn't such a page any more.
+    /// Runs `change` on a page of own memory that this thread holds alone. If the page isn't
+    /// resident, a fault brings it in and writes the bytes `first` at their offset; then `change`
+    /// runs only if `first` is empty. Returns false if the page isn't writable own memory any more.
     pub(super) fn with_page(
         &self,
         trail: &Trail<'_>,
@@ -290,7 +293,7 @@ impl SpaceState {
                 }
                 BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| self.busy(page))?,
             }
-            // The caller has looked before the first turn.
+            // The caller has checked this before the first turn.
             if !self.has_own(trail, page) {
                 return Ok(false);
             }

@@ -1,4 +1,4 @@
-//! Hits, counted where they happen: by open handle, and by place that files are mapped at.
+//! Counts hits where they happen: per open handle, and per place where files are mapped.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,17 +11,18 @@ use crate::size::ALLOCATION;
 use crate::slab::Slab;
 use crate::stats::Counters;
 
-/// Where hits are counted: those of one open handle, or of a place that files are mapped at one
-/// after the other. By default the counter has no place as long as there are few of them.
+/// The hits of one open handle, or of a place where one file after another is mapped. With
+/// `Hits::default`, the counter gets a place of its own only after more than a few hits.
 #[derive(Default)]
 pub(crate) struct Hits {
     pub(crate) counter: ThreadCounter,
-    /// How many are in the numbers of their files and the group.
+    /// How many hits were already added to the counters of the files and the group.
     settled: AtomicU64,
 }
 
 impl Hits {
-    /// None as yet, and the counter's place, which it has from the start unless there are many.
+    /// Creates a counter at zero, and returns its place. The counter has the place from the start,
+    /// unless there are many such counters.
     pub(crate) fn at_hand() -> (Self, CounterPlace) {
         let (counter, place) = ThreadCounter::at_hand();
         (Self { counter, settled: AtomicU64::new(0) }, place)
@@ -32,9 +33,9 @@ impl Hits {
     }
 }
 
-/// The hits that a group, or a file, hasn't in its numbers yet. Each has a list of its own, so that
-/// neither a handle that comes or goes nor a look at one tenant's numbers has to do with the
-/// handles of others.
+/// The hits that aren't in the counters of a group, or of a file, yet. Each group and file has a
+/// list of its own. So neither opening and closing a handle nor reading one tenant's statistics
+/// touches the handles of other tenants.
 #[derive(Default)]
 pub(crate) struct HitsList {
     lists: Mutex<Slab<Arc<Hits>>>,
@@ -49,7 +50,8 @@ impl HitsList {
         self.lists.lock().remove(number);
     }
 
-    /// A handle that is just being closed may count nowhere for a moment.
+    /// Returns the number of hits not yet settled. Misses those of a handle that is just being
+    /// closed.
     pub(crate) fn unsettled(&self) -> u64 {
         self.lists.lock().iter().map(|hits| hits.unsettled()).sum()
     }
@@ -61,38 +63,38 @@ impl fmt::Debug for HitsList {
     }
 }
 
-/// The hits of an open handle, or of a place, which are on its group's list and on that of the file
-/// that is there now.
+/// The hits of an open handle, or of a place. They are on the list of the group, and on that of the
+/// file that is currently there.
 pub(crate) struct HitCount {
     hits: Arc<Hits>,
     in_group: u32,
-    /// The number on the file's list, or [`NO_FILE`].
+    /// Its number on the file's list, or [`NO_FILE`].
     in_file: AtomicU32,
 }
 
 const NO_FILE: u32 = u32::MAX;
 
 impl HitCount {
-    /// Bytes that this takes where it is kept elsewhere: the hits, and their place on two lists;
-    /// not that of their counter.
+    /// The bytes that this takes elsewhere: the hits, and their entries on two lists. Without the
+    /// counter's place.
     pub(crate) fn bytes() -> u64 {
         size_of::<Hits>() as u64 + 4 * ALLOCATION
     }
 
-    /// Puts them on their group's list, and as yet on no file's.
+    /// Enters the hits on their group's list, but on no file's list yet.
     pub(crate) fn enter(hits: Hits, group: &HitsList) -> Self {
         let hits = Arc::new(hits);
         Self { in_group: group.add(&hits), hits, in_file: AtomicU32::new(NO_FILE) }
     }
 
-    /// What is counted from now on is the file's with this list. The caller begins and settles one
-    /// file after the other.
+    /// Counts further hits for the file with this list. The caller must settle one file before it
+    /// begins the next.
     pub(crate) fn begin(&self, file: &HitsList) {
         self.in_file.store(file.add(&self.hits), Ordering::Relaxed);
     }
 
-    /// Takes them off the file's list, and adds what was counted to the counters of the file and
-    /// the group. What comes late is the next file's.
+    /// Takes the hits off the file's list, and adds them to the counters of the file and the group.
+    /// Hits that are counted later go to the next file.
     pub(crate) fn settle(&self, file: &HitsList, counters: [&Counters; 2]) {
         let number = self.in_file.swap(NO_FILE, Ordering::Relaxed);
         if number != NO_FILE {
@@ -103,7 +105,8 @@ impl HitCount {
         counters.into_iter().for_each(|counters| Counters::add(&counters.hits, more));
     }
 
-    /// Takes them off the group's list, at the end. Not in `drop`: a forked child takes no locks.
+    /// Takes the hits off the group's list, at the end. Not in `drop`, because a forked child must
+    /// not take locks.
     pub(crate) fn leave(&self, group: &HitsList) {
         group.remove(self.in_group);
     }

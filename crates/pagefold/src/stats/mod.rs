@@ -1,4 +1,4 @@
-//! What happened so far, in numbers.
+//! Statistics: what has happened so far, in numbers.
 
 pub(crate) mod hits;
 pub(crate) mod owners;
@@ -14,11 +14,11 @@ use sync::atomic::{AtomicU64, Ordering};
 use crate::size::Size;
 use crate::stats::swap_areas::SwapAreaStats;
 
-/// Events that a group, or a file, counts. Counts of something that happens with every miss are
-/// kept by thread once there are more than a few, so that misses share no line for them.
+/// The events that a group, or a file, counts. Events that happen with every miss are counted per
+/// thread once there are more than a few, so that misses don't share a cache line for them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Hits of handles that are closed.
+    /// Hits of closed handles.
     pub(crate) hits: AtomicU64,
     pub(crate) misses: ThreadCounter,
     pub(crate) bytes_in: ThreadCounter,
@@ -27,24 +27,24 @@ pub(crate) struct Counters {
     pub(crate) evictions: ThreadCounter,
     pub(crate) errors: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
-    /// Of a file.
+    /// Only of files.
     pub(crate) write_requests: AtomicU64,
-    /// Of a file.
+    /// Only of files.
     pub(crate) write_errors: AtomicU64,
     pub(crate) direct_reclaims: AtomicU64,
-    /// Pages that were read ahead, and those of them that left memory unused.
+    /// Pages read ahead, and those of them that left memory unused.
     pub(crate) read_ahead: AtomicU64,
     pub(crate) read_ahead_wasted: AtomicU64,
 }
 
 impl Counters {
-    /// Adds to one of the shared counters. Relaxed: a statistic.
+    /// Adds to a shared counter. Relaxed: a statistic.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts pages loaded from `bytes` bytes in one request. Pages loaded ahead of their use
-    /// aren't counted as misses.
+    /// Counts pages loaded with one request of `bytes` bytes. Pages that were read ahead aren't
+    /// misses.
     pub(crate) fn loaded_run(&self, pages: u64, bytes: usize, refaults: u64, ahead: bool) {
         if ahead {
             Self::add(&self.read_ahead, pages);
@@ -67,7 +67,7 @@ impl Counters {
     }
 }
 
-/// A whole Pagefold's numbers at about one moment. Sizes are in bytes.
+/// The statistics of a whole Pagefold, at about one moment. Sizes are in bytes.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,21 +90,21 @@ impl Counters {
 pub struct Stats {
     /// The budget.
     pub budget_bytes: u64,
-    /// What is charged: frames with memory, free ones too, page maps, other metadata.
+    /// What is charged: frames with memory, including free frames; page maps; other metadata.
     pub used_bytes: u64,
-    /// The most that was ever charged.
+    /// The most that was ever charged at once.
     pub peak_bytes: u64,
     /// The part of `used_bytes` that isn't frames.
     pub metadata_bytes: u64,
     /// The part of `metadata_bytes` that is page maps.
     pub map_bytes: u64,
-    /// Frames that have memory and hold no page.
+    /// Frames that have memory but hold no page.
     pub free_bytes: u64,
     /// Bytes in a page.
     pub page_bytes: u64,
-    /// Times that the background reclaimer woke up.
+    /// How often the background reclaimer woke up.
     pub reclaimer_wakeups: u64,
-    /// Frames that can't be used any more, because their generations are used up.
+    /// Frames that are out of use for good, because their generations are used up.
     pub retired_frames: u64,
     /// Each swap area.
     pub swap: Vec<SwapAreaStats>,
@@ -114,9 +114,9 @@ pub struct Stats {
     pub files: Vec<FileStats>,
 }
 
-/// A group's numbers. Sizes are in bytes; events count lookups of files' pages, so a read across
-/// three pages is three. Accesses to a space's own memory aren't counted: a count would take longer
-/// than such an access has to; `swap_ins` tells its faults.
+/// The statistics of a group. Sizes are in bytes. Hits, misses and waits count lookups of files'
+/// pages, so a read of three pages counts three. Accesses to a space's own memory aren't counted,
+/// because counting would take longer than the access; `swap_ins` counts its faults from swap.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct GroupStats {
@@ -124,56 +124,56 @@ pub struct GroupStats {
     pub name: String,
     /// Its limit.
     pub max_bytes: u64,
-    /// What is charged to it now.
+    /// Memory charged to it now.
     pub charged_bytes: u64,
-    /// The most that was ever charged to it.
+    /// The most that was ever charged to it at once.
     pub peak_bytes: u64,
     /// Lookups that found their page in memory.
     pub hits: u64,
     /// Lookups that loaded their page.
     pub misses: u64,
-    /// Lookups that waited for another thread's load, and got its page or its error.
+    /// Lookups that waited for another thread's load and got its page or its error.
     pub waits: u64,
     /// Bytes read from files.
     pub bytes_in: u64,
-    /// Bytes of whole pages written to files, and synced.
+    /// Bytes of whole pages written to files and synced.
     pub bytes_out: u64,
-    /// What its files don't have yet, or may lose in a power cut.
+    /// Written data that the files lack, or may lose in a power cut.
     pub unclean_bytes: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is
-    /// short takes back parts of them in which no page has been for a while.
+    /// Loads of pages that had been evicted before, as far as the page maps remember: when memory
+    /// is short, parts of page maps without pages are freed.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
-    /// Times that a thread had to reclaim for itself.
+    /// How often a thread had to reclaim for itself.
     pub direct_reclaims: u64,
-    /// Pages that were loaded before any reader asked for them, because a reader was on the way
-    /// there. They aren't misses; a reader that comes to one in time has a hit.
+    /// Pages loaded before any reader asked for them, because a reader was approaching them. They
+    /// aren't misses; a reader that reaches such a page after it has arrived has a hit.
     pub read_ahead: u64,
-    /// Those of them that left memory without having been used.
+    /// Those of them that left memory unused.
     pub read_ahead_wasted: u64,
-    /// Pages that no file has and that left memory.
+    /// Anonymous pages that left memory.
     pub swap_outs: u64,
-    /// Those of them that repeated one word, so that no slot was needed.
+    /// Those of them that needed no slot, because they repeat one word.
     pub same_filled: u64,
-    /// Pages that came back.
+    /// Anonymous pages that came back.
     pub swap_ins: u64,
-    /// Those of them that no thread had asked for yet: each lay beside a page that was asked for,
-    /// in the order in which the group's slots were being read.
+    /// Those of them that no thread had asked for yet. They came by swap readahead: each was next
+    /// to a page that was asked for, in the order in which the group's slots were being read.
     pub swap_read_along: u64,
-    /// Those of these that left memory without having been used.
+    /// Pages of swap readahead that left memory unused.
     pub swap_read_along_wasted: u64,
     /// Bytes read from swap areas.
     pub swap_bytes_in: u64,
     /// Bytes written to swap areas.
     pub swap_bytes_out: u64,
-    /// What is in swap slots now.
+    /// Memory of the group in swap slots now.
     pub swapped_bytes: u64,
 }
 
-/// A file's numbers; see [`GroupStats`].
+/// The statistics of a file; see [`GroupStats`].
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct FileStats {
@@ -185,42 +185,42 @@ pub struct FileStats {
     pub hits: u64,
     /// Lookups that loaded their page.
     pub misses: u64,
-    /// Lookups that waited for another thread's load, and got its page or its error.
+    /// Lookups that waited for another thread's load and got its page or its error.
     pub waits: u64,
     /// Bytes read from the file.
     pub bytes_in: u64,
     /// Bytes written to the file.
     pub bytes_out: u64,
-    /// Requests that they were written in.
+    /// The requests in which these bytes were written.
     pub write_requests: u64,
-    /// What the file doesn't have yet, or may lose in a power cut.
+    /// Written data that the file lacks, or may lose in a power cut.
     pub unclean_bytes: u64,
-    /// A call gave up waiting for the file's device
-    /// ([`Builder::io_timeout`](crate::Builder::io_timeout)), and the device has answered nothing
-    /// since.
+    /// Whether a call gave up waiting for the file's device
+    /// ([`Builder::io_timeout`](crate::Builder::io_timeout)), and the device hasn't answered since.
     pub device_silent: bool,
-    /// Times that writing back, or a sync, failed.
+    /// How often write-back, or a sync, failed.
     pub write_errors: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Pages loaded that had been evicted before, as far as the page maps remember: memory that is
-    /// short takes back parts of them in which no page has been for a while.
+    /// Loads of pages that had been evicted before, as far as the page maps remember: when memory
+    /// is short, parts of page maps without pages are freed.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
-    /// Pages that were loaded before any reader asked for them.
+    /// Pages loaded before any reader asked for them.
     pub read_ahead: u64,
-    /// Those of them that left memory without having been used.
+    /// Those of them that left memory unused.
     pub read_ahead_wasted: u64,
 }
 
 impl GroupStats {
-    /// Lookups of files' pages.
+    /// Returns the number of lookups of files' pages.
     fn lookups(&self) -> u64 {
         self.hits + self.misses + self.waits
     }
 
-    /// Hits as a share of all lookups of files' pages, 0 to 1; 0 before the first.
+    /// Returns hits as a share of all lookups of files' pages, from 0 to 1; 0 before the first
+    /// lookup.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         let lookups = self.lookups();

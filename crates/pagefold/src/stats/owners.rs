@@ -1,4 +1,4 @@
-//! The counters of files, by the number that the frames of their pages carry.
+//! The counters of files, by the owner number in their pages' frames.
 
 use smp_list::TwoModeLock;
 use sync::Arc;
@@ -6,9 +6,10 @@ use sync::Arc;
 use crate::slab::Slab;
 use crate::stats::Counters;
 
-/// A file has a place here until it goes, and then takes itself out.
+/// The table of files' counters. A file's entry stays until the file removes it, when it is
+/// dropped.
 pub(crate) struct OwnerCounters {
-    /// Shared mode is for looking at it: that happens whenever pages are evicted.
+    /// Lookups take shared mode; they happen with every eviction.
     slots: TwoModeLock<Slab<Arc<Counters>>>,
 }
 
@@ -19,24 +20,24 @@ impl Default for OwnerCounters {
 }
 
 impl OwnerCounters {
-    /// Counts something for the file with this number, if it is still open.
+    /// Calls `what` with the counters of the file numbered `owner`, if the file is still open.
     pub(crate) fn count(&self, owner: u32, what: impl FnOnce(&Counters)) {
         if let Some(counters) = self.slots.shared().get(owner) {
             what(counters);
         }
     }
 
-    /// Gives a file a number.
+    /// Adds a file's counters and returns the file's number.
     pub(crate) fn enrol(&self, counters: &Arc<Counters>) -> u32 {
         self.slots.exclusive().insert(Arc::clone(counters))
     }
 
-    /// Takes the counters of a file out that is going.
+    /// Removes the counters of a file that is being dropped.
     pub(crate) fn remove(&self, owner: u32) {
         drop(self.slots.exclusive().remove(owner));
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     #[cfg(all(test, not(pagefold_loom)))]
     pub(crate) fn len(&self) -> usize {
         self.slots.shared().len()

@@ -1,4 +1,4 @@
-//! The numbers in Prometheus' text format.
+//! Exports the statistics in Prometheus' text format.
 
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
@@ -35,8 +35,8 @@ type GroupGet = fn(&GroupStats) -> u64;
 type FileGet = fn(&FileStats) -> u64;
 
 impl Stats {
-    /// The numbers as a Prometheus server scrapes them (OpenMetrics text, `pagefold_` names, sizes
-    /// in bytes).
+    /// Returns the statistics as a Prometheus server scrapes them: OpenMetrics text, names with the
+    /// prefix `pagefold_`, sizes in bytes.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         let mut registry = Registry::with_prefix("pagefold");

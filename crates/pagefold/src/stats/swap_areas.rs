@@ -1,51 +1,52 @@
-//! The numbers of swap areas.
+//! The statistics of swap areas.
 
-/// A swap area's numbers. Sizes are in bytes.
+/// The statistics of a swap area. Sizes are in bytes.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct SwapAreaStats {
-    /// By which it is removed.
+    /// The number by which the area is removed.
     pub number: u32,
     /// Its path, `memory` or `compressed`.
     pub name: String,
     /// Its priority.
     pub priority: i32,
-    /// Room for pages.
+    /// How much fits into the area.
     pub bytes: u64,
-    /// How much of that is in use.
+    /// How much of the area is in use.
     pub used_bytes: u64,
-    /// Its device has had pages to write for a while, and doesn't answer: pages go to other areas,
-    /// as long as one has room.
+    /// Whether the area's device has had pages to write for a while without answering. Then pages
+    /// go to other areas, as long as one has room.
     pub is_stalled: bool,
-    /// Its pages are encrypted.
+    /// Whether the area's pages are encrypted.
     pub is_encrypted: bool,
-    /// If its pages are compressed, in memory.
+    /// The statistics of compression, if the area keeps compressed pages in memory.
     pub compressed: Option<CompressedSwapStats>,
 }
 
-/// The numbers of an area whose pages are compressed in memory. Sizes are in bytes.
+/// The statistics of an area that keeps compressed pages in memory. Sizes are in bytes.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct CompressedSwapStats {
-    /// The most memory that it may take.
+    /// The most memory that the area may take.
     pub limit_bytes: u64,
-    /// What it has taken of the budget, besides its tables. What it has more of than
-    /// `compressed_bytes` is its stock, and what lies between pages.
+    /// What the area takes of the budget, besides its tables. The excess over `compressed_bytes` is
+    /// the area's stock of free memory, and the gaps between pages.
     pub memory_bytes: u64,
-    /// Pages in it, as they were.
+    /// The original size of the pages in the area.
     pub original_bytes: u64,
-    /// The same, compressed.
+    /// The compressed size of the pages in the area.
     pub compressed_bytes: u64,
-    /// Pages that it refused because they don't shrink to less than three quarters.
+    /// Pages that the area refused because they don't shrink to less than three quarters.
     pub incompressible_pages: u64,
-    /// And those because there was no memory for them.
+    /// Pages that the area refused because there was no memory for them.
     pub no_room_pages: u64,
-    /// Pages that went on to other areas, as they had been in it longest when it was full.
+    /// Pages that were written back to other areas because the area was full and they had been in
+    /// it longest.
     pub spilled_pages: u64,
-    /// Pages in it that are compressed with LZ4, as all are at first.
+    /// Pages in the area that are compressed with LZ4, as all pages are at first.
     pub lz4_pages: u64,
-    /// Those that are compressed with Zstandard, as they had been in it for long when there was no
-    /// room for others.
+    /// Pages in the area that were recompressed with Zstandard, because they had been in it for
+    /// long when there was no room for others.
     pub zstd_pages: u64,
 }
 

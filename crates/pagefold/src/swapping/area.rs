@@ -1,4 +1,4 @@
-//! Swap areas as users see them: made, added, removed, counted.
+//! Swap areas in the public interface: creating, adding, removing and counting them.
 
 use std::path::PathBuf;
 
@@ -14,9 +14,9 @@ use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::swap_areas::SwapAreaStats;
 use crate::swapping::compressed::BudgetMemory;
 
-/// Where memory that no file has goes when the budget, or a group's limit, is short: for
+/// A place where anonymous memory goes when the budget, or a group's limit, is short: for
 /// [`Builder::swap_area`](crate::Builder::swap_area) and
-/// [`Pagefold::add_swap`](crate::Pagefold::add_swap). Nothing in it outlives the process.
+/// [`Pagefold::add_swap`](crate::Pagefold::add_swap). Its contents don't outlive the process.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,84 +51,85 @@ impl SwapArea {
         Self { place, options: AreaOptions::default() }
     }
 
-    /// A new file of `size`, mode 0600, that has no name: in the directory `path`, or in the
-    /// directory of that name, which no file may have. It takes room on the disk as it fills, and
-    /// gives the room back when the process ends.
+    /// A new file of `size`, with mode 0600 and without a name. `path` is the directory that it is
+    /// created in, or an unused name in that directory. The file takes room on the disk as it
+    /// fills. The system frees this room when the process ends.
     #[must_use]
     pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
     }
 
-    /// A file or block device, all of it. It has to be one of Pagefold's areas, or to be
-    /// [made](Self::overwrite) one. It is locked while it is an area (`flock`, and `O_EXCL` for a
-    /// device): where another area is, of this process or another one, or a mounted file system, it
-    /// is refused as in use. Pagefold reads no page of an area that an earlier process wrote.
+    /// An entire file or block device. It must be one of Pagefold's areas already, or be
+    /// [made](Self::overwrite) one. While the area is in use, it is locked (`flock`, and `O_EXCL`
+    /// for a device). A file or device that is already in use, as an area of any process or a
+    /// mounted file system, is refused. Pagefold never reads a page that an earlier process wrote
+    /// to the area.
     ///
-    /// Pages are written as they are, and stay on the disk after they have come back, and after the
-    /// area is removed, until other bytes are written there: a user that may read the file or the
-    /// disk sees what was swapped out. So its mode should be 0600; another one is told in the log.
-    /// Where that isn't enough, have the area [encrypted](Self::encrypted).
+    /// Pages are written unencrypted. They stay on the disk after they were read back, and after
+    /// the area is removed, until other bytes are written there: a user that may read the file or
+    /// the disk can see what was swapped out. So its mode should be 0600; any other mode is logged.
+    /// If that isn't enough, have the area [encrypted](Self::encrypted).
     #[must_use]
     pub fn path(path: impl Into<PathBuf>) -> Self {
         Self::new(Place::Path(path.into()))
     }
 
-    /// Memory, beside the budget: for tests and measurements.
+    /// Memory outside the budget: for tests and measurements.
     #[must_use]
     pub fn memory(size: impl IntoSize) -> Self {
         Self::new(Place::Memory { size: size.into_size() })
     }
 
-    /// Memory, of the budget, up to `limit`, in which pages are kept compressed (LZ4). It takes
-    /// memory as it fills, and gives it back as it empties, but for what it keeps in stock: as much
-    /// as memory is taken from the system in, 2 MiB in larger budgets. Pages that don't shrink to
-    /// less than three quarters go to the other areas, or stay. When there is no room for others,
-    /// those that have been there longest are compressed with more care (Zstandard, with the
-    /// feature `zstd`), and, if they are still there later, go to the other areas, too. Its
-    /// priority is 100 unless said otherwise, so that it is filled first.
+    /// Up to `limit` of the budget's memory, in which pages are kept compressed (LZ4). The area
+    /// takes memory as it fills and gives it back as it empties, except for a stock. (The stock has
+    /// the size in which memory is taken from the system: 2 MiB in larger budgets.) Pages that
+    /// don't shrink to less than three quarters go to other areas, or stay in memory. When the area
+    /// is full, the pages that have been there longest are recompressed more densely (Zstandard,
+    /// with the feature `zstd`). If they are still there later, they go to other areas, too. The
+    /// default priority is 100, so that this area is filled first.
     ///
-    /// Leave most of the budget to pages that aren't compressed. What the area has isn't charged to
-    /// groups: which of them may have how much there is what
-    /// [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) says. When the budget is
-    /// [lowered](crate::Pagefold::resize), the area may have the same part of it as before: what is
-    /// beyond goes on to other areas, and where there are none, stays until it is wanted. A limit
-    /// above the budget is an error.
+    /// Leave most of the budget to uncompressed pages. The area's memory isn't charged to groups;
+    /// [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) limits how much each group may
+    /// have there. When the budget is [lowered](crate::Pagefold::resize), the area's limit keeps
+    /// its share of the budget: pages beyond it move to other areas, or, if there are none, stay
+    /// until they are used. A limit above the budget is an error.
     #[must_use]
     pub fn compressed(limit: impl IntoSize) -> Self {
         Self::new(Place::Compressed { limit: limit.into_size() }).priority(COMPRESSED_PRIORITY)
     }
 
-    /// Areas of higher priority are filled first; equal ones take turns. Default: 0.
+    /// Sets the priority. Areas of higher priority are filled first, areas of equal priority in
+    /// round robin. Default: 0.
     #[must_use]
     pub fn priority(mut self, priority: i32) -> Self {
         self.options.priority = priority;
         self
     }
 
-    /// How slots are given to CPUs. Default: as suits the device.
+    /// Sets how slots are assigned to CPUs. Default: as suits the device.
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.options.placement = Some(placement);
         self
     }
 
-    /// Makes an area of the file or device, whatever it holds, which is lost. Default: no.
+    /// Makes the file or device an area, even if it holds other data, which is lost. Default: no.
     #[must_use]
     pub fn overwrite(mut self, yes: bool) -> Self {
         self.options.overwrite = yes;
         self
     }
 
-    /// Encrypts each page that is written there (AES-256-GCM). The key is made when the area is
-    /// added, and is in memory alone: after the process has ended, what is on the disk can't be
-    /// read. A page that was changed on the disk, or replaced by an older one, is an error when it
-    /// comes back: without encryption only if that happened by accident, with encryption also if it
-    /// was done on purpose. Takes 24 bytes of the budget for each page of the area, and 256 KiB for
-    /// each CPU (4 at least, 16 at most; less for areas below 16 MiB). Compressed pages don't leave
-    /// memory, and are as they are.
+    /// Encrypts each page that is written to the area (AES-256-GCM). The key is created when the
+    /// area is added, and exists in memory only, so after the process has ended the pages on the
+    /// disk can't be read. A page that was changed on the disk, or replaced by an older one, causes
+    /// an error when it is read back. Without encryption only accidental changes are detected, with
+    /// encryption also deliberate ones. Takes 24 bytes of the budget for each page of the area, and
+    /// 256 KiB for each CPU (at least 4, at most 16; less for areas below 16 MiB). Compressed pages
+    /// don't leave memory and aren't encrypted.
     ///
-    /// Adding the area fails with [`Error::SwapRefused`] where Pagefold was built without the
-    /// feature `encrypted-swap`.
+    /// Adding the area fails with [`Error::SwapRefused`] if Pagefold was built without the feature
+    /// `encrypted-swap`.
     #[must_use]
     pub fn encrypted(mut self) -> Self {
         self.options.encrypted = true;
@@ -148,7 +149,7 @@ impl SwapArea {
     }
 }
 
-/// That of areas of compressed pages: above those of others.
+/// The default priority of compressed areas: above that of other areas.
 const COMPRESSED_PRIORITY: i32 = 100;
 
 impl Manager {
@@ -175,8 +176,8 @@ impl Manager {
         })?;
         self.note_areas();
         self.list_anonymous();
-        // If it can't be removed again either, it is in use, and its stock is filled when there is
-        // room.
+        // If the area can't be removed again either, it is in use, and its stock is filled when
+        // there is room.
         match if is_compressed { self.stock_new_area() } else { Ok(()) } {
             Err(error) if self.remove_area(number).is_ok() => Err(error),
             _ => Ok(number),
@@ -195,8 +196,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Notes whether there are areas, after one came or went: the last thread that does so sees all
-    /// of them.
+    /// Notes whether there are areas, after one was added or removed. Under the lock, the last
+    /// thread to do so sees all changes.
     fn note_areas(&self) {
         let _turn = self.area_changes.lock();
         // Relaxed: see `swaps`.
@@ -223,7 +224,7 @@ impl Manager {
 impl Owners for Manager {
     fn bring_back(&self, owner: Owner, _: SlotId) -> Result<(), NotBack> {
         match self.spaces.swap_in(owner.number()) {
-            // A space that just goes frees its slots itself.
+            // A space that is being removed frees its slots itself.
             SwapIn::Back | SwapIn::Gone => Ok(()),
             SwapIn::Failed(Error::LimitReached { .. }) => Err(NotBack::NoMemory),
             SwapIn::Failed(Error::SwapReadFailed { error, .. }) => Err(NotBack::Failed(Some(error))),

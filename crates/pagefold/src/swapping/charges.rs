@@ -1,16 +1,16 @@
-//! Charging swap slots to groups (`group::swapped`): from a CPU's stock first.
+//! Charges swap slots to groups (`group::swapped`), from a CPU's stock first.
 
 use crate::error::SwapFailure;
 use crate::group::state::GroupState;
 use crate::group::stocks::Stock;
 use crate::manager::Manager;
 
-/// Slots that a CPU's stock has, at most.
+/// The most slots in a CPU's stock.
 const STOCK_MAX: u64 = 64;
 
 impl Manager {
-    /// Charges up to `wanted` slots, as far as the group's limit allows it: the CPU's own first.
-    /// Says how many.
+    /// Charges up to `wanted` slots, as far as the group's limit allows, from the CPU's stock
+    /// first. Returns the number of slots charged.
     pub(crate) fn charge_swapped(&self, group: &GroupState, wanted: u64) -> u64 {
         let stocked = if group.swapped.is_beyond_max() { 0 } else { self.swap_charges.take(group.id, wanted) };
         let got = stocked + group.swapped.try_charge(wanted - stocked);
@@ -25,13 +25,13 @@ impl Manager {
         if slots == 0 {
             return;
         }
-        // A group without a handle is to end with its last slot.
+        // A group without a handle must end with its last slot, so none may stay in a stock.
         if group.is_abandoned() {
             return group.swapped.uncharge(slots);
         }
         let (rest, other) = self.swap_charges.put(group.id, slots, STOCK_MAX);
         if rest > 0 {
-            // The next ones have room then.
+            // Makes room in the stock for the next slots that are freed.
             group.swapped.uncharge(rest + self.swap_charges.take(group.id, STOCK_MAX / 2));
         }
         if let Some(other) = other {
@@ -43,20 +43,22 @@ impl Manager {
         self.groups.with(stock.group, |group| group.swapped.uncharge(stock.pages));
     }
 
-    /// Gives back what CPUs have in stock of `group`, or of all. Says how many slots that were.
+    /// Uncharges the slots in CPUs' stocks, of `group` or of all groups. Returns the number of
+    /// slots.
     pub(crate) fn drain_swapped(&self, group: Option<u32>) -> u64 {
         let stocks = self.swap_charges.drain(group);
         stocks.inspect(|stock| self.give_back_swapped(*stock)).map(|stock| stock.pages).sum()
     }
 
-    /// Why the group's pages have no place in swap, if an area's device failed.
+    /// Returns why the group's pages can't be swapped out, if an area's device failed.
     pub(crate) fn swap_failure(&self, group: &GroupState) -> Option<SwapFailure> {
         let (number, error) = group.swapped.failure()?;
         let area = self.swap.areas().into_iter().find(|area| area.number == number);
         area.map(|area| SwapFailure { area: area.name, error })
     }
 
-    /// Slots that a group's pages are in. Exact only while no thread takes or frees one.
+    /// Returns the number of slots that the group's pages occupy. Exact only while no thread takes
+    /// or frees one.
     pub(crate) fn swapped_of(&self, group: &GroupState) -> u64 {
         group.swapped.pages().saturating_sub(self.swap_charges.of(group.id))
     }

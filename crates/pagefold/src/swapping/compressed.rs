@@ -1,12 +1,12 @@
-//! Memory for swap areas of compressed pages: where it is charged, and how it is found.
+//! Memory for compressed swap areas: how it is charged and obtained.
 //!
-//! Such an area takes memory from the budget as it fills, a chunk at a time. It fills when memory
-//! is short. Frames have all of the budget then, and an extent of frames has to be drained for it;
-//! the extent's pages go to swap in their turn, and may have to be compressed as well. So the area
-//! has a *stock*, charged in advance, of as much memory as an extent has. The stock is used when no
-//! other memory is to be had. A thread that is about to reclaim fills the stock up again first: it
-//! has no page isolated yet, which would stand in the way of a drain. A page that finds no memory
-//! in spite of that goes to the next area, or stays.
+//! A compressed area takes memory from the budget as it fills, one chunk at a time. It fills when
+//! memory is short. Frames have all of the budget then, so an extent of frames has to be drained
+//! for the area. But the extent's pages go to swap in turn, and may have to be compressed as well.
+//! To break this cycle, the area has a *stock* of the size of an extent, which is charged in
+//! advance and used when no other memory can be had. A thread that is about to reclaim refills the
+//! stock first, while it has no page isolated: an isolated page would block a drain. If a page
+//! finds no memory all the same, it goes to the next area, or stays in memory.
 
 use std::time::Duration;
 
@@ -37,19 +37,19 @@ impl Memory for BudgetMemory {
     }
 }
 
-/// Extents that are drained at a time.
+/// The most extents that are drained in one attempt.
 const DRAINS_MAX: u32 = 4;
-/// How long no thread tries again after memory couldn't be had: a drain in vain evicts many pages.
+/// How long all threads pause after memory couldn't be had: a drain in vain evicts many pages.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Manager {
-    /// Before pages are reclaimed: sees to it that compressed ones have where to go. The caller has
-    /// no page isolated.
+    /// Fills the stocks of compressed areas, before pages are reclaimed. The caller must have no
+    /// page isolated.
     pub(crate) fn stock_up_swap(&self) {
         if !self.swaps() || self.swap.stock_up() {
             return;
         }
-        // One thread at a time is enough, and none that is making room already.
+        // One thread at a time is enough, and it must not be making room already.
         let Some(mut failed) = self.stocking_failed.try_lock() else { return };
         if failed.is_some_and(|failed| failed.elapsed() < PAUSE) {
             return;
@@ -62,7 +62,7 @@ impl Manager {
         *failed = if is_over == Some(true) { None } else { Some(Instant::now()) };
     }
 
-    /// Fills the stock of a new area, at whatever price.
+    /// Fills the stock of a new area, and evicts as many pages as that takes.
     pub(crate) fn stock_new_area(&self) -> Result<(), Error> {
         self.make_room_until(&mut || self.swap.stock_up())
     }

@@ -1,20 +1,21 @@
 //! Exchanges: a page comes back from swap although all memory and all slots of its group are in
 //! use.
 //!
-//! Another page has to go first, and for a moment that takes a slot more than there are: one that
-//! areas keep for this (`swap`'s reserve). The frame passes from the page that goes to the page
-//! that comes, with its charge, so no other thread gets it in between. The slot of the page that
-//! comes, when it is freed, is the next one to be kept. So a group whose pages take all of its
-//! memory and slots can go on exchanging them.
+//! Another page has to leave first, and for a moment this takes one slot more than there are. Areas
+//! keep slots for this (`swap`'s reserve). The frame passes from the outgoing page to the incoming
+//! page, with its charge, so no other thread gets it in between. The slot of the incoming page,
+//! once freed, becomes the next reserved slot. So a group whose pages take all of its memory and
+//! slots can go on exchanging them.
 //!
-//! A frame may be taken in vain all the same: other threads were faster, or the page that comes
-//! can't be read. Then the group has one more slot than before, and any thread may get the frame.
-//! So a page only goes if the other one is still *wanted* once it is written; it comes back at once
-//! if the other one doesn't come after all; and the group never has more than `BEYOND_MAX` slots
-//! beyond its `swap_max`, whatever happens.
+//! An exchange may still be in vain: other threads bring the incoming page back first, or it can't
+//! be read. Then the group has one more slot in use than before, and any thread may get the frame.
+//! Three rules limit this. The outgoing page leaves only if the incoming page is still *wanted*
+//! after the outgoing page was written. If the incoming page then doesn't come in, the outgoing
+//! page is brought back at once. And the group never has more than `BEYOND_MAX` slots beyond its
+//! `swap_max`.
 //!
-//! Before pages change places, reclaim has looked for others in vain, which takes long. So the next
-//! few do so at once: meanwhile nothing else will have become free, as a rule.
+//! Before an exchange, reclaim has looked in vain for pages to evict, which takes long. So the next
+//! few exchanges skip reclaim: as a rule nothing else has become free meanwhile.
 
 use std::ops::ControlFlow;
 
@@ -29,31 +30,32 @@ use crate::manager::exchange_count::Exchanging;
 use crate::manager::take_frame::ChargedFrame;
 use crate::stats::Counters;
 
-/// Pages of a stripe that are looked at for one that can go, at most.
+/// The most pages of a stripe that are looked at for one that can leave.
 const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
 
-/// An exchange half done: one page has gone.
+/// A half-finished exchange: one page has left memory.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
     _under_way: Exchanging<'a>,
     gone: Owner,
 }
 
-/// The frame of a page that went, and whose it is.
+/// The frame of a page that has left memory, and the page's owner.
 type Gone<'a> = (OwnedFrame<'a>, Owner);
 
-/// Why a page didn't go.
+/// Why a page didn't leave.
 enum Stays {
-    /// Another one may.
+    /// This page can't leave; another one may.
     This(IsolatedFrame),
-    /// None can: there is no slot, or it can't be written, or the page that was to come isn't
+    /// No page can leave: there is no slot, the slot can't be written, or the incoming page isn't
     /// wanted any more.
     All(IsolatedFrame),
 }
 
 impl Manager {
-    /// Has a page of the group go so that the one in `slot` can come, if that is still `wanted`
-    /// then. Gives the frame that it left, and what is to be dropped once the slot is free.
+    /// Swaps out a page of the group so that the page in `slot` can come in, if that page is still
+    /// `wanted` then. Returns the frame, and the [`Exchange`] that the caller must keep until the
+    /// slot is free.
     pub(crate) fn exchange<'a>(
         &'a self,
         group: &'a GroupState,
@@ -73,7 +75,7 @@ impl Manager {
                             let exchange = Exchange { _under_way: under_way, gone };
                             return Some((ChargedFrame::new(self, group, frame), exchange));
                         }
-                        self.release(group, [frame]); // It has held all the pages that it can.
+                        self.release(group, [frame]); // The frame has used up its generations.
                     }
                 }
             }
@@ -81,16 +83,16 @@ impl Manager {
         None
     }
 
-    /// Brings the page back that has gone in vain, if there is memory for it.
+    /// Brings the page back that has left in vain, if there is memory for it.
     pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
         let gone = exchange.gone;
         drop(exchange); // No thread needs to wait for the rest.
-        // Otherwise it stays in its slot, which is as good.
+        // If that fails, the page stays in its slot, which does no harm.
         let _ = self.spaces.swap_in(gone.number());
     }
 
-    /// Has the coldest page of a stripe leave. `Continue` if it stays and others may leave,
-    /// `Break(None)` if none will.
+    /// Tries to swap out the coldest page of a stripe. Returns `Continue` if it stays and other
+    /// pages may leave, `Break(None)` if none can.
     fn leave_from<'a>(
         &self,
         group: &GroupState,
@@ -119,7 +121,7 @@ impl Manager {
         flow
     }
 
-    /// Writes a page to a slot that is kept for this, and has it leave memory.
+    /// Writes a page to a reserved slot, and removes it from memory.
     fn leave_for(
         &self,
         group: &GroupState,
@@ -140,7 +142,7 @@ impl Manager {
             Err(error) => {
                 self.uncharge_swapped(group, 1);
                 error.into_iter().for_each(|error| group.swapped.was_written(Err(error)));
-                // A page that shrinks further may have room.
+                // Another page that compresses better may fit.
                 return Err(if error.is_none() { Stays::This(frame) } else { Stays::All(frame) });
             }
         };

@@ -1,4 +1,4 @@
-//! Memory that isn't a file's, on its way to swap areas and back, above what `swap` knows of slots.
+//! Swapping of anonymous memory: the layer above `swap`, which manages slots.
 
 pub(crate) mod area;
 pub(crate) mod charges;

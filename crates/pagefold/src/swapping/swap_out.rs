@@ -1,7 +1,7 @@
-//! Swapping out: how a page that no file has leaves memory.
+//! Swapping out: how anonymous pages leave memory.
 //!
-//! Reclaim has the pages isolated, and passes them on together. Of each one its bytes are looked at
-//! while it stays where it is (`frames::swapping`):
+//! Reclaim isolates the pages and passes them on together. Each page's bytes are checked while it
+//! stays in its frame (`frames::swapping`):
 //! ```text
 //!   keeps a slot, and wasn't written to since ─────────────▶ its entry again: no I/O
 //!   one word again and again ──────────────────────────────▶ that word as its entry: no slot, no I/O
@@ -10,10 +10,11 @@
 //!                          │            └─ no: the slot is freed, the page stays
 //!                          └─ failed, or no slot: the page stays, as one that its file doesn't have
 //! ```
-//! A page that stays goes round once more, and meanwhile reclaim takes others: pages of files, as
-//! long as there are some.
+//! A page that stays goes round the lists once more. Meanwhile reclaim evicts other pages: those of
+//! files, as long as there are any.
 //!
-//! The caller holds no word, no list and no lock but that of making room: it waits for the device.
+//! The caller must hold no page word, no list and no lock except `room_making`, because this waits
+//! for the device.
 
 use std::ops::ControlFlow;
 
@@ -30,10 +31,10 @@ use crate::lru::shadow::Level;
 use crate::manager::Manager;
 use crate::stats::Counters;
 
-/// What became of pages that were to be swapped out.
+/// The outcome of swapping out a number of pages.
 #[derive(Default)]
 pub(crate) struct SwappedOut<'a, const N: usize> {
-    /// Their frames: unlinked, and to be freed and uncharged.
+    /// The frames of pages that left, unlinked. The caller must free and uncharge them.
     pub(crate) gone: ArrayVec<OwnedFrame<'a>, N>,
     pub(crate) stay: ArrayVec<Refused, N>,
 }
@@ -48,18 +49,19 @@ impl<'a, const N: usize> SwappedOut<'a, N> {
 }
 
 impl Manager {
-    /// Whether pages that no file has can leave memory.
+    /// Returns whether anonymous pages can leave memory: whether there are swap areas.
     pub(crate) fn swaps(&self) -> bool {
-        // Relaxed: changes while areas come and go; a page may be taken for one that stays.
+        // Relaxed: changes when areas are added and removed. A stale value may keep a page in
+        // memory that could leave.
         self.swapping.load(Ordering::Relaxed)
     }
 
-    /// Whether an isolated page is one that no file has.
+    /// Returns whether an isolated page is anonymous.
     pub(crate) fn is_anonymous(&self, frame: &IsolatedFrame) -> bool {
         self.frames.owner(frame.id()) == ANONYMOUS
     }
 
-    /// Has isolated pages of a group leave memory that no file has.
+    /// Swaps out isolated anonymous pages of a group.
     pub(crate) fn swap_out<'a, const N: usize>(&'a self, group: &GroupState, pages: Batch<N>) -> SwappedOut<'a, N> {
         let mut result = SwappedOut::default();
         if !self.swaps() {
@@ -94,7 +96,7 @@ impl Manager {
         result
     }
 
-    /// Writes pages to slots, and has them leave.
+    /// Writes pages to slots, and removes them from memory.
     fn write_out<'a, const N: usize>(
         &'a self,
         group: &GroupState,
@@ -112,7 +114,7 @@ impl Manager {
         let outs: ArrayVec<PageOut<'_>, N> = writes.iter().map(|(_, page)| Self::page_out(group, page)).collect();
         let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
             outs.iter().map(|_| Err(SwapOutError::Full)).collect();
-        // Nothing else is done in there: it has a lock.
+        // The closure does nothing else: it runs under a lock.
         self.swap.swap_out(&outs, |at, slot| slots[at] = slot);
         Counters::add(&group.swapped.written, slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let (mut unused, mut full) = (0, false);
@@ -122,7 +124,7 @@ impl Manager {
                 Ok(slot) => {
                     let left = self.leave(group, frame, &page, PageEntry::Slot(slot), false);
                     if left.is_err() {
-                        let _ = self.swap.free(slot); // It is ours, so its number is good.
+                        let _ = self.swap.free(slot); // We own the slot, so it isn't stale.
                         unused += 1;
                     }
                     result.add(left);
@@ -140,7 +142,7 @@ impl Manager {
         }
     }
 
-    /// What is to be written of a page.
+    /// Returns the bytes of a page and its data for the slot.
     pub(crate) fn page_out<'a>(group: &GroupState, page: &Unwritten<'a>) -> PageOut<'a> {
         PageOut {
             bytes: page.bytes(),
@@ -150,7 +152,8 @@ impl Manager {
         }
     }
 
-    /// Ends a page's stay in memory, if it is still as it was looked at.
+    /// Removes a page from memory, if it hasn't changed since it was checked. `entry` takes its
+    /// place.
     pub(crate) fn leave<'a>(
         &'a self,
         group: &GroupState,
@@ -162,7 +165,7 @@ impl Manager {
         let note = group.note(Rank::of(&self.frames, frame.id()).level());
         let ready = || {
             if let PageEntry::Slot(slot) = entry {
-                let _ = self.swap.set_swapped(slot, owner(page), note); // As above.
+                let _ = self.swap.set_swapped(slot, owner(page), note); // We own the slot.
             }
         };
         let (frame, in_vain) = self.frames.swap_out(frame, page, entry.bits(), keeps, ready)?;
@@ -170,7 +173,7 @@ impl Manager {
         Ok(frame)
     }
 
-    /// Gives slots of the group's pages back.
+    /// Frees slots of the group's pages, and uncharges them.
     pub(crate) fn free_slots(&self, group: &GroupState, slots: impl IntoIterator<Item = SlotId>) {
         let free = |slot: &SlotId| {
             let freed = self.swap.free(*slot);
@@ -181,19 +184,19 @@ impl Manager {
         self.uncharge_swapped(group, freed as u64);
     }
 
-    /// Takes the slots away that these pages keep in vain: as they were written to since they came
-    /// back, they need others to leave, and what they keep is in the way of that. Says whether
-    /// there were any.
+    /// Frees the slots that these pages keep in vain. The pages were written to since they were
+    /// read back, so they need new slots to leave, and the limit has no room for both. Returns
+    /// whether there were any.
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
         kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
     }
 
-    /// Takes slots away from pages that were written to since they came back: a few, as a fault
-    /// waits for it.
+    /// Frees slots of pages that were written to since they were read back: only a few, because a
+    /// fault waits for this.
     fn take_slots_in_vain(&self) {
-        // One at a time is enough, and now and then.
+        // One thread at a time is enough, and only now and then.
         let Some(mut search) = self.slot_search.try_lock() else { return };
         if search.last.is_some_and(|last| last.elapsed() < TAKING_INTERVAL) {
             return;
@@ -214,8 +217,7 @@ impl Manager {
         }
     }
 
-    /// Has pages leave memory that are where memory is to be given back, whatever the policy thinks
-    /// of them.
+    /// Swaps out pages from memory that is to be given back, regardless of the policy.
     pub(crate) fn evict_anonymous(&self, mut pages: Batch<BATCH_MAX>) {
         while let Some(first) = pages.first() {
             let (number, is_unlisted) = self.kind_of(first);
@@ -248,9 +250,9 @@ impl Manager {
         (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
     }
 
-    /// Puts pages on their groups' lists that were touched before there was swap. One that is
-    /// touched at this very moment may be left out, and stays in memory until it is unmapped, or
-    /// memory is given back.
+    /// Puts pages that were touched before there was a swap area on their groups' lists. A page
+    /// that is touched at this very moment may be left out. It then stays in memory until it is
+    /// unmapped, or memory is given back.
     pub(crate) fn list_anonymous(&self) {
         for frame in self.frames.populated() {
             let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
@@ -270,15 +272,16 @@ impl Manager {
     }
 }
 
-/// How often slots that are kept in vain may be looked for, in how many slots, about 100 µs, and
-/// how many pages are asked.
+/// The search for slots that are kept in vain, because their pages were written to since: the
+/// shortest time between two searches, the most slots looked at (about 100 µs), and the most pages
+/// tried.
 const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1 << 15;
 const TAKEN_MAX: u32 = 1024;
 
 const _: () = assert!(frames::PAGE_WORDS_SHIFT <= Owner::BITS, "each page word can be an owner");
 
-/// The number of a page, as slots know it: that of its word.
+/// Returns the page's number as slots record it: the number of its word.
 fn owner(page: &Unwritten<'_>) -> Owner {
     Owner::new(page.word_number()).expect("there are no more page words than owners")
 }

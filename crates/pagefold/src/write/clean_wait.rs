@@ -1,9 +1,9 @@
 //! Waiting for dirty pages to become clean, so that their frames can be given back.
 //!
-//! The caller asks the flusher, and waits for what the flusher does: for pages of the caller's own
-//! group, or of any group, but not for long if nothing comes of it. So a device that doesn't answer
-//! doesn't block calls that need memory. The caller holds no lock meanwhile that other tenants
-//! need.
+//! The caller asks the flusher, then waits until it has written pages: of the caller's own group,
+//! or of any group. If no page becomes clean, or the caller gains nothing from it, the wait ends
+//! after a few seconds. So a device that doesn't answer doesn't block calls that need memory. While
+//! it waits, the caller must hold no lock that other tenants need.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use sync::time::Instant;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
-/// How long nothing may become clean before the caller gives up,
+/// How long the caller waits without any page becoming clean before it gives up,
 const QUIET_MAX: Duration = Duration::from_secs(2);
-/// and how long the caller may get nowhere with what becomes clean.
+/// and how long while pages become clean but the caller makes no progress.
 const IN_VAIN_MAX: Duration = Duration::from_secs(4);
-/// How long it is waited at least between two attempts of the caller's: at first, and at most.
-/// Attempts cost something.
+/// The shortest time between two attempts of the caller: begins at `PAUSE_MIN` and doubles up to
+/// `PAUSE_MAX`. Attempts are costly.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// How often the flusher is asked.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The waiting of one call.
+/// The wait of one call.
 pub(crate) struct CleanWait<'a> {
     manager: &'a Manager,
-    /// Whose pages are waited for; `None` for those of any group.
+    /// The group whose pages are waited for; `None` for any group.
     group: Option<&'a GroupState>,
     waited: bool,
-    /// Pages that had become clean at the last look, and when that changed.
+    /// The number of pages that had become clean at the last look, and when it last changed.
     cleaned: u64,
     quiet_since: Instant,
     in_vain_since: Instant,
@@ -39,7 +39,7 @@ pub(crate) struct CleanWait<'a> {
 }
 
 impl Manager {
-    /// For a caller that may have to wait for pages to become clean: those of `group`, or any.
+    /// Prepares a caller to wait for pages to become clean: those of `group`, or of any group.
     pub(crate) fn clean_wait<'a>(&'a self, group: Option<&'a GroupState>) -> CleanWait<'a> {
         let now = Instant::now();
         CleanWait {
@@ -55,16 +55,16 @@ impl Manager {
 }
 
 impl CleanWait<'_> {
-    /// The caller got something.
+    /// Notes that the caller made progress, which restarts all time limits.
     pub(crate) fn progressed(&mut self) {
         self.in_vain_since = Instant::now();
         self.quiet_since = self.in_vain_since;
         self.pause = PAUSE_MIN;
     }
 
-    /// Waits until pages have become clean. False if there is nothing to wait for, or if that has
-    /// gone on for too long. The first time it is true at once if nothing is dirty, as that may
-    /// have changed since the caller came upon it.
+    /// Waits until pages have become clean. Returns false if no page is dirty, or if the wait has
+    /// taken too long. The first call returns true even if no page is dirty: the last one may have
+    /// become clean since the caller's attempt.
     pub(crate) fn wait(&mut self) -> bool {
         let start = Instant::now();
         if !self.waited {
@@ -93,7 +93,7 @@ impl CleanWait<'_> {
     }
 
     fn cleaned_so_far(&self) -> u64 {
-        // Relaxed: a sign of life.
+        // Relaxed: only shows that there is progress.
         self.group.map_or(&self.manager.cleaned, |group| &group.dirt.cleaned).load(Ordering::Relaxed)
     }
 }

@@ -1,10 +1,9 @@
-//! A cycle of write-back in the hands of its leader: requests go out in the order of the file, many
-//! at a time, their answers come back in any order.
+//! Runs one cycle of write-back, in the leader's thread. Requests are submitted in the order of the
+//! file, many at a time; their answers come back in any order.
 //!
-//! The leader of the cycle does all of it but what the device does; no other thread looks at it. An
-//! *answer* is put down by whichever thread hears of it, with the pages that it is about, and
-//! changes nothing else. So a request that has completed keeps neither the file nor anything of it
-//! alive.
+//! The leader does all the work except the device's, and no other thread looks at the cycle. The
+//! thread that learns of a request's completion stores an *answer*, with the pages concerned, and
+//! changes nothing else. So a completed request keeps neither the file nor any part of it alive.
 
 use std::mem;
 
@@ -20,22 +19,25 @@ use crate::file::state::FileState;
 use crate::read::call::HELPING;
 use io::{BackingFile, IoError, Request, uninterrupted};
 
-/// Requests that a cycle has under way, at most,
+/// The most requests that a cycle has under way,
 const REQUESTS_MAX: usize = 64;
-/// and how many of them of the largest size: there are as many bytes as that.
+/// and how many of the largest size. All requests together have no more bytes than that.
 const LARGE_MAX: usize = 16;
-/// Requests that may fail before a cycle gives up, those for pieces of a request included. A place
-/// that can't be written isn't to keep others from being written; a device that is gone keeps no
-/// call waiting for long. Requests under way at that moment come on top.
+/// How many requests may fail before a cycle gives up, requests for pieces of a failed request
+/// included. The limit is high enough that a place that can't be written doesn't keep other places
+/// from being written, and low enough that a device that is gone doesn't keep calls waiting for
+/// long. Failures of requests under way at that moment come on top.
 const FAILURES_MAX: u32 = 128;
-/// A stage is over when this part of what was unclean when the cycle began was written,
+/// A stage ends when 1/`STAGES` of the pages that were unclean when the cycle began have been
+/// written,
 const STAGES: u64 = 8;
-/// but has no fewer or more pages than this.
+/// but its number of pages is within these bounds.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
-/// A full cycle settles so many times the pages that were unclean when it began before it comes
-/// round, at most.
+/// A full cycle ends stages only while it has settled fewer than `SETTLED_MAX` × the pages that
+/// were unclean when it began (B5).
 const SETTLED_MAX: u64 = 3;
-/// Pages written that say something about how fast that is.
+/// A stage updates the estimate of the device's speed if at least this many pages were written in
+/// it.
 const MEASURED_MIN: u64 = 256;
 
 /// Why a cycle is run.
@@ -43,10 +45,10 @@ const MEASURED_MIN: u64 = 256;
 pub(crate) enum Kind {
     /// A call waits for all of it.
     Full,
-    /// A slice of the flusher's: as long as there is need, and time.
+    /// A slice of the flusher's work. Ends when there is no more need, or after a fixed time.
     Sweep,
-    /// The file's last handle was dropped, or the process ends: everything is to be in the file,
-    /// and needn't last.
+    /// The file's last handle was dropped, or the process ends. All dirty pages are written, but
+    /// needn't last.
     Farewell,
 }
 
@@ -56,30 +58,31 @@ pub(crate) struct Cycle<'a> {
     writer: &'a dyn BackingFile,
     kind: Kind,
     start: Instant,
-    /// Unclean pages when it began.
+    /// The number of unclean pages when the cycle began.
     unclean: u64,
-    /// What it has still to come to, and what it has still to settle.
+    /// The pages that the cycle has still to write, and those that it has still to settle.
     rest: Course,
     unsettled: Course,
-    /// The first pages of the runs under way, in the order of the course, and how many pages those
-    /// are.
+    /// The first page of each run under way, in the order of the course, and the number of pages in
+    /// these runs.
     under_way: ArrayVec<u64, REQUESTS_MAX>,
     pages_under_way: usize,
-    /// Those about to be.
+    /// Requests that are about to be submitted.
     requests: Vec<Request>,
     answers: Arc<Answers>,
-    /// Pages written since the last stage, which ended then, and before that.
+    /// The number of pages written since the last stage ended, when that was, and the number of
+    /// pages written before.
     written: u64,
     stage_start: Instant,
     written_in_all: u64,
-    /// Pages that became clean.
+    /// The number of pages that became clean.
     settled: u64,
-    /// The first failure of a request, and how many there were.
+    /// The first failure of a request, and the number of failures.
     error: Option<IoError>,
     failures: u32,
 }
 
-/// A run that the device is done with.
+/// A run whose request has completed.
 struct Answer {
     run: HeldRun,
     /// The device was given a copy of it.
@@ -87,7 +90,7 @@ struct Answer {
     result: Result<usize, IoError>,
 }
 
-/// What the leader hasn't looked at yet.
+/// Answers that the leader hasn't looked at yet.
 #[derive(Default)]
 struct Answers {
     came: Mutex<Vec<Answer>>,
@@ -100,8 +103,8 @@ impl Answers {
         self.some.notify_one();
     }
 
-    /// Takes what has come; waits for the first if there is none, helping the device as far as it
-    /// takes help.
+    /// Takes all answers that have come. If there is none, waits for the first, and helps the
+    /// device meanwhile if the device accepts help.
     fn take(&self, writer: &dyn BackingFile) -> Vec<Answer> {
         if self.came.lock().is_empty() {
             writer.help_as(&writer.queue(), HELPING, &|| !self.came.lock().is_empty());
@@ -115,7 +118,7 @@ impl Answers {
 }
 
 impl<'a> Cycle<'a> {
-    /// A cycle over `course`, for the thread that has the file's turn.
+    /// Creates a cycle over `course`. The caller holds the file's `turn`.
     pub(crate) fn new(file: &'a FileState, writer: &'a dyn BackingFile, course: Course, kind: Kind) -> Self {
         let start = Instant::now();
         Self {
@@ -139,16 +142,16 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Runs it. Returns what it didn't come to, the number of pages that became clean, and the
-    /// first failure.
+    /// Runs the cycle. Returns the rest of the course that it didn't reach, the number of pages
+    /// that became clean, and the first failure.
     pub(crate) fn run(mut self) -> (Course, u64, Result<(), IoError>) {
         let _under_way = self.file.device().map(|device| device.begin_cycle());
         let mut synced = self.write_in_stages();
         while !self.under_way.is_empty() {
             self.take_answers();
         }
-        // A full one also if nothing was written: a length may have been set, or an earlier sync
-        // have failed. One for farewell has something to settle, or nothing to do.
+        // A full cycle syncs even if nothing was written: a length may have been set, or an earlier
+        // sync have failed. A cycle for farewell either has pages to settle or nothing to do.
         if synced.is_ok() && (self.kind == Kind::Full || self.written_in_all + self.written > 0) {
             synced = self.end_stage(self.rest.first()); // There is nothing under way.
         }
@@ -158,7 +161,7 @@ impl<'a> Cycle<'a> {
         (self.rest, self.settled, self.error.map_or(synced, Err))
     }
 
-    /// Until nothing is left to be begun.
+    /// Writes pages and ends stages until there is nothing left to begin.
     fn write_in_stages(&mut self) -> Result<(), IoError> {
         let stage_pages = (self.unclean / STAGES).clamp(*STAGE_PAGES.start(), *STAGE_PAGES.end());
         loop {
@@ -167,7 +170,7 @@ impl<'a> Cycle<'a> {
             }
             let Some(first) = self.under_way.first().copied() else { return Ok(()) };
             if self.written >= stage_pages && self.may_settle() {
-                self.end_stage(Some(first))?; // The device goes on with what is under way.
+                self.end_stage(Some(first))?; // The device goes on with requests under way.
             }
             self.take_answers();
         }
@@ -181,20 +184,20 @@ impl<'a> Cycle<'a> {
         self.failures >= FAILURES_MAX || self.kind == Kind::Sweep && self.file.sweep_is_over(self.start)
     }
 
-    /// Has as many requests under way as there may be, or as there are pages for.
+    /// Submits requests until as many are under way as may be, or no dirty page is left.
     fn submit(&mut self) {
         let pages_max = LARGE_MAX * self.file.run_pages();
         while !self.under_way.is_full() && self.pages_under_way < pages_max {
             let copy = match self.file.copies() {
                 None => None,
                 Some(copies) => match copies.take() {
-                    None if self.under_way.is_empty() => Some(copies.wait()), // Other files' requests have them.
-                    None => break,                                            // One comes with the next answer.
+                    None if self.under_way.is_empty() => Some(copies.wait()), // Other files' requests hold all copies.
+                    None => break,                                            // The next answer gives one back.
                     some => some,
                 },
             };
             let Some(run) = self.file.next_dirty_run(&mut self.rest) else {
-                self.rest.take_before(None); // It came round.
+                self.rest.take_before(None); // The cycle came round.
                 break;
             };
             let (first, pages) = (run.pages().start, run.len());
@@ -207,7 +210,7 @@ impl<'a> Cycle<'a> {
                 Some(mut copy) => {
                     copy.fill(run.bytes());
                     Request::write(offset, copy, len, move |copy, result| {
-                        drop(copy); // First: a thread that waits for it needs nothing else.
+                        drop(copy); // First: a thread that waits for a copy needs nothing else.
                         put(run, result);
                     })
                 }
@@ -227,7 +230,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Looks at what the device is done with. There is something under way.
+    /// Takes the answers of requests that have completed. At least one request is under way.
     fn take_answers(&mut self) {
         for Answer { mut run, is_copied, mut result } in self.answers.take(self.writer) {
             self.progressed();
@@ -259,7 +262,7 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// The device is alive.
+    /// Notes that the device has answered.
     fn progressed(&self) {
         self.file.device().into_iter().for_each(|device| device.under_way.progressed());
     }
@@ -269,8 +272,8 @@ impl<'a> Cycle<'a> {
         self.failures += 1;
     }
 
-    /// Syncs the file, unless no handle wants that (B7), and settles what lies before the page
-    /// `before`, or all.
+    /// Syncs the file, unless this is a farewell and the file still has no handle (B7). Settles all
+    /// pages that lie before the page `before`, or all pages.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
             self.progressed();

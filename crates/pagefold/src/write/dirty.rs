@@ -1,24 +1,26 @@
-//! How many pages may be dirty, and how writers are slowed down before there are too many.
+//! Limits the number of dirty pages, and throttles writers before the limit is reached.
 //!
-//! A dirty page can't be evicted, so at most seven eighths of what a group may have in memory
-//! should be dirty. The flusher writes from a third of that on (`flusher`). Writers are slowed down
-//! from three quarters on: each page that they make dirty costs them time, which they sleep off a
-//! few milliseconds at a time. What a page costs follows from how fast pages of its device have
-//! been written back lately, so that writers settle at the pace of the disk somewhere between the
-//! two marks. (Linux's `balance_dirty_pages` does the same, with more elaborate estimates.) Much
-//! that is dirty is good for a disk: pages that are written to again while they wait are written
+//! A dirty page can't be evicted, so at most seven eighths of the pages that a group may have in
+//! memory should be dirty. The flusher writes from a third of this number on (`flusher`). Writers
+//! are throttled from three quarters of it on: each page that they make dirty costs them time,
+//! which they sleep off a few milliseconds at a time. The cost of a page follows from how fast
+//! pages of its device have been written back lately. So writers settle at the pace of the disk,
+//! somewhere between the two marks. (Linux's `balance_dirty_pages` does the same, with more
+//! elaborate estimates.)
+//!
+//! It pays to let many pages be dirty: pages that are written to again while they wait are written
 //! back once, and neighbours go in one request.
 //!
 //! # Groups
 //! A page is charged to the group that makes it dirty (`Handle::adopt`), and counted there. A
-//! writer is held back by its own group's dirty pages alone, by two rules:
-//! - *Its limit*: seven eighths of it, as above.
-//! - *Its part of the budget*: [`PARTS_MAX`] times what is left. If `M` pages may be dirty in all
-//!   and `D` are, a group is slowed down from `3 (M - D)` dirty pages on and stopped at `15 (M -
-//!   D)`. These are the dynamic thresholds of shared-memory switches (Choudhury and Hahne, 1998). A
-//!   group alone stops at 15/16 of `M`; `n` groups that write as much as they can stop at `15 / (15
-//!   n + 1)` each, equal parts; a group that has fewer dirty pages is never held back. No group has
-//!   to know how many others there are.
+//! writer is throttled for its own group's dirty pages alone, by two rules:
+//! - *The group's limit*: seven eighths of it, as above.
+//! - *The group's part of the budget*: [`PARTS_MAX`] × what is left of it. If `M` pages may be
+//!   dirty in all and `D` are, a group is throttled from `3 (M - D)` dirty pages on, and stopped at
+//!   `15 (M - D)`. These are the dynamic thresholds of shared-memory switches (Choudhury and Hahne,
+//!   1998). A group alone stops at 15/16 of `M`. Each of `n` groups that write as much as they can
+//!   stops at `15 / (15 n + 1)` of `M`: equal parts. A group with fewer dirty pages is never
+//!   throttled. No group has to know how many others there are.
 
 use std::time::Duration;
 
@@ -31,31 +33,32 @@ use crate::file::handle::Handle;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
-/// The part of a limit that is left for clean pages, and how many those are at least, where that is
-/// less than a quarter.
+/// A limit leaves 1/`CLEAN_SHARE` of its pages for clean ones, and at least `CLEAN_MIN`, or a
+/// quarter of the limit if that is less.
 const CLEAN_SHARE: u64 = 8;
 const CLEAN_MIN: u64 = 64;
-/// The flusher writes when this part of a limit's dirty pages is there,
+/// If `max` pages of a limit may be dirty, the flusher writes from `max / WRITTEN_FROM` on,
 const WRITTEN_FROM: u64 = 3;
-/// and from this share on writers are slowed down.
+/// and writers are throttled from `max * SLOWED_FROM` on.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
-/// The same for a group's part of the budget: the flusher writes from this part of what is left on,
-/// when a third of all that may be dirty is,
+/// For a group's part of the budget, with `left` pages left: the flusher writes from
+/// `left / PARTS_WRITTEN` dirty pages of the group on, if a third of all pages that may be dirty
+/// are;
 const PARTS_WRITTEN: u64 = 8;
-/// writers are slowed down, from a multiple on,
+/// writers are throttled from `left * PARTS_SLOWED` on,
 const PARTS_SLOWED: f64 = 3.0;
-/// and stopped.
+/// and stopped at `left * PARTS_MAX`.
 const PARTS_MAX: f64 = 15.0;
-/// What counts as left of the budget at least, as a part of what may be dirty: a group with few
-/// dirty pages goes on whatever others have done.
+/// At least 1/`LEFT_MIN` of the pages that may be dirty counts as left. So a group with few dirty
+/// pages goes on whatever other groups do.
 const LEFT_MIN: u64 = 256;
-/// Writers sleep when they owe so much,
+/// Writers sleep when they owe this much,
 const DEBT_MIN: Duration = Duration::from_millis(4);
 /// and no longer than this at a time.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// A writer waits so often for room before it writes beyond the mark, which then is no limit.
+/// How often a writer waits for room before it writes all the same. So the mark isn't a hard limit.
 const WAITS_MAX: u32 = 100;
-/// How near a group comes to the marks.
+/// How near a group is to the marks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pressure {
     /// Its dirty pages,
@@ -67,35 +70,36 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// Of a group with `dirty` pages and a limit of `max`, if `all` are dirty of a budget of
-    /// `capacity` pages.
+    /// Returns the pressure on a group with `dirty` dirty pages and a limit of `max`, if `all`
+    /// pages are dirty in a budget of `capacity` pages.
     fn of(dirty: u64, max: u64, all: u64, capacity: u64) -> Self {
         let all_max = dirty_max(capacity);
         let left = all_max.saturating_sub(all).max(all_max / LEFT_MIN).max(1);
         Self { dirty, own_max: dirty_max(max.min(capacity)), left }
     }
 
-    /// Whether the limit is far enough off that the flusher needn't write.
+    /// Returns whether the group is so far from its own limit that the flusher needn't write.
     fn is_low_of_its_own(self) -> bool {
         self.dirty.saturating_mul(WRITTEN_FROM) < self.own_max
     }
 
-    /// The same of the group's part of the budget.
+    /// Returns whether the group is so far from its part of the budget that the flusher needn't
+    /// write.
     fn is_low_of_all(self) -> bool {
         self.dirty.saturating_mul(PARTS_WRITTEN) < self.left
     }
 
-    /// Dirty pages as a share of what the limit allows.
+    /// Returns the dirty pages as a share of those that the limit allows.
     fn own(self) -> f64 {
         self.dirty as f64 / self.own_max as f64
     }
 
-    /// Dirty pages as a multiple of what is left of the budget.
+    /// Returns the dirty pages as a multiple of those left of the budget.
     fn parts(self) -> f64 {
         self.dirty as f64 / self.left as f64
     }
 
-    /// How far the writers of the group are slowed down: not at 0 and below, stopped at 1.
+    /// Returns how far the writers of the group are throttled: not at all if ≤ 0, stopped if ≥ 1.
     fn slowed(self) -> f64 {
         let own = (self.own() - SLOWED_FROM) / (1.0 - SLOWED_FROM);
         own.max((self.parts() - PARTS_SLOWED) / (PARTS_MAX - PARTS_SLOWED))
@@ -103,24 +107,24 @@ impl Pressure {
 }
 
 impl Manager {
-    /// The pressure on a group if `dirty` of its pages are.
+    /// Returns the pressure on a group if `dirty` of its pages are dirty.
     fn pressure(&self, group: &GroupState, dirty: u64) -> Pressure {
         Pressure::of(dirty, group.max(), self.unclean.get(), self.frames.capacity() as u64)
     }
 
-    /// Whether a group has so few dirty pages that a write has neither to
-    /// [wait](Self::wait_for_clean) nor to be [slowed down](Self::pace), and the flusher nothing to
+    /// Returns whether a group has so few dirty pages that a write need neither
+    /// [wait](Self::wait_for_clean) nor be [throttled](Self::pace), and the flusher has nothing to
     /// do.
     pub(crate) fn has_few_dirty(&self, group: &GroupState) -> bool {
         let pressure = self.pressure(group, group.unclean.get());
         pressure.is_low_of_its_own() && pressure.is_low_of_all()
     }
 
-    /// Before a page is made dirty: waits while the writer's group has too many dirty pages. Those
-    /// that can't be written now aren't waited for, unless the page would be one of them.
+    /// Waits, before a page is made dirty, while the writer's group has too many dirty pages. Pages
+    /// that can't be written now don't count, unless the writer's own file can't be written either.
     ///
     /// # Errors
-    /// [`Error::WriteFailed`] if there are too many, and this file's can't be written;
+    /// [`Error::WriteFailed`] if there are too many dirty pages, and this file can't be written;
     /// [`Error::DeviceTimeout`].
     pub(crate) fn wait_for_clean(&self, handle: &Handle) -> Result<(), Error> {
         let group = handle.group.state();
@@ -143,10 +147,10 @@ impl Manager {
         Ok(())
     }
 
-    /// After a page was made dirty: slows the writer down if it has to be.
+    /// Throttles the writer, after it made a page dirty, if its group has many dirty pages.
     pub(crate) fn pace(&self, handle: &Handle) {
         let group = handle.group.state();
-        // The cheap half of `wants_writing`: the flusher looks again.
+        // The cheap half of `wants_writing`. The flusher checks again.
         if self.has_few_dirty(group) {
             return;
         }
@@ -159,20 +163,20 @@ impl Manager {
         if slowed <= 0.0 {
             return;
         }
-        // Nothing at the first mark; the disk's pace half way to the other, where it settles if
-        // there is one writer.
+        // A page costs nothing at the first mark. Halfway to the second it costs as much time as
+        // the disk takes to write it; a single writer settles there.
         let ns = (device.rate.page_ns() * slowed * 2.0).min(PAUSE_MAX.as_nanos() as f64) as u64;
         let debt = handle.debt_ns.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
         if debt >= DEBT_MIN.as_nanos() as u64 {
-            // The thread that takes the debt sleeps it off; another one that saw it as well takes
-            // what came since.
+            // The thread that takes the debt sleeps it off. Another thread that reached the minimum
+            // as well takes only what was added since.
             let taken = handle.debt_ns.swap(0, Ordering::Relaxed);
             sleep(Duration::from_nanos(taken).min(PAUSE_MAX));
         }
     }
 
-    /// How urgently the flusher should write dirty pages of the group now because there are many;
-    /// `None` if there aren't. Those that can't be written don't count.
+    /// Returns how urgently the flusher should write dirty pages of the group because there are
+    /// many; `None` if there aren't. Pages that can't be written don't count.
     pub(crate) fn wants_writing(&self, group: &GroupState) -> Option<f64> {
         let live = group.unclean.get().saturating_sub(group.dirt.stuck());
         let pressure = self.pressure(group, live);
@@ -182,8 +186,8 @@ impl Manager {
         wants.then(|| pressure.own().max(pressure.parts() / PARTS_MAX))
     }
 
-    /// Asks for dirty pages to be written because memory is needed: those of `group`, or of any.
-    /// Returns whether there are some.
+    /// Asks the flusher to write dirty pages because memory is needed: those of `group`, or of any
+    /// group. Returns whether there are any.
     pub(crate) fn ask_for_clean(&self, group: Option<&GroupState>) -> bool {
         match group {
             Some(group) if group.unclean.get() > 0 => {
@@ -199,19 +203,19 @@ impl Manager {
         }
     }
 
-    /// Counts pages of a part that aren't dirty any more.
+    /// Counts pages of a part that have become clean.
     pub(crate) fn became_clean(&self, part: &DirtyPart, pages: u64) {
         part.became_clean(&self.unclean, pages);
-        self.cleaned.fetch_add(pages, Ordering::Relaxed); // A sign of life for threads that wait.
+        self.cleaned.fetch_add(pages, Ordering::Relaxed); // Shows waiting threads progress.
     }
 
-    /// Milliseconds since the beginning.
+    /// Returns the milliseconds since the manager was created.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.elapsed().as_millis() as u64
     }
 }
 
-/// The most that should be dirty of so many pages.
+/// Returns the most pages that should be dirty of a limit of `pages`.
 fn dirty_max(pages: u64) -> u64 {
     let clean = (pages / CLEAN_SHARE).max(CLEAN_MIN).min(pages.div_ceil(4));
     (pages - clean).max(1)
@@ -224,7 +228,8 @@ mod tests {
     const CAPACITY: u64 = 80_000;
     const DIRTY_MAX: u64 = 70_000;
 
-    /// Where groups without a limit stop if they go on as long as they may.
+    /// Returns the number of dirty pages at which each of `groups` groups without a limit is
+    /// stopped, if all of them write as much as they can.
     fn stops_at(groups: u64) -> u64 {
         (0..)
             .step_by(10)

@@ -1,9 +1,10 @@
 //! The dirty pages that one group has in one file.
 //!
-//! Writers are held back by group, pages are written by file and device. So dirty pages are counted
-//! by pairs of a file and a group, each in a [`DirtyPart`] (PART-1 and PART-2 of `device`): made
-//! when the group first makes a page of the file dirty, kept by the file as long as it has dirty
-//! pages or a handle uses it. A group knows its parts, a device those that have dirty pages.
+//! Writers are throttled by group, but pages are written by file and device. So dirty pages are
+//! counted for each pair of a file and a group, in a [`DirtyPart`] (PART-1 and PART-2 of `device`).
+//! A part is created when the group first makes a page of the file dirty. The file keeps it as long
+//! as it has dirty pages or a handle uses it. A group has a list of all its parts; a device has a
+//! list of its parts that have dirty pages.
 
 use sync::{Arc, Weak};
 
@@ -15,13 +16,13 @@ use crate::group::state::GroupState;
 use io::IoError;
 
 impl FileState {
-    /// Before the file is first written to.
+    /// Sets the file's device, before the file is first written to.
     pub(crate) fn settle_on(self: &Arc<Self>, device: impl FnOnce() -> Arc<Device>) {
         let file: Weak<Self> = Arc::downgrade(self);
         self.dirt.home.get_or_init(|| (file, device()));
     }
 
-    /// The device, if the file is open for writing.
+    /// Returns the file's device, if the file is open for writing.
     pub(crate) fn device(&self) -> Option<&Arc<Device>> {
         self.dirt.home.get().map(|(_, device)| device)
     }
@@ -30,26 +31,27 @@ impl FileState {
         self.device().is_some_and(|device| device.is_stalled())
     }
 
-    /// Dirty pages of all groups.
+    /// Returns the number of the file's dirty pages, of all groups.
     pub(crate) fn unclean(&self) -> u64 {
         self.dirt.parts.lock().iter().map(|part| part.pages()).sum()
     }
 
-    /// Does something with each part.
+    /// Calls `what` with each part.
     pub(crate) fn each_part(&self, what: impl FnMut(&Arc<DirtyPart>)) {
         self.dirt.parts.lock().iter().for_each(what);
     }
 
-    /// Whether `is` holds for any part.
+    /// Returns whether `is` holds for any part.
     pub(crate) fn any_part(&self, is: impl FnMut(&Arc<DirtyPart>) -> bool) -> bool {
         self.dirt.parts.lock().iter().any(is)
     }
 
-    /// The part of a group. `None` if the file isn't open for writing.
+    /// Returns the part of a group, creating it if need be. `None` if the file isn't open for
+    /// writing.
     pub(crate) fn part_of(&self, group: &Arc<GroupState>) -> Option<Arc<DirtyPart>> {
         let (file, device) = self.dirt.home.get()?;
         let mut parts = self.dirt.parts.lock();
-        // A group's number may have been another's, so the group itself is compared.
+        // Group numbers are reused, so the group itself is compared.
         if let Some(part) = parts.iter().find(|part| Arc::ptr_eq(&part.group, group)) {
             return Some(Arc::clone(part));
         }
@@ -62,11 +64,11 @@ impl FileState {
         Some(part)
     }
 
-    /// The part that dirty pages charged to the group with this number are counted in.
+    /// Returns the part in which dirty pages charged to the group with this number are counted.
     pub(crate) fn part_of_number(&self, group: u32) -> Option<Arc<DirtyPart>> {
         match self.manager.groups.get(group) {
             Some(group) => self.part_of(&group),
-            // Its last page was given up just now, by another thread.
+            // Another thread has just given up the group's last page.
             None => self.dirt.parts.lock().iter().find(|part| part.group.id == group).cloned(),
         }
     }
@@ -78,12 +80,13 @@ impl FileState {
         }
     }
 
-    /// What was dirty at `started_ms` is clean by now.
+    /// Notes that all pages that were dirty at `started_ms` have become clean.
     pub(crate) fn clean_since(&self, started_ms: u64) {
         self.each_part(|part| part.clean_since(started_ms));
     }
 
-    /// The flusher came by; `tried` if it needn't again in this visit.
+    /// Notes that the flusher has written the file. If `tried` names a visit, the flusher doesn't
+    /// try the file again in that visit.
     pub(crate) fn swept(&self, tried: Option<u64>) {
         let now_ms = self.manager.now_ms();
         self.each_part(|part| part.swept(now_ms, tried));

@@ -1,32 +1,33 @@
-//! The flusher: threads that write back what has been dirty for long, or is much.
+//! The flusher: threads that write back pages that have been dirty for long, or when there are
+//! many.
 //!
-//! Devices with something to do stand in line. A thread takes the first one, *visits* it, and
-//! writes its files in slices of half a second (`writeback`): always the file that needs it most,
-//! until none does. No two threads visit one device. So a device that doesn't answer keeps one
-//! thread, and no other device waits for it.
+//! Devices with pages to write wait in a queue (`dirty::line`). A thread takes the first device and
+//! *visits* it: it writes the device's files in slices of half a second (`writeback`), always the
+//! file that needs it most, until none does. No two threads visit one device at a time. So a device
+//! that doesn't answer ties up one thread, and no other device waits for it.
 //!
 //! # Threads
-//! The first one is started when a file is first opened for writing. One that takes a device out of
-//! the line sees to it that another one waits at the line, and starts it if need be: there are as
-//! many as devices were ever written at a time, and one more, up to 64. (Beyond that many devices
-//! that don't answer, others wait.) While there are dirty pages, one of those that wait wakes up
-//! every half second and puts all devices that have some into the line, so that pages are written
-//! that have become old. Otherwise they sleep without waking up.
+//! The first thread is started when a file is first opened for writing. A thread that takes a
+//! device out of the queue makes sure that another thread waits at the queue, and starts one if
+//! need be. So there is one thread more than the most devices that were ever visited at a time, up
+//! to 64. (If that many devices don't answer, other devices wait.) While there are dirty pages, one
+//! of the waiting threads wakes up every half second and puts all devices with dirty pages into the
+//! queue, so that old pages are written. Otherwise the threads sleep without waking up.
 //!
 //! # Need
-//! A file needs to be written if it has dirty pages of a group that has many
+//! A file needs to be written if it has dirty pages of a group that has many dirty pages
 //! ([`wants_writing`](Manager::wants_writing)) or waits for memory, if its dirty pages are old, or
-//! if any tenant waits for memory. That one group has many dirty pages is no reason to write files
-//! that have none of them. What waits longest gains on the others. A file that couldn't be written
-//! is left alone for a second.
+//! if any tenant waits for memory. If one group has many dirty pages, files without dirty pages of
+//! that group aren't written for it. A file's need grows with the time that it waits, so none
+//! starves. A file that couldn't be written is left alone for a second.
 //!
 //! # The end of the process
-//! When the process exits normally with this Pagefold alive, its threads still run, and so they
-//! write what is dirty: each device is visited once more, with each of its files written as for the
-//! drop of its last handle (`writeback`). The exiting thread waits for that, for so long at most
+//! When the process exits normally with this Pagefold alive, the flusher's threads still run, and
+//! write the dirty pages. Each device is visited once more, and each of its files is written as if
+//! its last handle had been dropped (`writeback`). The exiting thread waits for that, up to a limit
 //! ([`sync::exit`]).
 //!
-//! Lock order: a device's list → the line.
+//! Lock order: a device's list → the queue.
 
 use sync::Arc;
 use sync::atomic::Ordering;
@@ -42,7 +43,7 @@ use crate::manager::Manager;
 const AGE_MAX_MS: u64 = 5_000;
 /// How long a file that couldn't be written is left alone.
 const RETRY_MS: u64 = 1_000;
-/// How often a file is written for the sake of a thread that waits for a frame.
+/// The shortest time between two writes of a file for a thread that waits for a frame.
 const SHORT_PAUSE_MS: u64 = 100;
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 impl sync::exit::Leaving for Manager {
@@ -67,7 +68,7 @@ impl Manager {
         leaving
     }
 
-    /// Has what is dirty written when the process ends.
+    /// Registers this manager, so that its dirty pages are written when the process ends.
     fn write_at_exit(self: &Arc<Self>) {
         if !sync::exit::register(&self.as_leaving()) {
             tracing::warn!(
@@ -95,7 +96,7 @@ pub(crate) struct FlusherThread(pub(crate) Arc<Manager>);
 
 impl Drop for FlusherThread {
     fn drop(&mut self) {
-        // A forked child has no such threads to wait for, and perhaps locks that no thread will
+        // A forked child has no flusher threads to join, and perhaps locks that no thread will
         // release.
         if self.0.frames.forked() {
             return;
@@ -109,8 +110,8 @@ impl Drop for FlusherThread {
         loop {
             let Some(thread) = flusher.threads().pop() else { break };
             if all_end && !is_current(&thread) {
-                // It panics only by a bug of ours, which its message has told; there is nothing to
-                // add.
+                // The thread panics only because of a bug of ours. Its message has been printed
+                // already.
                 let _ = thread.join();
             }
         }
@@ -141,8 +142,8 @@ impl Manager {
                 let mut threads = self.flusher.threads();
                 match self.flusher_thread() {
                     Ok(thread) => threads.push(thread),
-                    // The next thread that takes a device tries again; until then those there are
-                    // do what there is.
+                    // The next thread that takes a device tries again. Until then the existing
+                    // threads do the work.
                     Err(_) => self.flusher.not_started(),
                 }
             }
@@ -153,7 +154,7 @@ impl Manager {
         self.flusher.ended();
     }
 
-    /// Writes the files of a device as long as one needs it.
+    /// Writes files of a device until none needs it.
     fn visit(&self, device: &Arc<Device>) {
         let visit = 1 + device.visits.fetch_add(1, Ordering::Relaxed);
         let mut stuck = Vec::new();
@@ -174,14 +175,14 @@ impl Manager {
             };
             let Some(part) = device.neediest(need) else { break };
             let Some(file) = part.file.upgrade() else {
-                part.try_no_more(visit); // It is being closed, which sees to its pages.
+                part.try_no_more(visit); // The file is being closed, which writes its pages.
                 continue;
             };
             file.flush(is_leaving, visit);
         }
     }
 
-    /// How urgently the file of a part should be written; `None` if it needn't be.
+    /// Returns how urgently the file of a part should be written; `None` if it needn't be.
     pub(crate) fn need(&self, part: &DirtyPart, now_ms: u64) -> Option<f64> {
         if part.pages() == 0 {
             return None;
@@ -206,8 +207,8 @@ mod tests {
     use crate::patience::WATCHDOG;
     use io::SimulatedDisk;
 
-    /// A process that ended waited for ten seconds, although its files had been written at once: no
-    /// visit counted as one of those that it waited for.
+    /// An exiting process waited for ten seconds although its files were written at once: no visit
+    /// counted as one that it waited for.
     #[test]
     fn the_end_of_a_process_is_over_when_its_files_are_written() {
         let disk = SimulatedDisk::default();

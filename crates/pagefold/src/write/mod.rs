@@ -1,26 +1,27 @@
-//! The way of a write: page by page into memory, from where it is written back some time.
+//! The path of a write: page by page into memory, from where write-back brings it to the file
+//! later.
 //!
-//! - A page that is written as a whole, or that its file has nothing of, isn't read first.
-//! - L1. Writes past the end, and `set_len`, take turns (`extension`). The length grows with the
-//!   bytes, in one step of the page's version: a reader that copies any of them finds the length
-//!   grown, and so looks at the page again if it had taken the old length for its end. Pages beyond
-//!   the end that are still in memory, read when the file was longer, go before that. What is
-//!   written back ends at the length, so the page becomes dirty after the length has grown.
-//! - L2. Writes within the file don't take turns with `set_len` (`set_len`): they look at the
-//!   length again once they have the page, or its word in *loading*. `set_len` lowers the length
-//!   first, then waits for such pages. So a write is before the cut, and cut off, or after it, and
-//!   goes past the end.
-//! - L3. `set_len` may fail, and then gives the old length back. So a page that isn't in the file
-//!   as a whole is changed in place only by a thread that has looked at the length while it had the
-//!   turn (`extension`). Otherwise its guard would be too short, and leave old bytes behind new
-//!   ones.
+//! - A page isn't read first if all of it is written, or if the file has no bytes of it.
+//! - L1. Writes past the end, and `set_len`, hold the lock `extension`. The length grows with the
+//!   bytes, in one step of the page's version. So a reader that copies any of these bytes finds the
+//!   length grown, and looks at the page again if it had taken the old length for its end. Pages
+//!   beyond the end that are still in memory, read when the file was longer, are dropped before
+//!   that. Write-back ends at the length, so the page becomes dirty after the length has grown.
+//! - L2. Writes within the file don't hold `extension`, so they may run beside `set_len`. They
+//!   check the length again once they hold the page, or its word in *loading*. `set_len` lowers the
+//!   length first, then waits for pages so held. So a write either comes before the cut, and is cut
+//!   off, or after it, and is treated as a write past the end.
+//! - L3. `set_len` may fail, and then restores the old length. So a page that reaches beyond the
+//!   file's end is changed in place only by a thread that has checked the length while it held
+//!   `extension`. Otherwise the page's guard (`PageMut`) would be too short, and leave old bytes
+//!   behind new ones.
 //!
-//! - L4. A page is charged to the group that makes it dirty: the writer takes it over before that,
-//!   if it is another group's. So a group's limit isn't filled with dirty pages by others, and the
-//!   writer is held back, or refused, by its own. A page that is dirty stays where it is until it
-//!   is clean.
+//! - L4. A page is charged to the group that makes it dirty. If a clean page is charged to another
+//!   group, the writer recharges it to its own first. So other groups can't fill a group's limit
+//!   with dirty pages, and a writer is throttled, or refused, for its own group's pages only. A
+//!   dirty page keeps its charge until it is clean.
 //!
-//! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for the other one.
+//! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
 pub(crate) mod clean_wait;
 pub(crate) mod cycle;
@@ -45,22 +46,22 @@ use crate::read::call::Call;
 use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
 
-/// What came of writing to one page.
+/// The outcome of writing to one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Done,
-    /// The file has become shorter: the bytes lie past its end.
+    /// The file has become shorter: the bytes would lie past its end.
     PastEnd,
-    /// The caller may not write there any more.
+    /// The caller has lost the permission to write there.
     Refused,
 }
 
-/// Whether a write may happen, asked once no other thread has the page. A thread that takes the
-/// permission away waits for the writers that have a page.
+/// Returns whether a write may happen. Called once the writer holds the page exclusively. A thread
+/// that takes the permission away must wait for writers that hold a page.
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
-    /// The whole of [`File::write_at`](crate::File::write_at).
+    /// Implements [`File::write_at`](crate::File::write_at).
     pub(crate) fn write_pages(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
         self.check_writable()?;
         if buf.is_empty() {
@@ -91,11 +92,11 @@ impl Handle {
         })
     }
 
-    /// Does a write to one page, and waits before and after it as the group's dirty pages want it.
+    /// Calls `write`, which writes to one page. Waits before and after it if the group has many
+    /// dirty pages.
     fn at_its_pace<T>(&self, write: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let manager = &*self.file.manager;
-        // Most often there is nothing to wait for: one look before the write does for after it,
-        // too.
+        // Most often there is nothing to wait for. One check before the write does for both.
         let few_are_dirty = manager.has_few_dirty(self.group.state());
         if !few_are_dirty {
             manager.wait_for_clean(self)?;
@@ -107,8 +108,8 @@ impl Handle {
         Ok(written)
     }
 
-    /// The right to change the file's length, for a write of `piece`, before which there is no gap
-    /// any more.
+    /// Locks `extension` for a write of `piece`, and fills any gap between the file's end and the
+    /// piece.
     fn turn_without_gap(&self, piece: Range<u64>) -> Result<MutexGuard<'_, ()>, Error> {
         loop {
             let turn = self.file.lock_extension()?;
@@ -119,8 +120,8 @@ impl Handle {
                 self.file.close_gap(piece)?;
                 return Ok(turn);
             }
-            // That waits for the device, so a worker does it. The file may be cut off again before
-            // this thread has the turn.
+            // Closing the gap waits for the device, so a worker does it. Another thread may cut the
+            // file again before this thread holds the lock.
             drop(turn);
             let piece = piece.clone();
             self.file.in_time(move |file| {
@@ -130,16 +131,16 @@ impl Handle {
         }
     }
 
-    /// Writes bytes within one page that the file has.
+    /// Writes bytes within one page, if the file reaches to the end of these bytes.
     pub(crate) fn overwrite(&self, piece: &[u8], at: u64, permitted: Permitted<'_>) -> Result<Written, Error> {
         self.check_writable()?;
         self.at_its_pace(|| self.write_page(piece, at, Some(at + piece.len() as u64), permitted))
     }
 
-    /// Does `write` to bytes that the file has to have.
+    /// Calls `write` if the file has the bytes that it is to overwrite.
     ///
     /// # Errors
-    /// [`Error::PastEnd`] if it hasn't; those of `write`.
+    /// [`Error::PastEnd`] if the file ends before them; the errors of `write`.
     pub(crate) fn within_file(
         &self,
         at: u64,
@@ -147,15 +148,15 @@ impl Handle {
         write: impl FnOnce() -> Result<Written, Error>,
     ) -> Result<Written, Error> {
         let end = at.saturating_add(len);
-        // Another process may have made it longer.
+        // Another process may have made the file longer.
         if end > self.file.len() && end > self.refreshed_len()? {
             return Err(self.past_end(at, len));
         }
         write()
     }
 
-    /// Has `change` run with a page for this thread alone, if the file reaches to `within`. It says
-    /// whether the page was clean until then.
+    /// Calls `change` with exclusive access to a page, if the file reaches to `within`. `change`
+    /// returns whether the page was clean before.
     pub(crate) fn change_within(
         &self,
         page: u64,
@@ -174,8 +175,8 @@ impl Handle {
         Ok(Written::Done)
     }
 
-    /// Writes bytes within one page, if the file reaches to `within`; if that is `None`, whether or
-    /// not it does: then the caller has the turn to make it longer.
+    /// Writes bytes within one page, if the file reaches to `within`. If `within` is `None`, writes
+    /// in any case; the caller must hold `extension`, since the file may become longer.
     fn write_page(
         &self,
         piece: &[u8],
@@ -183,7 +184,7 @@ impl Handle {
         within: Option<u64>,
         permitted: Permitted<'_>,
     ) -> Result<Written, Error> {
-        // Most often the page is there, and this thread's at once.
+        // Most often the page is in memory, and this thread gets it at once.
         if let BeginWrite::Begun(writing) = self.file.map.begin_write(at >> self.file.page_shift())
             && !self.is_foreign(&writing)
         {
@@ -192,8 +193,8 @@ impl Handle {
         self.write_page_patiently(piece, at, within, permitted)
     }
 
-    /// As [`write_page`](Self::write_page), for a page that is in use, isn't in memory, or is
-    /// charged to another group.
+    /// Does the work of [`write_page`](Self::write_page) for a page that is in use, isn't in
+    /// memory, or is charged to another group.
     fn write_page_patiently(
         &self,
         piece: &[u8],
@@ -234,7 +235,7 @@ impl Handle {
         }
     }
 
-    /// Writes bytes to a page in memory, unless they are refused.
+    /// Writes bytes to a page in memory, unless `refused` finds a reason not to.
     #[inline]
     fn overwrite_page(
         &self,
@@ -267,14 +268,14 @@ impl Handle {
         }
     }
 
-    /// Whether the file doesn't reach to `within`.
+    /// Returns whether the file ends before `within`.
     fn ends_before(&self, within: Option<u64>) -> bool {
         within.is_some_and(|end| end > self.file.len())
     }
 
-    /// Whether the file has bytes of the page, which isn't in memory, besides those from `at` to
-    /// `to` within it, which are overwritten. It may have more than is known of, unless the caller
-    /// has the `turn` to change its length (`length`).
+    /// Returns whether a page that isn't in memory has to be read before the bytes from `at` to
+    /// `to` are overwritten: whether the file has other bytes of it. The file may be longer than is
+    /// known, unless the caller holds `extension` (`turn`; see `length`).
     pub(crate) fn needs_reading(&self, at: u64, to: u64, turn: bool) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
@@ -283,8 +284,9 @@ impl Handle {
         start < file.disk_len() && (at > start || to < end)
     }
 
-    /// Puts a page that isn't in memory there without reading it: zeros, and `piece`. If it `grows`
-    /// the file, that is as long as the piece reaches then. `None` if the page is there by now.
+    /// Creates a page in memory without reading it from the file: zeros, with `piece` copied in. If
+    /// `grows` is set, the file then ends where the piece ends. Returns `None` if the caller has to
+    /// look at the page again, because another thread got there first or room had to be made.
     fn make_page(
         &self,
         piece: &[u8],
@@ -296,7 +298,7 @@ impl Handle {
         let (file, group) = (&*self.file, self.group.state());
         let page = at >> file.page_shift();
         if file.map.state(page) == PageState::Loading {
-            file.wait_for_page(page)?; // If that load failed, we don't need it.
+            file.wait_for_page(page)?; // Whether the load succeeded doesn't matter here.
             return Ok(None);
         }
         let frame = file.manager.take_frame(group)?;
@@ -311,10 +313,10 @@ impl Handle {
             }
         };
         if let Some(refused) = refused() {
-            return Ok(Some(refused)); // Dropped, the load is none.
+            return Ok(Some(refused)); // Dropping `loading` cancels the load.
         }
         if self.needs_reading(at, at + piece.len() as u64, grows) {
-            return Ok(None); // Meanwhile another thread wrote to the page, and it was written back and evicted.
+            return Ok(None); // The page was written, written back and evicted meanwhile.
         }
         let offset = (at - (page << file.page_shift())) as usize;
         frame.fill(|bytes| {
@@ -336,16 +338,17 @@ impl Handle {
         Ok(Some(Written::Done))
     }
 
-    /// A page of the file to be changed, and how much of it the file has.
+    /// Returns exclusive access to a page of the file that the caller wants to change, and the
+    /// number of its bytes that the file has.
     pub(crate) fn change_page(&self, page: u64) -> Result<(Writing<'_>, usize), Error> {
         let file = &*self.file;
         self.check_writable()?;
         file.manager.wait_for_clean(self)?;
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
-        // The length may be one that `set_len` tries and takes back. For a page that lies in the
-        // file as a whole that is no matter: `set_len` waits for it. For others the length is
-        // looked at while no other thread can change it (L3).
+        // The length may be one that `set_len` is trying, and may take back. This doesn't matter
+        // for a page that lies wholly within the file: `set_len` waits for it. For other pages the
+        // length is checked while no other thread can change it (L3).
         if end <= file.len()
             && let Some(held) = self.hold_page(page, Some(end))?
         {
@@ -355,9 +358,9 @@ impl Handle {
         self.hold_page(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
     }
 
-    /// As [`change_page`](Self::change_page), if the file reaches to `within`; if that is `None`,
-    /// whether or not it does: then the caller has the turn to change the length. `None` if the
-    /// file has nothing of the page, or less than wanted.
+    /// Obtains exclusive access to a page for [`change_page`](Self::change_page), if the file
+    /// reaches to `within`. If `within` is `None`, the file needs only some bytes of the page, and
+    /// the caller must hold `extension`. Returns `None` if the file is too short.
     fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
         let file = &*self.file;
         let start = page << file.page_shift();
@@ -391,29 +394,31 @@ impl Handle {
 }
 
 impl Handle {
-    /// Counts the page, if it was clean until now.
+    /// Counts the page as dirty, if it was clean until now.
     pub(crate) fn count(&self, was_clean: bool, writing: &Writing<'_>) {
         if was_clean {
             self.became_dirty(writing.group());
         }
     }
 
-    /// Whether the page is to be charged to the handle's group before it is made dirty (L4).
+    /// Returns whether the page has to be charged to the handle's group before it becomes dirty
+    /// (L4).
     fn is_foreign(&self, writing: &Writing<'_>) -> bool {
         writing.group() != self.group.state().id && writing.is_clean()
     }
 
-    /// Charges a clean page to the handle's group, as far as it still is there, and isn't in use at
-    /// this moment: then the caller comes again.
+    /// Charges a clean page to the handle's group, if the page is still in memory and not in use at
+    /// this moment. In any case the caller tries again.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]; [`Error::PageBusy`] if the page was in use each time, for seconds.
+    /// [`Error::LimitReached`]; [`Error::PageBusy`] if the page was in use at each attempt, for
+    /// seconds.
     fn adopt(&self, page: u64, backoff: &mut Backoff) -> Result<(), Error> {
         let (file, group) = (&*self.file, self.group.state());
         let manager = &*file.manager;
-        // As for a page that is loaded: reclaims, and waits for the group's own dirty pages.
+        // As for a page that is loaded, this reclaims, and waits for the group's own dirty pages.
         let charge = manager.take_frame(group)?.into_page_charge();
-        manager.drain_entries(); // Only pages on lists change their group.
+        manager.drain_entries(); // Only pages on lists can change their group.
         let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };
         if manager.recharge_page(file, page, frame, group) {
             charge.hand_over();

@@ -11,26 +11,31 @@ use crate::file::handle::Handle;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
-/// Whose page it is.
+/// A mapping of a file, which keeps the file open.
+pub(crate) trait Mapped: Send + Sync {
+    fn handle(&self) -> &Handle;
+}
+
+/// The owner of the page.
 pub(crate) enum Owner<'a> {
     File(&'a Handle),
-    /// A file that is mapped in a space; this is what keeps it open.
-    Mapping(Arc<Handle>),
-    /// A space's own. Writes to these aren't counted.
+    /// A file that is mapped in a space. The handle keeps the file open.
+    Mapping(Arc<dyn Mapped>),
+    /// A space's own memory. Writes to it aren't counted.
     Space,
 }
 
-/// What the copy costs: a page of the group, and its bytes of the budget.
+/// The charge for the copy: a page of the group, and its bytes of the budget.
 pub(crate) struct CopyCharge<'a> {
     manager: &'a Manager,
     group: &'a GroupState,
 }
 
 impl<'a> CopyCharge<'a> {
-    /// Charges a copy. Reclaims as for a page; the caller holds none.
+    /// Charges a copy. Reclaims as for a page, so the caller must hold no page.
     ///
     /// # Errors
-    /// As [`Manager::take_frame`]; [`Error::BudgetBusy`].
+    /// The errors of [`Manager::take_frame`]; [`Error::BudgetBusy`].
     pub(crate) fn new(manager: &'a Manager, group: &'a GroupState) -> Result<Self, Error> {
         manager.charge_pages(group, 1)?;
         let bytes = manager.frames.page_size() as u64;
@@ -48,12 +53,13 @@ impl Drop for CopyCharge<'_> {
     }
 }
 
-/// A page that no other thread writes to or pins while this lives. Changes are made to a copy,
-/// since readers without a lock may be copying from the page itself. All changes become the page's
-/// at once when this is dropped, even by a panic.
+/// A page that a thread changes in place. While this exists, no other thread writes to the page or
+/// pins it. Changes are made to a copy, because readers without a lock may be copying from the page
+/// itself. All changes become visible in the page at once when this is dropped, even by a panic.
 ///
-/// Others can read the page meanwhile, as it was. Pinning it, or writing to it, waits; so don't do
-/// that in the thread that has this.
+/// Other threads can read the page meanwhile, with its old bytes. Pinning the page, or writing to
+/// it, waits. The thread that has this must do neither: it would wait for itself, until the call
+/// fails with [`Error::PageBusy`].
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -78,12 +84,12 @@ pub struct PageMut<'a> {
     bytes: Box<[u8]>,
     changed: bool,
     _charge: CopyCharge<'a>,
-    /// Goes last: the page has to be let go of first.
+    /// Declared last, so that it is dropped after the page was released.
     owner: Owner<'a>,
 }
 
 impl<'a> PageMut<'a> {
-    /// The first `len` bytes of the page.
+    /// Creates the copy of the page's first `len` bytes.
     pub(crate) fn new(owner: Owner<'a>, charge: CopyCharge<'a>, writing: Writing<'a>, len: usize) -> Self {
         let mut bytes = vec![0; len].into_boxed_slice();
         writing.copy_to(0, &mut bytes);
@@ -112,8 +118,8 @@ impl Drop for PageMut<'_> {
             return;
         }
         let handle = match &self.owner {
-            Owner::File(handle) => *handle,
-            Owner::Mapping(handle) => handle,
+            Owner::File(handle) => handle,
+            Owner::Mapping(mapped) => mapped.handle(),
             Owner::Space => return,
         };
         handle.count(true, &self.writing);

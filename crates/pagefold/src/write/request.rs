@@ -1,15 +1,17 @@
-//! What one request of write-back has: neighbouring dirty pages.
+//! One request of write-back: a run of neighbouring dirty pages.
 //!
-//! If it fails it is tried again in smaller pieces, in this thread, so that only those pages stay
-//! dirty that can't be written. Callers of `sync` get the error all the same.
+//! If a request fails, the leader retries it in smaller pieces, so that only the pages that can't
+//! be written stay dirty. Callers of `sync` get the error even if the retries succeed.
 //!
 //! # Devices that need stable bytes
-//! Pages may change while a device reads them. Some devices can't bear that
-//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)): what they are given are copies, of
-//! which each device has a few. A device is like that if its files say so, or once it has refused a
-//! run with pages that were changed meanwhile, and took the same run from a copy. That refusal is
-//! no failure. Copies are taken before pages are held, and are given back by the device's answer,
-//! so a thread that waits for one waits for the device alone.
+//! Writers may change pages while a device reads them. Some devices don't tolerate that
+//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)), so requests to them write copies.
+//! Each such device has a few buffers for copies. A device needs copies if its files report so. It
+//! also needs them once it has rejected a run of pages that were changed meanwhile and then
+//! accepted a copy of the same run; that rejection isn't a failure.
+//!
+//! A copy is taken before pages are held, and given back when the device answers. So a thread that
+//! waits for a copy waits for the device alone, which excludes a deadlock.
 
 use arrayvec::ArrayVec;
 use frames::{HeldRun, Unclean};
@@ -20,14 +22,14 @@ use crate::file::state::FileState;
 use crate::stats::Counters;
 use io::{BackingFile, Copies, IoError, write_full};
 
-/// Pages in one request, at most, and bytes.
+/// The most pages and bytes in one request.
 const PAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
-/// Pieces of a request that may fail before the rest of it is left alone. Finding one bad page
-/// takes a dozen.
+/// How many pieces of a request may fail before the rest is left dirty. Finding one bad page takes
+/// a dozen.
 const FAILURES_MAX: u32 = 32;
 
-/// What came of the pieces of a request.
+/// The outcome of a request's pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pieces {
     /// Pages.
@@ -36,14 +38,15 @@ pub(crate) struct Pieces {
 }
 
 impl FileState {
-    /// Pages that one request can have.
+    /// Returns the number of pages that one request can have.
     pub(crate) fn run_pages(&self) -> usize {
         let bytes = self.device().and_then(|device| device.copies()).map_or(BYTES_MAX, |copies| copies.room());
         PAGES_MAX.min(bytes >> self.page_shift()).max(1)
     }
 
-    /// What the file is written from, if its device needs copies, and there is memory for them.
-    /// Without it pages are written as they are: what the device refuses then is dirty again.
+    /// Returns the buffers that pages are copied into before they are written. `None` if the device
+    /// needs no copies, or there is no memory for buffers. Then pages are written directly from
+    /// their frames; if the device rejects such a write, its pages become dirty again.
     pub(crate) fn copies(&self) -> Option<Arc<Copies>> {
         let device = self.device()?;
         if device.copies().is_none() && self.writer()?.needs_stable_bytes() {
@@ -52,7 +55,7 @@ impl FileState {
         device.copies().cloned()
     }
 
-    /// Holds the next dirty pages of the course, which goes past them.
+    /// Holds the next run of dirty pages, and advances the course past it.
     pub(crate) fn next_dirty_run(&self, course: &mut Course) -> Option<HeldRun> {
         let mut run: Option<HeldRun> = None;
         while let Some(page) = course.next_written(&self.map) {
@@ -70,20 +73,20 @@ impl FileState {
         run
     }
 
-    /// Where in the file a run starts.
+    /// Returns the offset in the file at which a run starts.
     pub(crate) fn offset_of(&self, run: &HeldRun) -> u64 {
         run.pages().start << self.page_shift()
     }
 
-    /// Bytes of a run that are to be written. Past the end there is nothing: such a page is one
-    /// that `set_len` is about to drop.
+    /// Returns the number of bytes of a run that have to be written: those before the file's end. A
+    /// page past the end is about to be dropped by `set_len`.
     pub(crate) fn bytes_of(&self, run: &HeldRun) -> usize {
         let len = (run.len() as u64) << self.page_shift();
         len.min(self.len().saturating_sub(self.offset_of(run))) as usize
     }
 
-    /// The file was given the first `pages` pages of the run, which are `bytes` bytes. Says how
-    /// many pages those are.
+    /// Notes that the first `pages` pages of the run, `bytes` bytes in all, were written to the
+    /// file. Returns the number of these pages.
     pub(crate) fn was_written(&self, run: &mut HeldRun, pages: usize, bytes: usize) -> u64 {
         if bytes > 0 {
             self.written_up_to(self.offset_of(run) + bytes as u64);
@@ -95,10 +98,9 @@ impl FileState {
         (before - run.len()) as u64
     }
 
-    /// After a device has refused a run with pages that were changed meanwhile: writes it from
-    /// copies, in this thread. If that goes well, the device needs them from now on. Returns how
-    /// many pages were written, which aren't the run's any more, and the device's error about the
-    /// rest.
+    /// Writes a run from copies, in this thread, after the device has rejected it because pages
+    /// were changed meanwhile. If this succeeds, the device is given copies from now on. Returns
+    /// the number of pages written, which leave the run, and the device's error about the rest.
     ///
     /// # Errors
     /// `refusal`, if there is no memory for copies.
@@ -123,13 +125,14 @@ impl FileState {
         (written, Ok(()))
     }
 
-    /// Writes a run that couldn't be written in one go: half of it, then less, or more if that went
-    /// well. Leaves the rest dirty when `may_fail` pieces have failed.
+    /// Writes a run in pieces after the write of the whole run failed. Begins with half of it; a
+    /// piece that fails halves the size of the next one, a piece that succeeds doubles it. Leaves
+    /// the rest dirty once `may_fail` or [`FAILURES_MAX`] pieces have failed.
     pub(crate) fn write_in_pieces(&self, writer: &dyn BackingFile, mut run: HeldRun, may_fail: u32) -> Pieces {
         let mut pieces = Pieces::default();
         let mut size = run.len() / 2;
         if size == 0 {
-            return pieces; // It was one page, and is dirty again.
+            return pieces; // The run was one page, which becomes dirty again.
         }
         let copies = self.copies();
         while !run.is_empty() && pieces.failures < FAILURES_MAX.min(may_fail) {

@@ -1,14 +1,13 @@
-//! One chunk: which of its blocks are free, and which follow each other. Its lock is its pool's
-//! matter.
+//! One chunk: its free blocks, and the chains of blocks. The pool is responsible for the lock.
 
-/// Blocks of a chunk.
+/// Blocks per chunk.
 pub(super) const BLOCKS: usize = if cfg!(pagefold_loom) { 4 } else { 512 };
 /// The end of a chain.
 const END: u16 = u16::MAX;
 
 const _: () = assert!(BLOCKS < END as usize);
 
-/// What is in a pool.
+/// The contents of a chunk or a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) pages: u64,
@@ -26,11 +25,11 @@ pub(super) enum List {
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) list: List,
-    /// For each block the one that follows it in its chain; none without memory.
+    /// For each block the next one in its chain. `None` while the chunk has no memory.
     next: Option<Box<[u16; BLOCKS]>>,
     /// The first free block.
     free: u16,
-    /// How many there are.
+    /// The number of free blocks.
     pub(super) free_len: u16,
     pub(super) content: Content,
 }
@@ -39,8 +38,8 @@ impl Chunk {
     pub(super) const ABSENT: Self =
         Self { list: List::Absent, next: None, free: END, free_len: 0, content: Content { pages: 0, bytes: 0 } };
 
-    /// Gets memory, all of it free. Returns false if there is no memory for its links: that is no
-    /// reason to end the process.
+    /// Gets memory, all of it free. Returns false if there is no memory for the links, instead of
+    /// aborting the process.
     pub(super) fn become_empty(&mut self) -> bool {
         let following = |block: usize| if block + 1 < BLOCKS { block as u16 + 1 } else { END };
         let mut links = Vec::new();
@@ -53,18 +52,18 @@ impl Chunk {
         self.next.is_some()
     }
 
-    /// Loses it.
+    /// Gives the links back.
     pub(super) fn become_absent(&mut self) {
         (self.next, self.free_len) = (None, 0);
     }
 
-    /// The blocks of a chain.
+    /// Iterates over the blocks of a chain.
     pub(super) fn chain(&self, first: u16) -> impl Iterator<Item = u16> + '_ {
         let next = |block: u16| self.next.as_ref()?.get(usize::from(block)).copied().filter(|&next| next != END);
         std::iter::successors(Some(first), move |&block| next(block))
     }
 
-    /// Takes a chain of so many free blocks for something of `len` bytes.
+    /// Takes a chain of `blocks` free blocks, for `len` bytes.
     pub(super) fn take(&mut self, blocks: usize, len: usize) -> Option<u16> {
         if usize::from(self.free_len) < blocks {
             return None;
@@ -79,14 +78,14 @@ impl Chunk {
         Some(first)
     }
 
-    /// Cuts a chain off after so many blocks. Says which block comes first of the rest.
+    /// Cuts a chain off after `blocks` blocks. Returns the first block of the rest.
     pub(super) fn cut(&mut self, first: u16, blocks: usize) -> Option<u16> {
         let last = self.chain(first).nth(blocks - 1)?;
         let rest = std::mem::replace(&mut self.next.as_mut()?[usize::from(last)], END);
         (rest != END).then_some(rest)
     }
 
-    /// Makes a chain of so many blocks free.
+    /// Adds a chain of `blocks` blocks to the free blocks.
     pub(super) fn put_back(&mut self, first: u16, blocks: usize) {
         let last = self.chain(first).last();
         if let (Some(last), Some(links)) = (last, self.next.as_mut()) {

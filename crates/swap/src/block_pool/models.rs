@@ -1,5 +1,5 @@
-//! Two threads put something in and take it out again, with memory for one chunk: neither gets the
-//! other's bytes, and all is given back.
+//! Two threads store and free bytes, with memory for one chunk. Neither reads the other's bytes,
+//! and all memory is given back.
 
 use super::purse::Purse;
 use super::*;

@@ -1,4 +1,4 @@
-//! So many bytes are to be had: what tests have in place of a budget.
+//! A fixed number of bytes that can be charged: replaces the budget in tests.
 
 use sync::atomic::{AtomicU64, Ordering};
 

@@ -65,7 +65,7 @@ fn little_lies_idle_when_it_is_full() {
     let (pool, _) = pool(16, 0, 100);
     let mut random = Random::seeded(5);
     let mut places = Vec::new();
-    // Sizes that change over time, holes of all sizes.
+    // Sizes that change over time leave holes of all sizes.
     for round in 1..=30_u64 {
         let refused = |places: &mut Vec<_>, random: &mut Random| {
             let bytes = bytes(random, (100 * round) as usize);
@@ -90,9 +90,9 @@ fn the_stock_is_for_when_there_is_nothing_else() {
     while let Some(place) = pool.store(&page, Need::Usual) {
         places.push(place);
     }
-    // As many as there are in five chunks of 512 blocks, 24 for each.
+    // As many as fit into five chunks of 512 blocks, at 24 blocks each.
     assert_eq!((places.len(), pool.held_bytes(), purse.0.load(Ordering::Relaxed)), (5 * 21, 6 * CHUNK, 0));
-    // The sixth is for those in whose place others come.
+    // The sixth chunk is kept for exchanges.
     let last = pool.store(&page, Need::Last).expect("it is kept");
     assert!(pool.store(&page, Need::Usual).is_none(), "whoever has it");
     (0..20).for_each(|_| _ = pool.store(&page, Need::Last).unwrap());
@@ -120,7 +120,7 @@ fn room_that_nobody_finds_is_none() {
         has_room
     };
     assert!(shrink(places[0], 7), "whose hand it is in finds it");
-    pool.hands.iter().for_each(|hand| hand.chunk.store(u32::MAX, Ordering::Relaxed)); // Another one took its place.
+    pool.hands.iter().for_each(|hand| hand.chunk.store(u32::MAX, Ordering::Relaxed)); // As if the hands had moved on.
     assert!(places[1..].iter().all(|&place| !shrink(place, 7)), "a block of each");
     assert_eq!(pool.store(&[7], Need::Usual), None);
     assert!(shrink(Place { len: 7 * 128, ..places[0] }, 6), "enough for an open one");

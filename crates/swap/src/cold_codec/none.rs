@@ -1,8 +1,8 @@
-//! In place of `cold_codec` in builds without the feature `zstd`: no page is tightened.
+//! Replaces `cold_codec` in builds without the feature `zstd`: no page is tightened.
 
 use sync::SharedBytes;
 
-/// What compresses no page.
+/// A compressor that compresses no page.
 pub(crate) struct Compressor;
 
 impl Compressor {
@@ -19,7 +19,7 @@ impl Compressor {
     }
 }
 
-/// What has no page to unpack.
+/// Decompressors that never get a page, because no page is compressed this way.
 pub(crate) struct Decompressors;
 
 impl Decompressors {

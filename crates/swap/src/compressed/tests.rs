@@ -24,7 +24,7 @@ impl Memory for Plenty {
     }
 }
 
-/// A page of which `random` of 512 words are random, and the others small numbers.
+/// Returns a page with `random` of 512 words random, and small numbers in the others.
 fn page(number: u64, random: u64) -> Bytes {
     let word = |word| if word < random { mix(number << 20 ^ word) } else { number + word / 7 };
     (0..PAGE as u64 / 8).map(|at| AtomicU64::new(word(at))).collect()
@@ -60,9 +60,9 @@ fn pages_come_back_and_those_that_dont_shrink_are_refused() {
     assert_eq!(area.info(), empty);
 }
 
-/// An area of compressed pages became full for the first time. The fault that met that looked at
-/// all of its slots, and marked all pages, before it found one that was old: a pause that grew with
-/// the area.
+/// Regression: when an area of compressed pages became full for the first time, the fault that met
+/// this looked at all of its slots, and marked all pages, before it found an old page. The pause
+/// grew with the area.
 #[test]
 fn one_search_for_old_pages_looks_at_a_bounded_number_of_slots() {
     let area = Compressed::new(128 << 20, 0, PAGE, Arc::new(Plenty)).unwrap();
@@ -98,7 +98,8 @@ fn places_survive_packing() {
     assert_eq!(unpack(0), None);
 }
 
-/// A page of bytes that have few values, in no order, after a half that repeats one.
+/// Returns a page whose first half repeats one word, and whose second half has random bytes of 16
+/// values.
 fn text(number: u64) -> Bytes {
     let word = |at| if at < 256 { number } else { mix(number << 20 ^ at) & 0x0f0f_0f0f_0f0f_0f0f };
     (0..PAGE as u64 / 8).map(|at| AtomicU64::new(word(at))).collect()
@@ -134,11 +135,11 @@ fn tightened_pages_take_less_and_come_back() {
     assert_eq!(empty.memory_bytes, BlockPool::chunk_cost(PAGE), "the one that is kept");
 }
 
-/// Has pages in slots.
+/// The owner of pages in slots.
 #[derive(Default)]
 struct Holder {
     slots: Mutex<HashMap<Owner, SlotId>>,
-    /// Pages that were held for spilling.
+    /// How many pages were held for spilling.
     asked: AtomicU64,
 }
 
@@ -147,7 +148,7 @@ impl Holder {
         self.slots.lock()[&Owner::new(number).unwrap()]
     }
 
-    /// Swaps a page out. False if there is no room for it.
+    /// Swaps a page out. Returns false if there is no room for it.
     fn swap_out(&self, swap: &Swap, number: u64, bytes: &Bytes) -> bool {
         let owner = Owner::new(number).unwrap();
         let out = PageOut { bytes: SharedBytes::new(bytes), frame: 1, owner, group: 2 };
@@ -159,7 +160,7 @@ impl Holder {
         }) != Err(SwapOutError::Full)
     }
 
-    /// Says how many pages spilling asks for.
+    /// Spills, and returns how many pages were asked for.
     fn spill(&self, swap: &Swap) -> u64 {
         let before = self.asked.load(Ordering::Relaxed);
         swap.spill(self);
@@ -228,8 +229,8 @@ fn when_it_is_full_pages_that_were_there_longest_go_on() {
     assert!(swap.areas().iter().all(|area| area.used == 0));
 }
 
-/// Pages that take half of their size with LZ4, and no less with Zstandard: each is tried once, and
-/// a few of them at a time, because a fault waits for it.
+/// Pages that take half of their size with LZ4, and no less with Zstandard, are each tried once,
+/// and only a few of them per call, because a fault waits for it.
 #[test]
 fn where_pages_cant_go_on_few_are_tried_in_vain_at_a_time() {
     let (swap, pages) = (compressed_swap(1 << 20), Holder::default());
@@ -250,7 +251,7 @@ fn where_pages_cant_go_on_few_are_tried_in_vain_at_a_time() {
 fn beside_a_full_device_cold_pages_take_less_as_they_do_without_one() {
     let (swap, pages) = (compressed_swap(1 << 20), Holder::default());
     add_memory(&swap, 10);
-    // Every fourth one takes no less.
+    // Every fourth page takes no less.
     let contents = |number| if number % 4 == 0 { page(number, 256) } else { text(number) };
     let held = (0..).find(|&number| !pages.swap_out(&swap, number, &contents(number))).unwrap();
     assert!(held > 300 && swap.areas()[1].used == swap.areas()[1].slots, "{held} pages");
@@ -264,7 +265,7 @@ fn beside_a_full_device_cold_pages_take_less_as_they_do_without_one() {
     }
 }
 
-/// Whatever rots: `SwapCorrupt`, or the page, and never a panic.
+/// Any flipped bit leads to `SwapCorrupt`, or to the right page, and never to a panic.
 #[test]
 fn no_flipped_bit_of_compressed_bytes_goes_unnoticed() {
     let (swap, pages, bytes) = (compressed_swap(1 << 20), Holder::default(), text(7));
@@ -286,7 +287,7 @@ fn no_flipped_bit_of_compressed_bytes_goes_unnoticed() {
         for bit in (0..200).chain((0..2_000).map(|_| random.below(len * 8) as usize)) {
             rot(bit);
             let read = swap.swap_in(slot, owner, SharedBytes::new(&into));
-            // A bit may be one that nothing depends on; then it is the page in spite of it.
+            // The result may not depend on a flipped bit; then the page is right in spite of it.
             assert!(
                 read == Err(SwapInError::SwapCorrupt { page: owner }) || same(&into, &bytes),
                 "bit {bit}: {read:?}"

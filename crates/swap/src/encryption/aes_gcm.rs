@@ -1,4 +1,4 @@
-//! AES-256-GCM, as a library has it.
+//! AES-256-GCM, implemented by a library.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -7,12 +7,13 @@ use super::{TAG, WHAT};
 
 /// A key.
 pub(super) struct Cipher {
-    /// "Less safe" than keys that choose nonces themselves: ours are counted by `Encryption` (N1).
+    /// The library calls it "less safe" than keys that choose nonces themselves. `Encryption`
+    /// counts our nonces (N1).
     key: LessSafeKey,
 }
 
 impl Cipher {
-    /// A new random key; `None` if the system gives no random bytes.
+    /// Creates a new random key; `None` if the system provides no random bytes.
     pub(super) fn new() -> Option<Self> {
         let mut key = [0; 32];
         SystemRandom::new().fill(&mut key).ok()?;
@@ -20,15 +21,15 @@ impl Cipher {
         Some(Self { key: LessSafeKey::new(key) })
     }
 
-    /// Encrypts bytes where they are. Returns their tag; `None` for more bytes than the algorithm
-    /// is for, 64 GiB.
+    /// Encrypts bytes in place, and returns their tag; `None` if they exceed the algorithm's limit
+    /// of 64 GiB.
     pub(super) fn encrypt(&self, nonce: u64, what: &[u8; WHAT], bytes: &mut [u8]) -> Option<[u8; TAG]> {
         let tag = self.key.seal_in_place_separate_tag(nonce_of(nonce), Aad::from(what), bytes).ok()?;
         tag.as_ref().try_into().ok()
     }
 
-    /// Decrypts bytes where they are. False if they, their tag, nonce or `what` aren't those of one
-    /// call of [`encrypt`](Self::encrypt).
+    /// Decrypts bytes in place. Returns false if `bytes`, `tag`, `nonce` and `what` aren't all from
+    /// one call of [`encrypt`](Self::encrypt).
     pub(super) fn decrypt(&self, nonce: u64, what: &[u8; WHAT], tag: [u8; TAG], bytes: &mut [u8]) -> bool {
         self.key.open_in_place_separate_tag(nonce_of(nonce), Aad::from(what), Tag::from(tag), bytes, 0..).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Where encrypted pages are while a device reads them.
+//! Buffers that hold encrypted pages while a device reads them.
 
 use sync::SharedBytes;
 use sync::lock::{Condvar, Mutex};
@@ -6,14 +6,14 @@ use sync::time::{Duration, Instant};
 
 use crate::slot_word::BATCH_MAX;
 
-/// What direct I/O wants addresses to be a multiple of.
+/// Direct I/O requires addresses that are a multiple of this.
 const ALIGNMENT: usize = 4096;
-/// Buffers of an area: one for each CPU, but no fewer, and no more.
+/// Number of buffers of an area: one per CPU, within these bounds.
 const COUNT_MIN: usize = 4;
 const COUNT_MAX: usize = 16;
-/// A small area has one for so many slots.
+/// A small area has one buffer for this many slots.
 const SLOTS_EACH: u64 = 1024;
-/// A page of so many bytes is decrypted on the stack, a larger one beside it.
+/// A page of this size is decrypted on the stack, a page of another size on the heap.
 const ON_STACK: usize = 4096;
 
 /// The buffers of an area.
@@ -33,12 +33,12 @@ impl Buffers {
         BATCH_MAX * page_size + ALIGNMENT
     }
 
-    /// What those of an area of so many slots take.
+    /// Returns the bytes that the buffers of an area of `slots` slots take.
     pub(super) fn bytes(slots: u64, page_size: usize) -> u64 {
         (Self::count(slots) * Self::bytes_each(page_size)) as u64
     }
 
-    /// `None` if there is no memory for them.
+    /// Creates the buffers; `None` if there is no memory for them.
     pub(super) fn new(slots: u64, page_size: usize) -> Option<Self> {
         let buffer = || {
             let mut bytes = Vec::new();
@@ -50,7 +50,7 @@ impl Buffers {
         Some(Self { idle: Mutex::new(idle), given_back: Condvar::new(), page_size })
     }
 
-    /// A buffer that isn't in use; `None` if none became free within `patience`.
+    /// Takes an idle buffer; `None` if no buffer becomes free within `patience`.
     pub(super) fn take(&self, patience: Duration) -> Option<Buffer<'_>> {
         let mut idle = self.idle.lock();
         let mut begun = None;
@@ -64,7 +64,7 @@ impl Buffers {
     }
 }
 
-/// A buffer while it is used.
+/// A buffer in use.
 pub(super) struct Buffer<'a> {
     bytes: Box<[u8]>,
     of: &'a Buffers,
@@ -76,16 +76,16 @@ impl Buffer<'_> {
         &mut self.bytes[start..]
     }
 
-    /// Its `at`th page.
+    /// Returns page number `at` of the buffer.
     pub(super) fn page(&mut self, at: usize) -> &mut [u8] {
         let size = self.of.page_size;
         &mut self.aligned()[at * size..(at + 1) * size]
     }
 
-    /// Its pages, for a device to read.
+    /// Returns the pages of the buffer, for a device to read.
     pub(super) fn pages(&mut self) -> impl Iterator<Item = SharedBytes<'_>> {
         let size = self.of.page_size;
-        // Pages are whole words, and begin at one.
+        // Pages consist of whole words, and are aligned to words.
         self.aligned().chunks_exact_mut(size).filter_map(SharedBytes::of)
     }
 }
@@ -97,8 +97,8 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// Has `change` work on a copy of bytes that are the caller's alone, which then takes their place
-/// if it says so. False otherwise, also if there is no memory for a copy.
+/// Applies `change` to a copy of `bytes`, which no other thread may access. If `change` returns
+/// true, the copy replaces `bytes`. Returns false otherwise, also if there is no memory for a copy.
 pub(super) fn with_copy(bytes: SharedBytes<'_>, change: impl FnOnce(&mut [u8]) -> bool) -> bool {
     let work = |copy: &mut [u8]| {
         bytes.copy_to(0, copy);

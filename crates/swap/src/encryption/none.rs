@@ -1,4 +1,4 @@
-//! In place of `encryption` in builds without that feature: there is none.
+//! Replaces `encryption` in builds without that feature: no area can be encrypted.
 
 use arrayvec::ArrayVec;
 use sync::SharedBytes;
@@ -11,7 +11,7 @@ use crate::{AddError, Owner, SlotId};
 /// Whether this build can encrypt.
 pub(crate) const IS_COMPILED_IN: bool = false;
 
-/// What no area has.
+/// Has no values, because no area is encrypted.
 pub(crate) enum Encryption {}
 
 impl Encryption {
@@ -36,7 +36,7 @@ impl Encryption {
     }
 }
 
-/// Pages that no area has encrypted.
+/// Has no values, because no page is encrypted.
 pub(crate) enum Encrypted {}
 
 impl Encrypted {

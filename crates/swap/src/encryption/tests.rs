@@ -2,10 +2,10 @@ use std::collections::HashSet;
 
 use super::*;
 
-/// How long a buffer is waited for that other threads give back.
+/// How long a test waits for a buffer that other threads give back.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// Three pages' worth of words, and what says that they are pages of frames.
+/// The words of some pages, presented like pages in frames.
 struct Pages(Vec<AtomicU64>);
 
 impl Pages {
@@ -34,7 +34,7 @@ fn encryption(slots: u64) -> Encryption {
     Encryption::new("swap", slots, 4096).unwrap()
 }
 
-/// Encrypted bytes, as a device would have them.
+/// Returns the encrypted bytes, as a device would have them.
 fn on_device(encryption: &Encryption, slots: &[SlotId], pages: &[PageOut<'_>]) -> Vec<[u8; 4096]> {
     let mut encrypted = encryption.encrypt(slots, pages, Duration::ZERO).unwrap();
     let copy = |page: SharedBytes<'_>| {
@@ -88,7 +88,7 @@ fn all_that_the_tag_covers_matters() {
     }
 }
 
-/// What the device had before the last write doesn't do any more, not even the same page's.
+/// The bytes from before the last write are refused, even if they are the same page's.
 #[test]
 fn an_older_page_of_the_slot_is_refused() {
     let (encryption, pages, slots) = (encryption(16), Pages::new(1), slots(1));
@@ -121,7 +121,7 @@ fn no_nonce_is_used_twice() {
     assert_eq!(used.collect::<HashSet<_>>().len(), all.len());
 }
 
-/// Two areas may count alike: their keys differ.
+/// Two areas may use equal nonces, because their keys differ.
 #[test]
 fn each_area_has_a_key_of_its_own() {
     let (pages, slots) = (Pages::new(1), slots(1));

@@ -1,4 +1,4 @@
-//! Two CPUs and clusters of two slots. The header takes one of cluster 0.
+//! Models with two CPUs and clusters of two slots. The header takes one slot of cluster 0.
 
 use super::*;
 use sync::Arc;
@@ -7,7 +7,8 @@ use sync::thread::JoinHandle;
 
 struct Model {
     slots: Slots,
-    /// Relaxed swaps: the flag of a slot that two threads have at a time is set already for one.
+    /// Set while a thread has the slot. Relaxed swaps: if two threads had the slot, one would find
+    /// its flag set.
     held: Vec<AtomicBool>,
 }
 
@@ -31,7 +32,7 @@ impl Model {
         self.slots.free(slot).unwrap();
     }
 
-    /// Nothing is lost: what isn't in use can be had, one slot after the other, and no more.
+    /// Checks that no slot is lost: exactly `free` slots can be allocated, one after the other.
     fn all_there(&self, free: usize) {
         self.slots.drain();
         assert_eq!(self.slots.slots() - self.slots.used(), free as u64);
@@ -70,8 +71,8 @@ fn two_cpus_on_the_last_cluster_get_a_slot_each() {
     });
 }
 
-/// One has the cluster, takes what is left in it and goes to another one; the other joins it
-/// meanwhile.
+/// One CPU holds the cluster, takes its remaining slots, and goes on to another cluster. The other
+/// CPU joins the cluster meanwhile.
 #[test]
 fn who_joins_a_cluster_and_its_owner_miss_nothing() {
     sync::model(|| {
@@ -101,7 +102,7 @@ fn a_slot_freed_during_the_last_search_is_found_then_or_later() {
         });
         model.put(slot);
         other.join().unwrap();
-        // Not even a batch has to be emptied first.
+        // The allocation succeeds without a `drain` first.
         let again = model.take().expect("it is free");
         model.put(again);
         model.all_there(1);
@@ -123,7 +124,7 @@ fn slots_come_and_go_on_two_cpus() {
     });
 }
 
-/// Two threads of one CPU, which share a hand, and one of another.
+/// Two threads of one CPU share a hand; a third thread runs on another CPU.
 #[test]
 fn threads_of_one_cpu_share_its_hand() {
     sync::model(|| {
@@ -139,7 +140,7 @@ fn threads_of_one_cpu_share_its_hand() {
     });
 }
 
-/// A page comes back and goes again while another thread looks for the neighbours of its slot.
+/// A page comes back and is evicted again while another thread examines the slot for readahead.
 #[test]
 fn a_slot_seen_swapped_has_its_note() {
     sync::model(|| {

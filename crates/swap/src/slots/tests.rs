@@ -1,4 +1,4 @@
-//! The allocator against a plain model, and what it promises on purpose.
+//! Tests of the allocator against a simple model, and of its guarantees.
 
 use super::*;
 use crate::slot_word::BATCH_MAX;
@@ -58,7 +58,7 @@ fn a_stale_number_is_refused_by_all() {
             [stale; 3]
         );
         assert_eq!(slots.note(slot), Err(StaleSlot(slot)));
-        // The slot is in use again the next time.
+        // These allocations take the slot, so it is in use again in the second round.
         assert_eq!((take(&slots, 64).len(), take(&slots, 64).len()), if used { (0, 0) } else { (64, 35) });
     }
     let elsewhere = SlotId::new(1, slot.number(), 1);
@@ -74,8 +74,8 @@ fn areas_of_impossible_sizes_are_refused() {
     assert_eq!(take(&Slots::new(0, 2, Placement::PerCpu).unwrap(), 5).len(), 1);
 }
 
-/// One thread that plays several CPUs' part would need CPU numbers of its own, so threads play the
-/// CPUs elsewhere (`tests/`); here it is the numbers that are looked at after each step.
+/// Takes random steps, and checks the counts after each. One thread can't play several CPUs,
+/// because it has one CPU number; the tests in `tests/` use threads for that.
 fn random_steps(seed: u64) -> (u64, u64) {
     let mut random = Random::seeded(seed);
     let size_max = if random.one_in(3) { 6000 } else { 700 };
@@ -177,7 +177,7 @@ fn pages_keep_their_slots_while_half_are_free_whatever_their_cluster_has() {
     go.into_iter().for_each(|slot| slots.free(slot).unwrap());
     slots.drain();
     assert!(stay.iter().all(|&slot| slots.may_keep(slot)));
-    // Some four fifths are in use.
+    // About four fifths are in use.
     (0..32).for_each(|_| assert_eq!(take(&slots, 64).len(), 64));
     assert!(!stay.iter().any(|&slot| slots.may_keep(slot)));
 }

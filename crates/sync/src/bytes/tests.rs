@@ -1,4 +1,4 @@
-//! Bytes go where they should, and nowhere else.
+//! Tests that copies write the right bytes and no others.
 
 use super::*;
 

@@ -1,29 +1,29 @@
-//! Copies of shared bytes with the widest moves that every x86-64 has, in assembly (B1).
+//! Copies shared bytes in assembly, with the widest moves that every x86-64 CPU has (B1).
 
 use core::arch::asm;
 use core::arch::x86_64::__m128i;
 
 use crate::prefetch::LINE;
 
-/// From here on the C library's copy wins, which knows the machine, over a loop of the moves here
-/// (measured on Zen 5; `bench peers hit`).
+/// From this length on, the C library's copy, which is tuned to the CPU, is faster than a loop of
+/// the moves here (measured on Zen 5; `bench peers hit`).
 const LIBRARY_COPY_MIN: usize = 512;
 
-/// As well for stores, where the loop has no wide moves.
+/// The same limit for stores, whose loop has no wide moves.
 pub(super) const LIBRARY_STORE_MIN: usize = 64;
 
-/// Copies `len` bytes from `offset` bytes behind `from`: apart, because an address is added up for
-/// nothing in a load.
+/// Copies `len` bytes from `offset` bytes behind `from`. The two are separate arguments because a
+/// load instruction adds them for free.
 ///
-/// Up to 128 bytes are two runs of moves, from the front and to the back, that overlap unless they
-/// just meet.
+/// Up to 128 bytes are copied by two runs of moves, one from the start and one up to the end. They
+/// meet or overlap.
 ///
 /// # Safety
-/// The `len` bytes there lie in one run of shared bytes, and `to..to + len` is writable and
+/// The `len` bytes must lie in one run of shared bytes, and `to..to + len` must be writable and
 /// exclusive.
 #[inline(always)]
 pub(super) unsafe fn copy(from: *const u8, offset: usize, to: *mut u8, len: usize) {
-    // SAFETY: each branch stays within `len` bytes of both, as its pattern says.
+    // SAFETY: each branch stays within `len` bytes of both, as its pattern shows.
     unsafe {
         match len {
             8 => word(from, offset, to),
@@ -57,11 +57,12 @@ pub(super) unsafe fn copy(from: *const u8, offset: usize, to: *mut u8, len: usiz
 }
 
 /// # Safety
-/// 8 bytes at both.
+/// 8 bytes must be valid at both addresses.
 #[inline(always)]
 unsafe fn word(from: *const u8, offset: usize, to: *mut u8) {
     let word: u64;
-    // SAFETY: the caller's; `asm!` rather than a plain load, because others may be writing (B1).
+    // SAFETY: the caller's; `asm!` instead of a plain load, because other threads may be writing
+    // (B1).
     unsafe {
         asm!(
             "mov {}, qword ptr [{} + {}]", out(reg) word, in(reg) from, in(reg) offset,
@@ -72,7 +73,7 @@ unsafe fn word(from: *const u8, offset: usize, to: *mut u8) {
 }
 
 /// # Safety
-/// 64 bytes at both.
+/// 64 bytes must be valid at both addresses.
 #[inline(always)]
 unsafe fn line(from: *const u8, offset: usize, to: *mut u8) {
     // SAFETY: the caller's.
@@ -84,7 +85,7 @@ unsafe fn line(from: *const u8, offset: usize, to: *mut u8) {
 }
 
 /// # Safety
-/// 32 bytes at both.
+/// 32 bytes must be valid at both addresses.
 #[inline(always)]
 unsafe fn half_line(from: *const u8, offset: usize, to: *mut u8) {
     // SAFETY: the caller's.
@@ -94,10 +95,10 @@ unsafe fn half_line(from: *const u8, offset: usize, to: *mut u8) {
     }
 }
 
-/// Copies two words `AT` bytes behind both: a constant is part of the move.
+/// Copies two words, `AT` bytes behind both addresses. A constant costs nothing in the move.
 ///
 /// # Safety
-/// 16 bytes there.
+/// 16 bytes must be valid `AT` bytes behind both addresses.
 #[inline(always)]
 unsafe fn pair<const AT: usize>(from: *const u8, offset: usize, to: *mut u8) {
     let pair: __m128i;
@@ -112,7 +113,7 @@ unsafe fn pair<const AT: usize>(from: *const u8, offset: usize, to: *mut u8) {
 }
 
 /// # Safety
-/// `len` bytes at both.
+/// `len` bytes must be valid at both addresses.
 #[inline]
 unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
     for at in 0..len {
@@ -126,13 +127,13 @@ unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Whether [`stream`] can write `len` bytes at `to`.
+/// Returns whether [`stream`] can write `len` bytes at `to`.
 pub(super) fn can_stream(to: *const u8, len: usize) -> bool {
     to.addr().is_multiple_of(16) && len.is_multiple_of(LINE) && len > 0
 }
 
 /// # Safety
-/// `len` bytes at both, and [`can_stream`].
+/// `len` bytes must be valid at both addresses, and [`can_stream`] must be true.
 pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: each turn copies one line of the caller's.
     unsafe {
@@ -163,7 +164,7 @@ pub(super) unsafe fn stream(from: *const u8, to: *mut u8, len: usize) {
 /// Zeroes `len` bytes.
 ///
 /// # Safety
-/// `len` bytes there, in one run of shared bytes, of which the caller is the only writer.
+/// `len` bytes must be valid at `to`, in one run of shared bytes whose only writer is the caller.
 pub(super) unsafe fn zero(to: *mut u8, len: usize) {
     // SAFETY: the caller's.
     unsafe {
@@ -174,10 +175,10 @@ pub(super) unsafe fn zero(to: *mut u8, len: usize) {
     }
 }
 
-/// Zeroes `len` bytes past the caches. [`stream_fence`] ends it.
+/// Zeroes `len` bytes, bypassing the caches. The caller must call [`stream_fence`] afterwards.
 ///
 /// # Safety
-/// `len` bytes there, which are none or [`can_stream`].
+/// `len` bytes must be valid at `to`, and `len` is 0 or [`can_stream`] is true.
 pub(super) unsafe fn stream_zeros(to: *mut u8, len: usize) {
     if len == 0 {
         return;
@@ -202,17 +203,18 @@ pub(super) unsafe fn stream_zeros(to: *mut u8, len: usize) {
     }
 }
 
-/// Puts streaming stores, which aren't ordered by themselves, before whatever publishes the bytes.
+/// Orders streaming stores, which are otherwise unordered, before the store that publishes the
+/// bytes.
 pub(super) fn stream_fence() {
     // SAFETY: a fence.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) };
 }
 
-/// Copies `len` bytes to shared ones.
+/// Copies `len` bytes to shared bytes.
 ///
 /// # Safety
-/// `len` bytes at both; those at `to` lie in one run of shared bytes, of which the caller is the
-/// only writer.
+/// `len` bytes must be valid at both addresses; those at `to` must lie in one run of shared bytes
+/// whose only writer is the caller.
 #[inline]
 pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's.
@@ -220,11 +222,12 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// # Safety
-/// `len` bytes at both.
+/// `len` bytes must be valid at both addresses.
 #[inline]
 unsafe fn library(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's. Called from here, it is no Rust code that accesses the bytes, but
-    // machine code that moves them, each word of the result from one load or to one store (B1).
+    // SAFETY: the caller's. Called from assembly, `memcpy` isn't Rust code that accesses the bytes,
+    // but machine code that moves them: each word of the result comes from one load, or goes to one
+    // store (B1).
     unsafe {
         asm!(
             "call {memcpy}",

@@ -1,9 +1,9 @@
 //! Threads of the C library.
 //!
-//! std's would do, but for forked children: a thread that std starts takes a lock of std's, one for
-//! the whole process, and lets go of it a moment later. A child that was forked in that moment has
-//! it locked for good, and each thread that std starts there hangs. The C library is careful of its
-//! own locks at a fork.
+//! The threads of `std` would do, except in forked children. When `std` starts a thread, it takes a
+//! process-wide lock for a moment. A child that is forked in that moment inherits the lock locked
+//! forever, and each thread that `std` starts there hangs. The C library handles its own locks
+//! correctly at a fork.
 
 use std::any::Any;
 use std::ffi::{CString, c_void};
@@ -13,17 +13,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a thread's stack, as std's threads have them.
+/// The stack size, which is that of `std`'s threads.
 const STACK: usize = 2 << 20;
 
-/// A thread that was started. Dropped without being joined, it goes on by itself.
+/// A handle of a thread. If it is dropped without `join`, the thread is detached.
 pub struct JoinHandle<T> {
-    /// `None` once it was joined.
+    /// `None` after `join`.
     id: Option<Id>,
     end: Arc<End<T>>,
 }
 
-/// What a thread leaves.
+/// The result that a thread leaves.
 struct End<T> {
     result: Mutex<Option<Result<T, Box<dyn Any + Send>>>>,
     is_there: AtomicBool,
@@ -35,17 +35,17 @@ impl<T> End<T> {
     }
 }
 
-/// The C library's number of a thread, a pointer in some.
+/// The C library's id of a thread, which is a pointer in some C libraries.
 #[derive(Clone, Copy)]
 struct Id(libc::pthread_t);
 
-// SAFETY: a number, or a pointer that only functions of the C library follow, which any thread may
-// call with it.
+// SAFETY: a number, or a pointer that only functions of the C library dereference. Any thread may
+// call them with it.
 unsafe impl Send for Id {}
 // SAFETY: as above.
 unsafe impl Sync for Id {}
 
-/// What the new thread is given.
+/// The argument of a new thread.
 struct Start {
     name: CString,
     body: Box<dyn FnOnce() + Send>,
@@ -54,7 +54,7 @@ struct Start {
 extern "C" fn start(given: *mut c_void) -> *mut c_void {
     // SAFETY: `spawn` has leaked this box for this thread.
     let Start { name, body } = *unsafe { Box::from_raw(given.cast::<Start>()) };
-    // SAFETY: the name ends with a zero. The kernel takes 15 bytes of it.
+    // SAFETY: the name is null-terminated. The kernel uses its first 15 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
     body(); // Doesn't unwind.
     std::ptr::null_mut()
@@ -74,19 +74,19 @@ pub(super) fn spawn<T: Send + 'static>(
     let given = Box::into_raw(Box::new(Start { name: CString::new(name)?, body: Box::new(body) }));
     create(given)
         .map(|id| JoinHandle { id: Some(id), end })
-        // SAFETY: no thread was started that has it.
+        // SAFETY: no thread was started, so none owns the box.
         .inspect_err(|_| drop(unsafe { Box::from_raw(given) }))
 }
 
-/// Starts a thread with what was leaked for it.
+/// Creates a thread that takes ownership of `given`.
 fn create(given: *mut Start) -> io::Result<Id> {
     let done = |code| if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) };
     let (mut attributes, mut id) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the attributes are made before they are used, and given back; `start` takes what it
-    // is given. The number is there if the thread is.
+    // SAFETY: the attributes are initialized before use, and destroyed; `start` takes ownership of
+    // its argument. The id is initialized if the thread was created.
     unsafe {
         done(libc::pthread_attr_init(attributes.as_mut_ptr()))?;
-        // A system that wants more has its default.
+        // If the system requires a larger stack, it uses its default.
         let _ = libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
         let created = libc::pthread_create(id.as_mut_ptr(), attributes.as_ptr(), start, given.cast());
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
@@ -99,10 +99,10 @@ impl<T> JoinHandle<T> {
     /// Waits until the thread has ended. Returns what its body returned.
     ///
     /// # Errors
-    /// What it panicked with.
+    /// The payload of its panic.
     ///
     /// # Panics
-    /// By the thread itself: it would wait for ever.
+    /// If a thread joins itself, which would be a deadlock.
     pub fn join(mut self) -> Result<T, Box<dyn Any + Send>> {
         if let Some(Id(id)) = self.id.take() {
             // SAFETY: the thread was neither joined nor detached.
@@ -113,15 +113,15 @@ impl<T> JoinHandle<T> {
         result.unwrap_or_else(|| Err(Box::new("the thread is a forked child's parent's")))
     }
 
-    /// Whether its body is over.
+    /// Returns whether the thread's body has returned or panicked.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.end.is_there.load(Ordering::Acquire)
     }
 
-    /// Whether it is the thread that asks.
+    /// Returns whether this is the calling thread.
     pub(super) fn is_current(&self) -> bool {
-        // SAFETY: numbers are compared.
+        // SAFETY: only compares ids.
         self.id.is_some_and(|Id(id)| unsafe { libc::pthread_equal(id, libc::pthread_self()) } != 0)
     }
 }
