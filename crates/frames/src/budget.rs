@@ -6,9 +6,9 @@
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
 //! - the policy's own objects, such as groups and open files, when they are made.
 //!
-//! I1. `used ≤ max` at every moment, except between a lowering of `max` and the end of the
-//! shrinking that it starts. (If the budget is lowered by much, the limit follows `used` down,
-//! extent by extent: `Budget::give_up`.)
+//! I1. `used ≤ max` at every moment, except after `max` was lowered and until the excess is given
+//! back. (A thread that lowers the budget by much avoids even this: it calls `Budget::give_up` for
+//! each extent that it gives back, which lowers the limit to the memory still in use.)
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 
@@ -92,9 +92,10 @@ impl Budget {
         self.goal.load(Ordering::Relaxed)
     }
 
-    /// Begins to lower the limit to `goal`. The limit follows `used + rest` down to `goal`. So
-    /// memory that [`give_up`](Self::give_up) uncharges can't be charged again, except for `rest`.
-    /// Only one thread may do this at a time.
+    /// Begins to lower the limit to `goal`. Each time memory is given back, the limit is lowered to
+    /// `used + rest`, until it reaches `goal`. So other threads can't charge the memory that
+    /// [`give_up`](Self::give_up) has uncharged; they can only charge `rest` bytes. Only one thread
+    /// may do this at a time.
     pub(crate) fn lower_to(&self, goal: u64, rest: u64) {
         self.goal.store(goal, Ordering::Relaxed);
         self.give_up(0, rest);

@@ -1,11 +1,14 @@
 //! Chunks: the parts in which page maps get memory and give it back.
 //!
-//! A page map has 8 bytes for each page of a file, so the map of a file that is many times larger
-//! than the budget would fill the budget by itself. Page words therefore lie in *chunks* of one
-//! system page. A chunk is charged when one of its words is first used, and given back when none of
-//! its words is in use and memory is short. Only shadows are lost then: the policy forgets that
-//! these pages were once in memory. Lookups don't check chunks at all: an absent chunk reads as
-//! zeros, which mean *vacant*.
+//! A page map has an 8-byte word for each page of a file. For a file many times larger than the
+//! budget, these words alone would fill the budget. So page words lie in *chunks* of one system
+//! page. Each chunk is charged separately, when one of its words is first used. If memory is short,
+//! a chunk is given back, provided that no page of its words is in memory, being loaded or swapped
+//! out. This loses only *shadows*, the traces that evicted pages leave in their words: the policy
+//! forgets that these pages were once in memory.
+//!
+//! Lookups don't check whether a chunk is present: an absent chunk reads as zeros, and a zero word
+//! means *vacant*.
 //!
 //! Each chunk has a state word:
 //!
@@ -16,22 +19,24 @@
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
 //! | `LOCKED` | a thread is charging it or giving it back | → `PRESENT` + 1, `PRESENT` (not taken back) or 0 |
 //!
-//! - C1. A word is changed from *vacant* only between `enter` and `leave`, so not while its chunk
-//!   is locked or absent.
+//! - C1. A thread changes a word from *vacant* only between `enter` and `leave`. In between, the
+//!   chunk counts the word, so the chunk is neither locked nor absent.
 //! - C2. A chunk is given back only if its count is 0, so the word of a resident or swapped page is
 //!   never lost.
-//! - C3. w goes up before a word becomes written, and down after the word isn't written any more.
-//!   So a search for written pages only has to look at chunks with w > 0.
+//! - C3. w, the count of written words, goes up before a word becomes written, and goes down after
+//!   the word has ceased to be written. So a search for written pages can skip chunks with w = 0.
 //!
-//! One race is accepted. A reader is about to set the referenced bit of a page; the page and all
-//! its neighbours are evicted, and their chunk is given back. The reader's compare-and-swap then
-//! fails, but makes the system provide a zeroed page there again. That page isn't charged until the
-//! chunk is used again or its map is dropped. The reader checks the word immediately before, so the
-//! window is a few instructions wide.
+//! One race is accepted: memory may briefly be used without being charged. A reader is about to set
+//! the referenced bit of a page. Meanwhile the page and all other pages of its chunk are evicted,
+//! and the chunk is given back. The reader's compare-and-swap then fails, but the attempt counts as
+//! a write, so the system provides a zeroed page there. This system page isn't charged until the
+//! chunk is used again or its map is dropped. The reader loads the word immediately before the
+//! compare-and-swap, so the race can happen only within a few instructions.
 //!
 //! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present.
 //! Locking a chunk to give it back is `Acquire` and pairs with the `Release` of `leave`. So the
-//! last eviction's shadow is discarded with the chunk, and never written into an absent chunk.
+//! shadow of the chunk's last eviction is stored before the chunk is discarded, and never into an
+//! absent chunk.
 
 use core::ops::Range;
 
@@ -71,9 +76,10 @@ enum GivenBack {
 
 /// The states of all chunks.
 ///
-/// The states of a block lie side by side and fill a cache line. They are followed by the states of
-/// the same block of the next segment. So the first blocks of 64 segments share a system page, and
-/// many small maps need little memory for the states of their chunks.
+/// Blocks, segments: see `page_words`. The states of the chunks of one block lie side by side and
+/// fill a cache line. The next cache line has the states of the same block of the next segment. So
+/// the states of the first blocks of 64 segments share a system page: many small maps, which use
+/// only the first block of their segment, need little memory for states.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     states: Region<AtomicU32>,
@@ -199,8 +205,8 @@ impl Chunks {
     /// Adds a word to the count of written words. Must be called before a word in use becomes
     /// written (C3).
     pub(crate) fn add_written(&self, word: usize) {
-        // Relaxed: if a thread must see the write that follows, other synchronization makes the
-        // write visible to it, and orders this as well.
+        // Relaxed: if another thread must see the write to the page that follows, other
+        // synchronization makes the write visible to it, and makes this count visible as well.
         self.state(word >> self.shift).fetch_add(WRITTEN, Ordering::Relaxed);
     }
 
@@ -252,8 +258,8 @@ impl Chunks {
         state & !AGED == PRESENT && self.give_back(chunk, state, words, budget) == GivenBack::Yes
     }
 
-    /// Gives back up to `wanted` chunks of a segment that the previous sweep found idle as well.
-    /// Returns the number of chunks given back.
+    /// Gives back up to `wanted` chunks of a segment that are idle and that the previous sweep also
+    /// found idle. Returns the number of chunks given back.
     pub(crate) fn sweep(
         &self,
         segment: Range<usize>,
@@ -282,8 +288,8 @@ impl Chunks {
         given
     }
 
-    /// Returns the words of each chunk of a segment that is nearly idle and has no written page.
-    /// Begins with the `first`th chunk and wraps around.
+    /// Returns, for each chunk of a segment that is nearly idle and has no written page, the range
+    /// of its words. Begins with the `first`th chunk and wraps around.
     pub(crate) fn nearly_idle(&self, segment: Range<usize>, first: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let (start, count) = (segment.start >> self.shift, segment.len() >> self.shift);
         // Relaxed: the caller checks each of these pages again.
@@ -328,9 +334,9 @@ impl Chunks {
     /// Gives back the chunks of a page map that no loader enters any more. Returns the number of
     /// chunks in which a page is still in memory; these stay.
     ///
-    /// Two other threads may still use these chunks: a sweep, and an evictor between making its
-    /// word *vacant* and its `leave`. This function waits for both, so that the next map finds
-    /// neither shadows nor charges of this map.
+    /// Two other threads may still be changing the states of these chunks: a sweep, and an evictor
+    /// that has made its word *vacant* but hasn't called `leave` yet. This function waits for both.
+    /// So the next map that gets these words finds neither shadows nor charges of this map.
     pub(crate) fn clear(&self, words_used: Range<usize>, words: &Region<AtomicU64>, budget: &Budget) -> usize {
         let chunks = words_used.start >> self.shift..words_used.end >> self.shift;
         chunks.filter(|&chunk| !self.clear_chunk(chunk, words, budget)).count()

@@ -77,9 +77,10 @@ impl Config {
 /// the largest budget could pay for.
 const TABLES_MIN: u64 = 1 << 14;
 
-/// The part of the budget that frames leave free for page maps: 1 / `MAP_RESERVE_SHARE`, at most
-/// `MAP_RESERVE_MAX`, but always enough for the metadata of one more page. So if a drain makes room
-/// for a chunk, new frames can't take this room again.
+/// The part of the budget that isn't used for new frames, so that page maps can still be charged.
+/// The part is 1 / `MAP_RESERVE_SHARE`, at most `MAP_RESERVE_MAX`, but always enough for the
+/// metadata of one more page. If a drain gives back frames to make room for a chunk of a page map,
+/// new frames can't take this room again.
 const MAP_RESERVE_SHARE: u64 = 64;
 const MAP_RESERVE_MAX: u64 = 64 << 10;
 /// The reserve's minimum is rounded up to a multiple of this.
@@ -99,19 +100,19 @@ pub fn map_room() -> u64 {
     WordGeometry::of(rustix::param::page_size(), None).room_for_one()
 }
 
-/// The address space of the process must be at least this many times the budget that may grow:
-/// tables take twice the budget, page words up to a quarter of the address space, and the process
-/// has other uses.
+/// The minimum ratio of the process's address space to the size that the budget may grow to. Tables
+/// take twice this size, page words up to a quarter of the address space, and the process has other
+/// uses.
 #[cfg(not(pagefold_loom))]
 const ADDRESS_SHARE: u64 = 8;
-/// The writable memory of the process must be at least this many times that budget.
+/// The minimum ratio of the process's writable memory to the size that the budget may grow to.
 #[cfg(not(pagefold_loom))]
 const WRITABLE_SHARE: u64 = 2;
 
 /// Returns the size that a budget of `memory` bytes may grow to: `wanted`, halved until the process
-/// has the address space for it. Frames are reserved writable, which counts against `RLIMIT_DATA`,
-/// and against the system's commit limit with `vm.overcommit_memory=2`: of such memory there must
-/// be twice the budget.
+/// has the address space for it. Frames are reserved as writable memory, which counts against
+/// `RLIMIT_DATA`, and with `vm.overcommit_memory=2` against the system's commit limit. These limits
+/// must allow twice the size.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {

@@ -1,17 +1,21 @@
 //! Extents: the runs of frames in which memory is taken from the system and given back.
 //!
-//! An extent is a huge page if the budget is large enough, so that taking and giving back memory
-//! never splits a huge page. An extent is charged whole, with its share of the frame table, before
-//! its first frame is used. To give an extent back, a *drain* has to catch all its frames: it sifts
-//! the free ones out of the stocks and depots, the policy evicts the used ones one by one, and
-//! threads that free a frame meanwhile pass it to the drain ([`Extents::catch`]).
+//! An *extent* is the unit in which memory is taken from the system and given back. It is a huge
+//! page if the budget is large enough, so that neither operation splits a huge page. An extent is
+//! charged whole, with its share of the frame table, before its first frame is used.
+//!
+//! To give an extent back, a *drain* has to *catch* all its frames, that is, collect them so that
+//! no thread can allocate them. The drain takes the free frames out of the stocks and depots of
+//! `free_frames`; the policy evicts the pages in the used frames one by one; and a thread that
+//! frees a frame of the extent meanwhile passes it to the drain ([`Extents::catch`]).
 //!
 //! - E1. There is one drain at a time, of any number of extents. A thread that frees a frame of
-//!   these extents passes it to the drain. If the thread read `draining` too early, the frame goes
-//!   into a stock, where the drain's next sift finds it.
-//! - E2. An extent that is drained has an entry in `caught` until its memory is given back, or the
-//!   drain ends; frames are caught under the lock of `caught`. So no frame is added to an extent
-//!   whose drain is over.
+//!   these extents passes the frame to the drain. If that thread read `draining` before the drain
+//!   had set it, the frame goes into a stock instead. The drain searches the stocks again (*sifts*
+//!   them) and finds it there.
+//! - E2. `caught` is the list of extents that are being drained, with their caught frames. An
+//!   extent stays on the list until its memory is given back, or the drain ends. Frames are added
+//!   under the lock of the list, so no frame is added to an extent whose drain is over.
 
 use std::ops::Range;
 
@@ -40,7 +44,7 @@ impl Span {
     }
 }
 
-/// The frames caught of one extent.
+/// An extent that is being drained, and the frames of the extent that were caught so far.
 #[derive(Debug)]
 struct Caught {
     extent: usize,
@@ -119,8 +123,8 @@ impl Extents {
         extent << self.shift..(extent + 1) << self.shift
     }
 
-    /// Takes an extent into use, one of `node` if possible, provided that `charge` allows it.
-    /// `charge` gets whether the extent is used for the first time.
+    /// Takes an extent into use, one of `node` if possible, if `charge` returns true. The argument
+    /// of `charge` is true if the extent has never been used before.
     pub(crate) fn populate(&self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let extent = self.population.lock().add(node, charge)?;
         self.populated.fetch_add(1, Ordering::Relaxed);
@@ -128,8 +132,9 @@ impl Extents {
     }
 
     /// Starts to drain up to `wanted` extents. Examines the next `looks` extents that have memory
-    /// and chooses those for which `pages` returns the lowest number of pages; excludes those for
-    /// which it returns `None`. Waits for another drain to end.
+    /// and chooses the extents with the fewest pages in memory. `pages` returns this number, or
+    /// `None` for an extent that mustn't be drained. If another drain is running, waits until it
+    /// ends.
     pub(crate) fn begin_drain(
         &self,
         wanted: usize,
@@ -179,8 +184,9 @@ impl Extents {
 
     /// Catches the frames of a batch whose extents are being drained. Returns the others.
     pub(crate) fn catch_all(&self, table: &FrameTable, mut batch: Batch) -> Batch {
-        // Relaxed: the caller is the drain itself, which wrote the span, or a thread that took the
-        // batch out of a depot after the drain had begun to sift the depot.
+        // Relaxed: either the caller is the drain, which wrote the span itself; or the caller took
+        // the batch out of a depot after the drain had begun to sift that depot, and so sees the
+        // span.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;
@@ -232,9 +238,9 @@ impl Drain<'_> {
         caught.drain(..).for_each(|it| keep(it.frames));
     }
 
-    /// Ends the drain of one extent if all its frames except the `retired` ones were caught, and
-    /// `give_back` returns true; the extent has no memory afterwards. Otherwise returns false, and
-    /// the caught frames stay for [`stop`](Self::stop).
+    /// Calls `give_back` if all frames of one extent except the `retired` ones were caught. If
+    /// `give_back` returns true, the drain of the extent is over, and the extent has no memory.
+    /// Otherwise returns false; the caught frames then stay in `caught` until [`stop`](Self::stop).
     pub(crate) fn end(&self, at: usize, retired: usize, give_back: impl FnOnce() -> bool) -> bool {
         let extent = self.extent(at);
         let mut all = self.extents.caught.lock();

@@ -1,30 +1,32 @@
 //! Page words of *far* pages: pages behind a map's first run of words. An object has far pages if
 //! it has grown since its map was made, or if no free run was long enough for it.
 //!
-//! A map has a run of page words from the start, for its *near* pages: a hit finds their words by
-//! an addition. Behind them the object is divided into *parts*, each with as many pages as a
-//! segment has words. A part gets its own segment when one of its pages is first loaded, and keeps
-//! the segment as long as the map lives. So an object may grow to the maximum length, and takes
-//! address space and memory only for parts in which pages were used.
+//! A map gets a run of page words when it is made, for its *near* pages: a hit computes the address
+//! of their words by an addition. The rest of the object is divided into *parts*, each with as many
+//! pages as a *segment* (a unit of page words, `page_words`) has words. A part gets a segment of
+//! its own when one of its pages is first loaded, and keeps it as long as the map lives. So an
+//! object may grow to the maximum length, and only parts whose pages were used take address space
+//! and memory.
 //!
-//! A reader finds the part's segment in a tree of tables (`tables`), without a lock. The tree is as
-//! high as required by the last part that has a segment:
+//! A reader finds the part's segment in a tree of tables (`tables`), without a lock. The tree is
+//! just high enough for the last part that has a segment:
 //! ```text
 //!   root: table, height 2 ─▶ [part / 512]: table ─▶ [part % 512]: segment + 1
 //! ```
-//! The tables are charged to the budget. A map without such parts has no tables and needs no memory
-//! here.
+//! The tables are charged to the budget. A map whose parts have no segments has no tables and needs
+//! no memory here.
 //!
 //! # Invariants
-//! - FAR-1. Links change only under `PageWords::growing`: once, from 0, while the map lives. The
-//!   exception is the root, which may be replaced by a higher tree that contains the previous one
-//!   as its first part. So from any value of the root, a reader finds every part that had a segment
-//!   when this value was stored.
+//! - FAR-1. A link (an entry of a table, or the root) changes only under `PageWords::growing`, and
+//!   only once while the map lives: from 0. The root is the exception: it may be replaced by the
+//!   root of a higher tree, whose first part is the previous tree. So whichever root a reader has
+//!   loaded, it finds every part that had a segment when this root was stored.
 //! - FAR-2. A segment belongs to one part of one map, from the store of its link to the map's end.
 //! - FAR-3. Parts of near pages have no segment here.
 //!
-//! A reader that finds no link takes the page for vacant. It can be wrong only about a page whose
-//! load doesn't happen before the lookup. A loader then checks again under the lock:
+//! A reader that finds no link treats the page as vacant. This can be wrong only if another thread
+//! is loading the page, or has loaded it and nothing orders that load before this lookup. So a
+//! thread that is about to load the page checks again under the lock:
 //! ```text
 //!   reader, or second loader               first loader
 //!   root: covers the part not yet
@@ -35,13 +37,14 @@
 //! ```
 //!
 //! # Memory ordering
-//! Loads of links are Acquire and pair with the Release stores in `make`. So a reader of a link
-//! sees the contents of the table that it names, zeros or links, and the part of the segment that
-//! it names (`PageWords::parts`).
+//! Loads of links are Acquire and pair with the Release stores in `make`. So a reader that has
+//! loaded a link to a table sees the contents of the table, zeros or links; and a reader that has
+//! loaded a link to a segment sees which part the segment belongs to (`PageWords::parts`).
 //!
 //! # Locking
-//! `growing` comes before the locks of free tables and free segments, which are leaves. The holder
-//! never waits for memory: if there is none, the call fails, and the caller has to make room.
+//! The lock `growing` is taken before the locks of free tables and free segments; a thread that
+//! holds one of those takes no other lock. The holder of `growing` never waits for memory: if there
+//! is none, the call fails, and the caller has to make room and try again.
 
 use sync::atomic::{AtomicU64, Ordering};
 

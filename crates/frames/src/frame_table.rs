@@ -12,9 +12,10 @@
 //! | n | n pins | a pinner, `+1`; a holder, `−1`; a writer, `+ WRITER_WAITS` |
 //! | `WRITER_WAITS` + n | n pins, and a writer waits until they are gone | a holder, `−1`; the writer, `− WRITER_WAITS`; with n = 0 an evictor or a writer, compare-and-swap to `FROZEN` |
 //!
-//! A pinner adds its 1 first and checks the result afterwards: if it meets `FROZEN` or
-//! `WRITER_WAITS`, it subtracts its 1 again. So any value may be too high by the number of pinners
-//! that are about to step back. Owners therefore never store to `count`; they add and subtract.
+//! A pinner adds its 1 first and checks the result afterwards: if it finds `FROZEN` or
+//! `WRITER_WAITS`, it *steps back*, that is, subtracts its 1 again. So any value may be too high by
+//! the number of pinners that are about to step back. Owners therefore never store to `count`; they
+//! add and subtract.
 //!
 //! `WRITER_WAITS` keeps overlapping pins from starving a writer:
 //! ```text
@@ -24,23 +25,27 @@
 //!   A: count 2 → 1;  C: count 1 → 2               freeze: count is 2, no
 //!   B: count 2 → 1;  A: count 1 → 2               … for ever; with WRITER_WAITS set at its second look, C and A step back
 //! ```
-//! A *place* keeps writers that follow each other closely from starving a pinner:
+//! A *place* is a pin that a pinner requests in advance, by adding its 1 while the frame is frozen
+//! (the field `place`, below, is something else). Places keep pinners from being starved by writers
+//! that follow each other closely:
 //! ```text
 //!   writers                                       pinner
 //!   A: count 0 → FROZEN                           count is FROZEN: it leaves its one there
 //!   A: count FROZEN + 1 → 1                       that was its pin from then on
 //!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
 //! ```
-//! A place belongs to the frame, not to the page: if the page leaves the frame, the holder of the
-//! place finds that the page word has changed, and gives the place back. Until then the place
-//! counts as a pin of the frame's next page, which only delays other threads. A pinner takes no
-//! place while `WRITER_WAITS` is set: the writer goes first. A pinner takes no place if another
-//! pinner holds one either: when the first place becomes a pin, all other pinners can pin as well,
-//! and the writer would have to wait for the holder of each place, which may be asleep.
+//! A place belongs to the frame, not to the page. If the page leaves the frame meanwhile, the
+//! holder of the place finds that the page word has changed, and gives the place back. Until then
+//! the place counts as a pin of the frame's next page, which only delays other threads.
+//!
+//! A pinner takes no place in two cases. If `WRITER_WAITS` is set, the writer goes first. If
+//! another pinner already holds a place, that one is enough: when it becomes a pin, all other
+//! pinners can pin the page as well. With more places, the next writer would have to wait for the
+//! holder of each, and the holders may be asleep.
 //!
 //! `WRITER_WAITS` is a hint: it excludes no thread permanently, and a missing or leftover flag only
-//! causes a delay. So two writers may set and clear it for one another. The next freeze, by any
-//! thread, clears the flag, and so does a writer that gives up (`writing`).
+//! causes a delay. So it is harmless if a writer clears the flag that another writer has set. The
+//! next freeze, by any thread, clears the flag, and so does a writer that gives up (`writing`).
 //!
 //! **`place`** tells which thread may touch the list links:
 //!
@@ -56,14 +61,15 @@
 //! - I3. While a frame is `ISOLATED`, only its holder may change its group, and only with the frame
 //!   frozen as well. Its page doesn't change either, except that a remover may take the page away
 //!   and leave the frame `ORPHANED`.
-//! - I4. A generation is used for one residency (a *stay*): it goes up when the frame is freed,
-//!   before another thread can get the frame. (A page that is settled begins another stay in its
-//!   frame.)
+//! - I4. A generation (a number in the frame's record) is used for one *stay*: the time that one
+//!   page spends in the frame. It goes up when the frame is freed, before another thread can get
+//!   the frame. When a page is settled (`page_word`), the generation goes up too, and another stay
+//!   of the same page begins.
 //!
-//! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning (the owner's writes
-//! come after the last pinned read) and of unfreezing. Pinning is `Acquire` and pairs with the
-//! `Release` of unfreezing: a pinner that pins a frame in its *next* stay sees the page word that
-//! the evictor had already changed, and steps back.
+//! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning and of unfreezing, so
+//! the owner's writes come after the last pinned read. Pinning is `Acquire` and pairs with the
+//! `Release` of unfreezing. So if a pinner pins a frame whose *next* stay has begun, it sees the
+//! page word as the evictor has changed it, and steps back.
 
 use smp_list::Links;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -101,8 +107,8 @@ pub(crate) struct FrameRecord {
     /// Links of the LRU list that the frame is on; the policy uses them. Exclusive ownership of a
     /// frame doesn't depend on these links, so free frames have links of their own.
     links: Links,
-    /// A frame that a walk from the cold end of the list meets, or once met, a few steps after this
-    /// one. A hint for the CPU's prefetch.
+    /// Another frame, which a walk from the cold end of the list is likely to reach a few steps
+    /// after this one. A hint for the CPU's prefetch.
     ahead: AtomicU32,
     /// The write state of the frame's page.
     pub(crate) write_state: WriteState,
@@ -112,8 +118,9 @@ pub(crate) struct FrameRecord {
     word: AtomicU64,
     /// The owner of the page, in the policy's numbering.
     owner: AtomicU32,
-    /// The policy's rank, changed only by the holder of the isolated frame. While the frame is the
-    /// first of a free batch in a depot: the number of frames in that batch.
+    /// While the frame holds a page: the policy's rank, changed only by the holder of the isolated
+    /// frame. While the frame is the first of a free batch in a depot: the number of frames in that
+    /// batch.
     rank: AtomicU32,
     /// While the frame is free: the next frame of its batch, in the lower half. While the frame is
     /// the first of a batch in a depot: also the first frame of the batch below, in the upper half.
@@ -140,11 +147,12 @@ pub(crate) enum PinRefused {
 impl FrameRecord {
     #[inline]
     pub(crate) fn pin(&self) -> Result<(), PinRefused> {
-        // An addition without its result, then a load: an addition whose result is needed keeps the
-        // CPU from speculating ahead to the frame's bytes. No thread can freeze the frame between
-        // the two. If an owner unfreezes the frame in between, the addition counts as a pin from
-        // then on. Relaxed: the load is the Acquire of the module head. It reads this addition or a
-        // later change of the count, so it sees everything before that.
+        // Adds and then loads, instead of using the result of the addition: a locked addition whose
+        // result is needed keeps the CPU from speculating ahead to the frame's bytes. No thread can
+        // freeze the frame between the two. If an owner unfreezes the frame in between, the
+        // addition counts as a pin from then on. Relaxed: the load is the Acquire of the module
+        // head. It reads the value of this addition or of a later change of the count, so it sees
+        // everything before that.
         self.count.fetch_add(1, Ordering::Relaxed);
         let count = self.count.load(Ordering::Acquire);
         if count <= PINS_MAX { Ok(()) } else { Err(self.step_back(count)) }
@@ -158,16 +166,17 @@ impl FrameRecord {
         if count & (FROZEN | WRITER_WAITS) != 0 { PinRefused::Closed } else { PinRefused::Saturated }
     }
 
-    /// Returns whether [`pin`](Self::pin) would be refused as [`Closed`](PinRefused::Closed) now.
-    /// For a pinner that waits: retrying `pin` itself would keep the writer from freezing the
-    /// frame. Relaxed: `pin` checks again.
+    /// Returns whether [`pin`](Self::pin) would be refused as [`Closed`](PinRefused::Closed) now. A
+    /// pinner that waits calls this instead of retrying `pin`: each attempt of `pin` adds to the
+    /// count for a moment, which would keep the writer from freezing the frame. Relaxed: `pin`
+    /// checks again.
     pub(crate) fn is_closed(&self) -> bool {
         self.count.load(Ordering::Relaxed) & (FROZEN | WRITER_WAITS) != 0
     }
 
-    /// Takes a place in a frame that has an owner. The place becomes a pin of the page that is in
-    /// the frame when the owner unfreezes it. Returns false if the frame has no owner to wait for,
-    /// or if a writer or another pinner goes first.
+    /// Takes a place in a frame that has an owner. When the owner unfreezes the frame, the place
+    /// becomes a pin of the page that is then in the frame. Returns false if the frame has no
+    /// owner, if a writer waits (`WRITER_WAITS`), or if another pinner holds a place.
     pub(crate) fn take_place(&self) -> bool {
         // Relaxed: nothing is read through a place; `place_is_pin` is the Acquire. Two pinners can
         // both pass this check, but rarely. One place is enough: once it becomes a pin, other
@@ -176,8 +185,8 @@ impl FrameRecord {
             return false;
         }
         // Transition: count, frozen → a place.
-        // If the owner has just unfrozen the frame, the addition may meet `WRITER_WAITS`. The
-        // thread then steps back like a refused pinner.
+        // If the owner has just unfrozen the frame, another writer may have set `WRITER_WAITS`
+        // before this addition. This thread then steps back like a refused pinner.
         let taken = self.count.fetch_add(1, Ordering::Relaxed) & WRITER_WAITS == 0;
         if !taken {
             self.give_place_back();

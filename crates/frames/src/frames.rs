@@ -55,10 +55,10 @@ pub struct Frames {
     pub(crate) waits: WaitTable,
     layout: Layout,
     /// Tells whether this is a forked child process. A child inherits none of the pages: frames and
-    /// their records read as zeros there, and page words as *vacant*. A lookup in the child
-    /// therefore finds nothing, goes on to load, and is refused by this mark, so the hit path
-    /// doesn't pay for the check. If the child's thread held a guard at the fork, the guard reads
-    /// zeros, and dropping it has no effect.
+    /// their records read as zeros there, and page words as *vacant*. So a lookup in the child
+    /// finds nothing and goes on to load the page; only the load checks this mark, and is refused.
+    /// The hit path therefore doesn't pay for the check. If a thread held a guard (such as a pin)
+    /// when it forked, the guard reads zeros in the child, and dropping it has no effect.
     fork: ForkMark,
     retired: AtomicUsize,
 }
@@ -155,9 +155,10 @@ impl Frames {
 
     // ---- free frames
 
-    /// Allocates a free frame: from this CPU's stock or a depot, else with new memory if the budget
-    /// allows, else from the stocks of a few other CPUs. Returns `None` if these have no free
-    /// frame; then the caller must reclaim pages, or [gather](Self::gather) all stocks.
+    /// Allocates a free frame: from the free frames that this CPU keeps (its *stock*) or from a
+    /// depot shared by all CPUs of a node, else from new memory if the budget allows, else from the
+    /// stocks of a few other CPUs. Returns `None` if none of these has a frame; then the caller
+    /// must reclaim pages, or [gather](Self::gather) all stocks.
     #[must_use]
     pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
         let mut allocated = None;
@@ -320,9 +321,9 @@ impl Frames {
         self.budget.set_max(bytes);
     }
 
-    /// Begins to lower the budget's limit to `bytes`. The limit comes down with each extent that is
-    /// given back, so page maps and other metadata can still be charged meanwhile.
-    /// [`set_budget`](Self::set_budget) ends this.
+    /// Begins to lower the budget's limit to `bytes`. The limit is lowered step by step, with each
+    /// extent that is given back, so that page maps and other metadata can still be charged
+    /// meanwhile. [`set_budget`](Self::set_budget) ends the process.
     pub fn lower_budget(&self, bytes: u64) {
         self.budget.lower_to(bytes, self.layout.map_reserve);
     }
@@ -333,8 +334,9 @@ impl Frames {
         self.layout.budget_max()
     }
 
-    /// Returns the number of extents that have memory. Once [`begin_drain`](Self::begin_drain) has
-    /// examined that many, it meets the same extents again.
+    /// Returns the number of extents that have memory. Once calls of
+    /// [`begin_drain`](Self::begin_drain) have examined that many extents, further calls examine
+    /// the same extents again.
     #[must_use]
     pub fn extents(&self) -> usize {
         self.extents.populated()
@@ -365,16 +367,16 @@ impl Frames {
         self.words.sweep(wanted, usize::MAX, &self.budget)
     }
 
-    /// Does the same as [`sweep_maps`](Self::sweep_maps), but looks at a bounded number of
-    /// segments. The next call continues from there.
+    /// Gives back parts of page maps like [`sweep_maps`](Self::sweep_maps), but looks at a bounded
+    /// number of segments. The next call continues from there.
     pub fn sweep_some_maps(&self, wanted: usize) -> usize {
         self.words.sweep(wanted, SEGMENTS_LOOKED_AT, &self.budget)
     }
 
-    /// Visits pages that keep a part of a page map from becoming idle: pages that share their part
-    /// with at most one other page. Ends when `visit` returns false, or after a bounded number of
-    /// segments; the next call continues from there. A page may already have left its frame when
-    /// `visit` gets the frame.
+    /// Calls `visit` for each page that shares its part of a page map with at most one other page
+    /// in memory: once these few pages are gone, the part can be given back. Ends when `visit`
+    /// returns false, or after a bounded number of segments; the next call continues from there. A
+    /// page may already have left its frame when `visit` gets the frame.
     pub fn visit_sparse_pages(&self, visit: impl FnMut(FrameId, MapPart) -> bool) {
         self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
     }
@@ -398,8 +400,9 @@ impl smp_list::Nodes for Frames {
         self.table.links(FrameId::new(number))
     }
 
-    /// Fetches the record of the frame noted by [`set_ahead`](Self::set_ahead) into the CPU's
-    /// cache. A walk that only follows the links would miss the cache at every step.
+    /// Prefetches the record of the frame that [`set_ahead`](Self::set_ahead) has noted into the
+    /// CPU's cache. A walk along the list that only follows the links would have a cache miss at
+    /// every step.
     #[inline]
     fn prefetch_ahead(&self, number: u32) {
         if let Some(ahead) = self.table.ahead(FrameId::new(number)) {

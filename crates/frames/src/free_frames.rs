@@ -1,20 +1,27 @@
 //! Free frames: a stock for each CPU, a depot for each NUMA node, and batches of frames that move
 //! between them.
 //!
-//! A batch is a chain through the frames' free links, so moving a batch touches only its first
-//! frame. A stock holds at most two batches: the one that it fills and empties, and a spare. So a
-//! CPU that alternates between freeing and allocating goes to the depot at most once per batch
-//! (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that wants many frames takes
-//! them as a chain and takes the lock once. A thread that finds no frame elsewhere takes a batch of
-//! another CPU; it looks at a few CPUs each time, round robin. A stock adapts to demand: a CPU's
-//! batches begin small and double each time the CPU has to go to the depot. Their size is halved
-//! when another CPU takes the spare batch.
+//! A *stock* holds the free frames of one CPU, a *depot* those of one node. Frames move between
+//! them in *batches*: chains through the frames' free links, so that moving a batch touches only
+//! its first frame. A stock holds at most two batches: the current one, which the CPU fills and
+//! empties, and a spare. So a CPU that alternates between freeing and allocating goes to the depot
+//! at most once per batch (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that
+//! wants many frames takes them as one chain, and the lock once.
 //!
-//! No thread waits for another CPU's stock: while a stock is locked, other threads treat it as
-//! empty. A thread that needs a reliable answer gathers all stocks in the depots.
+//! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
+//! CPU's stock. Each time, it tries the next few CPUs, round robin.
 //!
-//! A drain *sifts* all free frames. Meanwhile, threads that find no other frame can take batches
-//! that the drain hasn't reached yet; they sift the frames that they take.
+//! The size of batches adapts to demand. A CPU's batches begin small, and double each time the CPU
+//! has to go to the depot. They are halved when another CPU takes the spare batch.
+//!
+//! A thread that allocates doesn't wait for another CPU's stock: while another thread has the stock
+//! locked, the allocating thread treats the stock as empty. A thread that must know for certain
+//! whether there are free frames first moves all stocks to the depots.
+//!
+//! A drain (the return of memory to the system, `extents`) *sifts* all free frames: it goes through
+//! all batches and keeps the frames of the memory to be given back. Meanwhile, a thread that finds
+//! no other frame can take a batch that the drain hasn't reached yet. The thread then sifts this
+//! batch itself.
 //!
 //! Nothing here allocates memory: the batches of a depot are linked through their first frames.
 //!
@@ -212,8 +219,9 @@ impl FreeFrames {
         frames
     }
 
-    /// Takes a frame from elsewhere: from the depots of all nodes, then from the batches that a
-    /// sift hasn't passed to its `keep` yet, then from a few other CPUs' stocks.
+    /// Takes a frame that isn't in this CPU's stock: from the depots of all nodes; else, during a
+    /// sift, from the batches in the depots that the sift hasn't reached yet; else from the stocks
+    /// of a few other CPUs. Passes each batch of the second kind to `keep` on behalf of the sift.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let here = self.nodes.here();
         for step in 0..self.depots.len() {
@@ -231,8 +239,8 @@ impl FreeFrames {
             stock.others = stock.others.wrapping_add(LOOKED_AT);
             stock.others
         };
-        // Skips a locked stock: its user may itself be waiting for a depot, and waiting for this
-        // user as well would make all CPUs that are short of frames queue up.
+        // Skips a locked stock. The CPU that has locked it may be waiting for a depot; if this
+        // thread waited for that CPU, all CPUs that are short of frames would end up in one queue.
         let mut batch = self.stocks.from(start).take(LOOKED_AT).find_map(|stock| stock.try_lock()?.give_up())?;
         let frame = batch.pop(table);
         self.put_each(table, batch);
@@ -276,9 +284,10 @@ impl FreeFrames {
             return None;
         }
         let depot = &self.depots[node];
-        // With plenty of frames in the depots, every CPU that waits a moment gets some, and new
-        // memory would cost more. With few, only the lock's holder takes from the depot: if all
-        // CPUs that are short waited, most would find it empty.
+        // With plenty of frames in the depots, waiting for the lock pays: each CPU gets some
+        // frames, and new memory would cost more. With few frames, a thread that finds the lock
+        // taken returns at once: if all CPUs that are short waited, most would find the depot
+        // empty.
         let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
         let batch = depot.take(table)?;
         drop(depot);
@@ -370,9 +379,9 @@ impl FreeFrames {
     }
 
     /// Passes all free frames to `keep`, batch by batch, and puts back the frames that `keep`
-    /// returns. Meanwhile other threads can take all free frames except those of the batch in
-    /// `keep`; a thread that [takes](Self::take_anywhere) an unseen batch passes it to a `keep` of
-    /// its own. Only one sift may run at a time.
+    /// returns. Meanwhile other threads can still take free frames, except those of the batch that
+    /// `keep` is working on. A thread that [takes](Self::take_anywhere) a batch that this sift
+    /// hasn't reached yet passes the batch to a `keep` of its own. Only one sift may run at a time.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
         for depot in &self.depots {
@@ -436,9 +445,9 @@ mod tests {
         assert!(first.len() > BATCH_SMALL, "{}", first.len());
     }
 
-    /// Regression: lowering the budget sifts all free frames. The sift took all batches out of a
-    /// depot and put them back one by one. Until it had put back the first batch, threads that were
-    /// short of a frame found none, and evicted pages or gave up.
+    /// Regression: the sift, which runs when the budget is lowered, took all batches out of a depot
+    /// and put them back one by one. Until it had put back the first batch, threads that were short
+    /// of a frame found none, and evicted pages or gave up.
     #[test]
     fn a_sift_hides_no_more_than_a_batch() {
         const FRAMES: u32 = 8 * BATCH_MAX as u32;

@@ -1,12 +1,13 @@
 //! Pages that a device writes to their file while the thread that began the write goes on.
 //!
-//! A [`HeldPage`] borrows from its map. A run owns its pages and keeps the map alive, so the thread
-//! that held the pages can go on while a device reads them. The pages of a run are neighbours, for
-//! one request.
+//! A *held* page is one that a flusher is writing to the file. A [`HeldPage`] borrows from its map,
+//! so it can't outlive the call that holds it. A run owns its pages and keeps the map alive, so the
+//! thread that held the pages can go on while a device reads them. The pages of a run are
+//! neighbours in the file, and are written by one request.
 //!
 //! - H1. A page belongs to the run from [`new`](HeldRun::new) or [`push`](HeldRun::push) to
-//!   [`end`](HeldRun::end). It is held all the time (S2 of `write_state`), so it stays in its
-//!   frame. Pages that are still in a run when the run is dropped become dirty.
+//!   [`end`](HeldRun::end). The run holds the page all this time (S2 of `write_state`), so the page
+//!   stays in its frame. If the run is dropped, the pages that are still in it become dirty.
 //! - H2. All device reads finish before a page is released, because the request that owns the run
 //!   (as [`StableBytes`]) keeps the run until then.
 

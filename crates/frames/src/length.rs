@@ -16,8 +16,8 @@ use crate::region::ZeroedAtomics;
 #[repr(align(128))]
 pub(crate) struct Length {
     bytes: AtomicU64,
-    /// The number of whole pages among the near ones; a hit checks only this. The last page, if it
-    /// isn't whole, and far pages are read on a slower path.
+    /// The number of whole pages among the near ones. A hit checks only this number. A last page
+    /// that isn't whole, and far pages, are read on a slower path.
     whole_pages: AtomicU64,
     /// The number of pages whose words are the map's first run. It never changes while the map
     /// lives.

@@ -1,10 +1,10 @@
 //! Loads that continue after the thread that began them has gone on.
 //!
-//! A [`Loading`] and an [`OwnedFrame`] borrow from their map, which adds no cost to a miss. But a
-//! device may still be working after its caller has gone on or was dropped. Then a run owns the
-//! page words in *loading* and the frames of neighbouring pages, and keeps the map alive. The
-//! thread that ends the run takes the pages out one by one, as the same two types that were put in.
-//! So there is only one way to publish a page.
+//! A [`Loading`] (a begun load) and an [`OwnedFrame`] borrow from their map, which adds no cost to
+//! a miss. But they can't be used if the device may still be working when the caller has returned,
+//! or its future was dropped. For these loads a run owns the page words in *loading* and the frames
+//! of neighbouring pages, and keeps the map alive. The thread that ends the run takes the pages out
+//! one by one, as the same two types that were put in. So there is only one way to publish a page.
 //!
 //! - R1. The run owns a page's word and frame from [`push`](LoadingRun::push) to
 //!   [`next`](LoadingRun::next). A run that is dropped abandons its loads and frees its frames.

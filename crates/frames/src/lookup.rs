@@ -1,12 +1,12 @@
 //! The addresses that a hit needs: of a map's words and its length, of the arena, and of the frame
 //! table.
 //!
-//! None of them changes, so a loop over lookups may keep them in registers. (For this reason the
-//! length, which changes, is behind a pointer, and every clone of a map has its own lookup.)
+//! None of these addresses changes, so a loop over lookups may keep them in registers. The length
+//! itself changes, so the lookup has a pointer to it. Every clone of a map has a lookup of its own.
 //!
 //! - L1. Everything that a lookup points to stays in place while the frames live, and the owner of
-//!   the lookup keeps them alive. So a lookup may outlive its map: it then finds pages of another
-//!   map, or none.
+//!   the lookup keeps the frames alive. So a lookup may outlive its map: it then finds pages of
+//!   another map, or none.
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
 //! - L3. `whole_pages` and `near_pages` are at most the number of words in the map's first run. Far
 //!   pages aren't found here (`far_words`).
@@ -36,7 +36,8 @@ impl Lookup {
         before.is_hot() && self.copy_and_look(frames, (word, before), offset, into, || true) == Some(before)
     }
 
-    /// Does the same as [`read_hot`](Self::read_hot), also for a page that was written to. Returns
+    /// Copies bytes like [`read_hot`](Self::read_hot), but also from a page that was written to.
+    /// `still` is an extra condition that the caller sets; it is called after the copy. Returns
     /// true only if `still` returns true at a moment when the page is in memory with the bytes that
     /// were copied (V4 of `writing`).
     #[inline(always)]
@@ -51,8 +52,9 @@ impl Lookup {
         self.read_word_hot_or_written(frames, found, into, still)
     }
 
-    /// Does the same as [`read_hot_or_written`](Self::read_hot_or_written), for the page with this
-    /// word. The range starts at `offset` and must lie within the page.
+    /// Copies bytes like [`read_hot_or_written`](Self::read_hot_or_written), but takes the page's
+    /// word instead of a position in the object. The range starts at `offset` and must lie within
+    /// the page.
     #[inline(always)]
     pub(crate) fn read_word_hot_or_written(
         self,
@@ -71,8 +73,8 @@ impl Lookup {
             && self.copy_version(frames, (word, before), offset, into, still)
     }
 
-    /// Copies from the frame that a resident word names, and returns the word as it is afterwards
-    /// (see `page_map`). Returns `None` if `still`, which is called in between, returns false.
+    /// Copies from the frame that a resident word names, then calls `still`, then loads the word
+    /// again and returns it (see `page_map`). Returns `None` if `still` returns false.
     #[inline(always)]
     pub(crate) fn copy_and_look(
         &self,
@@ -89,9 +91,9 @@ impl Lookup {
         still().then(|| PageWord::from_bits(word.load(Ordering::Relaxed)))
     }
 
-    /// Copies from the frame of a written page. Returns false if the page isn't in its frame from
-    /// the beginning of the copy to the end, if a writer changes it meanwhile (V2 of `writing`), or
-    /// if `still`, which is called in between, returns false.
+    /// Copies from the frame of a written page, then calls `still`. Returns false if `still` does,
+    /// if the page isn't in its frame during the whole copy, or if a writer changes it meanwhile
+    /// (V2 of `writing`).
     #[inline(always)]
     pub(crate) fn copy_version(
         &self,
@@ -216,8 +218,9 @@ mod real {
             unsafe { self.words.add(index).as_ref() }
         }
 
-        /// Does the same as [`locate_whole`](Self::locate_whole), for any near page. Returns `None`
-        /// if the object doesn't have all of the bytes.
+        /// Returns the word and the offset like [`locate_whole`](Self::locate_whole), but also for
+        /// the object's last page if it isn't whole. Returns `None` if the object doesn't have all
+        /// of the bytes, or if the page isn't a near one.
         pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
             let (offset, page) = (start as usize & self.page_mask(), start >> self.page_shift);
             let length = self.length(frames);

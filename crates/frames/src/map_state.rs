@@ -36,8 +36,9 @@ impl MapState {
         Ok(Self::of_run(frames, range, pages as usize, false))
     }
 
-    /// Creates the state for an object that may grow to the maximum length. It has `pages` near
-    /// pages, or up to `roomy` if words are plenty; fewer if no free run is long enough.
+    /// Creates the state for an object that may grow to the maximum length. The map gets words for
+    /// `pages` near pages, or for up to `roomy` if words are plenty. If no free run of words is
+    /// long enough, it gets fewer.
     pub(crate) fn growing(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
         let mut wanted = pages;
         loop {

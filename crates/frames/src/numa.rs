@@ -42,9 +42,9 @@ impl Nodes {
         self.count
     }
 
-    /// Returns log2 of the number of consecutive extents on one node. Each run of extents whose
-    /// neighbours are on other nodes is a mapping of its own for the kernel, which allows a process
-    /// 65,530 mappings. So there are at most 128 runs per node.
+    /// Returns log2 of the number of consecutive extents that are placed on one node. The number is
+    /// chosen so that there are at most 128 such runs per node: the kernel keeps a mapping of its
+    /// own for each run whose neighbours are on other nodes, and allows a process 65,530 mappings.
     pub(crate) fn run_shift(&self, extents: usize) -> u32 {
         const RUNS: usize = 64;
         (extents / (RUNS * self.count)).max(1).ilog2()

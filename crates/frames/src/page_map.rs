@@ -13,11 +13,13 @@
 //!   a, b the same stay? the copy is good
 //! ```
 //! If the copy contains a byte that the next loader of `f` wrote, the reader's fence synchronises
-//! with that loader's fence. The eviction happens before the loader's fence, so `b` is the value
-//! that the eviction stored or a later one, and no later one equals `a` (`page_word`: a resident
-//! word is never reused). Bytes that the loader of *this* stay wrote are visible because of the
-//! Acquire load of `a`, which pairs with the Release in `WaitTable::end_load`. So a valid copy
-//! consists of this page's bytes, all of one stay: P1, P2.
+//! with that loader's fence. The eviction happens before the loader's fence, so the reader's second
+//! load, `b`, returns the word that the eviction stored, or a later one. None of these equals `a`
+//! (`page_word`: a resident word is never reused), so the reader discards the copy.
+//!
+//! If the copy is valid, its bytes are those that the loader of *this* stay (the page's current
+//! time in the frame) wrote: the Acquire load of `a` pairs with the Release in
+//! `WaitTable::end_load`. So a valid copy consists of this page's bytes, all of one stay: P1, P2.
 
 mod detach;
 mod kept_pin;
@@ -48,8 +50,8 @@ use crate::write_state::Ahead;
 const RECORDS_AHEAD: usize = 8;
 
 /// The page words of one object. A clone is a handle to the same map. A thread that looks pages up
-/// often should keep a clone of its own: then the addresses that a lookup needs are next to the
-/// thread's other data, or in registers.
+/// often should keep a clone of its own: then the addresses that a lookup needs are in the thread's
+/// own cache lines, or in registers.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     pub(crate) lookup: Lookup,
@@ -66,7 +68,8 @@ impl PageMap {
     }
 
     /// Creates a map for an object that may grow to the maximum length. Hits are fastest in the
-    /// first `pages` pages, or in the first `roomy` if page words are plenty.
+    /// first pages: in the first `roomy` pages if page words are plenty, else in the first `pages`
+    /// pages.
     ///
     /// # Errors
     /// If there is no address space even for a small part of `pages`.
@@ -115,8 +118,8 @@ impl PageMap {
         self.len() == 0
     }
 
-    /// Returns the memory in bytes that the map's length takes, including the space beside it that
-    /// no other map can use: more if the map has much room.
+    /// Returns the memory in bytes that the map's length takes. Includes the space next to the
+    /// length that no other map can use because this map has several segments of words.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         self.shared.length_bytes()
@@ -180,9 +183,9 @@ impl PageMap {
         }
     }
 
-    /// Returns whether a page was used since it was loaded; a load for a use counts as one. Returns
-    /// `None` if the page isn't in memory. If the page is evicted meanwhile, the result may be
-    /// about the frame's next page.
+    /// Returns whether a page was used since it was loaded. If it was loaded for a use, that counts
+    /// as a use; readahead doesn't. Returns `None` if the page isn't in memory. If the page is
+    /// evicted meanwhile, the result may be about the frame's next page.
     #[must_use]
     pub fn is_used(&self, page: u64) -> Option<bool> {
         // Acquire only because looking up a frame requires it.
@@ -215,15 +218,15 @@ impl PageMap {
         self.read_first(start, into, &mut Ahead::No)
     }
 
-    /// Does the same as [`read`](Self::read), and sets `ahead` if this was the first use of a page
+    /// Copies bytes like [`read`](Self::read), and sets `ahead` if this was the first use of a page
     /// that was read ahead.
     pub fn read_first(&self, start: u64, into: &mut [u8], ahead: &mut Ahead) -> bool {
         self.read_at(start, into, ahead, || true)
     }
 
-    /// Does the same as [`read`](Self::read), but returns true only if `still` returns true at a
-    /// moment when the page is in memory with the bytes that were copied. May call `still` several
-    /// times.
+    /// Copies bytes like [`read`](Self::read), but under an extra condition, `still`. Returns true
+    /// only if `still` returns true at a moment when the page is in memory with the bytes that were
+    /// copied. May call `still` several times.
     pub fn read_while(&self, start: u64, into: &mut [u8], still: impl Fn() -> bool) -> bool {
         self.read_at(start, into, &mut Ahead::No, still)
     }
@@ -233,7 +236,8 @@ impl PageMap {
         self.read_word(word, offset, into, ahead, still)
     }
 
-    /// Does the same as [`read_first`](Self::read_first), for the page that `word` belongs to.
+    /// Copies bytes like [`read_first`](Self::read_first), but takes the page's word instead of a
+    /// position in the object, and the condition `still` of [`read_while`](Self::read_while).
     pub(crate) fn read_word(
         &self,
         word: &AtomicU64,
@@ -313,7 +317,8 @@ impl PageMap {
 }
 
 /// Records the use of a page. Returns whether it is the first use of a page that was read ahead. A
-/// first use leaves the page unreferenced, because the page was loaded for this use.
+/// first use doesn't set the referenced bit, because the page was loaded for this use; the bit is
+/// for repeated uses.
 #[cold]
 fn note_use(word: &AtomicU64, seen: PageWord, record: &FrameRecord) -> Ahead {
     let ahead = record.write_state.take_ahead();

@@ -2,16 +2,18 @@
 //! map existed all the time.
 //!
 //! A number identifies a map while the map lives, and may identify another map afterwards. A lookup
-//! by number is sound all the same (L1 of `lookup`). The bytes read are the intended map's if
-//! `still` returns true, because `still` is called while the page is known to be in memory: the
-//! same word is loaded before and after, so the word didn't change in between (`page_word`). The
-//! same holds for a written page's version (V4 of `writing`).
+//! by number is memory-safe even then (L1 of `lookup`), but could return another map's bytes. So
+//! the caller passes `still`, which checks that the intended map lives. `still` is called after the
+//! copy and before the page's word is loaded for the second time. If the word is the same before
+//! and after, the page was in memory when `still` was called (`page_word`). So if `still` returns
+//! true, the bytes are the intended map's. For a written page the same holds, with its version in
+//! addition (V4 of `writing`).
 //!
-//! Any page number, modulo the number of words of the shortest map, leads to a word that every map
-//! has. So the pages of a map that is known to be at least that long are found without checking a
-//! length ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). A frame that is frozen
-//! through such a word holds the page of that word, whichever map the word belongs to. The caller
-//! checks, while it has the frame frozen, that this is the intended map.
+//! Every map has at least as many words as the shortest map. So any page number, modulo the number
+//! of words of the shortest map, leads to a word of the map, and no length needs to be checked
+//! ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). A frame that is frozen through
+//! such a word holds the page of that word, but the word may by now belong to another map. The
+//! caller therefore checks, while it has the frame frozen, that the intended map lives.
 
 use std::fmt;
 
@@ -102,8 +104,8 @@ impl PageMaps {
     }
 
     /// Reads like [`PageMap::read_hot`](crate::PageMap::read_hot) from the map with this number,
-    /// and also from written pages. After the bytes are copied, `still` must return whether the map
-    /// is the intended one.
+    /// and also from written pages. `still` is called after the bytes are copied, and must return
+    /// whether the number still identifies the map that the caller means.
     #[inline(always)]
     pub fn read_hot(
         &self,
@@ -122,8 +124,9 @@ impl PageMaps {
         }
     }
 
-    /// Does the same as [`read_hot`](Self::read_hot), for a map and an object that are at least as
-    /// long as the shortest map. `start` counts modulo that length, and no length is checked.
+    /// Reads like [`read_hot`](Self::read_hot), but without checking a length: the map and its
+    /// object must be at least as long as the shortest map. `start` counts modulo the length of the
+    /// shortest map.
     #[inline(always)]
     pub fn read_hot_shortest(&self, map: MapInWord, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         match self.first.of_smallest_pages() {
@@ -157,9 +160,10 @@ impl PageMaps {
         lookup.read_word_hot_or_written(&self.frames, (word, offset), into, still)
     }
 
-    /// Begins to write like [`PageMap::begin_write`](crate::PageMap::begin_write); `page` counts as
-    /// in [`read_hot_shortest`](Self::read_hot_shortest). While it holds the page, the caller must
-    /// check that the intended map lives; then the page is that map's.
+    /// Begins to write like [`PageMap::begin_write`](crate::PageMap::begin_write). `page` counts
+    /// modulo the length of the shortest map, as in [`read_hot_shortest`](Self::read_hot_shortest).
+    /// While it holds the page, the caller must check that the intended map lives; if so, the page
+    /// belongs to that map.
     #[inline(always)]
     #[must_use]
     pub fn begin_write(&self, map: MapInWord, page: u64) -> BeginWrite<'_> {

@@ -8,11 +8,12 @@
 //! | 3 | *swapped*: in a swap slot, or needs none | 3–63: the entry: slot or content |
 //!
 //! Bit 2 is set only in resident words, so a hit looks at one bit. The frame's number is placed so
-//! that a mask yields the frame's offset in an arena of pages of 4 KiB. A page that was written to
-//! is `WRITTEN`, and then never `REFERENCED`: its readers find a version and the referenced bit in
-//! the frame's record (`writing`). Readers of such a page in a file take a slower path. Once the
-//! file has all bytes of the page, the page is *settled*: its word loses `WRITTEN` and gets the
-//! next generation.
+//! that a mask yields the frame's offset in an arena of pages of 4 KiB.
+//!
+//! A page that was written to is `WRITTEN`, and then never `REFERENCED`. Instead, the frame's
+//! record has the referenced bit, and a version that readers check (`writing`). Readers of such a
+//! page in a file take a slower path. So once the file has all bytes of the page, the page is
+//! *settled*: its word loses `WRITTEN` and gets the next generation.
 //!
 //! Every change is a compare-and-swap (or a swap by the loader, which owns a *loading* word):
 //! ```text
@@ -32,9 +33,10 @@
 //! ```
 //! **A resident word is never reused.** A frame's generation goes up each time the frame is freed
 //! or settled. When its 30 bits are used up, the frame is retired for good (its memory goes back to
-//! the system; only its number is lost). So two *resident* words that are equal, `REFERENCED`
-//! aside, belong to the same stay of the same page, however long a reader was stopped between
-//! loading the first and the second. This alone excludes ABA, without a clock.
+//! the system; only its number is lost). So if a reader loads a *resident* word twice and gets the
+//! same value, `REFERENCED` aside, the page has been in this frame all the time in between (one
+//! *stay*), however long the reader was stopped between the loads. This alone excludes ABA, without
+//! a clock.
 
 use core::fmt;
 

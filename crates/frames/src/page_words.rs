@@ -2,16 +2,21 @@
 //! maps.
 //!
 //! A page's word keeps its index in this array for as long as its map lives, and a frame's record
-//! holds the index. The array is never unmapped, so a stale index still leads to a word, and that
-//! word can't equal the expected one (`page_word`).
+//! holds the index of its page's word. The array is never unmapped. So a thread with an outdated
+//! index still loads a word, and this word can't equal the word that the thread expects
+//! (`page_word`).
 //!
-//! The array is allocated in *segments* (`segments`), of 32 *blocks* of chunks. Blocks are closed
-//! at first, which costs nothing, not even a commit charge. A block is opened when the first page
-//! in it is loaded. The states of its chunks share a system page with the states of the same block
-//! of neighbouring segments ([`Chunks`]); this system page is charged while at least one of these
-//! blocks is open. The system is asked to make a *stride* of many segments writable at once,
-//! because each part of the array with its own protection is a mapping, and a process may have at
-//! most 65,530 mappings.
+//! The array is allocated in *segments* (`segments`) of 32 *blocks*; a block consists of *chunks*
+//! of one system page (`chunks`). Blocks are closed at first, which costs nothing, not even a
+//! commit charge. A block is opened when the first page in it is loaded.
+//!
+//! The states of a block's chunks share a system page with the states of the same block of
+//! neighbouring segments ([`Chunks`]). This system page is charged while at least one of these
+//! blocks is open.
+//!
+//! The system is asked to make a *stride* of many segments writable at once. The reason: a part of
+//! the array that is writable next to one that isn't is a mapping of its own, and a process may
+//! have at most 65,530 mappings.
 
 use std::ops::Range;
 
@@ -153,9 +158,11 @@ impl PageWords {
     }
 
     /// Frees a part of the array that [`allocate`](Self::allocate) returned. If leaked guards still
-    /// use pages in it, the part is leaked with them. A block stays open if the system has refused
-    /// to take back the memory of one of its chunks: such a chunk stays present, and the next map
-    /// that gets the segment wouldn't open the block for it.
+    /// use pages in it, the part is leaked with them.
+    ///
+    /// A block stays open if the system has refused to take back the memory of one of its chunks.
+    /// Such a chunk stays present. If its block were closed, the next map that gets the segment
+    /// would use the chunk without opening the block.
     pub(crate) fn release(&self, range: Range<usize>, budget: &Budget) {
         let occupied = self.open_parts(range.clone());
         if occupied.map(|part| self.chunks.clear(part, &self.words, budget)).sum::<usize>() > 0 {
@@ -185,8 +192,9 @@ impl PageWords {
     }
 
     /// Returns the parts of `range` that lie in open blocks. In closed blocks no page was ever
-    /// loaded. (Acquire pairs with the Release in `open_block`. If a caller must see a certain
-    /// page, other synchronization has already made the page visible to it.)
+    /// loaded. (Acquire pairs with the Release in `open_block`. This doesn't ensure that the newest
+    /// block is seen; a caller that must see a certain page relies on other synchronization with
+    /// its loader.)
     fn open_parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let segment_shift = self.geometry.segment_shift;
         let open = move |segment: usize| {
@@ -249,8 +257,8 @@ impl PageWords {
         &self.open_in[(segment >> self.geometry.group_shift() << BLOCKS_SHIFT) + block]
     }
 
-    /// Charges the states of a block that is about to be opened. All accesses are Relaxed: the
-    /// caller holds the lock of `free`, here and in `uncharge_states`.
+    /// Charges the memory for the states of a block that is about to be opened. The caller must
+    /// hold the lock of `free`, here and in `uncharge_states`; therefore all accesses are Relaxed.
     fn charge_states(&self, segment: usize, block: usize, budget: &Budget) -> Result<(), NoRoom> {
         let open = self.open_in(segment, block);
         if open.load(Ordering::Relaxed) == 0 && !budget.try_charge(self.geometry.states_cost()) {
@@ -284,9 +292,10 @@ impl PageWords {
         opened
     }
 
-    /// Moves the hand over the open segments and gives back chunks that the previous sweep found
-    /// idle as well. Ends when `wanted` chunks are given back, or after two rounds, or after
-    /// `segments_max` segments. Returns the number of chunks given back.
+    /// Visits the open segments in turn, from where the previous call ended (the *hand*), and gives
+    /// back each chunk that is idle and that the previous sweep also found idle. Ends when `wanted`
+    /// chunks are given back, or after two rounds, or after `segments_max` segments. Returns the
+    /// number of chunks given back.
     pub(crate) fn sweep(&self, wanted: usize, segments_max: usize, budget: &Budget) -> usize {
         let turns = (2 * self.free.lock().open_count()).min(segments_max);
         let mut given = 0;
@@ -300,10 +309,11 @@ impl PageWords {
         given
     }
 
-    /// Visits the frames of pages that keep a chunk from becoming idle: pages that share their
-    /// chunk with at most one other. Ends when `visit` returns false, or after one round of the
-    /// hand, or after `segments_max` segments. It shares the hand with sweeps; within a segment it
-    /// begins at a chunk that changes from call to call.
+    /// Calls `visit` for the frames of pages that share their chunk with at most one other page:
+    /// only these pages keep the chunk from becoming idle. Ends when `visit` returns false, or
+    /// after one round over the open segments, or after `segments_max` segments. Continues from the
+    /// segment at which the previous call or the previous sweep ended; within a segment, begins at
+    /// a chunk that changes from call to call.
     pub(crate) fn visit_sparse(&self, segments_max: usize, mut visit: impl FnMut(FrameId, MapPart) -> bool) {
         let turns = self.free.lock().open_count().min(segments_max);
         for _ in 0..turns {
@@ -370,8 +380,8 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// Regression: a small file was charged for, and took, 2 KiB of states: as much as a file of 1
-    /// GiB. Now 64 small files share 4 KiB.
+    /// Regression: a small file was charged for 2 KiB of states, and used them: as much as a file
+    /// of 1 GiB. Now 64 small files share 4 KiB.
     #[test]
     fn a_large_map_is_charged_for_what_is_used_of_it() {
         let (words, segment) = words();

@@ -45,8 +45,8 @@ impl Population {
         Self { nodes, with: BTreeSet::new(), fresh, returned, hand: 0 }
     }
 
-    /// Gives an extent memory, one of `node` if possible, provided that `charge` allows it.
-    /// `charge` gets whether the extent has memory for the first time.
+    /// Gives an extent memory, one of `node` if possible, if `charge` returns true. The argument of
+    /// `charge` is true if the extent has never had memory before.
     pub(crate) fn add(&mut self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let count = self.nodes.nodes;
         let (node, extent, first_time) = (0..count).map(|step| (node + step) % count).find_map(|node| {

@@ -5,11 +5,11 @@
 //! taken again (as zeros), but it is never used for another type. So a reader can still load a word
 //! safely after it was stopped for any length of time.
 //!
-//! The kernel changes region memory behind the abstract machine in two ways. For Rust code,
-//! [`Region::discard`] is as if another thread had stored zeros. And a forked child reads zeros
-//! everywhere (`MADV_WIPEONFORK`): it inherits no page and no copy of memory, but may still read
-//! and drop a guard that its thread held at the fork. If the kernel can't wipe the memory at a
-//! fork, the child does so (`sync::fork`).
+//! The kernel changes region memory behind the back of Rust's abstract machine in two ways.
+//! [`Region::discard`] zeroes memory; to Rust code this looks as if another thread had stored
+//! zeros. And a forked child reads zeros everywhere (`MADV_WIPEONFORK`). So the child inherits no
+//! page and no copy of memory, but may still read and drop a guard that its thread held at the
+//! fork. If the kernel can't wipe the memory at a fork, the child zeroes it (`sync::fork`).
 
 use std::ops::{Deref, Range};
 
@@ -191,9 +191,9 @@ mod tests {
     use super::*;
     use sync::atomic::{AtomicU64, Ordering};
 
-    /// Regression: after `mlockall` the system refuses to discard memory. Only an assertion checked
-    /// the result. So a budget that shrank uncharged the memory without giving it back, and memory
-    /// that should have read as zeros didn't.
+    /// Regression: after `mlockall` the system refuses to discard memory, but only an assertion
+    /// checked the result. So when the budget shrank, memory was uncharged although the system
+    /// hadn't taken it back, and memory that should have read as zeros didn't.
     #[test]
     fn locked_memory_is_given_back() {
         let words = crate::system_page_size() / size_of::<u64>();

@@ -3,12 +3,12 @@
 //! Every operation takes logarithmic time: opening a file takes a run of segments under the lock
 //! that protects all of them.
 //!
-//! Segments are address space, which is limited, and a tenant may open sparse files of any length.
-//! So after an allocation, a number of segments must remain free for others, and this number grows
-//! with the length of the run ([`leaves`]). The last quarter of all segments is for maps of one
-//! segment. The quarter before is also for maps of up to [`MEDIUM`] segments, and for parts behind
-//! a map's first run (`far_words`), which take one segment each. Optional room for a file to grow
-//! comes from the first quarter only.
+//! Segments take address space, which is limited, and a tenant may open sparse files of any length.
+//! To keep one tenant from taking all segments, a number of segments must still be free after each
+//! allocation, and this number is larger for longer runs ([`leaves`]). The last quarter of all
+//! segments is only for maps of one segment. The quarter before is also for maps of up to
+//! [`MEDIUM`] segments, and for single segments that are added to a map later (`far_words`). Extra
+//! segments that let a file grow come from the first quarter only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! Swaps out pages that belong to no file, and manages the *swap slots* that pages keep when they
 //! are swapped in again.
 //!
-//! The swapper has a page's frame isolated and writes its bytes to a swap slot while the page stays
-//! in memory: readers hit it, writers write to it, and a remover may remove it. Afterwards the
-//! swapper checks whether the page still has the bytes that were written. This check is like that
-//! of a reader without a trace (`writing`), but with the frame frozen:
+//! The swapper isolates a page's frame and writes the page's bytes to a swap slot. The page stays
+//! in memory meanwhile: readers hit it, writers write to it, and a remover may remove it.
+//! Afterwards the swapper freezes the frame and checks whether the page still has the bytes that
+//! were written, by comparing word and version as a reader does (`writing`):
 //! ```text
 //!   swapping out (frame isolated)               writer, remover
 //!   a = word, v = version     even              freeze, word: → WRITTEN, version: → odd → even, unfreeze
@@ -14,21 +14,25 @@
 //!   word: → swapped
 //! ```
 //! - W1. A writer has the frame frozen from before its first byte until after the change of the
-//!   version. So if the swapper freezes later, it sees the change (Acquire of `freeze` to Release
-//!   of `unfreeze`). If the swapper freezes first, the writer finds the page swapped. If word and
-//!   version are unchanged, the bytes read are the page's, complete and consistent: P1.
-//! - W2. A remover never unfreezes, and leaves an isolated frame to its holder, which learns of the
-//!   removal when it puts the frame back. So a page may be unmapped while the device reads it, and
-//!   no thread waits.
-//! - W3. A page that was swapped in and keeps its slot (`Labels::slot`) has the same bytes there as
-//!   long as its word isn't *written*. A written page keeps the slot in vain (its bytes there are
-//!   outdated), until it is swapped out or another thread takes the slot away.
-//! - W4. The kept slot changes owners only while the frame is frozen. It goes to the page's
-//!   remover, to the swapper, or to the caller of [`Frames::take_slot`].
-//! - W5. If a flusher holds the page by mistake (S2 and S4 of `write_state`), the page stays in its
-//!   frame. The swapper changes the write state of the frozen frame from any state but `HELD` to
-//!   `CLEAN`, by one read-modify-write. So either the swapper sees the hold and the page stays, or
-//!   the flusher finds a state that it can't hold. Without this rule:
+//!   version. If the swapper freezes the frame after a writer, the swapper sees the changed version
+//!   (Acquire of `freeze` to Release of `unfreeze`). If the swapper freezes the frame before a
+//!   writer, the writer finds the page swapped. So if word and version are unchanged, the bytes
+//!   that the device has read are the page's, complete and consistent: P1.
+//! - W2. A remover leaves the frame frozen, and leaves an isolated frame to its holder: the swapper
+//!   can't freeze the frame, and learns of the removal when it puts the frame back. So a page may
+//!   be unmapped while the device reads it, and no thread waits.
+//! - W3. A page that was swapped in may keep its slot (`Labels::slot`). The slot has the page's
+//!   bytes as long as the page's word isn't *written*. A written page keeps the slot *in vain*: the
+//!   bytes there are outdated. It keeps the slot until it is swapped out or another thread takes
+//!   the slot away.
+//! - W4. Ownership of the kept slot passes from the page to another owner only while the frame is
+//!   frozen: to the page's remover, to the swapper, or to the caller of [`Frames::take_slot`].
+//! - W5. A flusher that has loaded a file page's word may hold the frame when another page is in
+//!   it, by mistake (S2 and S4 of `write_state`). The swapper then mustn't take the page. It
+//!   changes the write state of the frozen frame from any state but `HELD` to `CLEAN`, by one
+//!   read-modify-write. If the flusher's hold comes first, the swapper sees `HELD`, and the page
+//!   stays. If the swapper's change comes first, the flusher finds `CLEAN`, which it can't hold.
+//!   Without this rule:
 //!   ```text
 //!   leader: w = word of file page P           others: P is detached; its frame has page A, which no file has, and A is written
 //!           hold(DIRTY) → HELD                        A is swapped out; the frame has file page Q: CLEAN
@@ -95,10 +99,10 @@ impl Frames {
         (stays && version.is_multiple_of(2)).then_some(Unwritten { frames: self, frame, word, version })
     }
 
-    /// Swaps a page out if it is unchanged since the snapshot `seen`: its word then has `entry`.
-    /// With `of_slot`, `entry` must be that of the slot that the page keeps, and the page must
-    /// still keep it. `ready` is called before another thread can see the entry. Returns the frame,
-    /// and the slot that the page kept in vain, or 0.
+    /// Swaps a page out if it is unchanged since the snapshot `seen`, and stores `entry` in its
+    /// word. If `of_slot` is set, `entry` must be that of the slot that the page keeps, and the
+    /// page is swapped out only if it still keeps a slot. `ready` is called before another thread
+    /// can see the entry. Returns the frame, and the slot that the page kept in vain, or 0.
     ///
     /// # Errors
     /// Returns the frame, still isolated, if the page was written to, is in use, is held by mistake
@@ -154,9 +158,9 @@ impl Frames {
         Some(self.table.slot(frame)).filter(|&slot| slot != 0)
     }
 
-    /// Detaches the page in `frame` from the slot that it keeps; the slot then belongs to the
-    /// caller. Returns the group that the page is charged to. Returns `None` if the page doesn't
-    /// keep `slot`, or is in use; with `only_in_vain`, also if the slot has the page's current
+    /// Takes away the slot that the page in `frame` keeps; the caller then owns the slot. Returns
+    /// the group that the page is charged to. Returns `None` if the page doesn't keep `slot`, or is
+    /// in use. If `only_in_vain` is set, also returns `None` if the slot has the page's current
     /// bytes.
     #[must_use]
     pub fn take_slot(&self, frame: FrameId, slot: u64, only_in_vain: bool) -> Option<u32> {

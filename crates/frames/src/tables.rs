@@ -1,15 +1,15 @@
 //! Tables of words, for an index that readers search without a lock.
 //!
-//! A table is 512 words in a reserved array. It is allocated and freed, and has no memory in
-//! between. The array is never unmapped, so a late reader of a freed table still loads a word:
-//! zero, or a word of the table's next use. The index has to detect this (`pagefold`'s
-//! `space::tree`): it refers to a table by a [`Table`], which contains a count of the table's
-//! previous uses and is therefore never reused.
+//! A table is 512 words in a reserved array. Tables are allocated and freed; a free table has no
+//! memory. The array is never unmapped, so a reader that loads a word of a table that was freed
+//! meanwhile gets zero or a word of the table's next use. The index (`pagefold`'s `space::tree`)
+//! has to detect this. Therefore it refers to tables by [`Table`]s: a `Table` contains the table's
+//! number and a count of its previous uses, and so is never reused.
 //!
-//! - T1. A freed table reads as zeros before it is allocated again. Each zero is stored with
-//!   Release, or the system has replaced the page by zeros on all CPUs before the call returns. So
-//!   a reader that loads such a zero sees every change of the index that came before it.
-//! - T2. A number whose count is used up is never allocated again.
+//! - T1. A freed table reads as zeros before it is allocated again. A reader that loads such a zero
+//!   sees every change of the index that came before it: the zero was stored with Release, or the
+//!   system replaced the page by zeros on all CPUs before the call returned.
+//! - T2. A table number whose count of uses has reached its maximum is never allocated again.
 //!
 //! Each page map also has one table with the map's number, which exists as long as the map.
 //!
@@ -32,8 +32,9 @@ pub const TABLE_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 9 };
 /// The size of a table in bytes.
 pub const TABLE_BYTES: u64 = 8 << TABLE_SHIFT;
 
-/// The number of bits of a table's number, and of the count of its uses above the number. The bits
-/// below the number are zeros, so a mask yields the table's offset in the array in bytes.
+/// The number of bits of a table's number, and also of the count of the table's uses, which is
+/// stored above the number. The bits below the number are zeros, so a mask yields the table's
+/// offset in the array in bytes.
 const NUMBER_BITS: u32 = 24;
 const COUNT_BITS: u32 = 26;
 /// The number of tables that are made writable at a time.

@@ -46,15 +46,16 @@ impl PageMap {
         usage
     }
 
-    /// Returns whether a thread is loading the page, writing to it, or about to evict it. Suppose
-    /// the caller executes a fence before this call, and the other thread executes one after it has
-    /// begun. Then either this call sees that the thread holds the page, or the thread sees
-    /// everything that the caller did before its fence.
+    /// Returns whether a thread is loading the page, writing to it, or about to evict it.
+    ///
+    /// Guarantee: let the caller execute a fence before this call, and let the other thread execute
+    /// a fence after it has begun to load, write or evict. Then either this call returns true, or
+    /// the other thread sees everything that the caller did before its fence.
     #[must_use]
     pub fn is_held(&self, page: u64) -> bool {
         let Some((_, word)) = self.word(page) else { return false };
-        // Acquire, here and in `is_frozen`: once this call sees that the other thread has ended, it
-        // also sees what that thread did to the page.
+        // Acquire, here and in `is_frozen`: if this call sees that the other thread has finished,
+        // it also sees what that thread did to the page.
         let before = PageWord::from_bits(word.load(Ordering::Acquire));
         match before.state() {
             PageState::Vacant { .. } | PageState::Swapped { .. } => false,

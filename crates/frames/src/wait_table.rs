@@ -4,14 +4,15 @@
 //! Waiters are few and short-lived, so one small table serves all pages. A page word hashes to a
 //! bucket: a lock with a list of waiters.
 //!
-//! - W1. A waiter sets `WAITED` in the loading word and enters the list under the bucket's lock. If
-//!   the word has `WAITED`, the end of the load takes this lock as well, so the end can't come
-//!   between the waiter's two steps. This excludes a lost wake-up.
-//! - W2. The end of a load changes the word and passes the outcome to the waiters in one critical
-//!   section. So the outcome goes to the waiters of this very load, and never to those of the
-//!   previous or the next load.
-//! - W3. Wakers are cloned, called and dropped without the lock: each of these may run arbitrary
-//!   code, for example end a task that waits here too. Under the lock this could deadlock.
+//! - W1. A waiter holds the bucket's lock while it sets `WAITED` in the loading word and enters the
+//!   list. A loader that finds `WAITED` takes the lock as well before it ends the load. So the load
+//!   can't end between the waiter's two steps, which would be a lost wake-up.
+//! - W2. The loader changes the word and passes the outcome to the waiters in one critical section.
+//!   So the outcome goes to the waiters of this load, and never to waiters of the previous or the
+//!   next load of the page.
+//! - W3. Wakers are cloned, called and dropped without the lock. Each of these calls may run
+//!   arbitrary code, for example code that ends a task which waits in the same bucket. That code
+//!   takes the lock, so it would deadlock if this thread held the lock.
 
 use std::task::{Poll, Waker};
 
@@ -261,9 +262,9 @@ mod models {
         });
     }
 
-    /// Regression: a load ended successfully, and its word went on to the next load, which failed,
-    /// before the waiters of the first load got their outcome. They got the error of a load that
-    /// they hadn't waited for.
+    /// Regression: two loads of one page followed each other. The first succeeded, but its waiters
+    /// got their outcome only after the word had gone on to the second load, which failed. So they
+    /// got the error of a load that they hadn't waited for.
     #[test]
     fn a_waiter_gets_nobody_elses_outcome() {
         sync::model(|| {

@@ -10,19 +10,20 @@
 //! - S1. Only a `CLEAN` page is evicted, so the only copy of a page is never dropped. An evictor
 //!   checks the state while it has the frame frozen, which keeps writers out.
 //! - S2. The *holder* of a page is the flusher that made it `HELD`. A held page stays in its frame,
-//!   but readers and writers can still use it. If a writer changed the page meanwhile
-//!   (`REWRITTEN`), the holder leaves the page `DIRTY`.
+//!   but readers and writers can still use it. If a writer has changed the page meanwhile
+//!   (`REWRITTEN`), the page becomes `DIRTY` when the holder releases it.
 //! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from
 //!   `DIRTY` to `DIRTY` (except for pages that belong to no file, see
-//!   [`written_unfiled`](WriteState::written_unfiled)). If its change comes before the change to
-//!   `HELD`, the holder sees the bytes (Release to Acquire). If it comes after, the page is `DIRTY`
-//!   again when the holder releases it. While a writer is still changing the bytes, the flusher may
-//!   write the half-written page to the file and settle it. No evictor takes the page before the
-//!   writer's change of the state, because the writer has the frame frozen.
-//! - S4. The flusher finds the frame through the page's word, and checks the word again once it
-//!   holds the page. If the frame went to another page meanwhile, the flusher holds that page by
-//!   mistake, and restores its state. A thread that meets `HELD` therefore waits: the hold may be
-//!   such a mistake, which ends within a few instructions.
+//!   [`written_unfiled`](WriteState::written_unfiled)). If the writer's change comes before the
+//!   flusher's change to `HELD`, the flusher sees the bytes (Release to Acquire). If it comes
+//!   after, the page is `DIRTY` again when the flusher releases it. While the writer is still
+//!   changing the bytes, the flusher may write the half-written page to the file and mark it
+//!   `CLEAN`. Even then no evictor takes the page before the writer has made it `DIRTY`, because
+//!   the writer has the frame frozen.
+//! - S4. The flusher finds the frame through the page's word, holds the page in the frame, and then
+//!   loads the word again. If the frame went to another page in between, the flusher holds that
+//!   page by mistake; it then releases the page in the state in which it found it. A hold by
+//!   mistake ends within a few instructions, so a thread that finds `HELD` waits and tries again.
 
 use sync::atomic::{AtomicU32, Ordering};
 
@@ -44,9 +45,9 @@ const SPARED: u32 = 1 << 6;
 /// The page was read ahead, and used for the first time since reclaim last looked.
 const FIRST_USED: u32 = 1 << 7;
 
-/// Tells whether a page was read ahead of its first use. The frame's record keeps this from the
-/// load until the first use. The first use always takes the slower path, because the page isn't
-/// referenced yet, so the hit path doesn't have to check for readahead.
+/// Tells whether a page was read ahead of its first use. The frame's record keeps this information
+/// from the load until the first use. The page isn't referenced before its first use, so the first
+/// use takes a slower path, and only this path checks for readahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
     /// The page wasn't read ahead, or was used since.
@@ -132,8 +133,9 @@ impl WriteState {
     }
 
     /// Marks a page that belongs to no file as dirty, after a writer has changed its bytes. Changes
-    /// the state only if the page isn't dirty yet: no flusher looks for the bytes of such a page by
-    /// its state, and a flusher that holds the page by mistake (S4) leaves it dirty.
+    /// the state only if the page isn't dirty yet. The other writers' read-modify-write (S3) isn't
+    /// needed for a dirty page: no flusher writes these bytes to a file, and a flusher that holds
+    /// the page by mistake (S4) makes it dirty again.
     #[inline]
     pub(crate) fn written_unfiled(&self) {
         // Relaxed: the previous writer, or the loader, made the page dirty while it had the frame
@@ -189,8 +191,8 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & REWRITTEN != 0
     }
 
-    /// Makes the page clean without writing it, because it leaves its frame: it is truncated or
-    /// swapped out. The caller must have the frame frozen. Returns `None` if a flusher holds the
+    /// Makes the page clean without writing it, because it is truncated or swapped out and leaves
+    /// its frame. The caller must have the frame frozen. Returns `None` if a flusher holds the
     /// page, else whether the page was dirty or unstable before.
     pub(crate) fn discard(&self) -> Option<bool> {
         // Acquire as in `is_clean`.
@@ -218,8 +220,8 @@ impl WriteState {
             && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
 
-    // ---- readahead. Relaxed as well: a reader that meets the frame's next page by mistake only
-    // takes that page's mark.
+    // ---- readahead. Relaxed as well: a reader that uses the record after the frame went to
+    // another page can do no more harm than take that page's mark.
 
     /// Returns whether the page was read ahead and hasn't been used.
     pub(crate) fn ahead(&self) -> Ahead {
@@ -231,8 +233,8 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & AHEAD != 0
     }
 
-    /// Returns whether reclaim should pass the page over, because it was read ahead and hasn't been
-    /// used yet. Returns true at most once for a stay.
+    /// Returns whether reclaim should skip the page because it was read ahead and hasn't been used
+    /// yet. Returns true at most once for a stay (one page's time in the frame).
     pub(crate) fn spare_ahead(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD
             && self.0.fetch_or(SPARED, Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD

@@ -5,9 +5,9 @@
 //!   sync the file
 //!   hold(Unstable) ─▶ settle: clean, and back to the short way of reading; or end: Dirty if the sync failed
 //! ```
-//! The words themselves show which pages to write, in the order of the file, and each chunk counts
-//! its written pages (C3 of `chunks`). So writeback needs no memory to find or remember the pages
-//! to write.
+//! Page words lie in the order of the file. A word shows whether its page was written to
+//! (`WRITTEN`), and each chunk of words counts these pages (C3 of `chunks`). So writeback needs no
+//! memory for a list of dirty pages: it searches the chunks with a count above 0.
 //!
 //! For what other threads may do meanwhile, see `write_state`.
 
@@ -52,8 +52,9 @@ impl PageMap {
         chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
     }
 
-    /// Holds a page that is in the state `wanted`. If the page is clean but couldn't be returned to
-    /// the fast path when it was settled, tries this again.
+    /// Holds a page that is in the state `wanted`, so that it stays in its frame. If the page is
+    /// clean already but its readers still take the slower path, because it was in use when it
+    /// became clean, tries again to return them to the fast path.
     #[must_use]
     pub fn hold(&self, page: u64, wanted: Unclean) -> Hold<'_> {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
@@ -70,8 +71,8 @@ impl PageMap {
             }
             write_state::Hold::Busy => return Hold::Busy,
         }
-        // S4. Relaxed: if the frame went to another page, which then became dirty, that happened
-        // before the change that `hold` saw.
+        // S4. Relaxed: if the frame went to another page, which then became dirty, both happened
+        // before the change of the write state that `hold` has read.
         if word.load(Ordering::Relaxed) != before.bits() {
             state.end_hold(Some(wanted));
             return Hold::Other;
@@ -133,9 +134,9 @@ impl Frames {
     }
 }
 
-/// Returns the page's readers to the fast path, unless the page is in use at this moment. In this
-/// case the page is clean all the same, and the next writeback of the object tries again
-/// ([`PageMap::hold`]).
+/// Returns the page's readers to the fast path: its word loses `WRITTEN`. Does nothing if the page
+/// is in use at this moment. Then the page stays clean, only its readers stay on the slower path,
+/// and the next writeback of the object tries again ([`PageMap::hold`]).
 fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     let table = &frames.table;
     if !table.freeze(frame) {

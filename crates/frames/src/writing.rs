@@ -1,8 +1,9 @@
 //! Writes to pages in memory, concurrently with readers that take no lock.
 //!
-//! A writer freezes the frame: no pin is left, and no other writer, evictor or pinner gets the
-//! frame (I1, I2 of `frame_table`). Only readers without a trace may be copying meanwhile. They
-//! detect the writer:
+//! A writer freezes the frame. Then no pin of the page is left, and no other writer, evictor or
+//! pinner can get the frame (I1, I2 of `frame_table`). Only readers without a trace, which take no
+//! lock or pin, may be copying from the frame meanwhile. They detect the writer by a version in the
+//! frame's record, which is odd while a thread writes:
 //! ```text
 //!   writer (frame frozen)                          reader
 //!   word: (f, g) → (f, g, WRITTEN)   first change  a = word.load(Acquire)      not written: as in `page_map`
@@ -13,8 +14,8 @@
 //!   write state: → dirty             Release
 //! ```
 //! - V1. If a reader copies a byte that a writer is writing, the reader synchronises with the
-//!   writer, fence to fence. So a reader that first saw the word clean then finds it `WRITTEN`, and
-//!   a reader that saw it `WRITTEN` finds another version.
+//!   writer, fence to fence. So the reader's second loads show the change: if the word wasn't
+//!   `WRITTEN` at first, it is `WRITTEN` now; if it was, the version has changed.
 //! - V2. If a reader loads the same version, and the same word, before and after its copy, then it
 //!   copied the bytes between two writers: P1. The version has 64 bits and never repeats within a
 //!   stay; a resident word is never reused (`page_word`).
@@ -23,14 +24,17 @@
 //!   so the reader sees the version of this stay.
 //!
 //! Readers of written pages touch the frame's record, one more cache line than other readers.
-//! Therefore pages of files don't stay `WRITTEN`: `writeback` settles them. Pages that belong to no
-//! file are never settled, so lookups by a map's number have a fast path for written pages as well
-//! (`Lookup::read_hot_or_written`), also for pages of files. The fast path of a [`PageMap`], which
-//! serves most hits of files, is shorter because it excludes written pages.
+//! Therefore a page of a file doesn't stay `WRITTEN`: `writeback` settles it, that is, its word
+//! loses `WRITTEN` once the file has its bytes. The fast path of a [`PageMap`], which serves most
+//! hits of files, is shorter because it excludes written pages.
+//!
+//! Pages that belong to no file are never settled. They are looked up by a map's number, so lookups
+//! by number have a fast path for written pages as well (`Lookup::read_hot_or_written`). This path
+//! also serves pages of files.
 //! - V4. A reader that must check a further condition, `still`, checks it between the copy and the
 //!   second load of the version. At that moment the page is in its frame with the bytes that were
-//!   copied, because word and version are the same before and after. If the reader checked it after
-//!   the second load, the result might concern a later state:
+//!   copied, because word and version are the same before and after. If the reader checked `still`
+//!   after the second load, the result might concern a later state:
 //!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
@@ -48,8 +52,8 @@ use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 use crate::write_state::Ahead;
 
-/// The number of times that a reader tries to copy a page that is written to all the time. After
-/// that the caller should pin the page.
+/// The number of times that a reader tries to copy a page that threads write to without a pause.
+/// After that many failures the caller should pin the page.
 const READ_ATTEMPTS: u32 = 8;
 
 /// The result of [`PageMap::begin_write`].
@@ -65,13 +69,14 @@ pub enum BeginWrite<'a> {
     Busy,
 }
 
-/// A thread that waits to write to a page. Once it has found the page pinned for the second time,
-/// it keeps new pinners out most of the time, so that overlapping pins end.
+/// A thread that waits to write to a page. Once the thread has found the page pinned for the second
+/// time, it keeps new pinners out most of the time. Otherwise overlapping pins could starve it.
 ///
-/// It can't keep them out all the time: if a thread holds a pin of the page and waits for another
-/// pin of the same page, this would be a deadlock. So pinners are kept out for about 30 ms, let in
-/// for 8 ms, kept out for twice as long, let in for twice as long, and so on. A pin that is shorter
-/// than such an interval delays the writer only until the pin ends.
+/// The writer must let pinners in from time to time. Otherwise there could be a deadlock: a thread
+/// that holds a pin of the page may wait for another pin of the same page, while the writer waits
+/// for the first pin. So pinners are kept out for about 30 ms, let in for 8 ms, kept out for twice
+/// as long, let in for twice as long, and so on. A pin that is shorter than such an interval delays
+/// the writer only until the pin ends.
 #[derive(Debug)]
 pub struct Writer<'a> {
     frames: &'a Frames,
@@ -180,9 +185,9 @@ fn keeps_pinners_out(attempts: u32) -> bool {
 pub struct Writing<'a> {
     frames: &'a Frames,
     frame: FrameId,
-    /// The index of the page's word, as long as the word isn't a written page's. The first change
-    /// makes it one. A page that isn't changed must not become written, because no writeback would
-    /// settle it.
+    /// The index of the page's word, or `None` if the word is `WRITTEN`. The first change of the
+    /// page makes the word `WRITTEN`. A page that isn't changed must not become `WRITTEN`: it is
+    /// clean, so no writeback would ever settle it.
     unwritten: Option<usize>,
 }
 
@@ -203,7 +208,8 @@ impl PageMap {
         }
     }
 
-    /// Does the same as [`read_word`](Self::read_word), for a page that was written to.
+    /// Copies bytes like [`read_word`](Self::read_word), but from a page that was written to:
+    /// compares the page's version before and after the copy (V2), and retries a few times.
     pub(crate) fn read_written(
         &self,
         word: &AtomicU64,
@@ -240,8 +246,9 @@ impl Frames {
             return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
         }
         let mut writing = Writing { frames: self, frame, unwritten: None };
-        // The frame may have gone to another page before it was frozen. If it hasn't, only the
-        // referenced bit of the word can change now. Relaxed: the Acquire of `freeze`.
+        // The frame may have gone to another page before it was frozen; then the word doesn't name
+        // this frame any more. If the word still does, only its referenced bit can change while the
+        // frame is frozen. Relaxed: the Acquire of `freeze`.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
             return BeginWrite::Busy;
@@ -300,8 +307,8 @@ impl Writing<'_> {
         self.change(|| bytes.copy_from(offset, from))
     }
 
-    /// Does the same as [`write`](Self::write), and runs `grow` under the same change of the
-    /// version. So a reader that copies any of the new bytes sees what `grow` did.
+    /// Writes like [`write`](Self::write), and then runs `grow` while the version is still odd. So
+    /// a reader that copies any of the new bytes sees what `grow` did.
     ///
     /// # Panics
     /// If the range isn't within the page.
@@ -326,9 +333,10 @@ impl Writing<'_> {
         self.change_bytes(|| bytes.copy_from(offset, from));
     }
 
-    /// Does the same as [`write`](Self::write), for a page that belongs to no file. A flusher holds
-    /// such a page only by mistake and for a moment: a page that was dirty is dirty again
-    /// afterwards (S3, S4 of `write_state`).
+    /// Writes like [`write`](Self::write), for a page that belongs to no file. The difference: if
+    /// the page is dirty already, its write state isn't changed, which saves a read-modify-write.
+    /// This is allowed because no flusher writes the page anywhere. A flusher may hold the page by
+    /// mistake, for a moment, but then makes it dirty again (S3, S4 of `write_state`).
     ///
     /// # Panics
     /// If the range isn't within the page.
@@ -380,8 +388,9 @@ impl Writing<'_> {
         self.frames.forked()
     }
 
-    /// Returns whether the file has the page's bytes, as of the writes before. A page that isn't
-    /// clean may become clean at any moment, but a clean page stays clean.
+    /// Returns whether the file has the page's bytes, including all changes up to now. If the page
+    /// isn't clean, it may become clean at any moment. If it is clean, it stays clean until this
+    /// thread changes it.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.record().write_state.is_clean()

@@ -19,7 +19,8 @@ impl Frames {
     ///
     /// The caller then must evict or move every page in the frames that [`FrameDrain::frames`]
     /// returns, and call [`FrameDrain::finish`] for each extent. Free frames of these extents can't
-    /// be allocated meanwhile. The drain sifts all free frames once, however many extents it has.
+    /// be allocated meanwhile. All free frames are searched once for frames of these extents,
+    /// however many extents there are.
     #[must_use]
     pub fn begin_drain(
         &self,
@@ -76,9 +77,9 @@ impl FrameDrain<'_> {
         self.drain.is_over(at)
     }
 
-    /// Gives an extent's memory back and uncharges it; if the budget is being lowered, its limit is
-    /// lowered by that much. Returns false, and changes nothing, if a frame of the extent is still
-    /// in use, or the system refuses.
+    /// Gives an extent's memory back and uncharges it. If the budget is being lowered, lowers its
+    /// limit by the same amount. Returns false, and changes nothing, if a frame of the extent is
+    /// still in use, or if the system refuses to take the memory back.
     #[must_use]
     pub fn finish(&self, at: usize) -> bool {
         let Self { frames, ref drain } = *self;

@@ -68,8 +68,8 @@ impl Frames {
         OwnedFrame::used(self, orphan.0)
     }
 
-    /// Returns whether the page was used since the last call, and resets this. The caller must have
-    /// the frame isolated, which keeps the frame from being freed.
+    /// Returns whether the page was used since the last call, and resets the mark of its use. The
+    /// caller must have the frame isolated, which keeps the frame from being freed.
     ///
     /// Doubtful uses don't count.
     #[must_use]
@@ -77,11 +77,12 @@ impl Frames {
         self.take_use(frame) == Use::Certain
     }
 
-    /// Returns whether the page was used since the last call, and resets this. The caller must have
-    /// the frame isolated, which keeps the frame from being freed.
+    /// Returns how the page was used since the last call, and resets the mark of its use. The
+    /// caller must have the frame isolated, which keeps the frame from being freed.
     ///
-    /// The use for which a page was loaded doesn't count. For a page that was read ahead, this is
-    /// its first use after the load, which doesn't count either.
+    /// The use for which a page was loaded doesn't count; for a page that was read ahead, this is
+    /// its first use after the load. If a page that was read ahead was used for the first time
+    /// since the last call, and then used again, the result is [`Use::Doubtful`].
     #[must_use]
     pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();
@@ -105,9 +106,9 @@ impl Frames {
                 .is_ok()
     }
 
-    /// Evicts an isolated page and leaves `shadow` in its word. The caller may copy from the
-    /// returned frame; before the frame can hold another page, it must be freed and allocated
-    /// again.
+    /// Evicts an isolated page and leaves `shadow` in its word. The caller may copy the page's
+    /// bytes from the returned frame. Before the frame can hold another page, the caller must free
+    /// it, and it must be allocated again.
     ///
     /// # Errors
     /// Returns the frame, still isolated, if the page is in use, was removed by another thread, or
@@ -116,9 +117,9 @@ impl Frames {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // The frame is frozen. So no remover has taken the page (`detach` never unfreezes), and the
-        // word belongs to this residency; or the word doesn't name the frame yet, because a page
-        // that goes on no list is just being published.
+        // The frame is frozen, so no remover has taken the page (`detach` never unfreezes). The
+        // word therefore belongs to this residency. The exception is a page that goes on no list
+        // and is just being published: its word doesn't name the frame yet.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -172,8 +173,8 @@ impl Frames {
         self.table.record(frame).write_state.is_ahead()
     }
 
-    /// Returns whether reclaim should pass the page over because it was read ahead and hasn't been
-    /// used yet. Returns true only once for a stay.
+    /// Returns whether reclaim should skip the page because it was read ahead and hasn't been used
+    /// yet. Returns true only once for a stay (one page's time in the frame).
     #[must_use]
     pub fn spare_ahead(&self, frame: FrameId) -> bool {
         self.table.record(frame).write_state.spare_ahead()
@@ -203,14 +204,16 @@ impl Frames {
         sync::prefetch::prefetch(word);
     }
 
-    /// Records that a walk of a list from its cold end meets `ahead` a few steps after `frame`.
+    /// Records a hint for `prefetch_ahead`: a walk of a list from its cold end is likely to reach
+    /// `ahead` a few steps after `frame`.
     pub fn set_ahead(&self, frame: FrameId, ahead: FrameId) {
         self.table.set_ahead(frame, ahead);
     }
 }
 
-/// Changes `word` from the stay `seen`, referenced or not, to vacant. The caller has the frame
-/// frozen. Returns false if the word isn't in this stay any more.
+/// Changes `word` to vacant if it still names the same stay of the page as `seen`, with or without
+/// the referenced bit. The caller must have the frame frozen. Returns false if the word has changed
+/// otherwise.
 pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
     let mut now = seen;
     loop {

@@ -7,21 +7,23 @@
 //!   word: resident(f1, g1) → resident(f2, g2)    Release: f2's bytes, record and count come first
 //!   f1 is its owner's                            a reader that copied from f1 looks at the word: not the same stay
 //! ```
-//! - M1. The word is resident all the time, so nothing is loaded again, and the page's chunk of the
-//!   map counts it once.
-//! - M2. Only a page that wasn't written to since it was settled moves. The reason: a flusher finds
-//!   frames only through written words, and holds them by their records (S4 of `write_state`),
-//!   which stay behind.
+//! - M1. The page's word is resident all the time: no other thread loads the page again, and the
+//!   page's chunk of the map doesn't count it twice.
+//! - M2. Only a page that wasn't written to since it was settled is moved. A flusher finds frames
+//!   only through the words of written pages, and marks the frame's record to hold the page (S4 of
+//!   `write_state`). The record stays behind in a move, so a hold would be lost.
 //! - M3. f2 is unfrozen before the word leads to it, as when a load is published. So a pinner that
 //!   finds f2 by the word can pin it.
 //!
-//! The dangerous interleaving would be a pin of f1 that the mover doesn't see:
+//! A move would be unsafe if the mover didn't see a pin of f1, as could happen here:
 //! ```text
 //!   pinner: a = word: f1                         mover: freeze f1 (count 0 → FROZEN)
 //!   count of f1 + 1: frozen, so it steps back    word → f2
 //!   looks at the word again: f2
 //! ```
-//! It is excluded as in an eviction: `count` decides whether the pin or the freeze comes first.
+//! This can't happen, as in an eviction: both the pin and the freeze change `count`, so one of them
+//! comes first. If the pin comes first, the freeze fails; if the freeze comes first, the pinner
+//! sees `FROZEN` and steps back.
 
 use sync::atomic::Ordering;
 
@@ -82,8 +84,9 @@ impl Frames {
         !self.table.is_frozen(frame)
     }
 
-    /// Returns whether the frame holds a page that was used since reclaim last looked. The result
-    /// is a guess unless the caller has the frame isolated.
+    /// Returns whether the frame holds a page that was used since reclaim last looked. Unless the
+    /// caller has the frame isolated, the result is a guess: the frame may be going to another
+    /// page.
     #[must_use]
     pub fn is_referenced(&self, frame: FrameId) -> bool {
         let (_, word) = self.word_of(frame);

@@ -407,8 +407,8 @@ fn maps_are_charged_exactly_whatever_happens() {
     }
 }
 
-/// A visitor that evicts some pages of a chunk with many pages doesn't make the chunk idle. Nor can
-/// a visitor make a chunk idle if one of its pages is dirty.
+/// The visit skips chunks with many pages, because a visitor that evicts a few of them doesn't make
+/// the chunk idle. It also skips chunks with a dirty page, because a dirty page can't be evicted.
 #[test]
 fn a_visit_of_sparse_pages_leaves_out_full_chunks_and_written_pages() {
     let frames = frames();

@@ -13,8 +13,8 @@ pub enum Detach<'a> {
     Vacant,
     /// The page is pinned.
     Pinned,
-    /// Another thread is about to evict the page, which takes a few instructions. Or another thread
-    /// holds the page for writeback, or writes to it, which may take longer.
+    /// Another thread is using the page: it is about to evict the page, which takes a few
+    /// instructions; or it holds the page for writeback or writes to it, which may take longer.
     Busy,
     /// Another thread is loading the page.
     Loading,
@@ -67,9 +67,9 @@ impl PageMap {
             self.shared.frames.table.unfreeze(frame, 0);
             outcome
         };
-        // The frame may have gone to another page before it was frozen; the word shows this. While
-        // the frame is frozen, only the referenced bit of a word that still names it can change.
-        // Relaxed: the Acquire of `freeze`.
+        // The frame may have gone to another page before it was frozen; then the page's word
+        // doesn't name this frame any more. If the word still names the frame, only its referenced
+        // bit can change while the frame is frozen. Relaxed: the Acquire of `freeze`.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }

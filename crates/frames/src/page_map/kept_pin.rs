@@ -21,8 +21,8 @@ impl KeptPin {
         Self { frames: Arc::clone(frames), frame: Some(frame) }
     }
 
-    /// Returns the same pin, bound to a borrow of the page's map. Returns `None`, and drops the
-    /// pin, if `map` is a map of other frames.
+    /// Converts this pin into one that borrows the page's map. If `map` is a map of other frames,
+    /// drops the pin and returns `None`.
     #[must_use]
     pub fn lend(mut self, map: &PageMap) -> Option<PinnedFrame<'_>> {
         let frames = &map.shared.frames;

@@ -105,8 +105,8 @@ impl<'a> Loading<'a> {
         self.publish_as(frame, labels, pin, How::default())
     }
 
-    /// Does the same as [`publish`](Self::publish), and returns a pin that outlives the borrow of
-    /// the map.
+    /// Makes the page resident like [`publish`](Self::publish), and returns a pin that outlives the
+    /// borrow of the map.
     ///
     /// # Panics
     /// If `frame` isn't fit for [`publish`](Self::publish).
@@ -116,7 +116,8 @@ impl<'a> Loading<'a> {
         (isolated, KeptPin::new(frames, id, pin.expect("asked for")))
     }
 
-    /// Does the same as [`publish`](Self::publish), for a page whose file doesn't have its bytes.
+    /// Makes the page resident like [`publish`](Self::publish), but dirty, because its file doesn't
+    /// have its bytes.
     ///
     /// # Panics
     /// If `frame` isn't fit for [`publish`](Self::publish).
@@ -124,8 +125,9 @@ impl<'a> Loading<'a> {
         self.publish_as(frame, labels, false, How { dirty: true, ..How::default() }).0
     }
 
-    /// Does the same as [`publish`](Self::publish), for a page that goes on no list. The thread
-    /// that removes the page gets its frame, as if the frame were listed.
+    /// Makes the page resident like [`publish`](Self::publish), but the page goes on no list, so
+    /// its frame isn't returned. The thread that removes the page gets its frame, as if the frame
+    /// were listed.
     ///
     /// # Panics
     /// If `frame` isn't fit for [`publish`](Self::publish).

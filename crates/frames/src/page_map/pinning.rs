@@ -1,6 +1,7 @@
 //! Pinning: keeping a page in its frame, unchanged. A pinner adds a pin to the frame that the page
-//! word names and loads the word again. If the word isn't of the same stay, the pinner takes the
-//! pin back (mechanism 3, "lockless pagecache", Piggin 2005, with the freeze in `frame_table`).
+//! word names, and then loads the word again. If the page has left the frame in between, or has
+//! returned to it (another *stay*), the pinner takes the pin back (mechanism 3, "lockless
+//! pagecache", Piggin 2005, with the freeze in `frame_table`).
 
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Backoff, Ordering};
@@ -29,9 +30,9 @@ impl<'a> PinnedFrame<'a> {
         self.record
     }
 
-    /// Returns the pin if the page is still in the given stay, and records the page's use. Sets
-    /// `ahead` if it is the first use of a page that was read ahead. If the stay is over, takes the
-    /// pin back and returns `None`.
+    /// Returns the pin if the page is still in the given stay (the same uninterrupted time in its
+    /// frame), and records the page's use. Sets `ahead` if it is the first use of a page that was
+    /// read ahead. If the stay is over, takes the pin back and returns `None`.
     fn of_stay(self, word: &AtomicU64, stay: PageWord, ahead: &mut Ahead) -> Option<Self> {
         // Relaxed: the Acquire in `pin` makes an eviction before this pin visible (see
         // `frame_table`).
@@ -129,7 +130,7 @@ impl PageMap {
         self.pin_first(page, &mut Ahead::No)
     }
 
-    /// Does the same as [`pin`](Self::pin), and sets `ahead` if this was the first use of a page
+    /// Pins the page like [`pin`](Self::pin), and sets `ahead` if this was the first use of a page
     /// that was read ahead.
     ///
     /// # Errors
@@ -166,9 +167,9 @@ impl PageMap {
     }
 }
 
-/// Pins a page that threads write to without a pause. While it waits, a pinner has a place in the
-/// frame, which becomes a pin when the writer is done (`frame_table`). Without a place, each
-/// attempt might meet the next writer.
+/// Pins a page that threads write to without a pause. If a writer has the frame when the pinner
+/// tries, the pinner takes a *place* in the frame, which becomes a pin when the writer is done
+/// (`frame_table`). Without a place, each attempt might meet the next writer.
 ///
 /// The pinner keeps the place between attempts, so it should be dropped when the wait ends.
 #[derive(Debug)]

@@ -99,8 +99,8 @@ fn a_written_page_is_hit_by_its_maps_number() {
     assert!(!map.read_while(8, &mut bytes, || false));
 }
 
-/// A page of a map that is as long as the shortest is found, and written to, through a word that
-/// contains the map's number among other things.
+/// Pages can be found and written to by a word that contains the map's number among other things,
+/// if the map is at least as long as the shortest map.
 #[test]
 fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     let map = map(8, 8);
@@ -126,8 +126,8 @@ fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     assert_eq!(hit(3), Some([2, 2, 2, 2, 1, 1, 1, 1]));
 }
 
-/// Regression: a page that was pinned when it was to be settled stayed written for good, so that
-/// writing an object back until it has no written page never ended.
+/// Regression: a page that was pinned when it was to be settled stayed written for good. So a loop
+/// that writes an object back until it has no written page never ended.
 #[test]
 fn a_clean_page_goes_back_to_the_short_way_in_the_end() {
     let map = map(8, 8);
@@ -277,8 +277,8 @@ fn a_writer_that_waits_keeps_new_pins_out() {
     assert_eq!(map.pin(0).unwrap().unwrap().bytes()[0], 2, "while the writer lives");
 }
 
-/// A thread that holds a pin of a page and waits for another one must not wait for a writer that
-/// waits for the first pin, nor for a writer that has given up: a deadlock.
+/// A thread holds a pin of a page and waits for another pin of the same page. It must not wait for
+/// a writer that waits for the first pin (a deadlock), nor for a writer that has given up.
 #[test]
 fn pins_are_kept_out_for_a_time_only() {
     let map = map(8, 8);
@@ -296,8 +296,8 @@ fn pins_are_kept_out_for_a_time_only() {
     assert!(map.pin(0).unwrap().is_some());
 }
 
-/// A pinner that has met a writer has a place in the frame. The place becomes a pin when the writer
-/// is done, and is given back if the pinner gives up.
+/// A pinner that finds a writer at the page takes a place in the frame. The place becomes a pin
+/// when the writer is done, and is given back if the pinner gives up.
 #[test]
 fn a_pinner_that_gives_up_leaves_no_place() {
     let map = map(8, 8);
@@ -336,9 +336,9 @@ fn the_next_page_of_a_frame_has_no_waiting_writer() {
     assert!(matches!(writer.begin(), BeginWrite::Absent));
 }
 
-/// Regression: a page became a written page even if it was held to be changed and wasn't, or if a
-/// refused `set_len` had looked at it. No writeback settles a page that is clean, so its readers
-/// stayed on the slower path for good.
+/// Regression: a page became a written page although it wasn't changed: a thread had begun to write
+/// to it but didn't, or a refused `set_len` had looked at it. Such a page is clean, and no
+/// writeback settles a clean page, so its readers stayed on the slower path for good.
 #[test]
 fn a_page_that_was_not_changed_is_no_written_page() {
     let map = map(8, 8);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use frames::PageMap;
 
-/// The rest of the course: one range of pages, then another one.
+/// The pages that a cycle has yet to visit: one range of pages, then another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Course([Range<u64>; 2]);
 

@@ -1,27 +1,29 @@
 //! The devices that files are written to.
 //!
 //! Each device is written to independently: a device that doesn't answer delays its own files only
-//! (`flusher`). The backend decides what a device is: the first half of a file's identity. If calls
-//! have a time limit for devices, files that are only read have a device, too (`watchdog`).
+//! (`flusher`). The backend decides which files share a device: those whose identities have the
+//! same first half. If calls have a time limit for devices, files that are only read also have a
+//! device, so that their reads can be watched (`watchdog`).
 //!
 //! The dirty pages of a device's files are counted in *parts*, one for each file and group
 //! (`dirty_part`).
 //!
 //! # Invariants
-//! - PART-1. A page is counted in the part of its file and of the group that it is charged to. Only
-//!   clean pages change their group (`file::recharge`).
-//! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for it,
-//!   or the thread that counted a page in is about to put it there. The flusher removes a part from
-//!   the list in three steps:
+//! - PART-1. A dirty page is counted in the part (`DirtyPart`) of its file and of the group that
+//!   the page is charged to. Only clean pages move to another group (`file::recharge`).
+//! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for
+//!   parts, or the thread that made the part's first page dirty is about to put the part there. The
+//!   flusher removes a part from the list in three steps:
 //!   ```text
 //!     flusher (has the list's lock)            writer
 //!     listed: yes → no            SeqCst       pages: 0 → 1             SeqCst
 //!     pages == 0?                 SeqCst       listed? no: lists it     SeqCst
 //!     else listed: → yes, it stays
 //!   ```
-//!   All steps have one total order (SeqCst). If the writer finds `no`, it lists the part. If it
-//!   finds `yes`, it looked before the flusher's first step, so the flusher finds its page in the
-//!   second step; or after the third step, and then the part stays listed.
+//!   All steps have one total order (SeqCst). If the writer reads `no`, it lists the part. If the
+//!   writer reads `yes` before the flusher's first step, it had counted its page by then, so the
+//!   flusher finds the page in the second step and keeps the part. If the writer reads `yes` after
+//!   the third step, the flusher has already decided to keep the part.
 
 use std::collections::HashMap;
 
@@ -163,8 +165,9 @@ impl Device {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// Marks the device as silent, for a call that gives up, unless what the call waits for has an
-    /// `outcome` by then (WATCH-1 of `watchdog`). Returns the outcome.
+    /// Marks the device as silent for a call that gives up waiting. If the call's request turns out
+    /// to have completed meanwhile (it has an `outcome`), removes the mark again (WATCH-1 of
+    /// `watchdog`). Returns the outcome.
     pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
         self.silent.store(true, Ordering::Relaxed);
         // Pairs with the fence in `answered`.
@@ -172,8 +175,9 @@ impl Device {
         outcome().inspect(|_| self.silent.store(false, Ordering::Relaxed))
     }
 
-    /// Notes that the device has completed something that calls may wait for. Loads the flag before
-    /// storing it, so that no shared cache line is written as a rule.
+    /// Notes that the device has completed a request that calls may wait for, so the device isn't
+    /// silent. Loads the flag before storing it: normally the flag isn't set, and then no shared
+    /// cache line is written.
     pub(crate) fn answered(&self) {
         fence(Ordering::SeqCst);
         if self.silent.load(Ordering::Relaxed) {
@@ -222,14 +226,15 @@ pub(crate) struct DirtyPart {
     swept_ms: AtomicU64,
     /// When writing the file last failed; 0 if it hasn't failed since it last succeeded.
     failed_ms: AtomicU64,
-    /// The last visit of the flusher in which another write of the file would be of no use.
+    /// The number of the last visit in which the flusher shouldn't try to write the file again.
     tried: AtomicU64,
 }
 
 /// A part's file, as the flusher sees it.
 pub(crate) trait Flushed: Send + Sync {
-    /// Writes the file for a while, or all of it if the process `is_leaving`. If that is of no use,
-    /// the file's parts aren't [tried](DirtyPart::tried) again in that visit.
+    /// Writes the file for a while, or all of it if the process exits (`is_leaving`). If another
+    /// write of the file in this visit would gain nothing, notes the number of the `visit` in the
+    /// file's parts ([`tried`](DirtyPart::tried)).
     fn flush(&self, is_leaving: bool, visit: u64);
 }
 
@@ -327,7 +332,7 @@ impl DirtyPart {
         self.age_ms(now_ms).min(now_ms.saturating_sub(self.swept_ms.load(Ordering::Relaxed)))
     }
 
-    /// Returns whether writing the file again is of no use in this visit of the flusher.
+    /// Returns whether the flusher shouldn't try to write the file again in this visit.
     pub(crate) fn tried(&self, visit: u64) -> bool {
         self.tried.load(Ordering::Relaxed) == visit
     }

@@ -11,7 +11,7 @@ use sync::time::{Duration, Instant};
 
 /// How often devices with dirty pages are put into the queue.
 const TICK: Duration = Duration::from_millis(500);
-/// How long a thread that waits for a frame is assumed to go on waiting.
+/// How long after its last request a thread is assumed to wait for a frame.
 const SHORT_MS: u64 = 50;
 /// How long an exiting thread waits for the queue's lock. No thread holds this lock for longer than
 /// it takes to change the queue.
@@ -125,7 +125,8 @@ impl<V: Visited> State<V> {
 impl<V: Visited> Line<V> {
     /// Requests a visit to a device.
     pub(crate) fn ring(&self, device: &Arc<V>) {
-        // Relaxed, and loaded before it is swapped: a hint that is repeated while there is need.
+        // Relaxed: a hint that is repeated while there is need. Loaded before it is swapped, so
+        // that usually no shared cache line is written.
         let asked = &device.place().asked;
         if !asked.load(Ordering::Relaxed) && !asked.swap(true, Ordering::Relaxed) {
             self.state.lock().add(device);
@@ -133,8 +134,8 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Requests visits to all devices with dirty pages, for a thread that can't get a frame and
-    /// perhaps could if there were fewer dirty pages.
+    /// Requests that the flusher visits all devices with dirty pages. Called by a thread that can't
+    /// get a frame, and might get one if there were fewer dirty pages.
     pub(crate) fn ring_for_frames(&self, now_ms: u64) {
         self.short_until_ms.store(now_ms + SHORT_MS, Ordering::Relaxed); // Also a hint.
         self.state.lock().add_active();
@@ -154,8 +155,8 @@ impl<V: Visited> Line<V> {
 
     /// Returns whether the process ends.
     pub(crate) fn is_leaving(&self) -> bool {
-        // Relaxed: a thread that sees this late only syncs once too often. The work itself is in
-        // the queue.
+        // Relaxed: a thread that reads an outdated value only does one sync that wasn't needed. The
+        // devices to visit are in the queue, under its lock.
         self.leaving.load(Ordering::Relaxed)
     }
 
@@ -230,7 +231,8 @@ impl<V: Visited> Line<V> {
     }
 
     /// Waits until the threads have ended, for `time` at most. Returns whether all have ended. A
-    /// thread that ends later, because its device doesn't answer, ends by itself.
+    /// thread whose device doesn't answer isn't waited for any longer than that; it ends when the
+    /// device answers.
     pub(crate) fn wait_for_ends(&self, time: Duration) -> bool {
         let start = Instant::now();
         let mut line = self.state.lock();
@@ -243,9 +245,10 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Returns whether the caller must start another thread so that one waits at the queue, and
-    /// counts that thread as started. If a thread waits already, wakes it: the caller has taken a
-    /// device, so the waiting thread may have to watch the time from now on.
+    /// Returns whether the caller must start another thread because no thread waits at the queue,
+    /// and counts that thread as started. If a thread waits already, wakes it. The caller has taken
+    /// a device and is busy, so the waiting thread may have to take over the caller's duty to wake
+    /// up regularly for old pages.
     pub(crate) fn lacks_thread(&self) -> bool {
         let mut line = self.state.lock();
         let lacks = line.idle == 0 && line.threads < THREADS_MAX && !line.stop;
@@ -283,8 +286,8 @@ impl<V: Visited> Line<V> {
         self.short_until_ms.load(Ordering::Relaxed)
     }
 
-    /// Locks the list of threads. It is changed only by the thread that starts the first one, by
-    /// threads that start others, and at the end.
+    /// Locks the list of the flusher's threads. Threads are added to the list when they are
+    /// started, and removed when the Pagefold ends.
     pub(crate) fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.threads.lock()
     }
@@ -320,9 +323,9 @@ mod tests {
         }
     }
 
-    /// A lost wake-up: the flusher's thread checked for requests, then went to sleep, and a request
-    /// in between didn't wake it. Here the thread has no timeout, so a single lost ring makes the
-    /// test fail.
+    /// A regression: the flusher's thread checked for requests and found none, another thread then
+    /// made a request, and the flusher's thread went to sleep without noticing. Here the thread has
+    /// no timeout, so a single lost wake-up makes the test fail.
     #[test]
     fn every_ring_is_heard() {
         let (line, device, heard) = (Line::<Dummy>::default(), Arc::default(), AtomicU64::new(0));
@@ -344,7 +347,8 @@ mod tests {
                 while all_heard && heard.load(Ordering::SeqCst) == before {
                     all_heard = start.elapsed() < WATCHDOG;
                     looks += 1;
-                    // Rings again while the thread is going to sleep, unless that needs this CPU.
+                    // Rings again just while the thread is going to sleep. If the thread needs this
+                    // CPU to run, yields the CPU instead of spinning.
                     if looks < 1_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
                 }
             }

@@ -8,7 +8,7 @@ use sync::lock::{Mutex, MutexGuard};
 use crate::dirty::course::Course;
 use io::IoError;
 
-/// The state that threads that write a file back share.
+/// The state of a file's write-back, shared by the threads that run its cycles.
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
     /// The thread that holds this lock runs a cycle, or excludes cycles.
@@ -39,7 +39,7 @@ pub(crate) struct Round {
 }
 
 impl Writeback {
-    /// Waits until the cycle under way has ended, and excludes cycles by other threads until the
+    /// Waits until the running cycle has ended. No other thread can run a cycle until the returned
     /// guard is dropped.
     pub(crate) fn pause(&self) -> MutexGuard<'_, Turn> {
         // Relaxed, here and in `is_wanted`: a hint to the thread that sweeps.

@@ -52,9 +52,9 @@ impl Handle {
             call.launched = part.end;
             call.add(launched);
             for page in part {
-                // If there wasn't memory for all pages, the pages that were left out aren't loaded.
-                // In any other case a missing page is one that couldn't be read: loading it returns
-                // the error.
+                // If there wasn't memory for all pages, some were left out, and aren't loaded here
+                // either. Any other page that is missing couldn't be read: loading it again returns
+                // the error to the caller.
                 if !(is_short && matches!(self.file.map.state(page), PageState::Vacant { .. })) {
                     self.bring_in(&mut call, page)?;
                 }

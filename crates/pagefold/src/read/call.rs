@@ -14,8 +14,8 @@ pub(crate) struct Call {
     pub(crate) pages: Range<u64>,
     /// The loads of pages before this one were launched.
     pub(crate) launched: u64,
-    /// The number of pages that the call launched and hasn't used yet. They were counted as misses,
-    /// so they aren't counted as hits as well.
+    /// The number of pages that the call launched and hasn't used yet. They were counted as misses
+    /// when they were launched, so their first use isn't counted as a hit.
     pub(crate) counted: u64,
     /// The call was reported to readahead, or needn't be.
     pub(crate) told: bool,
@@ -107,7 +107,8 @@ pub(crate) struct Launched {
     pub(crate) is_short: bool,
 }
 
-/// How a thread that waits for a page helps: until the page is in memory. If another thread brings
-/// the page in, the helper notices after `at_most` at the latest.
+/// How a thread that waits for a page helps to process the device's requests: it stops when the
+/// page is in memory. If another thread brings the page in, the helping thread notices after
+/// `at_most` at the latest.
 pub(crate) const HELPING: Helping =
     Helping { at_most: Some(Duration::from_millis(5)), back_soon: false, waits_only: false };

@@ -1,18 +1,22 @@
 //! Loads in flight: the launching thread goes on while the device reads.
 //!
-//! A thread first obtains frames for all loads. Then it puts the words in *loading*, in the order
-//! of the file, neighbours in one run of up to 1 MiB. Then it submits all runs together. From there
-//! on a load needs no thread of Pagefold's: it owns its words, its frames, their charge and its
-//! file (`frames`' `loading_run`). It completes, or *lands*, in the thread that first sees the
-//! device's answer.
+//! A thread first obtains frames for all loads. Then it puts the page words in *loading*, in the
+//! order of the file. Neighbouring pages form one run of up to 1 MiB. Then the thread submits all
+//! runs together.
 //!
-//! - F1. A thread that launches loads has no other page word in *loading*, and reclaims before it
-//!   puts the first word in *loading*. This excludes deadlocks.
+//! From there on a load needs no thread of Pagefold's: the load itself owns its words, its frames,
+//! their charge and its file (`frames`' `loading_run`). It completes, or *lands*, in whichever
+//! thread first sees the device's answer.
+//!
+//! - F1. A thread that launches loads has no other page word in *loading*, and does all its
+//!   reclaiming before it puts the first word in *loading*. Otherwise two threads could each wait
+//!   for a page that the other is loading.
 //! - F2. Completing a load waits for no thread and allocates neither frames nor charges.
-//! - F3. A completed load releases the file before it is counted out (`file::in_flight`).
-//! - F4. A failed read of a run of several pages isn't reported. Its pages are out of memory again,
-//!   and a reader that wants one of them reads that page alone. So one bad page fails no other
-//!   page's reader.
+//! - F3. A completed load drops its reference to the file before the count of the file's loads in
+//!   flight is lowered (`file::in_flight`).
+//! - F4. If a read of a run of several pages fails, the error isn't reported. The pages of the run
+//!   are out of memory again, and a reader that wants one of them reads that page alone. So a bad
+//!   page causes errors only for its own readers.
 
 use std::ops::Range;
 
@@ -42,8 +46,9 @@ const LAUNCH_PAGES: u64 = 4096;
 /// and the most as a part of the group's limit: 1/`LIMIT_SHARE`.
 const LIMIT_SHARE: u64 = 4;
 
-/// Completes a run when its read ends. If this is dropped unsubmitted, the run's pages are
-/// uncharged after their frames were freed. The order of the last two fields ensures F3.
+/// Completes a run when its read ends. If a `Landing` is dropped unsubmitted, the run's frames are
+/// freed first, then their pages are uncharged. Fields are dropped in order, so having `file`
+/// before `_flying` ensures F3.
 struct Landing {
     charge: ChargedPages,
     /// The bytes of the run that the file had, as far as was known at the launch.
@@ -71,8 +76,8 @@ struct Run {
 }
 
 impl Handle {
-    /// Returns whether it pays to load many pages at once, and ahead. If every read is a copy,
-    /// there is no device to wait for, and it doesn't.
+    /// Returns whether it pays to load many pages at once, and to read ahead. It doesn't if every
+    /// read is a copy in memory, because then there is no device to wait for.
     pub(crate) fn has_device(&self) -> bool {
         !self.file.backing.reads_by_copy()
     }
@@ -88,9 +93,9 @@ impl Handle {
         self.group.state().max().min(manager.frames.budget().max() >> self.file.page_shift())
     }
 
-    /// Begins to load the pages among `pages` (in ascending order) that aren't in memory: as many
-    /// as there are frames for, or as can be reclaimed without waiting. The requests belong to
-    /// `batch`.
+    /// Begins to load those of `pages` (in ascending order) that aren't in memory. Loads as many as
+    /// there are frames for, counting frames that can be reclaimed without waiting. The requests
+    /// belong to `batch`.
     pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose, batch: &Batch) -> Launched {
         self.launch_by(pages, purpose, batch, None)
     }
@@ -158,8 +163,8 @@ impl Handle {
         Ok(true)
     }
 
-    /// Begins to load a page that this thread has put in *loading*. Returns the queue in which to
-    /// help.
+    /// Begins to load a page that this thread has put in *loading*. Returns the queue in which a
+    /// waiting thread can help to process the request.
     pub(crate) fn launch_loading(
         &self,
         loading: Loading<'_>,
@@ -177,9 +182,9 @@ impl Handle {
         if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
     }
 
-    /// Puts pages in *loading* as long as there are frames for them. Pages that the file has no
-    /// bytes of are published as zeros at once. Stops at a page that the page map has no word for,
-    /// and returns the reason.
+    /// Puts pages in *loading* as long as there are frames for them. A page that the file has no
+    /// bytes of becomes a page of zeros in memory at once. Stops at a page that the page map has no
+    /// word for, and returns the reason.
     fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> (Vec<Run>, Option<NoWord>) {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);
@@ -283,7 +288,8 @@ impl Landing {
         let mut entering = ArrayVec::<_, RUN_PAGES>::new();
         let (mut refaults, mut kept) = (0, None);
         for (at, page) in run.pages().enumerate() {
-            // The file is shorter than was known. Waiting threads look again, and find that out.
+            // The file is shorter than was known. Threads that wait for the page look it up again,
+            // and then find the new length.
             if whole(got, at) < whole(*expected, at) {
                 break;
             }

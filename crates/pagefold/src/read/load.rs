@@ -1,8 +1,9 @@
 //! The path of a miss: loads a page that isn't in memory.
 //!
-//! The order matters (lock order in ARCHITECTURE.md): first the charge and the frame, which may
-//! need reclaim; then the page word; then the read. So a thread that has a word in *loading*
-//! depends on nothing but the device, which excludes deadlocks.
+//! To load a page, a thread first obtains the charge and the frame, which may need reclaim. Then it
+//! puts the page word in *loading*, and then it reads (lock order in ARCHITECTURE.md). In this
+//! order a thread that has a word in *loading* waits for nothing but the device, which excludes
+//! deadlocks.
 
 use std::cell::{Cell, RefCell};
 
@@ -66,9 +67,9 @@ impl Handle {
         some
     }
 
-    /// Loads a page, or waits for the thread that is loading it, then does with it what `want`
-    /// requests. Returns the number of bytes copied. If the file has become shorter, copies fewer
-    /// bytes than requested, and returns no pin.
+    /// Loads a page, or waits for the thread that is loading it. Then copies or pins the page, as
+    /// `want` requests. Returns the number of bytes copied. If the file has become shorter, copies
+    /// fewer bytes than requested, and returns no pin.
     pub(crate) fn fault(
         &self,
         call: &mut Call,
@@ -83,8 +84,8 @@ impl Handle {
         let mut waited = false;
         let mut backoff = Backoff::new();
         loop {
-            // Another thread may have found that the file has become shorter. A page past the end
-            // is never found.
+            // Checked in each iteration, because another thread may have found that the file has
+            // become shorter. A page past the end never comes into memory.
             let there = self.clip_want(page, &mut want);
             if there == 0 {
                 return Ok((0, None));
@@ -140,8 +141,9 @@ impl Handle {
                     }
                 }
             }
-            // Another thread has loaded the page. If the page was evicted since, this thread loads
-            // it; or a writer holds it.
+            // Another thread has loaded the page. The page may have been evicted since, and then
+            // this thread loads it in the next iteration; or a writer may hold it, and then this
+            // thread retries.
             let mut pinned = None;
             let found = match &mut want {
                 Want::Copy { at, into } => self.read_in_memory(*at, into) || self.read_pinned(page, *at, into)?,
@@ -171,8 +173,8 @@ impl Handle {
         }
     }
 
-    /// Counts a lookup whose page another thread has just loaded: as a wait, or as a hit if the
-    /// call itself had it loaded or didn't wait.
+    /// Counts a lookup of a page that another thread has just loaded. It counts as a wait if the
+    /// call waited for a load that wasn't its own, otherwise as a hit.
     fn count_found(&self, call: &mut Call, waited: bool) {
         if waited && call.counted == 0 {
             Counters::add(&self.file.counters.waits, 1);
@@ -182,10 +184,10 @@ impl Handle {
         }
     }
 
-    /// Waits until a load of the page by any thread has completed. First helps for a while with the
-    /// requests that the call launched, or with the readahead window that contains the page. That
-    /// may not be enough, if another thread loads the page or the device is slow. Then this thread
-    /// sleeps until that very load has completed.
+    /// Waits until a load of the page by any thread has completed. For a while, helps to process
+    /// the requests that the call launched, or those of the readahead window that contains the
+    /// page. If the page isn't in memory after that, because another thread loads it or the device
+    /// is slow, sleeps until that load has completed.
     fn wait(&self, call: &mut Call, page: u64) -> Result<(), Error> {
         let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(()) };
         // If the load was abandoned, because its thread unwound or found the file shorter, the next
@@ -237,8 +239,8 @@ impl Handle {
         }
     }
 
-    /// Launches the load of a page, so that the load doesn't depend on this thread, and waits for
-    /// it for a limited time.
+    /// Launches the load of a page and waits for it for a limited time. The load completes without
+    /// this thread, so the thread can give up waiting.
     fn load_in_time(
         &self,
         call: &mut Call,
@@ -291,10 +293,12 @@ impl Handle {
     }
 
     /// Returns how many bytes of the page the file has on its device. The caller must own the
-    /// page's word in *loading*. Then no bytes beyond these exist: bytes that were written to the
-    /// page are either in memory, which the word rules out, or were written back, so the device has
-    /// them. The length in memory isn't used, because it may be one that `set_len` is trying, and
-    /// may take back.
+    /// page's word in *loading*. While it does, no later bytes of the page can exist: bytes that a
+    /// writer added are either in memory, which the word in *loading* rules out, or were written
+    /// back, so the device has them.
+    ///
+    /// The length in memory isn't used, because `set_len` may be trying it and may restore the old
+    /// one.
     pub(crate) fn expected(&self, page: u64) -> usize {
         let kept = self.file.disk_len().saturating_sub(page << self.file.page_shift());
         kept.min(self.file.page_bytes()) as usize
@@ -318,9 +322,9 @@ impl Handle {
     /// Reads the page at `start` into `frame`, and copies the bytes that `want` requests.
     fn read_into(&self, frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> Result<usize, IoError> {
         let backing = &*self.file.backing;
-        // If the CPU copies the bytes, it copies them into the caller's buffer first, which is
-        // probably in its caches, and from there past the caches into the frame, which isn't. This
-        // saves fetching the frame's old bytes.
+        // If the CPU copies the bytes, it first copies them into the caller's buffer, which is
+        // probably in the CPU's caches. From there it copies them into the frame with stores that
+        // bypass the caches, which saves fetching the frame's old bytes.
         if let Want::Copy { into, .. } = want
             && into.len() == 1 << self.file.page_shift()
             && backing.reads_by_copy()

@@ -74,8 +74,9 @@ impl Handle {
             }
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
-                // This is the file's end, within a page. If the file has grown since, the bytes
-                // copied and the rest may be inconsistent, so they are read again.
+                // The file ends here, within a page. If the file has grown since the copy, the
+                // copied bytes and those that follow may be from different writes, so the copied
+                // bytes are read again.
                 match self.read_beyond(end, &mut buf[done..])? {
                     Beyond::Nothing => break,
                     Beyond::Apart(n) => done += n,
@@ -86,10 +87,10 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads the last bytes of the file, which lie in one page. The bytes and the length are
-    /// consistent: a writer changes both in one step of the page's version (L1 of `write`), and a
-    /// pin excludes writers. Returns false if `into` no longer ends with the file, or the page has
-    /// left memory again.
+    /// Reads the last bytes of the file, which lie in one page. The bytes are consistent with the
+    /// length, because a writer changes both in one step of the page's version (L1 of `write`), and
+    /// a pin excludes writers. Returns false if the file no longer ends where `into` ends, or if
+    /// the page has left memory again.
     fn read_end(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<bool, Error> {
         let (page, end) = (at >> self.file.page_shift(), at + into.len() as u64);
         let is_end = || self.file.len() == end;
@@ -106,9 +107,9 @@ impl Handle {
     /// Checks whether another process has made the file longer than is known, so that it has a byte
     /// at `at`, past the known end.
     ///
-    /// While the page with the old end is in use, the new length can't be taken over. The bytes are
-    /// read all the same, up to the end of a page, but not kept in memory. They are current: no
-    /// write through Pagefold has reached there, or the file would have grown here, too.
+    /// The new length can't be applied while the page with the old end is in use. In that case the
+    /// bytes are read from the file up to the end of a page, but not kept in memory. They are
+    /// current: a write through Pagefold to these bytes would have made the known length longer.
     fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
         let file = &*self.file;
         file.manager.refuse_child()?;
@@ -217,9 +218,9 @@ impl Handle {
         }
     }
 
-    /// Copies bytes of a page in memory that is written to constantly: a pin excludes writers
-    /// meanwhile. Returns false if the page isn't in memory, or the file no longer has all of the
-    /// bytes.
+    /// Copies bytes of a page that is in memory, and pins the page meanwhile. The pin excludes
+    /// writers, so the copy succeeds even if the page is written to constantly. Returns false if
+    /// the page isn't in memory, or the file no longer has all of the bytes.
     pub(crate) fn read_pinned(&self, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
         let Some(frame) = self.pin_in_memory(page)? else { return Ok(false) };
         frame.copy_to((at - (page << self.file.page_shift())) as usize, into);

@@ -1,15 +1,18 @@
 //! Futures that wait for a page without blocking a thread, under any executor.
 //!
-//! A future launches the load of its page (`flight`), or finds that another thread has. The thread
-//! that completes the load wakes the future. A page that was loaded for a future comes with a pin
-//! that other threads may take ([`mailbox`](crate::manager::mailbox)). So a future that isn't
-//! polled blocks neither writers of its page nor readers that need memory. A future that is dropped
-//! gives up its pin, or its place among the waiting, and nothing else: a load in flight needs no
-//! future, and brings its page into memory in any case.
+//! A future launches the load of its page (`flight`), or finds that another thread is loading it.
+//! The thread that completes the load wakes the future.
 //!
-//! A poll never blocks. A worker does the work that may block: refreshing the file's length, and
-//! making room for page maps. If a future can't get a frame, or a writer holds the page, the future
-//! retries after a pause (`timers`).
+//! A page that was loaded for a future is pinned for it, but other threads may take that pin back
+//! ([`mailbox`](crate::manager::mailbox)). So a future that isn't polled blocks neither writers of
+//! its page nor readers that need memory.
+//!
+//! A future that is dropped gives up only its pin, or its place among the waiting threads and
+//! futures. A load in flight needs no future, and brings its page into memory in any case.
+//!
+//! A poll never blocks. Work that may block is left to a worker thread: refreshing the file's
+//! length, and making room for page maps. If a future can't get a frame, or a writer holds the
+//! page, the future retries after a pause (`timers`).
 
 use std::fmt;
 use std::future::Future;
@@ -31,10 +34,11 @@ use crate::read::load_error::decode;
 use crate::timers::Timer;
 use io::IoError;
 
-/// How long a future retries to get a frame, or a page that another thread writes to, while there
-/// is hope. After that it fails.
+/// How long a future retries, at most, to get a frame or a page that another thread writes to.
+/// After that it fails.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long, and how often, a future retries at least if nothing is seen to change.
+/// How long, and how often, a future retries, at least, to get a frame. After that it fails earlier
+/// if no page is likely to be freed for it.
 const PATIENCE_PINNED: Duration = Duration::from_millis(200);
 const TRIES_PINNED_MAX: u32 = 8;
 /// The first and the longest pause between tries.
@@ -73,17 +77,17 @@ pub struct PageFuture<'a> {
     state: State<'a>,
     /// Wakes the future at the end of a pause, or of the device's time limit.
     timer: Option<Timer>,
-    /// The number of the future's loads that brought no page, of loaded pages that it lost, and of
-    /// its tries for a frame.
+    /// Three counts: the future's loads that brought no page; loaded pages that the future lost
+    /// again; its tries for a frame.
     tries: u32,
     lost: u32,
     tries_pinned: u32,
-    /// Since when the future has lacked a frame, or a writer has held the page.
+    /// Since when the future has lacked a frame, or has waited for a writer that holds the page.
     short_since: Option<Instant>,
     /// Whether the file's length was refreshed; whether the known length may be wrong.
     asked: bool,
     in_doubt: bool,
-    /// Readahead was told of the access.
+    /// The access was reported to readahead.
     told: bool,
     /// The access is a miss, and was counted as such.
     missed: bool,
@@ -188,8 +192,8 @@ impl<'a> PageFuture<'a> {
         is_hopeless.map_or(Ok(Came::Nothing), Err)
     }
 
-    /// Polls the wait like [`arrival`](Self::arrival), but gives up when the device's time limit is
-    /// over.
+    /// Polls the wait like [`arrival`](Self::arrival), but returns an error once the device's time
+    /// limit has passed.
     fn settle(&mut self, waker: &Waker) -> Poll<Result<Came<'a>, Error>> {
         let mut came = self.arrival(waker);
         let file = &self.handle.file;
@@ -261,8 +265,9 @@ impl<'a> PageFuture<'a> {
             self.wait_in(State::Loading(load));
             return Ok(Look::Wait);
         }
-        // The page is in memory by now, or the page map has no word for it. Making room for a word
-        // may take a while, but that happens once for many pages.
+        // Here the page is in memory, or the page map has no word for it. Making room for the part
+        // of the map that holds the word may take a while, but one part holds the words of many
+        // pages.
         if matches!(map.state(page), PageState::Vacant { .. }) {
             self.tries_pinned += 1;
             if self.tries_pinned > LOST_MAX {
@@ -274,8 +279,8 @@ impl<'a> PageFuture<'a> {
         Ok(Look::Wait)
     }
 
-    /// Enters a state without a time limit of its own, and forgets what the future was short of
-    /// before.
+    /// Enters a state that has no time limit of its own. Resets the time since when the future has
+    /// lacked a frame or waited for a writer.
     fn wait_in(&mut self, state: State<'a>) {
         (self.state, self.timer, self.short_since) = (state, None, None);
     }

@@ -21,8 +21,8 @@ const LIMIT_SHARE: u64 = 64;
 const FOLLOWERS_MAX: u64 = 1024;
 
 impl Handle {
-    /// Begins to load pages that may be used after an access to `pages`, which first misses at
-    /// `missing`.
+    /// Begins to load pages that may be used after an access to `pages`. `missing` is the first of
+    /// these pages that isn't in memory.
     pub(crate) fn read_ahead_of(&self, pages: Range<u64>, missing: u64) {
         let Some(bounds) = self.bounds() else { return };
         let is_used = |page| self.file.map.is_used(page);
@@ -74,7 +74,7 @@ impl Handle {
         })
     }
 
-    /// Begins to load the next pages of the many that a call wants.
+    /// Begins to load the next pages of a call that wants many pages.
     pub(crate) fn load_soon(&self, pages: Range<u64>) {
         let most = self.launch_max();
         let end = pages.end.min(pages.start.saturating_add(most.saturating_mul(2)));
@@ -95,9 +95,8 @@ impl Handle {
         let _ = self.each_advised(pages, most, &Batch::default(), |_, _| Ok(()));
     }
 
-    /// Begins to load `pages`, which an advice asks for, part by part, and calls `visit` with each
-    /// part. Loads up to `most` pages, and stops when there is no memory left but that of pages in
-    /// use.
+    /// Begins to load `pages` for an advice, one part after the other, and calls `visit` with each
+    /// part. Loads up to `most` pages. Stops when the only memory left is that of pages in use.
     ///
     /// # Errors
     /// The errors of `visit`; [`Error::DeviceTimeout`](crate::Error::DeviceTimeout).

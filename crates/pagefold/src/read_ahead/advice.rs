@@ -27,12 +27,12 @@ pub enum Advice {
     Normal,
     /// Accesses come in no order: nothing is read ahead.
     Random,
-    /// In order from front to back, and not again soon. Pages that this handle loads get no credit
-    /// for earlier times in memory. Applies to the whole handle.
+    /// The file is read from front to back, and not again soon. Pages that this handle loads get no
+    /// credit for earlier times in memory. Applies to the whole handle.
     Sequential,
-    /// The range will be needed soon: it is loaded before the call returns. Loads from the front of
-    /// the range on, as far as there is free memory or memory of unused pages, and no more than the
-    /// group's limit can hold. Pages in use aren't evicted for this.
+    /// The range will be needed soon: it is loaded before the call returns. Loading begins at the
+    /// front of the range. It uses free memory and memory of unused pages, and loads no more than
+    /// the group's limit can hold. Pages in use aren't evicted for this.
     WillNeed,
     /// The range won't be needed soon: pages that lie wholly within it leave memory, unless they
     /// are pinned or not yet written to their file.

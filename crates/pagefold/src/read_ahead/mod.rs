@@ -2,34 +2,43 @@
 //!
 //! This module does no I/O. Its caller reports accesses that missed, and *marked* pages that a
 //! reader reached; the module returns pages to load. Hits aren't reported, so they cost nothing.
-//! The first page of each window is marked when it is loaded (in its frame's record, which only a
-//! page's first use looks at). When the reader reaches the mark, the next window is requested while
-//! the reader still has the rest of this window to use. So the device works while the reader does.
-//! (The marker is Linux's, `mm/readahead.c`, PG_readahead.)
+//!
+//! The first page of each *window*, a set of pages that are requested together, is marked when it
+//! is loaded. The mark is in the page's frame record, which is looked at only when a page is first
+//! used. When the reader reaches the mark, the next window is requested while the reader still has
+//! the rest of this window to use. So the device and the reader work at the same time. (The marker
+//! is Linux's, `mm/readahead.c`, PG_readahead.)
 //!
 //! An access continues a *stream* if it starts where the stream's last access ended, or if its
-//! distance from the last access is that between the last two: forwards, backwards, or with a
-//! stride. A handle follows several streams at once, because many readers may share it. A stream is
-//! believed after two continuations in sequence, or two of the same stride. From then on each
-//! window is twice the last one, from two pages up to a share of what the group may hold.
+//! distance from the last access equals the distance between the last two: forwards, backwards, or
+//! with a stride. A handle follows several streams at once, because many readers may share it.
 //!
-//! Random access forms streams by chance. Two coincidences in a row are needed before such a stream
-//! is believed. In addition, pages that were read ahead but evicted unused are counted
-//! (`Counters::read_ahead_wasted`). If they are more than a quarter, windows are halved and belief
-//! takes longer, until enough pages were read ahead without waste ([`Trust`]). The end of each
-//! stream wastes its last windows, which is no evidence against the next stream, so a few wasted
+//! A stream is *believed*, which means that pages are read ahead for it, after two continuations in
+//! sequence, or two of the same stride. From then on each window is twice the last one, from two
+//! pages up to a share of what the group may hold.
+//!
+//! Random accesses sometimes look like a stream by chance. So a stream is believed only after two
+//! coincidences in a row. In addition, pages that were read ahead but evicted unused are counted
+//! (`Counters::read_ahead_wasted`). If they are more than a quarter, windows are halved and streams
+//! need more continuations to be believed, until enough pages were read ahead without waste
+//! ([`Trust`]).
+//!
+//! When a stream ends, its last windows are wasted although its pattern was real. So a few wasted
 //! windows are allowed from the start.
 //!
-//! Pages that are read ahead must stay in memory until they are used. They wait on lists that are a
-//! small part of what the group holds, and pages that other readers load push them on. So a stream
-//! remembers how many pages the group had evicted when its last window was requested. If, while one
-//! window was used, the group evicted more than a quarter of the pages that can wait, the next
-//! window shrinks by the same factor. In this way readers share the room, however many they are:
-//! the more readers, the smaller their windows.
+//! Pages that are read ahead must stay in memory until they are used. Until then they wait on
+//! reclaim lists that are a small part of what the group holds, and each page that another reader
+//! loads moves them closer to eviction.
 //!
-//! A reader in strides may come upon pages that were read ahead for another, sequential reader. It
-//! would then go from mark to mark, and cause all pages between its own to be loaded. So before a
-//! stream goes on, readahead checks that the reader has used the pages behind it.
+//! So a stream remembers how many pages the group had evicted when the stream's last window was
+//! requested. If, while one window was used, the group evicted more than a quarter of the pages
+//! that can wait, the next window shrinks by the same factor. So readers share the room however
+//! many they are: the more readers, the smaller their windows.
+//!
+//! A reader with a stride may reach pages that were read ahead for another, sequential reader. If
+//! it reached one mark after the other, readahead would take it for a sequential reader too, and
+//! load all pages between those that it uses. So before a stream continues, readahead checks that
+//! the reader has used the pages just behind its position.
 
 pub(crate) mod advice;
 pub(crate) mod shares;
@@ -43,8 +52,8 @@ use trust::Trust;
 const STREAMS: usize = 16;
 /// This many of them are kept for streams that aren't believed yet.
 const CANDIDATES: usize = 4;
-/// A stream without an access for this many accesses to other streams may be forgotten, as if it
-/// weren't believed.
+/// A believed stream may be replaced by a new one after this many accesses to other streams without
+/// an access of its own.
 const FORGOTTEN_AFTER: u32 = 256;
 /// Continuations after which a stream is believed.
 const BELIEVED: u32 = 2;
@@ -52,12 +61,12 @@ const BELIEVED: u32 = 2;
 const STRIDE_MAX: u64 = 1 << 12;
 /// The first window, in pages.
 const WINDOW_MIN: u64 = 2;
-/// The most requests in one window: if there are more than a disk does at once, the others only
-/// come too early.
+/// The most requests in one window. If there are more than a disk processes at once, the further
+/// ones are only submitted too early.
 const BLOCKS_MAX: u64 = 64;
-/// While one window is used, up to 1/`WAITING_SHARE` of the pages that can wait on the lists may be
-/// evicted without shrinking the next window: a stream has two windows at a time, and other readers
-/// may follow behind its reader.
+/// Up to 1/`WAITING_SHARE` of the pages that can wait on the lists may be evicted while one window
+/// is used, without shrinking the next window. The rest is kept because a stream has two windows at
+/// a time, and other readers may follow behind its reader.
 const WAITING_SHARE: u64 = 4;
 /// The pages that a window may have in any case, however many readers there are: with smaller
 /// windows a disk does much less.
@@ -156,7 +165,7 @@ struct Stream {
     /// window in blocks.
     ahead: u64,
     window: u64,
-    /// The number of pages that the group had evicted when the last window was requested.
+    /// The number of pages that the group had evicted when the stream's last window was requested.
     evicted: u64,
     heard: u32,
 }
@@ -196,8 +205,8 @@ impl Stream {
         let forwards = start == self.last.end || (start + 1 == self.last.end && end > self.last.end);
         let backwards = end == self.last.start || (end == self.last.start + 1 && start < self.last.start);
         match self.stride {
-            // Hits aren't reported: the reader may have gone through all that was read ahead, and
-            // one window further.
+            // Hits aren't reported, so the next reported access may be far from the last: the
+            // reader may have used all that was read ahead, and one window more.
             1 if start >= self.last.end.saturating_sub(1) && end > self.last.end => {
                 let distance = (start + 1).saturating_sub(self.last.end);
                 (distance <= self.reach()).then_some(Continues::After(distance))
@@ -219,12 +228,12 @@ impl Stream {
         }
     }
 
-    /// Returns how many blocks after the last access the next reported one can be.
+    /// Returns the largest distance, in blocks, of the next reported access from the last one.
     fn reach(&self) -> u64 {
         if self.window == 0 { 1 } else { self.ahead + self.window + 1 }
     }
 
-    /// Returns whether a reader that comes to `access` has skipped most of the pages that were read
+    /// Returns whether a reader that makes `access` has skipped most of the pages that were read
     /// ahead for it.
     fn is_left_out(&self, access: Range2, is_used: IsUsed<'_>) -> bool {
         let from = if self.stride == -1 { access.end - 1 } else { access.start };
@@ -236,8 +245,8 @@ impl Stream {
         unused > (USED_SHARE - 1) * used
     }
 
-    /// Notes that the reader has come to `access`, which starts, or going backwards ends, `blocks`
-    /// blocks after the last access.
+    /// Notes that the reader makes `access`, which is `blocks` blocks after the last access. The
+    /// distance is measured to the start of `access`, or to its end if the stream goes backwards.
     fn advance(&mut self, access: Range2, blocks: u64) {
         let used = if self.block() == 1 { (blocks + access.len()).saturating_sub(1) } else { blocks };
         self.matches += 1;
@@ -260,8 +269,8 @@ impl Stream {
         (1..=self.ahead).contains(&distance)
     }
 
-    /// Returns how many pages the next window may have so that they will probably stay in memory
-    /// until their use, although other readers load pages, too.
+    /// Returns how many pages the next window may have if its pages are to stay in memory,
+    /// probably, until they are used, although other readers load pages as well.
     fn kept(&self, bounds: &Bounds) -> u64 {
         let room = self.window * self.block() * bounds.waiting / WAITING_SHARE;
         match bounds.evicted.saturating_sub(self.evicted) {
@@ -346,9 +355,9 @@ impl Streams {
         if stream.matches >= bounds.believed(self.trust.doubt) { self.ask(at, grown, bounds) } else { None }
     }
 
-    /// Notes that a reader has come to a page that was marked when it was read ahead. Returns the
-    /// next window to load. `followers` returns how many pages directly after it are in memory or
-    /// being loaded; it is called if no known stream leads here.
+    /// Notes that a reader has reached a page that was marked when it was read ahead. Returns the
+    /// next window to load. `followers` returns how many pages directly after the marked page are
+    /// in memory or being loaded; it is called only if no known stream leads to the page.
     pub(crate) fn reached(
         &mut self,
         page: u64,
@@ -399,8 +408,8 @@ impl Streams {
         stream.ask(pages, bounds.pages)
     }
 
-    /// Returns whether the reader of a stream, which comes to `access`, uses the pages that are
-    /// read ahead for it. If not, resets the stream to the reader's last position.
+    /// Returns whether the reader of a stream, which now makes `access`, uses the pages that are
+    /// read ahead for it. If it doesn't, resets the stream to the reader's last position.
     fn is_followed(&mut self, at: usize, access: Range2, is_used: IsUsed<'_>) -> bool {
         let stream = &mut self.streams[at];
         let is_followed = stream.window == 0 || !stream.is_left_out(access, is_used);
@@ -425,8 +434,8 @@ impl Streams {
         let oldest = |places: &mut dyn Iterator<Item = usize>| places.max_by_key(|&at| self.age(at));
         let enough = (0..STREAMS).filter(is_candidate).count() >= CANDIDATES;
         let at = oldest(&mut (0..STREAMS).filter(|at| !enough || is_candidate(at))).unwrap_or(0);
-        // The distance to the nearest earlier access may be a stride: perhaps the third access is
-        // as far from this one.
+        // The distance to the nearest earlier access may be a stride. It is tried as the stream's
+        // stride: the third access shows whether it was right.
         let strides = self.streams.iter().filter(|stream| stream.heard != 0 && stream.window == 0);
         let strides = strides.map(|stream| access.start.wrapping_sub(stream.last.start).cast_signed());
         let nearest = strides.min_by_key(|stride| stride.unsigned_abs());

@@ -9,8 +9,8 @@ use sync::lock::{Mutex, MutexGuard, OnceBox};
 use crate::read_ahead::Streams;
 use io::Queue;
 
-/// Once CPUs have contended, every `CPUS_SHARING` CPUs use a share of their own. So a miss touches
-/// a cache line that few other CPUs use.
+/// Once CPUs have contended for a share, each group of `CPUS_SHARING` CPUs uses a share of its own.
+/// So a miss touches a cache line that few other CPUs use.
 const CPUS_SHARING: usize = 8;
 /// How often the lock is tried. If that fails, the access isn't noted, which does no harm.
 const TURNS_MAX: u32 = 8;
@@ -108,8 +108,8 @@ impl ReadAhead {
         }
     }
 
-    /// Returns the queue in which to help with the load of the page, if the page was in the window
-    /// that was read ahead last.
+    /// Returns the queue in which a thread can help with the load of the page. `None` unless the
+    /// page was in the window that was read ahead last.
     pub(crate) fn queue_of(&self, page: u64) -> Option<Queue> {
         let share = Self::lock(self.own().get().or_else(|| self.first.get())?)?;
         share.last.as_ref().filter(|(pages, _)| pages.contains(&page)).map(|(_, queue)| queue.clone())

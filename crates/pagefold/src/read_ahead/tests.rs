@@ -164,9 +164,10 @@ fn many_readers_of_one_handle_are_told_apart() {
     assert!(reader.misses < randoms + 200, "{} misses beside {randoms} random accesses", reader.misses);
 }
 
-/// A reader in strides began where another handle's readahead had gone beyond that handle's last
-/// read. From mark to mark it was taken for a sequential reader, and five of six pages that came
-/// from the disk were never used.
+/// A regression: a reader with a stride began just behind the last read of another handle, where
+/// that handle's readahead had already loaded pages. The stride reader reached one mark after the
+/// other and was taken for a sequential reader, so five of six pages that were read from the disk
+/// were never used.
 #[test]
 fn a_reader_in_strides_is_not_led_on_by_the_marks_of_another() {
     for (stride, room) in [(8, 2_000), (8, 100_000), (3, 2_000), (64, 2_000)] {

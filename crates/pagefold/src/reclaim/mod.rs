@@ -1,26 +1,29 @@
-//! Reclaim: evicts pages to free frames. If a group is at its limit, its own pages are evicted; if
-//! the whole budget is short, pages of the groups that `ranking` names.
+//! Reclaim: evicts pages to free frames. If a group is at its limit, its own pages are evicted. If
+//! the whole budget is short, pages are evicted of the groups that `ranking` chooses.
 //!
-//! A *pass* cuts a batch of pages off the lists of one stripe of a group and looks at each page. It
-//! evicts the pages that have to go and puts the others back where `lru` decides. Only the thread
-//! that has isolated a page looks at it, so passes of several threads over one group, or one
-//! stripe, run in parallel.
+//! A *pass* removes a batch of pages from the lists of one stripe of a group (a group's lists are
+//! split into stripes so that CPUs don't contend) and looks at each page. It evicts the pages that
+//! have to go and puts the others back where `lru` decides. Each of these pages is *isolated*
+//! meanwhile: only the thread that has isolated a page looks at it. So passes of several threads
+//! over one group, or one stripe, run in parallel.
 //!
-//! A dirty page of a file can't be evicted before it is written back. The pass puts it back on
-//! cold, which grows while write-back takes its time, and evicts a page of main in its place (cold
-//! and main are lists, see `lru`). If main kept all of its pages while cold was full of dirty
-//! pages, no thread would get a frame before these were written.
+//! A dirty page of a file can't be evicted before it is written back. The pass puts it back on the
+//! list *cold*, whose pages are evicted first, and evicts a page of the list *main* in its place
+//! (see `lru`). So cold grows while write-back takes its time. If main kept all of its pages while
+//! cold was full of dirty pages, no thread would get a frame before these were written.
 //!
-//! An anonymous page goes to swap (`swap_out`), together with all others of its pass. If it can't,
-//! it is put back in the same way as a dirty page.
+//! An anonymous page goes to swap (`swap_out`), together with all other anonymous pages of its
+//! pass. A page that can't be swapped out is put back in the same way as a dirty page.
 //!
 //! A page that was read ahead and not used yet is spared once.
 //!
 //! Every loop is bounded: a call looks at each page little more than twice, then returns the number
-//! of pages that it freed, even if that is 0. If no page could go, `walk` remembers this, and the
-//! next calls return at once until something has changed or a rest has passed. Before a call fails
-//! for want of a page, all pages that may be evicted for it are looked at once more, whatever
-//! `walk` remembers.
+//! of pages that it freed, even if that is 0. If a look at all pages of a group freed none, `walk`
+//! remembers this. Further calls for the group then return at once until something has changed or a
+//! pause has passed.
+//!
+//! Before a call of a user fails for want of a page, all pages that may be evicted for the call are
+//! looked at once more, whatever `walk` remembers.
 
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
@@ -46,8 +49,8 @@ const TRIES: usize = 3;
 /// The most frames that a pass may put back: all that it cut off.
 const STAY_MAX: usize = (4 + TRIES) * BATCH_MAX;
 
-/// The most frames that a pass can evict: all that it cut off cold and main, or the loser in main
-/// of each duel.
+/// The most frames that a pass can evict: all that it cut off (removed from) cold and main, or the
+/// loser of each duel.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
 
 /// A group with fewer pages than this may take pages of any group, whatever else is charged to it
@@ -91,8 +94,9 @@ fn is_stuck(group: &GroupState) -> bool {
 }
 
 impl Manager {
-    /// Frees about `wanted` pages of one group. Returns the number; 0 if none of its pages can be
-    /// evicted now, or if none could moments ago, when all of them were looked at.
+    /// Frees about `wanted` pages of one group. Returns the number of pages freed. Returns 0 if
+    /// none of the group's pages can be evicted now, or if all of them were looked at moments ago
+    /// and none could.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
         let mut freed = 0;
         while freed < wanted {
@@ -119,9 +123,10 @@ impl Manager {
         freed
     }
 
-    /// Frees about `wanted` pages for a group before a call fails for want of them: pages
-    /// `of_its_own`, or of any group that may have to give some. Looks at all of these pages, even
-    /// if earlier looks freed none. Returns the number of pages freed.
+    /// Frees about `wanted` pages for a group before a call fails for want of pages. Frees pages of
+    /// the group itself if `of_its_own` is set, otherwise of any group that may have to give pages
+    /// to it. Looks at all of these pages, even if earlier looks freed none. Returns the number of
+    /// pages freed.
     pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
         let look_through = |group: &GroupState| {
             group.walk.wake(group.lists.len());
@@ -135,10 +140,10 @@ impl Manager {
         groups.find_map(|group| Some(look_through(&group)).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
-    /// Frees up to about `wanted` pages of the first candidate that can give any. Asks the
-    /// candidates in turn, each time with a bounded number of looks, until one of them gives a page
-    /// or all of them rest. If the needy group itself gives, because no other with as large a share
-    /// gave anything, it gives one page (R6).
+    /// Frees up to about `wanted` pages of the first candidate group that can give any. Tries the
+    /// candidates in turn, looking at a bounded number of pages each time, until one of them gives
+    /// a page or all of them [rest](Self::rests). If the group that needs the pages has to give
+    /// itself, because no other group with as large a share gave anything, it gives one page (R6).
     fn reclaim_batch(&self, need: For<'_>, wanted: usize) -> Pass {
         let mut result = Pass::default();
         let mut candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
@@ -185,9 +190,9 @@ impl Manager {
         result
     }
 
-    /// Returns whether a group gets no frame before one of its own pages is evicted: frames are
-    /// short, and no other group with as large a share has anything to give. The free frames then
-    /// are those that other groups have given up for their own use.
+    /// Returns whether the group must evict one of its own pages before it gets a frame. This is so
+    /// if frames are short and no other group with as large a share has anything to give. The
+    /// frames that are free then were freed by other groups for their own use.
     #[inline]
     pub(crate) fn has_to_give_first(&self, group: &GroupState) -> bool {
         // Most often false, after one load of a word that is seldom written.
@@ -216,15 +221,17 @@ impl Manager {
     /// Returns the need for a page of this group.
     pub(crate) fn page_for<'a>(&self, group: &'a GroupState) -> For<'a> {
         let few = |pages: u64| pages < PAGES_MIN;
-        // Most often the group has enough pages on its lists. Pages that can't go anywhere are on
-        // none, so the charge is looked at, too.
+        // Most often the group has enough pages on its lists. Pages that can't be evicted are on no
+        // list, so if the lists are short, the number of pages charged to the group is checked as
+        // well.
         if few(group.lists.len() as u64) && few(group.charged_for_pages().saturating_sub(self.charges.of(group.id))) {
             return For::First(group);
         }
         For::Group(group)
     }
 
-    /// Returns whether the group rests: all of its pages were looked at in vain moments ago.
+    /// Returns whether the group rests: moments ago, all of its pages were looked at and none could
+    /// be evicted.
     fn rests(&self, group: &GroupState) -> bool {
         group.walk.rests(|| group.lists.len(), || self.now_us())
     }
@@ -250,7 +257,8 @@ impl Manager {
     }
 
     /// Runs one pass over a stripe's lists that frees up to `wanted` pages. If all of the group's
-    /// pages were looked at in vain before, the pass evicts pages whether or not they are in use.
+    /// pages were looked at before and none could be freed, the pass also evicts pages that are in
+    /// use.
     fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
         let frames = &*self.frames;
         let insist = group.walk.insists(|| group.lists.len());
@@ -296,9 +304,10 @@ impl Manager {
         for Refused { frame, unclean } in refused {
             let rank = Rank::of(&self.frames, frame.id());
             unclean_victims += usize::from(unclean);
-            // A dirty page goes round cold once more. A pinned page is in use, so it goes up one
-            // level: at the lowest level a few pinned pages would be met again and again, and hide
-            // all others.
+            // A dirty page can't be evicted until it has been written, so it is put back on cold
+            // and is looked at again in the next round. A pinned page is in use, so it moves up one
+            // level of main. If pinned pages stayed at the lowest level, passes would keep finding
+            // the same few and never reach the others.
             let rank = if unclean { rank.cold() } else { rank.main(rank.level().up()) };
             sorting.stay(&self.frames, frame, rank);
         }
@@ -358,8 +367,8 @@ fn age(frames: &Frames, stripe: &Stripe, ageing: Batch<BATCH_MAX>, sorting: &mut
     stripe.aged(used, all - used);
 }
 
-/// Decides for each page that was cut off whether it stays or goes. Returns the challengers: pages
-/// of cold that have to duel for a place in main.
+/// Decides for each removed page whether it stays or goes. Returns the challengers: used pages of
+/// cold that get a place in main only if they win it from a page there ([`duel`]).
 fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
     for frame in cut.cold.iter().chain(&cut.surplus) {
         frames.prefetch_word(frame);
@@ -378,8 +387,8 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
         let rank = Rank::of(frames, frame.id());
         let used = frames.take_use(frame.id());
         let level = if used == Use::Certain { rank.level().up() } else { rank.level() };
-        // Main has room, so the page doesn't compete for its place: it gets time to be used once
-        // more.
+        // The page may have been used, and main has room, so no other page needs its place in cold
+        // yet. It gets time to be used once more.
         let has_time = used == Use::Doubtful && main_room > 0;
         if !insist && frames.spare_ahead(frame.id()) {
             sorting.spared += 1;
@@ -399,8 +408,8 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
     challengers
 }
 
-/// Picks victims from main in place of `wanted` pages that can't go. Returns the number of pages
-/// looked at.
+/// Picks victims from main because `wanted` pages of cold can't be evicted. Returns the number of
+/// pages looked at.
 fn cut_substitutes(
     frames: &Frames,
     stripe: &Stripe,
@@ -423,8 +432,9 @@ fn cut_substitutes(
     looked_at
 }
 
-/// Compares each challenger with pages from the cold end of main until one of these is unused. Of
-/// the two, the page of the lower level is evicted; on a tie, the challenger.
+/// Compares each challenger with up to `TRIES` pages from the cold end of main until one of these
+/// is unused. Of the challenger and that page, the one with the lower level is evicted; if the
+/// levels are equal, or no unused page is found, the challenger.
 fn duel(
     frames: &Frames,
     stripe: &Stripe,
@@ -472,9 +482,9 @@ mod tests {
     use crate::{Advice, Group, Pagefold};
     use io::SimulatedDisk;
 
-    /// Each batch of frames, for any group, used to begin with two walks over all pages of the
-    /// fullest group, even if the last thousand such walks had freed nothing because its pages were
-    /// pinned or dirty.
+    /// A regression: before each batch of frames, for any group, reclaim walked twice over all
+    /// pages of the fullest group. It did so even if the last thousand walks had freed nothing
+    /// because those pages were pinned or dirty.
     #[test]
     fn a_group_whose_pages_cant_go_costs_others_a_few_looks() {
         const PINNED: u64 = 2_000;
@@ -495,9 +505,10 @@ mod tests {
         }
     }
 
-    /// There are a thousand groups: a few with all of their pages pinned, most with one page, and a
-    /// few with many pages that can go. A tenant with few pages used to be refused: reclaim asked
-    /// the groups with pins again and again, and otherwise only the few groups next in turn.
+    /// A regression with a thousand groups: a few have all of their pages pinned, most have one
+    /// page, and a few have many pages that can be evicted. A call of a tenant with few pages
+    /// failed, because reclaim tried the groups with pinned pages again and again, and otherwise
+    /// only the few groups next in turn.
     #[test]
     fn what_a_few_of_many_groups_can_give_is_found() {
         const GROUPS: u64 = 1_000;

@@ -1,15 +1,16 @@
 //! Decides which threads refill the reserve of free pages (`group::reserve`).
 //!
-//! Evicting a clean page costs no more than a look. So a thread that takes a page out of the
-//! reserve frees a few at once, while the lists and the records of the coldest pages are in its
-//! CPU's caches. (A background thread that did all of this took 224 ns of CPU a page in a loop of
-//! random 4 KiB reads from memory. It spent most of that waiting for cache lines that the reading
-//! CPU held.)
+//! A reserve is a number of pages, of a group's limit or of the whole budget, that are kept free so
+//! that a thread gets a page at once. Evicting a clean page costs no more than a look at it. So a
+//! thread that takes a page out of the reserve also frees a few, while the lists and the records of
+//! the coldest pages are in its CPU's caches. (When a background thread did all of this, it took
+//! 224 ns of CPU time a page in a loop of random 4 KiB reads from memory, mostly waiting for cache
+//! lines that the reading CPU held.)
 //!
-//! Normally one thread at a time does this. If much is missing, because threads take pages faster
-//! than one thread frees them, each thread does. If that isn't enough either, because the coldest
-//! pages are pinned or dirty, the background reclaimer is woken. Only a thread that finds the
-//! reserve empty has to reclaim before it gets its page.
+//! Normally one thread at a time refills the reserve. If much is missing, because threads take
+//! pages faster than one thread frees them, each thread that takes a page helps. If that isn't
+//! enough either, because the coldest pages are pinned or dirty, the background reclaimer is woken.
+//! A thread has to reclaim before it gets its page only if the reserve is empty.
 
 use sync::atomic::Ordering;
 
@@ -18,10 +19,11 @@ use crate::group::state::GroupState;
 use crate::manager::Manager;
 use crate::manager::ranking::For;
 
-/// How much a thread tries to free for the reserve: `HELP_BATCHES` batches of charges, but at most
-/// `HELP_BATCH_MAX` pages, and `HELP_BATCH_MAX` pages if charges aren't batched. A thread is asked
-/// once for each batch that it takes. It tries to free more than that, because some of the pages
-/// that it looks at stay. The background reclaimer has to free the rest, at twice the cost.
+/// How many pages a thread tries to free for the reserve: `HELP_BATCHES` batches of charges, but at
+/// most `HELP_BATCH_MAX` pages; if charges aren't batched, `HELP_BATCH_MAX` pages. A thread is
+/// asked to help once for each batch of charges that it takes. It tries to free more than one
+/// batch, because some of the pages that it looks at stay, and the background reclaimer would have
+/// to free the rest at twice the cost.
 const HELP_BATCHES: usize = 2;
 const HELP_BATCH_MAX: usize = 64;
 
@@ -47,8 +49,9 @@ impl Manager {
         }
     }
 
-    /// Frees a few pages of the group if its limit is short, otherwise of the group that should
-    /// give some for it. Returns false if fewer pages were freed than were taken.
+    /// Frees a few pages: of the group itself if its limit is short, otherwise of the group that
+    /// must give pages to it. Returns false if fewer pages were freed than were taken from the
+    /// reserve.
     fn help(&self, group: &GroupState, its_shortage: Shortage) -> bool {
         self.stock_up_swap();
         let batch = group.stock_batch() as usize;

@@ -1,12 +1,14 @@
 //! Makes room in the budget for memory other than frames, and lowers the budget. Memory of frames
 //! goes back to the system by extents.
 //!
-//! An extent is given back only as a whole. So an extent with a page that can't leave memory is
-//! left alone; draining it would evict all its other pages in vain. While the budget is being
-//! lowered, all extents that have to go are drained together, because one scan of all free frames
-//! finds the free frames in each of them. The budget's limit is lowered with each extent that is
-//! given back. So calls that charge a few KiB meanwhile find room, and wait for the next extent at
-//! most.
+//! An extent (a large block of frames) is given back to the system only as a whole. So an extent
+//! with a page that can't leave memory isn't drained: that would evict all its other pages and gain
+//! nothing.
+//!
+//! While the budget is being lowered, all extents that have to go are drained together, because one
+//! scan of all free frames finds the free frames in each of them. The budget's limit is lowered
+//! each time an extent is given back. So calls that charge a few KiB meanwhile find room, or wait
+//! only until the next extent is given back.
 
 use std::time::Duration;
 
@@ -25,11 +27,12 @@ use crate::manager::lowering::{Cost, MAPS_BATCH};
 use crate::manager::ranking::For;
 use crate::size::Size;
 
-/// While page maps take less than 1/`MAPS_SHARE` of the budget, their shadows are worth more than a
-/// few frames.
+/// While page maps take less than 1/`MAPS_SHARE` of the budget, the shadows in them (traces of
+/// evicted pages) are worth more than a few frames.
 const MAPS_SHARE: u64 = 8;
-/// The number of pages that are evicted at a time so that parts of page maps become idle.
-/// `IDLING_TURNS` is how often that is tried.
+/// The number of pages that are evicted at a time so that parts of page maps become *idle*: they
+/// hold no page in memory any more, and can be given back. `IDLING_TURNS` is how often that is
+/// tried.
 const IDLING_PAGES: usize = 8;
 /// The number of pages that are looked at to find them.
 const SPARSE_LOOKS: usize = 256;
@@ -45,8 +48,9 @@ const DRAIN_ATTEMPTS: usize = 3;
 /// How often a call makes room for a page's word before it gives up. Each time, other threads may
 /// take the room first.
 const ROOMS_MAX: u32 = 64;
-/// How long a thread sleeps between looks for the next extent that a lowering of the budget gives
-/// back, and how often: for a second in all.
+/// While the budget is being lowered, a thread that needs room checks again and again whether
+/// another extent was given back. It sleeps `LOWERING_PAUSE` between two checks, and checks
+/// `LOWERING_TURNS` times: for a second in all.
 const LOWERING_PAUSE: Duration = Duration::from_micros(100);
 const LOWERING_TURNS: u32 = 10_000;
 
@@ -101,9 +105,10 @@ impl Manager {
             || evicted > 0
     }
 
-    /// Makes parts of page maps idle and gives them back. Chooses pages that are almost alone in
-    /// their part, as the pages of a tenant are that reads here and there. Evicts only pages that
-    /// may go for this group and that reclaim would evict next.
+    /// Evicts pages so that parts of page maps become idle, and gives these parts back. Chooses
+    /// pages that are almost alone in their part; a tenant that reads at scattered places has many
+    /// of these. Evicts only pages that may be evicted for this group and that reclaim would evict
+    /// next.
     fn idle_maps(&self, group: &GroupState) -> bool {
         let (need, budget) = (self.page_for(group), self.budget_pages());
         let may_take = |frame| {
@@ -208,8 +213,9 @@ impl Manager {
                 return Err(Error::BudgetBusy { size, used });
             }
         }
-        // Areas of compressed pages may use a part of the budget, which is smaller now. The loop
-        // ends: an area beyond its limit takes in no pages.
+        // Areas of compressed pages may use a certain share of the budget, which is smaller now, so
+        // pages are moved out of them. The loop ends because an area beyond its limit accepts no
+        // new pages.
         while self.swap.give_way(self) {}
         self.tell_groups(size.0);
         Ok(())
@@ -221,8 +227,9 @@ impl Manager {
         let wanted = bytes.div_ceil(self.frames.extent_bytes()).max(1) as usize;
         self.lowering.drains.store(true, Ordering::Relaxed);
         let (mut given, mut candidates) = (0, wanted);
-        // Pages that are being loaded can't be seen here, and keep an extent from being drained.
-        // With more candidates, there is an extent without a loading page among them.
+        // An extent can't be drained while one of its pages is being loaded, and the choice of
+        // extents doesn't see these pages. With more candidates, there is an extent without a
+        // loading page among them.
         while given == 0 && candidates < 2 * self.frames.extents() {
             given = self.drain(wanted, candidates, usize::MAX, Cost::Any);
             candidates *= 2;
@@ -231,8 +238,8 @@ impl Manager {
         given
     }
 
-    /// Tells all groups that exist already. Groups created later read the budget under the table's
-    /// lock.
+    /// Passes the budget to all existing groups. Groups created later read the budget under the
+    /// lock of the table of groups.
     fn tell_groups(&self, budget: u64) {
         for group in self.groups.all() {
             group.budget_changed(budget / self.frames.page_size() as u64);
@@ -251,8 +258,9 @@ impl Manager {
         self.lowering.drains.load(Ordering::Relaxed)
     }
 
-    /// While the budget is being lowered, waits for the next extents that are given back, each of
-    /// which leaves some room, until `is_made` returns true. Returns the last result of `is_made`.
+    /// Waits, while another thread lowers the budget, until `is_made` returns true. `is_made` tries
+    /// to make the room that the caller needs; each extent that the other thread gives back leaves
+    /// some room. Returns the last result of `is_made`.
     fn await_lowering(&self, is_made: &mut dyn FnMut() -> bool) -> bool {
         for _ in 0..LOWERING_TURNS {
             if is_made() {
@@ -266,8 +274,9 @@ impl Manager {
         false
     }
 
-    /// Gives up to `wanted` extents back to the system, chosen from up to `candidates` extents
-    /// among the next `looks`. Returns the number of extents given back.
+    /// Gives up to `wanted` extents back to the system. Looks at the next `looks` extents, chooses
+    /// up to `candidates` of them with the fewest pages in memory, and drains these. Returns the
+    /// number of extents given back.
     fn drain(&self, wanted: usize, candidates: usize, looks: usize, cost: Cost) -> usize {
         let slots_are_free = self.swaps() && self.swap.may_have_free_slots();
         let may_leave = |frame| self.may_leave(frame, slots_are_free);
@@ -282,8 +291,8 @@ impl Manager {
             for at in (0..drain.len()).filter(|&at| !drain.is_finished(at)) {
                 let kept = drain.frames(at).filter(|&frame| self.is_worth_moving(frame)).count();
                 if attempt == 0 && kept > 0 {
-                    // Frees frames for the pages that move. Reclaim takes the next pages of any
-                    // group; some of them may lie in the extent itself.
+                    // Frees frames that this extent's pages can move to. Reclaim takes the coldest
+                    // pages of any group, and some of them may lie in the extent itself.
                     self.reclaim_any(For::All, kept);
                 }
                 if cost == Cost::Unused && self.frames.available() < kept {
@@ -363,8 +372,9 @@ impl Manager {
             && (rank.level().index() > 0 || self.frames.is_referenced(frame))
     }
 
-    /// Moves a page to another free frame if it is worth moving, so that room for page maps costs
-    /// no group the pages that it uses. Returns the page if it wasn't moved.
+    /// Moves a page that reclaim wouldn't evict next to another free frame, so that a group doesn't
+    /// lose pages that it uses when room is made for page maps. Returns the page if it wasn't moved
+    /// because it isn't worth moving or there is no free frame; the caller may evict it then.
     fn move_listed(&self, group: &GroupState, page: IsolatedFrame) -> Option<IsolatedFrame> {
         if !self.is_worth_moving(page.id()) {
             return Some(page);
@@ -394,8 +404,9 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// Another thread had uncharged all that was beyond the new budget between two looks. Then 0
-    /// extents were wanted, and a search that doubled this number went on forever.
+    /// A regression: between two looks of the thread that lowers the budget, another thread had
+    /// uncharged all that was beyond the new budget. Then 0 extents were wanted, and a search that
+    /// doubled this number went on forever.
     #[test]
     fn a_search_for_extents_of_no_bytes_ends() {
         let disk = SimulatedDisk::default();
@@ -422,8 +433,9 @@ mod tests {
         (is_drained, evictions() - before)
     }
 
-    /// Returns what [`make_room_until`](Manager::make_room_until) came to with all memory pinned,
-    /// and how often `is_charged`, which gets the number of the call, charged something.
+    /// Returns the result of [`make_room_until`](Manager::make_room_until) with all memory pinned,
+    /// and how often `is_charged` returned true. The argument of `is_charged` is the number of the
+    /// call.
     fn make_room_in_vain(is_charged: impl Fn(&Manager, u32) -> bool) -> (Result<(), Error>, u32) {
         let disk = SimulatedDisk::default();
         disk.add_generated("file", 1, 4 << 20);
@@ -440,8 +452,8 @@ mod tests {
         (made, charges)
     }
 
-    /// A call that found room at its last look charged a second time, and nothing uncharged the
-    /// first.
+    /// A regression: a call that found room at its last look charged the room twice, and only one
+    /// charge was ever taken back.
     #[test]
     fn room_that_is_found_at_the_last_look_is_charged_once() {
         for at in 1..12 {
@@ -451,8 +463,9 @@ mod tests {
         assert!(matches!(make_room_in_vain(|_, _| false), (Err(Error::BudgetBusy { .. }), 0)));
     }
 
-    /// While a budget was being lowered, other threads couldn't drain extents. A call that needed
-    /// room then failed at once if no page was dirty, although there was room moments later.
+    /// A regression: while a budget was being lowered, other threads couldn't drain extents. If no
+    /// page was dirty, a call that needed room then failed at once, although there was room moments
+    /// later.
     #[test]
     fn a_call_waits_for_the_end_of_a_lowering() {
         let (made, charges) = make_room_in_vain(|manager, call| {
@@ -474,9 +487,10 @@ mod tests {
         Pagefold::builder().memory("16MiB").backend(disk)
     }
 
-    /// To make room for a part of a page map, an extent's clean pages used to be evicted even if
-    /// another page in it couldn't leave memory, because it was dirty or had no place in swap. That
-    /// gained nothing, and the next extents were tried in the same way.
+    /// A regression: to make room for a part of a page map, an extent's clean pages were evicted
+    /// even if another page in the extent couldn't leave memory, because that page was dirty or
+    /// there was no place in swap for it. That gained nothing, and the next extents were tried in
+    /// the same way.
     #[test]
     fn no_page_is_evicted_for_an_extent_that_cannot_be_drained() {
         let (is_drained, evicted) = drain_beside(&group(builder()), |_| ());

@@ -2,14 +2,17 @@
 //! them.
 //!
 //! Ordinary reclaim may look at a page several times while it frees many, and by the second look a
-//! page in use may count as unused. Here each page is looked at once for the whole advice.
-//! Candidates are the pages of cold and of main's lowest level, as many as the group had when it
-//! was first asked for this advice. A page that was used since the last look, or has refaulted,
-//! goes up a level. A page that may have been used goes round once more. The others are evicted.
+//! page in use may count as unused. Here each page is looked at at most once for the whole advice.
 //!
-//! Pages that the advice itself has loaded come behind all candidates, so they aren't evicted for
-//! more of the same. The reserves aren't used either: threads that use pages would have to refill
-//! them by ordinary reclaim.
+//! Candidates are the pages of the list *cold* and of the lowest level of the list *main* (see
+//! `lru`), as many as the group had when it was first asked to give pages for this advice. A page
+//! that was used since the last look, or has refaulted, goes up a level. A page that may have been
+//! used is put back to be looked at again later. The others are evicted.
+//!
+//! Pages that the advice itself has loaded come behind all candidates in the lists, so they aren't
+//! evicted to make room for further pages of the advice. The advice doesn't use the reserves
+//! either: threads that use pages would have to refill them by ordinary reclaim, which may evict
+//! pages in use.
 
 use super::{Pass, Sorting, sort_cut};
 use crate::group::state::GroupState;

@@ -14,9 +14,9 @@ use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::swap_areas::SwapAreaStats;
 use crate::swapping::compressed::BudgetMemory;
 
-/// A place where anonymous memory goes when the budget, or a group's limit, is short: for
-/// [`Builder::swap_area`](crate::Builder::swap_area) and
-/// [`Pagefold::add_swap`](crate::Pagefold::add_swap). Its contents don't outlive the process.
+/// A place that anonymous pages are swapped out to when the budget, or a group's limit, is short.
+/// Passed to [`Builder::swap_area`](crate::Builder::swap_area) or
+/// [`Pagefold::add_swap`](crate::Pagefold::add_swap). The contents don't outlive the process.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,19 +51,19 @@ impl SwapArea {
         Self { place, options: AreaOptions::default() }
     }
 
-    /// A new file of `size`, with mode 0600 and without a name. `path` is the directory that it is
-    /// created in, or an unused name in that directory. The file takes room on the disk as it
-    /// fills. The system frees this room when the process ends.
+    /// Creates an area in a new file of `size`, with mode 0600 and without a name. `path` is the
+    /// directory that the file is created in, or an unused name in that directory. The file takes
+    /// room on the disk as the area fills. The system frees this room when the process ends.
     #[must_use]
     pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
     }
 
-    /// An entire file or block device. It must be one of Pagefold's areas already, or be
-    /// [made](Self::overwrite) one. While the area is in use, it is locked (`flock`, and `O_EXCL`
-    /// for a device). A file or device that is already in use, as an area of any process or a
-    /// mounted file system, is refused. Pagefold never reads a page that an earlier process wrote
-    /// to the area.
+    /// Makes an entire file or block device an area. It must be one of Pagefold's areas already, or
+    /// be [made](Self::overwrite) one. While the area is in use, the file is locked (`flock`, and
+    /// `O_EXCL` for a device). A file or device that is already in use, as an area of any process
+    /// or a mounted file system, is refused. Pagefold never reads a page that an earlier process
+    /// wrote to the area.
     ///
     /// Pages are written unencrypted. They stay on the disk after they were read back, and after
     /// the area is removed, until other bytes are written there: a user that may read the file or
@@ -80,19 +80,23 @@ impl SwapArea {
         Self::new(Place::Memory { size: size.into_size() })
     }
 
-    /// Up to `limit` of the budget's memory, in which pages are kept compressed (LZ4). The area
-    /// takes memory as it fills and gives it back as it empties, except for a stock. (The stock has
-    /// the size in which memory is taken from the system: 2 MiB in larger budgets.) Pages that
-    /// don't shrink to less than three quarters go to other areas, or stay in memory. When the area
-    /// is full, the pages that have been there longest are recompressed more densely (Zstandard,
-    /// with the feature `zstd`). If they are still there later, they go to other areas, too. The
-    /// default priority is 100, so that this area is filled first.
+    /// Creates an area in memory: up to `limit` of the budget, in which pages are kept compressed
+    /// (LZ4). The area takes memory as it fills and gives it back as it empties, except for a stock
+    /// that it keeps. (The stock has the size in which memory is taken from the system: 2 MiB in
+    /// larger budgets.)
+    ///
+    /// Pages that don't shrink to less than three quarters go to other areas, or stay in memory.
+    /// When the area is full, the pages that have been there longest are recompressed more densely
+    /// (Zstandard, with the feature `zstd`). If these pages are still there later, they go to other
+    /// areas, too. The default priority is 100, so that this area is filled first.
     ///
     /// Leave most of the budget to uncompressed pages. The area's memory isn't charged to groups;
     /// [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) limits how much each group may
-    /// have there. When the budget is [lowered](crate::Pagefold::resize), the area's limit keeps
-    /// its share of the budget: pages beyond it move to other areas, or, if there are none, stay
-    /// until they are used. A limit above the budget is an error.
+    /// have there. A limit above the budget is an error.
+    ///
+    /// When the budget is [lowered](crate::Pagefold::resize), the area's limit keeps its share of
+    /// the budget. Pages beyond the limit move to other areas, or, if there are none, stay until
+    /// they are used.
     #[must_use]
     pub fn compressed(limit: impl IntoSize) -> Self {
         Self::new(Place::Compressed { limit: limit.into_size() }).priority(COMPRESSED_PRIORITY)
@@ -122,11 +126,14 @@ impl SwapArea {
 
     /// Encrypts each page that is written to the area (AES-256-GCM). The key is created when the
     /// area is added, and exists in memory only, so after the process has ended the pages on the
-    /// disk can't be read. A page that was changed on the disk, or replaced by an older one, causes
-    /// an error when it is read back. Without encryption only accidental changes are detected, with
-    /// encryption also deliberate ones. Takes 24 bytes of the budget for each page of the area, and
-    /// 256 KiB for each CPU (at least 4, at most 16; less for areas below 16 MiB). Compressed pages
-    /// don't leave memory and aren't encrypted.
+    /// disk can't be read. Compressed pages don't leave memory and aren't encrypted.
+    ///
+    /// If a page was changed on the disk, or replaced by an older one, reading it back fails with
+    /// an error. Without encryption only accidental changes are detected; with encryption
+    /// deliberate changes are detected as well.
+    ///
+    /// Takes 24 bytes of the budget for each page of the area, and 256 KiB for each CPU, counted as
+    /// at least 4 and at most 16 CPUs (less for areas below 16 MiB).
     ///
     /// Adding the area fails with [`Error::SwapRefused`] if Pagefold was built without the feature
     /// `encrypted-swap`.

@@ -43,8 +43,8 @@ impl Manager {
         self.groups.with(stock.group, |group| group.swapped.uncharge(stock.pages));
     }
 
-    /// Uncharges the slots in CPUs' stocks, of `group` or of all groups. Returns the number of
-    /// slots.
+    /// Uncharges the slots that were charged in advance and wait in CPUs' stocks, of `group` or of
+    /// all groups. Returns the number of slots.
     pub(crate) fn drain_swapped(&self, group: Option<u32>) -> u64 {
         let stocks = self.swap_charges.drain(group);
         stocks.inspect(|stock| self.give_back_swapped(*stock)).map(|stock| stock.pages).sum()

@@ -1,12 +1,15 @@
 //! Memory for compressed swap areas: how it is charged and obtained.
 //!
 //! A compressed area takes memory from the budget as it fills, one chunk at a time. It fills when
-//! memory is short. Frames have all of the budget then, so an extent of frames has to be drained
-//! for the area. But the extent's pages go to swap in turn, and may have to be compressed as well.
+//! memory is short, and then frames take up all of the budget, so an extent of frames has to be
+//! drained for the area. But the extent's pages go to swap in turn, and may have to be compressed
+//! as well, which needs memory for the area again.
+//!
 //! To break this cycle, the area has a *stock* of the size of an extent, which is charged in
 //! advance and used when no other memory can be had. A thread that is about to reclaim refills the
-//! stock first, while it has no page isolated: an isolated page would block a drain. If a page
-//! finds no memory all the same, it goes to the next area, or stays in memory.
+//! stock first, while it has no page isolated, because an isolated page would block the drain of
+//! its extent. If there is no memory for a page all the same, the page goes to the next area, or
+//! stays in memory.
 
 use std::time::Duration;
 
@@ -39,7 +42,8 @@ impl Memory for BudgetMemory {
 
 /// The most extents that are drained in one attempt.
 const DRAINS_MAX: u32 = 4;
-/// How long all threads pause after memory couldn't be had: a drain in vain evicts many pages.
+/// How long no thread tries again to fill a stock after memory couldn't be had: a drain that fails
+/// evicts many pages for nothing.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Manager {

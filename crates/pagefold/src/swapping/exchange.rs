@@ -1,21 +1,24 @@
-//! Exchanges: a page comes back from swap although all memory and all slots of its group are in
-//! use.
+//! Exchanges: if all memory and all slots of a group are in use, one of its pages is swapped out so
+//! that another can be swapped in.
 //!
-//! Another page has to leave first, and for a moment this takes one slot more than there are. Areas
-//! keep slots for this (`swap`'s reserve). The frame passes from the outgoing page to the incoming
-//! page, with its charge, so no other thread gets it in between. The slot of the incoming page,
-//! once freed, becomes the next reserved slot. So a group whose pages take all of its memory and
-//! slots can go on exchanging them.
+//! The outgoing page has to leave first, so for a moment the group needs one slot more than it may
+//! have. Areas reserve slots for this (`swap`'s reserve). The frame passes from the outgoing page
+//! to the incoming page, with its charge, so no other thread gets the frame in between. When the
+//! slot of the incoming page is freed, it becomes reserved in place of the slot that was used. So a
+//! group whose pages take all of its memory and slots can go on exchanging them.
 //!
-//! An exchange may still be in vain: other threads bring the incoming page back first, or it can't
-//! be read. Then the group has one more slot in use than before, and any thread may get the frame.
-//! Three rules limit this. The outgoing page leaves only if the incoming page is still *wanted*
-//! after the outgoing page was written. If the incoming page then doesn't come in, the outgoing
-//! page is brought back at once. And the group never has more than `BEYOND_MAX` slots beyond its
-//! `swap_max`.
+//! An exchange gains nothing if another thread brings the incoming page back first, or if the
+//! incoming page can't be read. Then the group has one more slot in use than before, and any thread
+//! may get the frame. Three rules limit this:
+//! - The outgoing page leaves memory only if the incoming page is still *wanted* after the outgoing
+//!   page was written.
+//! - If the incoming page then doesn't come in, the outgoing page is brought back at once.
+//! - The group never has more than `BEYOND_MAX` slots beyond its `swap_max`, or beyond what it had
+//!   in use when `swap_max` was lowered.
 //!
-//! Before an exchange, reclaim has looked in vain for pages to evict, which takes long. So the next
-//! few exchanges skip reclaim: as a rule nothing else has become free meanwhile.
+//! Before the first exchange, reclaim has looked for pages to evict and found none, which takes
+//! long. The next few exchanges skip reclaim, because normally no other page has become evictable
+//! meanwhile.
 
 use std::ops::ControlFlow;
 
@@ -53,9 +56,9 @@ enum Stays {
 }
 
 impl Manager {
-    /// Swaps out a page of the group so that the page in `slot` can come in, if that page is still
-    /// `wanted` then. Returns the frame, and the [`Exchange`] that the caller must keep until the
-    /// slot is free.
+    /// Swaps out a page of the group so that the page in `slot` can come in, if the incoming page
+    /// is still `wanted` after the outgoing page was written. Returns the frame, and the
+    /// [`Exchange`]. The caller must keep the `Exchange` until `slot` is free.
     pub(crate) fn exchange<'a>(
         &'a self,
         group: &'a GroupState,
@@ -83,7 +86,8 @@ impl Manager {
         None
     }
 
-    /// Brings the page back that has left in vain, if there is memory for it.
+    /// Brings the outgoing page back after the incoming page didn't come in, if there is memory for
+    /// it.
     pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
         let gone = exchange.gone;
         drop(exchange); // No thread needs to wait for the rest.
@@ -91,8 +95,8 @@ impl Manager {
         let _ = self.spaces.swap_in(gone.number());
     }
 
-    /// Tries to swap out the coldest page of a stripe. Returns `Continue` if it stays and other
-    /// pages may leave, `Break(None)` if none can.
+    /// Tries to swap out the coldest page of a stripe. Returns `Break` with the page if it left,
+    /// `Continue` if it stays but other pages may leave, and `Break(None)` if no page can leave.
     fn leave_from<'a>(
         &self,
         group: &GroupState,

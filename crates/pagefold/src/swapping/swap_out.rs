@@ -1,7 +1,8 @@
 //! Swapping out: how anonymous pages leave memory.
 //!
-//! Reclaim isolates the pages and passes them on together. Each page's bytes are checked while it
-//! stays in its frame (`frames::swapping`):
+//! Reclaim isolates the pages, so that no other thread can evict them, and passes them on together.
+//! Each page stays in its frame while its bytes are checked (`frames::swapping`). The outcome is
+//! the page's new *entry*, which records where its bytes are, or that the page stays in memory:
 //! ```text
 //!   keeps a slot, and wasn't written to since ─────────────▶ its entry again: no I/O
 //!   one word again and again ──────────────────────────────▶ that word as its entry: no slot, no I/O
@@ -10,8 +11,8 @@
 //!                          │            └─ no: the slot is freed, the page stays
 //!                          └─ failed, or no slot: the page stays, as one that its file doesn't have
 //! ```
-//! A page that stays goes round the lists once more. Meanwhile reclaim evicts other pages: those of
-//! files, as long as there are any.
+//! Reclaim puts a page that stays back on the lists, and looks at it again later. Meanwhile reclaim
+//! evicts other pages: those of files, as long as there are any.
 //!
 //! The caller must hold no page word, no list and no lock except `room_making`, because this waits
 //! for the device.
@@ -184,17 +185,18 @@ impl Manager {
         self.uncharge_swapped(group, freed as u64);
     }
 
-    /// Frees the slots that these pages keep in vain. The pages were written to since they were
-    /// read back, so they need new slots to leave, and the limit has no room for both. Returns
-    /// whether there were any.
+    /// Frees the slots that these pages keep from their last time in swap but that hold outdated
+    /// bytes, because the pages were written to since they were read back. To leave again, the
+    /// pages need new slots, and the group's limit has no room for both. Returns whether there were
+    /// such slots.
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
         kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
     }
 
-    /// Frees slots of pages that were written to since they were read back: only a few, because a
-    /// fault waits for this.
+    /// Frees slots with outdated bytes, whose pages were written to since they were read back.
+    /// Frees only a few, because a fault waits for this.
     fn take_slots_in_vain(&self) {
         // One thread at a time is enough, and only now and then.
         let Some(mut search) = self.slot_search.try_lock() else { return };
@@ -217,7 +219,8 @@ impl Manager {
         }
     }
 
-    /// Swaps out pages from memory that is to be given back, regardless of the policy.
+    /// Swaps out pages from memory that is to be given back, whether or not reclaim would choose
+    /// these pages.
     pub(crate) fn evict_anonymous(&self, mut pages: Batch<BATCH_MAX>) {
         while let Some(first) = pages.first() {
             let (number, is_unlisted) = self.kind_of(first);
@@ -250,9 +253,9 @@ impl Manager {
         (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
     }
 
-    /// Puts pages that were touched before there was a swap area on their groups' lists. A page
-    /// that is touched at this very moment may be left out. It then stays in memory until it is
-    /// unmapped, or memory is given back.
+    /// Puts anonymous pages on their groups' lists that were touched before there was a swap area,
+    /// so that reclaim finds them. A page that is touched while this runs may be left out. It then
+    /// stays in memory until it is unmapped, or until the memory that it lies in is given back.
     pub(crate) fn list_anonymous(&self) {
         for frame in self.frames.populated() {
             let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
@@ -272,9 +275,9 @@ impl Manager {
     }
 }
 
-/// The search for slots that are kept in vain, because their pages were written to since: the
-/// shortest time between two searches, the most slots looked at (about 100 µs), and the most pages
-/// tried.
+/// The limits of the search for slots with outdated bytes, whose pages were written to since they
+/// were read back: the shortest time between two searches, the most slots looked at (about 100 µs),
+/// and the most pages whose slot is freed.
 const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1 << 15;
 const TAKEN_MAX: u32 = 1024;

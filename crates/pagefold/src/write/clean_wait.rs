@@ -1,9 +1,11 @@
 //! Waiting for dirty pages to become clean, so that their frames can be given back.
 //!
-//! The caller asks the flusher, then waits until it has written pages: of the caller's own group,
-//! or of any group. If no page becomes clean, or the caller gains nothing from it, the wait ends
-//! after a few seconds. So a device that doesn't answer doesn't block calls that need memory. While
-//! it waits, the caller must hold no lock that other tenants need.
+//! The caller asks the flusher to write, then waits until the flusher has written pages of the
+//! caller's own group, or of any group. The wait ends after a few seconds if no page becomes clean,
+//! or if pages become clean but the caller makes no progress. So a device that doesn't answer
+//! doesn't block calls that need memory.
+//!
+//! While the caller waits, it must hold no lock that other tenants need.
 
 use std::time::Duration;
 
@@ -63,8 +65,8 @@ impl CleanWait<'_> {
     }
 
     /// Waits until pages have become clean. Returns false if no page is dirty, or if the wait has
-    /// taken too long. The first call returns true even if no page is dirty: the last one may have
-    /// become clean since the caller's attempt.
+    /// taken too long. The first call returns true even if no page is dirty, because the last dirty
+    /// page may have become clean after the caller's failed attempt.
     pub(crate) fn wait(&mut self) -> bool {
         let start = Instant::now();
         if !self.waited {

@@ -1,9 +1,10 @@
-//! Runs one cycle of write-back, in the leader's thread. Requests are submitted in the order of the
-//! file, many at a time; their answers come back in any order.
+//! Runs one cycle of write-back, which goes once through the pages of a file and writes the dirty
+//! ones. The thread that runs the cycle is the *leader*. Requests are submitted in the order of the
+//! file, many at a time; they complete in any order.
 //!
-//! The leader does all the work except the device's, and no other thread looks at the cycle. The
-//! thread that learns of a request's completion stores an *answer*, with the pages concerned, and
-//! changes nothing else. So a completed request keeps neither the file nor any part of it alive.
+//! Only the leader uses the cycle's state. The thread that learns that a request has completed
+//! stores an *answer*, with the pages concerned, for the leader, and does nothing else. So a
+//! completed request keeps neither the file nor any part of it alive.
 
 use std::mem;
 
@@ -19,17 +20,19 @@ use crate::file::state::FileState;
 use crate::read::call::HELPING;
 use io::{BackingFile, IoError, Request, uninterrupted};
 
-/// The most requests that a cycle has under way,
+/// The most requests that a cycle has under way at a time,
 const REQUESTS_MAX: usize = 64;
-/// and how many of the largest size. All requests together have no more bytes than that.
+/// and how many of these may be of the largest size. The bytes of all requests under way are
+/// limited to `LARGE_MAX` requests of the largest size.
 const LARGE_MAX: usize = 16;
-/// How many requests may fail before a cycle gives up, requests for pieces of a failed request
-/// included. The limit is high enough that a place that can't be written doesn't keep other places
-/// from being written, and low enough that a device that is gone doesn't keep calls waiting for
-/// long. Failures of requests under way at that moment come on top.
+/// How many requests may fail before a cycle gives up, including the smaller requests that a failed
+/// request is split into. The limit is high enough that a place that can't be written doesn't keep
+/// other places from being written, and low enough that a device that is gone doesn't keep calls
+/// waiting for long. Requests that are still under way when the cycle gives up may fail in
+/// addition.
 const FAILURES_MAX: u32 = 128;
-/// A stage ends when 1/`STAGES` of the pages that were unclean when the cycle began have been
-/// written,
+/// A stage (the part of a cycle up to a sync) ends when 1/`STAGES` of the pages that were unclean
+/// when the cycle began have been written,
 const STAGES: u64 = 8;
 /// but its number of pages is within these bounds.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
@@ -45,10 +48,11 @@ const MEASURED_MIN: u64 = 256;
 pub(crate) enum Kind {
     /// A call waits for all of it.
     Full,
-    /// A slice of the flusher's work. Ends when there is no more need, or after a fixed time.
+    /// One slice of the flusher's work on a file. Ends when the file no longer needs to be written,
+    /// or after a fixed time.
     Sweep,
-    /// The file's last handle was dropped, or the process ends. All dirty pages are written, but
-    /// needn't last.
+    /// The file's last handle was dropped, or the process exits. All dirty pages are written, but
+    /// not synced.
     Farewell,
 }
 
@@ -103,8 +107,8 @@ impl Answers {
         self.some.notify_one();
     }
 
-    /// Takes all answers that have come. If there is none, waits for the first, and helps the
-    /// device meanwhile if the device accepts help.
+    /// Takes the answers of all requests that have completed. If there is none, waits for the
+    /// first, and meanwhile helps to process the device's requests if the device accepts help.
     fn take(&self, writer: &dyn BackingFile) -> Vec<Answer> {
         if self.came.lock().is_empty() {
             writer.help_as(&writer.queue(), HELPING, &|| !self.came.lock().is_empty());
@@ -150,8 +154,8 @@ impl<'a> Cycle<'a> {
         while !self.under_way.is_empty() {
             self.take_answers();
         }
-        // A full cycle syncs even if nothing was written: a length may have been set, or an earlier
-        // sync have failed. A cycle for farewell either has pages to settle or nothing to do.
+        // A full cycle syncs even if it wrote nothing, because a length may have been set, or an
+        // earlier sync may have failed. Other cycles sync only if they wrote pages.
         if synced.is_ok() && (self.kind == Kind::Full || self.written_in_all + self.written > 0) {
             synced = self.end_stage(self.rest.first()); // There is nothing under way.
         }
@@ -184,7 +188,7 @@ impl<'a> Cycle<'a> {
         self.failures >= FAILURES_MAX || self.kind == Kind::Sweep && self.file.sweep_is_over(self.start)
     }
 
-    /// Submits requests until as many are under way as may be, or no dirty page is left.
+    /// Submits requests until the limit of requests under way is reached, or no dirty page is left.
     fn submit(&mut self) {
         let pages_max = LARGE_MAX * self.file.run_pages();
         while !self.under_way.is_full() && self.pages_under_way < pages_max {
@@ -272,8 +276,9 @@ impl<'a> Cycle<'a> {
         self.failures += 1;
     }
 
-    /// Syncs the file, unless this is a farewell and the file still has no handle (B7). Settles all
-    /// pages that lie before the page `before`, or all pages.
+    /// Ends a stage. Syncs the file, unless this is a cycle for farewell (the file had no handle)
+    /// and the file still has no handle (B7). Then settles all written pages that lie before the
+    /// page `before`, or all written pages: they become clean.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
             self.progressed();

@@ -1,26 +1,30 @@
 //! Limits the number of dirty pages, and throttles writers before the limit is reached.
 //!
 //! A dirty page can't be evicted, so at most seven eighths of the pages that a group may have in
-//! memory should be dirty. The flusher writes from a third of this number on (`flusher`). Writers
-//! are throttled from three quarters of it on: each page that they make dirty costs them time,
-//! which they sleep off a few milliseconds at a time. The cost of a page follows from how fast
-//! pages of its device have been written back lately. So writers settle at the pace of the disk,
-//! somewhere between the two marks. (Linux's `balance_dirty_pages` does the same, with more
-//! elaborate estimates.)
+//! memory should be dirty. This number is called the mark below. The flusher writes from a third of
+//! the mark on (`flusher`).
 //!
-//! It pays to let many pages be dirty: pages that are written to again while they wait are written
-//! back once, and neighbours go in one request.
+//! Writers are throttled from three quarters of the mark on. Each page that a writer makes dirty
+//! adds to the time that it owes, and it sleeps that time off a few milliseconds at a time. The
+//! cost of a page follows from how fast pages of its device have been written back lately. So the
+//! number of dirty pages settles between three quarters of the mark and the mark, and writers go at
+//! the pace of the disk. (Linux's `balance_dirty_pages` does the same, with more elaborate
+//! estimates.)
+//!
+//! It pays to let many pages be dirty. A page that is written to again while it waits is written
+//! back only once, and neighbouring pages are written in one request.
 //!
 //! # Groups
 //! A page is charged to the group that makes it dirty (`Handle::adopt`), and counted there. A
 //! writer is throttled for its own group's dirty pages alone, by two rules:
-//! - *The group's limit*: seven eighths of it, as above.
-//! - *The group's part of the budget*: [`PARTS_MAX`] × what is left of it. If `M` pages may be
-//!   dirty in all and `D` are, a group is throttled from `3 (M - D)` dirty pages on, and stopped at
-//!   `15 (M - D)`. These are the dynamic thresholds of shared-memory switches (Choudhury and Hahne,
-//!   1998). A group alone stops at 15/16 of `M`. Each of `n` groups that write as much as they can
-//!   stops at `15 / (15 n + 1)` of `M`: equal parts. A group with fewer dirty pages is never
-//!   throttled. No group has to know how many others there are.
+//! - *The group's limit*: seven eighths of the limit, as above.
+//! - *The group's part of the budget*: [`PARTS_MAX`] × the pages that may still become dirty. If
+//!   `M` pages may be dirty in all groups and `D` are, a group is throttled from `3 (M - D)` dirty
+//!   pages on, and stopped at `15 (M - D)`. These are the dynamic thresholds of shared-memory
+//!   switches (Choudhury and Hahne, 1998). A group that writes alone stops at 15/16 of `M`. Each of
+//!   `n` groups that write as much as they can stops at `15 / (15 n + 1)` of `M`: equal parts. A
+//!   group with fewer than `3 (M - D)` dirty pages isn't throttled. No group has to know how many
+//!   others there are.
 
 use std::time::Duration;
 
@@ -41,24 +45,25 @@ const CLEAN_MIN: u64 = 64;
 const WRITTEN_FROM: u64 = 3;
 /// and writers are throttled from `max * SLOWED_FROM` on.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
-/// For a group's part of the budget, with `left` pages left: the flusher writes from
-/// `left / PARTS_WRITTEN` dirty pages of the group on, if a third of all pages that may be dirty
-/// are;
+/// For a group's part of the budget, where `left` more pages may become dirty: the flusher writes
+/// from `left / PARTS_WRITTEN` dirty pages of the group on, if a third of all pages that may be
+/// dirty are dirty;
 const PARTS_WRITTEN: u64 = 8;
 /// writers are throttled from `left * PARTS_SLOWED` on,
 const PARTS_SLOWED: f64 = 3.0;
 /// and stopped at `left * PARTS_MAX`.
 const PARTS_MAX: f64 = 15.0;
-/// At least 1/`LEFT_MIN` of the pages that may be dirty counts as left. So a group with few dirty
-/// pages goes on whatever other groups do.
+/// `left` counts as at least 1/`LEFT_MIN` of the pages that may be dirty. So a group with few dirty
+/// pages isn't stopped, whatever other groups do.
 const LEFT_MIN: u64 = 256;
 /// Writers sleep when they owe this much,
 const DEBT_MIN: Duration = Duration::from_millis(4);
 /// and no longer than this at a time.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// How often a writer waits for room before it writes all the same. So the mark isn't a hard limit.
+/// How often a writer waits for pages to become clean before it writes all the same. So the mark
+/// isn't a hard limit.
 const WAITS_MAX: u32 = 100;
-/// How near a group is to the marks.
+/// How near a group is to being throttled and stopped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pressure {
     /// Its dirty pages,
@@ -70,8 +75,8 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// Returns the pressure on a group with `dirty` dirty pages and a limit of `max`, if `all`
-    /// pages are dirty in a budget of `capacity` pages.
+    /// Returns the pressure on a group that has `dirty` dirty pages and a limit of `max` pages, if
+    /// `all` pages of all groups are dirty in a budget of `capacity` pages.
     fn of(dirty: u64, max: u64, all: u64, capacity: u64) -> Self {
         let all_max = dirty_max(capacity);
         let left = all_max.saturating_sub(all).max(all_max / LEFT_MIN).max(1);
@@ -121,7 +126,8 @@ impl Manager {
     }
 
     /// Waits, before a page is made dirty, while the writer's group has too many dirty pages. Pages
-    /// that can't be written now don't count, unless the writer's own file can't be written either.
+    /// of files that can't be written now don't count, unless the writer's own file can't be
+    /// written either.
     ///
     /// # Errors
     /// [`Error::WriteFailed`] if there are too many dirty pages, and this file can't be written;
@@ -163,20 +169,21 @@ impl Manager {
         if slowed <= 0.0 {
             return;
         }
-        // A page costs nothing at the first mark. Halfway to the second it costs as much time as
-        // the disk takes to write it; a single writer settles there.
+        // The cost of a page rises linearly: nothing where throttling begins, and twice the time
+        // that the disk takes to write the page where writers are stopped. Halfway between it
+        // equals the disk's time, so a single writer settles there.
         let ns = (device.rate.page_ns() * slowed * 2.0).min(PAUSE_MAX.as_nanos() as f64) as u64;
         let debt = handle.debt_ns.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
         if debt >= DEBT_MIN.as_nanos() as u64 {
-            // The thread that takes the debt sleeps it off. Another thread that reached the minimum
-            // as well takes only what was added since.
+            // Several threads may find that the handle's debt has reached the minimum. One of them
+            // takes all of it and sleeps that time; the others take only what was added since.
             let taken = handle.debt_ns.swap(0, Ordering::Relaxed);
             sleep(Duration::from_nanos(taken).min(PAUSE_MAX));
         }
     }
 
-    /// Returns how urgently the flusher should write dirty pages of the group because there are
-    /// many; `None` if there aren't. Pages that can't be written don't count.
+    /// Returns how urgently the flusher should write dirty pages of the group because the group has
+    /// many. `None` if it doesn't have many. Pages that can't be written don't count.
     pub(crate) fn wants_writing(&self, group: &GroupState) -> Option<f64> {
         let live = group.unclean.get().saturating_sub(group.dirt.stuck());
         let pressure = self.pressure(group, live);

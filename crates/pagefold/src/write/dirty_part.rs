@@ -2,9 +2,10 @@
 //!
 //! Writers are throttled by group, but pages are written by file and device. So dirty pages are
 //! counted for each pair of a file and a group, in a [`DirtyPart`] (PART-1 and PART-2 of `device`).
-//! A part is created when the group first makes a page of the file dirty. The file keeps it as long
-//! as it has dirty pages or a handle uses it. A group has a list of all its parts; a device has a
-//! list of its parts that have dirty pages.
+//! A part is created when the group first makes a page of the file dirty. The file keeps the part
+//! as long as the part has dirty pages or a handle uses the file.
+//!
+//! A group has a list of all its parts; a device has a list of its parts that have dirty pages.
 
 use sync::{Arc, Weak};
 
@@ -92,7 +93,7 @@ impl FileState {
         self.each_part(|part| part.swept(now_ms, tried));
     }
 
-    /// Notes that a cycle failed, or that a round of the whole file went well.
+    /// Notes that a cycle failed, or that a round of the whole file succeeded.
     pub(crate) fn note_outcome(&self, failure: Option<IoError>) {
         match failure {
             Some(error) => self.latch.fail(error),

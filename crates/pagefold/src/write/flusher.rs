@@ -2,24 +2,29 @@
 //! many.
 //!
 //! Devices with pages to write wait in a queue (`dirty::line`). A thread takes the first device and
-//! *visits* it: it writes the device's files in slices of half a second (`writeback`), always the
-//! file that needs it most, until none does. No two threads visit one device at a time. So a device
-//! that doesn't answer ties up one thread, and no other device waits for it.
+//! *visits* it: the thread writes the device's files in slices of half a second (`writeback`), each
+//! time the file with the greatest need (below), until no file needs it. No two threads visit one
+//! device at a time. So a device that doesn't answer ties up one thread, and no other device waits
+//! for it.
 //!
 //! # Threads
 //! The first thread is started when a file is first opened for writing. A thread that takes a
 //! device out of the queue makes sure that another thread waits at the queue, and starts one if
-//! need be. So there is one thread more than the most devices that were ever visited at a time, up
-//! to 64. (If that many devices don't answer, other devices wait.) While there are dirty pages, one
-//! of the waiting threads wakes up every half second and puts all devices with dirty pages into the
-//! queue, so that old pages are written. Otherwise the threads sleep without waking up.
+//! none does. So if at most `n` devices were ever visited at the same time, there are `n + 1`
+//! threads, up to 64. (If 64 devices don't answer, other devices wait.)
+//!
+//! While there are dirty pages, one of the waiting threads wakes up every half second and puts all
+//! devices with dirty pages into the queue, so that old pages are written. Otherwise the threads
+//! sleep without waking up.
 //!
 //! # Need
-//! A file needs to be written if it has dirty pages of a group that has many dirty pages
-//! ([`wants_writing`](Manager::wants_writing)) or waits for memory, if its dirty pages are old, or
-//! if any tenant waits for memory. If one group has many dirty pages, files without dirty pages of
-//! that group aren't written for it. A file's need grows with the time that it waits, so none
-//! starves. A file that couldn't be written is left alone for a second.
+//! A file needs to be written if its dirty pages are old, if any tenant waits for memory, or if it
+//! has dirty pages of a group that has many dirty pages ([`wants_writing`](Manager::wants_writing))
+//! or waits for memory. A group with many dirty pages causes only files with dirty pages of that
+//! group to be written.
+//!
+//! A file's need grows with the time that the file waits, so no file starves. A file that couldn't
+//! be written is left alone for a second.
 //!
 //! # The end of the process
 //! When the process exits normally with this Pagefold alive, the flusher's threads still run, and
@@ -43,7 +48,7 @@ use crate::manager::Manager;
 const AGE_MAX_MS: u64 = 5_000;
 /// How long a file that couldn't be written is left alone.
 const RETRY_MS: u64 = 1_000;
-/// The shortest time between two writes of a file for a thread that waits for a frame.
+/// The shortest time between two writes of one file because a thread waits for a frame.
 const SHORT_PAUSE_MS: u64 = 100;
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 impl sync::exit::Leaving for Manager {
@@ -207,8 +212,8 @@ mod tests {
     use crate::patience::WATCHDOG;
     use io::SimulatedDisk;
 
-    /// An exiting process waited for ten seconds although its files were written at once: no visit
-    /// counted as one that it waited for.
+    /// A regression: an exiting process waited for ten seconds although its files were written at
+    /// once, because no visit counted as one that the process waited for.
     #[test]
     fn the_end_of_a_process_is_over_when_its_files_are_written() {
         let disk = SimulatedDisk::default();

@@ -1,25 +1,29 @@
-//! The path of a write: page by page into memory, from where write-back brings it to the file
-//! later.
+//! The path of a write: the bytes are written to pages in memory, one page at a time. Write-back
+//! later writes these pages to the file.
 //!
 //! - A page isn't read first if all of it is written, or if the file has no bytes of it.
-//! - L1. Writes past the end, and `set_len`, hold the lock `extension`. The length grows with the
-//!   bytes, in one step of the page's version. So a reader that copies any of these bytes finds the
-//!   length grown, and looks at the page again if it had taken the old length for its end. Pages
-//!   beyond the end that are still in memory, read when the file was longer, are dropped before
-//!   that. Write-back ends at the length, so the page becomes dirty after the length has grown.
-//! - L2. Writes within the file don't hold `extension`, so they may run beside `set_len`. They
-//!   check the length again once they hold the page, or its word in *loading*. `set_len` lowers the
-//!   length first, then waits for pages so held. So a write either comes before the cut, and is cut
-//!   off, or after it, and is treated as a write past the end.
+//! - L1. Writes past the end, and `set_len`, hold the lock `extension`. The length grows together
+//!   with the bytes, in one step of the page's version. So a reader that took the old length for
+//!   the file's end, and copies any of these bytes, finds the length grown and looks at the page
+//!   again. Before such a write, pages beyond the end that are still in memory from when the file
+//!   was longer are dropped. Write-back ends at the length, so the page becomes dirty only after
+//!   the length has grown; otherwise write-back could miss the new bytes.
+//! - L2. Writes within the file don't hold `extension`, so they may run beside `set_len`. A writer
+//!   checks the length again once it holds the page, or the page's word in *loading*. `set_len`
+//!   lowers the length first, then waits until no thread holds a page beyond the new length. So a
+//!   write either comes before the cut, and is cut off, or after the cut, and is treated as a write
+//!   past the end.
 //! - L3. `set_len` may fail, and then restores the old length. So a page that reaches beyond the
 //!   file's end is changed in place only by a thread that has checked the length while it held
-//!   `extension`. Otherwise the page's guard (`PageMut`) would be too short, and leave old bytes
-//!   behind new ones.
+//!   `extension`. Otherwise the page's guard (`PageMut`) could be made for a shorter length that
+//!   `set_len` takes back. The guard would then end too early, and old bytes would follow the new
+//!   ones.
 //!
 //! - L4. A page is charged to the group that makes it dirty. If a clean page is charged to another
-//!   group, the writer recharges it to its own first. So other groups can't fill a group's limit
-//!   with dirty pages, and a writer is throttled, or refused, for its own group's pages only. A
-//!   dirty page keeps its charge until it is clean.
+//!   group, the writer first recharges the page to the writer's own group. So other groups can't
+//!   fill a group's limit with dirty pages, and a writer is throttled, or its call fails, only
+//!   because of its own group's pages. A dirty page stays charged to the same group until it is
+//!   clean.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -56,8 +60,9 @@ pub(crate) enum Written {
     Refused,
 }
 
-/// Returns whether a write may happen. Called once the writer holds the page exclusively. A thread
-/// that takes the permission away must wait for writers that hold a page.
+/// A callback that returns whether a write may happen. The writer calls it once it holds the page
+/// exclusively. A thread that withdraws the permission must afterwards wait for writers that
+/// already hold a page.
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
@@ -96,7 +101,7 @@ impl Handle {
     /// dirty pages.
     fn at_its_pace<T>(&self, write: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let manager = &*self.file.manager;
-        // Most often there is nothing to wait for. One check before the write does for both.
+        // Most often the group has few dirty pages. Then this one check saves both waits.
         let few_are_dirty = manager.has_few_dirty(self.group.state());
         if !few_are_dirty {
             manager.wait_for_clean(self)?;
@@ -120,8 +125,9 @@ impl Handle {
                 self.file.close_gap(piece)?;
                 return Ok(turn);
             }
-            // Closing the gap waits for the device, so a worker does it. Another thread may cut the
-            // file again before this thread holds the lock.
+            // Closing the gap may wait for the device without a limit, so a worker does it, and
+            // this call waits for the worker for a limited time. The loop checks again because
+            // another thread may cut the file before this thread holds the lock again.
             drop(turn);
             let piece = piece.clone();
             self.file.in_time(move |file| {
@@ -175,8 +181,9 @@ impl Handle {
         Ok(Written::Done)
     }
 
-    /// Writes bytes within one page, if the file reaches to `within`. If `within` is `None`, writes
-    /// in any case; the caller must hold `extension`, since the file may become longer.
+    /// Writes bytes within one page, if the file's length is at least `within`. If `within` is
+    /// `None`, writes whatever the length is, and may make the file longer; the caller must then
+    /// hold `extension`.
     fn write_page(
         &self,
         piece: &[u8],
@@ -273,9 +280,9 @@ impl Handle {
         within.is_some_and(|end| end > self.file.len())
     }
 
-    /// Returns whether a page that isn't in memory has to be read before the bytes from `at` to
-    /// `to` are overwritten: whether the file has other bytes of it. The file may be longer than is
-    /// known, unless the caller holds `extension` (`turn`; see `length`).
+    /// Returns whether a page that isn't in memory must be read before the bytes from `at` to `to`
+    /// are overwritten, because the file has other bytes of the page. Unless the caller holds
+    /// `extension` (`turn`), the file may be longer than the known length (see `length`).
     pub(crate) fn needs_reading(&self, at: u64, to: u64, turn: bool) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
@@ -407,8 +414,8 @@ impl Handle {
         writing.group() != self.group.state().id && writing.is_clean()
     }
 
-    /// Charges a clean page to the handle's group, if the page is still in memory and not in use at
-    /// this moment. In any case the caller tries again.
+    /// Tries to charge a clean page to the handle's group. This fails if the page has left memory
+    /// or is in use at this moment. Whether or not it succeeds, the caller looks at the page again.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; [`Error::PageBusy`] if the page was in use at each attempt, for
@@ -416,7 +423,8 @@ impl Handle {
     fn adopt(&self, page: u64, backoff: &mut Backoff) -> Result<(), Error> {
         let (file, group) = (&*self.file, self.group.state());
         let manager = &*file.manager;
-        // As for a page that is loaded, this reclaims, and waits for the group's own dirty pages.
+        // `take_frame` reclaims, and waits for the group's own dirty pages to become clean, just as
+        // for a page that is loaded. Only the charge of the frame is kept.
         let charge = manager.take_frame(group)?.into_page_charge();
         manager.drain_entries(); // Only pages on lists can change their group.
         let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };

@@ -57,9 +57,9 @@ impl Drop for CopyCharge<'_> {
 /// pins it. Changes are made to a copy, because readers without a lock may be copying from the page
 /// itself. All changes become visible in the page at once when this is dropped, even by a panic.
 ///
-/// Other threads can read the page meanwhile, with its old bytes. Pinning the page, or writing to
-/// it, waits. The thread that has this must do neither: it would wait for itself, until the call
-/// fails with [`Error::PageBusy`].
+/// Other threads can read the page meanwhile, with its old bytes. Threads that pin the page, or
+/// write to it, wait. The thread that holds the `PageMut` must do neither: it would wait for
+/// itself, until the call fails with [`Error::PageBusy`].
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

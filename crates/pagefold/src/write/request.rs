@@ -1,17 +1,21 @@
 //! One request of write-back: a run of neighbouring dirty pages.
 //!
-//! If a request fails, the leader retries it in smaller pieces, so that only the pages that can't
-//! be written stay dirty. Callers of `sync` get the error even if the retries succeed.
+//! If a request fails, the leader (the thread that runs the cycle) retries it in smaller pieces, so
+//! that only the pages that can't be written stay dirty. Callers of `sync` get the error even if
+//! the retries succeed.
 //!
 //! # Devices that need stable bytes
 //! Writers may change pages while a device reads them. Some devices don't tolerate that
-//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)), so requests to them write copies.
-//! Each such device has a few buffers for copies. A device needs copies if its files report so. It
-//! also needs them once it has rejected a run of pages that were changed meanwhile and then
-//! accepted a copy of the same run; that rejection isn't a failure.
+//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)), so pages are copied into a buffer
+//! first, and the device writes the copies. Each such device has a few buffers.
 //!
-//! A copy is taken before pages are held, and given back when the device answers. So a thread that
-//! waits for a copy waits for the device alone, which excludes a deadlock.
+//! A device gets copies if its files report that it needs stable bytes. It also gets them once it
+//! has rejected a run of pages that were changed during the request, and has then accepted a copy
+//! of the same run. Such a rejection doesn't count as a failure.
+//!
+//! The leader takes a buffer before it holds pages, and the buffer is given back as soon as the
+//! device answers. So a thread that waits for a buffer waits for the device alone, which excludes a
+//! deadlock.
 
 use arrayvec::ArrayVec;
 use frames::{HeldRun, Unclean};
@@ -25,8 +29,8 @@ use io::{BackingFile, Copies, IoError, write_full};
 /// The most pages and bytes in one request.
 const PAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
-/// How many pieces of a request may fail before the rest is left dirty. Finding one bad page takes
-/// a dozen.
+/// How many pieces of a request may fail before the rest of the request is left dirty. Finding one
+/// bad page takes about a dozen.
 const FAILURES_MAX: u32 = 32;
 
 /// The outcome of a request's pieces.
@@ -98,9 +102,10 @@ impl FileState {
         (before - run.len()) as u64
     }
 
-    /// Writes a run from copies, in this thread, after the device has rejected it because pages
-    /// were changed meanwhile. If this succeeds, the device is given copies from now on. Returns
-    /// the number of pages written, which leave the run, and the device's error about the rest.
+    /// Writes a run from copies, in this thread, after the device has rejected the run because its
+    /// pages were changed during the request. If the copies are accepted, the device gets copies
+    /// from now on. Returns the number of pages written, which are removed from the run, and the
+    /// device's error about the rest.
     ///
     /// # Errors
     /// `refusal`, if there is no memory for copies.
@@ -125,9 +130,10 @@ impl FileState {
         (written, Ok(()))
     }
 
-    /// Writes a run in pieces after the write of the whole run failed. Begins with half of it; a
-    /// piece that fails halves the size of the next one, a piece that succeeds doubles it. Leaves
-    /// the rest dirty once `may_fail` or [`FAILURES_MAX`] pieces have failed.
+    /// Writes a run in pieces after the write of the whole run failed. The first piece is half of
+    /// the run. After a piece fails, the next one is half as large; after a piece succeeds, the
+    /// next one is twice as large. Leaves the rest dirty once `may_fail` or [`FAILURES_MAX`] pieces
+    /// have failed.
     pub(crate) fn write_in_pieces(&self, writer: &dyn BackingFile, mut run: HeldRun, may_fail: u32) -> Pieces {
         let mut pieces = Pieces::default();
         let mut size = run.len() / 2;

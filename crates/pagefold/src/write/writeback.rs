@@ -1,56 +1,57 @@
 //! Write-back: writes one file's dirty pages to it, and syncs the file so that they last.
 //!
-//! A *cycle* goes through the file once. It writes the pages that are dirty, neighbours together
-//! (`request`), and keeps many requests under way at once (`cycle`). A page that was written counts
-//! as clean only after a later sync of the file has succeeded: until then memory has the only copy
-//! that is sure to survive (`frames`' `write_state`), and the page is still *unclean*. A long cycle
-//! therefore has *stages*. At the end of a stage the leader, the thread that runs the cycle, has
-//! the file synced and *settles* the pages written by then: they become clean. If a write or sync
-//! fails, the pages concerned become dirty again.
+//! A *cycle* goes through the file once. It writes the dirty pages, neighbours in one request
+//! (`request`), and keeps many requests under way at once (`cycle`).
+//!
+//! A page that was written counts as clean only after a later sync of the file has succeeded. Until
+//! then the page is still *unclean* (`frames`' `write_state`), because only its copy in memory is
+//! sure to survive. A long cycle therefore has *stages*. At the end of a stage the leader, the
+//! thread that runs the cycle, syncs the file and *settles* the pages written by then: they become
+//! clean. If a write or sync fails, the pages concerned become dirty again.
 //!
 //! There are three kinds of cycles:
 //! - A *full* cycle serves a `sync`. It goes through the whole file, or a range.
-//! - A *sweep* is the flusher's. It writes for a moment, while there is need, and ends early if a
-//!   call wants the lock `turn`. The next sweep goes on where the last one ended; together they
-//!   make a *round* of the file.
-//! - A cycle for *farewell* goes through the whole file once it has no handle, and syncs nothing
-//!   (B7).
+//! - A *sweep* is run by the flusher. It writes for at most half a second while there is need, and
+//!   ends early if a call wants the lock `turn` to run a cycle of its own. The next sweep continues
+//!   where the last one ended. The sweeps that together go through the file once make a *round*.
+//! - A cycle for *farewell* goes through the whole file once the file has no handle. It doesn't
+//!   sync (B7).
 //!
-//! Cycles over the whole file, too, begin where the last sweep ended (`hand`). So the pages that
-//! any cycle visits have waited about as long as possible, and as many of them as possible are
-//! dirty and lie side by side.
+//! Cycles of the other two kinds, if they go through the whole file, also begin where the last
+//! sweep ended (`hand`). The pages that a cycle reaches first have then waited longest since the
+//! last visit, so as many of them as possible are dirty and lie side by side.
 //!
 //! - B1. One cycle of a file runs at a time (`turn`), led by one thread, and only that thread holds
-//!   pages. A page stays held until the leader has looked at the device's answer, which blocks no
-//!   other thread.
-//! - B2. If a full cycle begins after a write has returned, it writes that write's pages: it comes
-//!   to every page, and finds a dirty page by its word. So a caller of `sync` that finds a cycle
-//!   under way waits for that cycle to end, and then for the next one, which serves all callers
-//!   that wait.
-//! - B3. The page map alone records which pages have to be written. A request takes a few hundred
-//!   bytes, and there are few requests.
-//! - B4. A stage settles the pages from where the last stage ended to the first run under way. All
-//!   of them were written before the stage's sync began, because a cycle visits each page once. If
-//!   a sync fails, all pages written since the last successful sync become dirty again, and so do
-//!   those that were under way meanwhile: the failure may concern them, and the next sync need not
-//!   report it again.
-//! - B5. Every cycle ends. A sweep ends after half a second. A full cycle ends stages only while it
-//!   has settled fewer than 3 × the pages that were unclean when it began. After that no page
-//!   becomes clean before the cycle's end, so writers are stopped at the mark (`dirty`). If writers
-//!   go at the pace of the disk, a cycle settles 2 × these pages, since half of what they write
-//!   meanwhile lies ahead of it.
-//! - B6. If another process has cut the file off, nothing is written to it before its new length
-//!   was taken over (`length`); otherwise the bytes that were cut off would come back. The cycle
-//!   fails. This isn't a guarantee: another process may cut the file between the cycle's check and
-//!   its last write.
+//!   pages of the file for write-back. A page stays held until the leader has looked at the
+//!   device's answer, and a held page blocks no other thread.
+//! - B2. A full cycle that begins after a write has returned writes that write's pages, because the
+//!   cycle looks at every page's word and so finds all dirty pages. A caller of `sync` that finds a
+//!   cycle under way can't rely on that cycle. It waits for the cycle to end, and then for the next
+//!   one, which serves all callers that wait.
+//! - B3. Only the page map records which pages have to be written. A request takes a few hundred
+//!   bytes of memory, and there are few requests.
+//! - B4. A stage settles the pages from where the last stage ended up to the first run that is
+//!   still under way. All of them were written before the stage's sync began, because a cycle
+//!   visits each page once. If a sync fails, all pages written since the last successful sync
+//!   become dirty again, including those that were under way during the failed sync. The failure
+//!   may concern them, and the system may not report it again at the next sync.
+//! - B5. Every cycle ends. A sweep ends after half a second. A full cycle could go on for as long
+//!   as writers make pages dirty ahead of it. So it ends stages only until it has settled 3 × the
+//!   pages that were unclean when it began. After that no page becomes clean before the cycle's
+//!   end, so writers are soon stopped (`dirty`). If writers go at the pace of the disk, a cycle
+//!   settles 2 × these pages, since half of what they write meanwhile lies ahead of it.
+//! - B6. If another process has cut the file off, the cycle fails, and nothing is written to the
+//!   file until the new length has been applied to the cache (`length`). Otherwise the bytes that
+//!   were cut off would come back. This isn't a guarantee: another process may cut the file between
+//!   the cycle's check and its last write.
 //!
-//! - B7. A file whose last handle was dropped is written, but not synced: the system has the bytes
-//!   then, as after `write` and `close`. The pages count as clean although no sync covers them,
-//!   because no handle is left that could have been promised a sync. (Nothing is written to a file
-//!   without a handle, so all of these bytes were in memory before.) If the file has a handle again
-//!   when a stage ends, the stage syncs. A handle that is opened later, and syncs, covers those
-//!   bytes as well. If that sync fails, the handle gets the error, and the bytes are lost, as they
-//!   would be if the file had been opened anew.
+//! - B7. A file whose last handle was dropped is written, but not synced: the operating system then
+//!   has the bytes, as after `write` and `close`. The pages count as clean although no sync covers
+//!   them, because no handle is left that could have been promised a sync. (Nothing is written to a
+//!   file without a handle, so all of these bytes were in memory before.) If the file has a handle
+//!   again when a stage ends, the stage syncs. If a handle is opened later and syncs, that sync
+//!   covers those bytes as well. If it fails, the handle gets the error, and the bytes are lost, as
+//!   they would be if the file had been dropped from the cache and opened anew.
 //!
 //! Lock order: `extension` → `turn`. While the leader holds `turn`, it waits for the device alone.
 //! No frame is obtained here.
@@ -76,19 +77,20 @@ use io::IoError;
 const SWEEP_MAX: Duration = Duration::from_millis(500);
 
 impl FileState {
-    /// Writes back all pages of the file, and syncs it. All that was written before the call is in
-    /// the file when this returns, and survives a power cut.
+    /// Writes back all pages of the file, and syncs the file. When this returns without an error,
+    /// everything that was written before the call is in the file, and survives a power cut.
     ///
     /// # Errors
-    /// The error of the cycle that this call waited for; all threads that wait for the cycle get
-    /// it. It is in the file's latch, too.
+    /// Returns the error of the cycle that this call waited for. All threads that wait for the
+    /// cycle get the error, and the file's latch records it as well.
     pub(crate) fn write_back_all(&self) -> Result<(), IoError> {
         // Relaxed: the caller wrote itself, or waited for the thread that wrote (B2).
         let wanted = self.writeback.begun.load(Relaxed) + 1;
         let mut turn = self.writeback.pause();
         if self.writeback.ended.load(Relaxed) < wanted {
             let number = self.writeback.begun.fetch_add(1, Relaxed) + 1;
-            // A page that becomes dirty during the cycle may be as old as the cycle's beginning.
+            // `started_ms` is read before the cycle: a page that becomes dirty during the cycle may
+            // be as old as the cycle's beginning.
             let started_ms = self.manager.now_ms();
             turn.error = self.cycle(Course::round(turn.hand), Kind::Full).2.err();
             if turn.error.is_none() {
@@ -109,8 +111,9 @@ impl FileState {
         self.cycle(Course::of(pages), Kind::Full).2
     }
 
-    /// Writes all dirty pages of a file that has no handle left, or whose process ends. Doesn't
-    /// sync (B7): the system decides when the bytes reach the disk.
+    /// Writes all dirty pages of a file that has no handle left, or all of whose handles end
+    /// because the process exits. Doesn't sync (B7): the operating system decides when the bytes
+    /// reach the disk.
     pub(crate) fn write_out(&self) -> Result<(), IoError> {
         let mut turn = self.writeback.pause();
         turn.round = None;
@@ -131,15 +134,16 @@ impl FileState {
         self.handles.load(Acquire) > 0 && !self.manager.flusher.is_leaving()
     }
 
-    /// Writes for a while, from where the last sweep ended. Returns whether pages became clean.
-    /// Does nothing if another thread holds `turn`.
+    /// Runs a sweep: writes for a while, from where the last sweep ended. Returns whether pages
+    /// became clean. Does nothing if another thread holds `turn`.
     fn sweep(&self) -> bool {
         let Some(mut turn) = self.writeback.turn.try_lock() else { return false };
         let hand = turn.hand;
         let new = || Round { rest: Course::round(hand), started_ms: self.manager.now_ms() };
         let Round { rest, started_ms } = turn.round.take().unwrap_or_else(new);
         let (rest, settled, result) = self.cycle(rest, Kind::Sweep);
-        // Failures are in the file's latch. After one, the next round begins behind it.
+        // Failures are recorded in the file's latch. After a failure, the next round begins behind
+        // the place that failed.
         match (rest.first(), result) {
             // Sometimes: a sweep ends in the middle of a round.
             (Some(next), Ok(())) => (turn.hand, turn.round) = (next, Some(Round { rest, started_ms })),
@@ -150,15 +154,16 @@ impl FileState {
         settled > 0
     }
 
-    /// Notes that all of the file was written, from `started_ms` on, without a failure. Only a
-    /// whole round proves that the file can be written.
+    /// Notes that a whole round over the file, begun at `started_ms`, was written without a
+    /// failure. Only a whole round proves that the file can be written.
     fn came_round(&self, started_ms: u64) {
         self.clean_since(started_ms);
         self.note_outcome(None);
     }
 
-    /// Runs a cycle; the caller holds `turn`. Returns the rest of the course that the cycle didn't
-    /// reach, and the number of pages that became clean.
+    /// Runs a cycle. The caller must hold `turn`. Returns the rest of the course (the pages to go
+    /// through) that the cycle didn't reach, the number of pages that became clean, and the first
+    /// error.
     fn cycle(&self, course: Course, kind: Kind) -> (Course, u64, Result<(), IoError>) {
         let Some(writer) = self.writer() else { return (Course::of(0..0), 0, Ok(())) };
         let (rest, settled, result) = match self.is_cut_off() {
@@ -192,8 +197,8 @@ impl FileState {
         self.writeback.is_wanted() || start.elapsed() > SWEEP_MAX || !self.needs_writing()
     }
 
-    /// Marks pages that were written as clean if the file was `synced` since, otherwise as dirty
-    /// again. Returns the number of pages that became clean.
+    /// Marks written pages as clean if the file was synced after they were written (`synced`),
+    /// otherwise as dirty again. Returns the number of pages that became clean.
     pub(crate) fn settle(&self, pages: [Range<u64>; 2], synced: bool) -> u64 {
         let mut cleaned = Cleaned { file: self, part: None, pages: 0 };
         let mut total = 0;
@@ -223,9 +228,9 @@ impl FileState {
             match self.map.hold(page, state) {
                 Hold::Held(held) => return Some(held),
                 Hold::Other => return None,
-                // Another thread holds the frame by mistake: it has read an outdated word of
-                // another page (B1 excludes any other case). It releases the frame after a few
-                // instructions.
+                // Another thread has read an outdated word of another page and holds this frame by
+                // mistake. (B1 excludes any other case.) That thread notices and releases the frame
+                // after a few instructions.
                 Hold::Busy => backoff.wait(),
             }
         }
@@ -257,7 +262,7 @@ impl Cleaned<'_> {
     /// The most pages counted at once.
     const BATCH: u64 = 64;
 
-    /// Prepares for the next page, which is charged to `group`. The group lives at least as long as
+    /// Prepares to count a page that is charged to `group`. The group can't be dropped as long as
     /// the page is dirty.
     fn expect(&mut self, group: u32) {
         if self.pages >= Self::BATCH || self.part.as_ref().is_none_or(|(last, _)| *last != group) {
