@@ -137,8 +137,10 @@ impl Checker {
 }
 
 impl Written {
-    /// Classifies the start of a block, or of the rest of one, and returns how many bytes that
-    /// covers. `None` for a cell that holds neither the bytes from before the run nor a stamp.
+    /// Classifies the bytes at the start of `read`, which is a block or what is left of one: as the
+    /// bytes from before the run, as a stamp, or, where only a part of a cell (`CELL` bytes) is
+    /// there, as unclear. Also returns how many bytes have that class. `None` if the first cell is
+    /// none of these.
     fn look(&self, at: u64, read: &[u8], before: &[u8]) -> (Option<Found>, u64) {
         let cell_len = (CELL - at % CELL).min(read.len() as u64);
         if cell_len < CELL {

@@ -18,9 +18,9 @@
 //!
 //! # Invariants
 //! - FAR-1. A link (an entry of a table, or the root) changes only under `PageWords::growing`, and
-//!   only once while the map lives: from 0. The root is the exception: it may be replaced by the
-//!   root of a higher tree, whose first part is the previous tree. So whichever root a reader has
-//!   loaded, it finds every part that had a segment when this root was stored.
+//!   only from 0 to its final value. Only the root may change again: to the root of a higher tree
+//!   whose first child is the previous tree. So a reader with an old root still finds every part
+//!   that had a segment when that root was stored.
 //! - FAR-2. A segment belongs to one part of one map, from the store of its link to the map's end.
 //! - FAR-3. Parts of near pages have no segment here.
 //!

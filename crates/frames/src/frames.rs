@@ -321,9 +321,9 @@ impl Frames {
         self.budget.set_max(bytes);
     }
 
-    /// Begins to lower the budget's limit to `bytes`. The limit is lowered step by step, with each
-    /// extent that is given back, so that page maps and other metadata can still be charged
-    /// meanwhile. [`set_budget`](Self::set_budget) ends the process.
+    /// Begins to lower the budget's limit to `bytes`. The limit falls only as extents are given
+    /// back, so there is still room to charge page maps and other metadata meanwhile. Call
+    /// [`set_budget`](Self::set_budget) to complete the change.
     pub fn lower_budget(&self, bytes: u64) {
         self.budget.lower_to(bytes, self.layout.map_reserve);
     }

@@ -7,8 +7,9 @@
 //! number and a count of its previous uses, and so is never reused.
 //!
 //! - T1. A freed table reads as zeros before it is allocated again. A reader that loads such a zero
-//!   sees every change of the index that came before it: the zero was stored with Release, or the
-//!   system replaced the page by zeros on all CPUs before the call returned.
+//!   also sees every change of the index that was made before the table was zeroed: the zero was
+//!   stored with Release, or came from the system call that replaces the memory by zeros, which
+//!   does so on all CPUs before it returns.
 //! - T2. A table number whose count of uses has reached its maximum is never allocated again.
 //!
 //! Each page map also has one table with the map's number, which exists as long as the map.

@@ -69,8 +69,8 @@ const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)
 }
 
-/// Returns the unit of the ranges in a level's words, as a power of two: the lock's unit at level 0
-/// and in the root, the granules of level 0 at level 1.
+/// Returns the binary logarithm of the unit in which a node's word of this level gives the ends of
+/// ranges: the lock's unit at level 0 and in the root, the size of a granule of level 0 at level 1.
 #[inline]
 const fn word_unit(level: Level, unit: u32) -> u32 {
     if matches!(level, Level::Middle) { granule_bits(Level::Low, unit) } else { unit }
@@ -130,8 +130,9 @@ impl Tables {
         self.node(level, range.start() >> granule_bits(level, unit))
     }
 
-    /// Returns the number of claims in a node after which the lock checks whether it can be compact
-    /// again. It is so large that a look at each node costs little in comparison.
+    /// Returns how many claims are made in one node before the lock checks whether it can be
+    /// compact again. The check looks at every node, so the number is large enough that the check
+    /// costs little compared with the claims made in between.
     #[inline]
     pub(crate) fn uses_max(&self) -> u32 {
         self.uses_max

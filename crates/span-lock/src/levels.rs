@@ -1,11 +1,12 @@
 //! Which nodes a claim is made in, and how claims at different levels exclude each other.
 //!
-//! At first there is one node, the *root*, and the lock costs as much as a plain lock. When two
-//! claims that don't exclude each other meet in the root, the lock *spreads*: from then on a range
-//! is claimed in the nodes of its granules (`geometry`), and only ranges that are too large for the
-//! other levels are still claimed in the root. The lock becomes *compact* again when a claim begins
-//! whose node was used often, and no range seems to be held. If two claims meet in the root after
-//! that, it spreads again at once.
+//! A *claim* is a range that a thread holds or requests. At first all claims are made in one node,
+//! the *root*, and the lock costs as much as a plain lock. If a claim of less than the full range
+//! is made in the root beside another claim, the lock *spreads*: from then on a range is claimed in
+//! the nodes of its granules (`geometry`), and only ranges that are too large for the other levels
+//! are still claimed in the root. The lock becomes *compact* again when a claim begins whose node
+//! was used often, and no range seems to be held. If two claims meet in the root after that, it
+//! spreads again at once.
 //!
 //! | step | what a claim of a level does |
 //! |---|---|

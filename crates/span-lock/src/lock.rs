@@ -24,9 +24,9 @@ use crate::range::LockRange;
 /// because its wait ends with the timeout.
 ///
 /// A thread that holds a range must not wait for a disjoint range either, unless no thread ever
-/// requests a range that overlaps both. Otherwise a deadlock is possible: the thread may be queued
-/// behind a thread that waits for such a range, and so for the range that is held. Use `try_…_for`
-/// for the second range, and release the first if that fails.
+/// requests a range that overlaps both. Otherwise it can deadlock: another thread may request one
+/// large range that covers both, be queued ahead of it for the second range, and wait for the
+/// first. Use `try_…_for` for the second range, and release the first if that fails.
 #[derive(Debug)]
 pub struct RangeLock {
     levels: Levels,

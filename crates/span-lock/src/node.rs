@@ -37,9 +37,9 @@
 //!   excludes the sleeper as before. So no wake-up is lost, and claims elsewhere in the node
 //!   neither look at the waiter nor count as overtaking it.
 //!
-//! Orderings: a claim's compare-and-swap is Acquire, and pairs with the Release of the claim that
-//! left, in the word or through the mutex. It is also `SeqCst`, for the lock's other nodes: see L1
-//! in `levels`.
+//! Orderings: a claim's compare-and-swap is `SeqCst`. Within this node only its Acquire part is
+//! needed: it pairs with the Release by which the previous claim left, in the word or through the
+//! mutex. The lock's other nodes need the rest: see L1 in `levels`.
 
 #[cfg(pagefold_loom)]
 use sync::atomic::fence;

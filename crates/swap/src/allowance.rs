@@ -1,9 +1,9 @@
 //! The memory that compressed pages may take. It is charged before use, chunk by chunk, up to a
 //! limit; some chunks are kept in stock.
 //!
-//! The last chunk is reserved for exchanges, in which one page leaves memory so that another one
-//! can come in ([`Need::Last`]). Without it no page could come back when memory and the area are
-//! full.
+//! With a limit of 8 chunks or more, one chunk is reserved for *exchanges*, in which one page is
+//! swapped out so that another can be swapped in ([`Need::Last`]). Without this chunk no page could
+//! come back when memory and the area are full.
 
 use std::fmt;
 
@@ -101,8 +101,8 @@ impl Allowance {
         self.memory.uncharge(self.chunk);
     }
 
-    /// Gives back the memory of one chunk: to the stock if the stock isn't full, otherwise to
-    /// `memory`.
+    /// Gives back the memory of one chunk: to `memory` if the stock is full, or if more is charged
+    /// than the limit allows now; otherwise to the stock.
     pub(crate) fn give_back(&self) {
         let is_beyond = self.is_beyond();
         let more = |stock: u64| (stock < self.reserve && !is_beyond).then_some(stock + 1);

@@ -288,8 +288,8 @@ impl Area {
         }
         let (Store::File(file), Some(first)) = (&self.store, slots.first()) else { return Ok(()) };
         if let Some(encryption) = &self.encryption {
-            // If no buffer becomes free in this time, the pages are refused, as if the device were
-            // stalled.
+            // If no buffer becomes free in this time, the pages are refused, as if the area were
+            // full.
             let pages = encryption.encrypt(slots, pages, STALLED_AFTER).ok_or(SwapOutError::Full)?;
             bytes = encrypted.insert(pages).pages();
         }

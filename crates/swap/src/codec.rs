@@ -68,7 +68,8 @@ impl Codec {
         decompress_into(packed, page).is_ok_and(|len| len == page.len())
     }
 
-    /// Locks this CPU's scratch buffers, or another CPU's if these are locked by another thread.
+    /// Locks this CPU's scratch buffers, or another CPU's if these are locked by another thread. If
+    /// all are locked, waits for this CPU's.
     fn scratch(&self) -> MutexGuard<'_, Scratch> {
         let free = self.scratch.from(sync::cpu::current()).find_map(Mutex::try_lock);
         free.unwrap_or_else(|| self.scratch.here().lock())

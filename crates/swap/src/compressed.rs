@@ -264,11 +264,13 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes up to `wanted` old pages to `spill`. Every attempt counts, whatever its outcome,
-    /// because a fault waits for this. Once a page finds all other areas full, later pages stay in
-    /// this area; any other error ends the pass. While no page can go to another area, pages that
-    /// were recompressed in vain are skipped, and fewer slots are looked at. Returns the number of
-    /// pages that were moved or take less room. Returns 0 at once if another thread is spilling.
+    /// Passes old pages to `spill`: at most `wanted`, whether or not an attempt succeeds, because a
+    /// fault may be waiting for this call. If `spill` returns `Full`, no further page is offered to
+    /// another area; any other error ends the pass.
+    ///
+    /// While no page can go to another area, skips pages whose recompression was tried already, and
+    /// looks at fewer slots. Returns how many pages were moved or take less room, or 0 at once if
+    /// another thread is spilling.
     pub(crate) fn spill(
         &self,
         wanted: usize,

@@ -2,11 +2,11 @@
 //! the next one.
 //!
 //! The area is divided into as many *stretches* as there are CPUs. At first a CPU owns one stretch,
-//! and searches it round and round. If it finds no cluster in the stretches that it owns, it
-//! searches the others, in an order of its own. If it finds a cluster in a stretch whose CPU has
-//! never swapped, it takes over that stretch. So a CPU that swaps more than others owns more
-//! stretches, and its slots stay close together. CPUs can't fall into step, because no two own the
-//! same stretch or search in the same order.
+//! and searches it round and round. A CPU that finds no cluster in its own stretches searches the
+//! other CPUs' stretches, in an order that depends on its number. If it finds a cluster in a
+//! stretch whose owner has never allocated, it becomes the owner. So a CPU that swaps more owns
+//! more stretches, and its slots stay close together. CPUs start in different stretches and use one
+//! of 8 step sizes, so they seldom search the same stretch at the same time.
 
 use std::ops::Range;
 

@@ -17,7 +17,6 @@
 //!
 //! The protocols are described in the heads of `slot_word`, `slot_table`, `cluster`, `hand`,
 //! `slots`, `swap`, `block_pool`, `spill` and `encryption`.
-//! `block_pool`, `spill` and `encryption`.
 #![forbid(unsafe_code)]
 
 mod allowance;

@@ -11,8 +11,8 @@
 //! there was no free slot to be found:
 //! - F1. A cluster with free slots is on a list or in a hand. A CPU that claims a cluster takes it
 //!   into its hand before it removes it from the list. A *held* cluster has free slots, and stays
-//!   in its hand: a hand drops a cluster only when that is no longer *held*. So a searcher that
-//!   reads the lists first and the hands second finds the cluster.
+//!   in its hand: a CPU replaces the cluster in its hand only after that cluster has stopped being
+//!   *held*. So a searcher that reads the lists first and the hands second finds the cluster.
 //! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A
 //!   searcher that gives up has read `changes` (Acquire) before the search, and stores that value
 //!   in `full_at`. While the two are equal, other searchers give up at once.
@@ -340,9 +340,9 @@ impl Slots {
         }
     }
 
-    /// Takes slots of a cluster in another CPU's hand. The search starts at the next hand. If there
-    /// are fewer clusters than CPUs, it goes through the clusters instead, from this CPU's place
-    /// on.
+    /// Takes slots of a cluster in another CPU's hand. Tries the hands in order of number, starting
+    /// after this CPU's. If there are fewer clusters than CPUs, tries the clusters instead,
+    /// starting at this CPU's stretch.
     fn join(&self, turn: &Turn<'_>, way: Way<'_>, want: usize, into: &mut SlotBatch) -> usize {
         let candidate = |step: usize| match way.clusters < way.hands() {
             true => (way.start() + step) % way.clusters,

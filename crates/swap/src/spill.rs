@@ -50,8 +50,9 @@ impl Swap {
         crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Moves pages out of areas that exceed their limit because the budget shrank. Returns whether
-    /// any page moved or was tightened. The caller must not hold a page word.
+    /// Moves pages out of the first area that exceeds its limit because the budget shrank, and
+    /// gains something by that. Returns whether any page moved or was tightened; false if no other
+    /// area takes pages. The caller must not hold a page word.
     pub fn give_way(&self, owners: &dyn Owners) -> bool {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
         can_go && beyond.iter().any(|area| self.spill_from(area, true, owners) > 0)

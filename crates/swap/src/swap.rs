@@ -311,8 +311,9 @@ impl Swap {
     /// which the caller owns.
     ///
     /// # Errors
-    /// `Some` if all reserved slots are in use, or can't be written to. `None` if reserved slots
-    /// exist, but there is no room for the contents of this page: then another page may fit.
+    /// `Some` if all reserved slots are in use, or can't be written to. `None` if a reserved slot
+    /// exists, but the area refused this page: there is no room for its contents, or no buffer
+    /// became free in time. Then another page may fit.
     pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, Option<SwapOutError>> {
         let (mut outcome, mut tried) = (Err(Some(SwapOutError::Full)), 0);
         while let Some((area, reserved)) = self.allocate_reserved(slot, tried) {
@@ -377,7 +378,8 @@ impl Swap {
     }
 
     /// Returns whether the neighbours of the page in `slot` can be read along with it, and keep
-    /// their slots. False where reading is a copy, and in an area that is being removed.
+    /// their slots. Returns false for areas without a device, where reading several pages at once
+    /// saves nothing, and for an area that is being removed.
     #[must_use]
     pub fn may_read_along(&self, slot: SlotId) -> bool {
         if !self.has_device.load(Ordering::Relaxed) {

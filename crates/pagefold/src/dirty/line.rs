@@ -9,10 +9,10 @@ use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::thread::JoinHandle;
 use sync::time::{Duration, Instant};
 
+use crate::group::dirt::SHORT_MS;
+
 /// How often devices with dirty pages are put into the queue.
 const TICK: Duration = Duration::from_millis(500);
-/// How long after its last request a thread is assumed to wait for a frame.
-const SHORT_MS: u64 = 50;
 /// How long an exiting thread waits for the queue's lock. No thread holds this lock for longer than
 /// it takes to change the queue.
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]

@@ -6,7 +6,7 @@ use sync::lock::Mutex;
 use sync::{Arc, Weak};
 
 /// How long after its last request a thread counts as waiting for memory.
-const SHORT_MS: u64 = 50;
+pub(crate) const SHORT_MS: u64 = 50;
 
 /// A group's dirty pages of one file.
 pub(crate) trait Part: Send + Sync {

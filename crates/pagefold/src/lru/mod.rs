@@ -22,9 +22,9 @@
 //!   lost duels, a look at an unused page half a duel. So a part of files that are read cyclically
 //!   stays, and pages that were used long ago give way soon.
 //! - **level** (0 to 2) is how often a page proved itself. The level outlives the page, in the
-//!   shadow that an eviction leaves in the page word: a page that comes back before the group has
-//!   evicted twice as many pages as it holds enters one level up. So the history reaches as far as
-//!   the page maps do, and takes no memory of its own.
+//!   shadow that an eviction leaves in the page word. A page enters one level higher if it comes
+//!   back soon enough: before the group has evicted twice as many pages as the group holds. So the
+//!   history reaches as far as the page maps do, and takes no memory of its own.
 //!
 //! The policy is based on access frequency, like TinyLFU (Einziger, Friedman, Manes, ACM ToS 2017),
 //! with shadows in place of TinyLFU's sketch. The delay line comes from S3-FIFO (Yang et al., SOSP

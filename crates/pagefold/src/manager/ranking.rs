@@ -15,8 +15,8 @@
 //!   of the group that can then give the most, so groups of equal share give in turn. A group that
 //!   had nothing to give isn't asked again for a while ([`Walk`](crate::group::walk::Walk)). Pins
 //!   aren't counted anywhere, so only a failed walk reveals them.
-//! - R4. A group that had nothing to give gets no free frame either, while frames are short and R1
-//!   leaves no other group to ask. Other groups freed those frames for their own use
+//! - R4. While frames are short, a group that has nothing to give, where R1 leaves no other group
+//!   to ask, gets no free frame either: other groups freed those frames for their own use
 //!   (`Manager::has_to_give_first`).
 //! - R5. Pages that are freed in advance, before any group needs them, come only from groups whose
 //!   share is close to the largest. A small group gives up pages only for its own use.

@@ -227,9 +227,9 @@ impl Manager {
         let wanted = bytes.div_ceil(self.frames.extent_bytes()).max(1) as usize;
         self.lowering.drains.store(true, Ordering::Relaxed);
         let (mut given, mut candidates) = (0, wanted);
-        // An extent can't be drained while one of its pages is being loaded, and the choice of
-        // extents doesn't see these pages. With more candidates, there is an extent without a
-        // loading page among them.
+        // An extent can't be drained while one of its pages is being loaded, and the candidates are
+        // chosen without knowing which pages are. So more and more candidates are tried: among them
+        // is an extent without such a page.
         while given == 0 && candidates < 2 * self.frames.extents() {
             given = self.drain(wanted, candidates, usize::MAX, Cost::Any);
             candidates *= 2;

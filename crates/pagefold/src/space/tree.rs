@@ -13,8 +13,9 @@
 //! link may become a link at any time, to a table full of the same entry.
 //!
 //! # Invariants
-//! - TREE-1. A link never comes back to a word, bit 62 aside. A link to a leaf contains the count
-//!   of the table's uses; a link to a region contains the count of the record's uses.
+//! - TREE-1. No ABA: once a link has left a word, the same value never appears there again, apart
+//!   from bit 62. A link to a leaf contains the count of the table's uses; a link to a region
+//!   contains the count of the record's uses.
 //! - TREE-2. A table's words are filled before the link to it is stored (Release; loads are
 //!   Acquire).
 //! - TREE-3. A table is given back only after the link to it was replaced. From then on, other

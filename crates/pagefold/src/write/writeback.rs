@@ -45,13 +45,13 @@
 //!   were cut off would come back. This isn't a guarantee: another process may cut the file between
 //!   the cycle's check and its last write.
 //!
-//! - B7. A file whose last handle was dropped is written, but not synced: the operating system then
-//!   has the bytes, as after `write` and `close`. The pages count as clean although no sync covers
-//!   them, because no handle is left that could have been promised a sync. (Nothing is written to a
-//!   file without a handle, so all of these bytes were in memory before.) If the file has a handle
-//!   again when a stage ends, the stage syncs. If a handle is opened later and syncs, that sync
-//!   covers those bytes as well. If it fails, the handle gets the error, and the bytes are lost, as
-//!   they would be if the file had been dropped from the cache and opened anew.
+//! - B7. When a file's last handle is dropped, its dirty pages are written but not synced: the
+//!   operating system then has the bytes, as after `write` and `close`. The pages then count as
+//!   clean, because no handle is left that could have been promised a sync. (No page becomes dirty
+//!   while the file has no handle, so all of these bytes date from before.) If the file has a
+//!   handle again when a stage ends, the stage syncs. A handle that is opened later covers these
+//!   bytes with its own sync. If that sync fails, the handle gets the error and the bytes are lost,
+//!   as they would be if the file had been dropped from the cache and opened anew.
 //!
 //! Lock order: `extension` → `turn`. While the leader holds `turn`, it waits for the device alone.
 //! No frame is obtained here.

@@ -5,6 +5,8 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use pagefold::{Advice, File};
 
+use crate::support::stop_at_end;
+
 /// CPU time that `work` takes in this thread: what other threads and processes do doesn't count.
 pub(crate) fn cpu_time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let now = || {
@@ -52,19 +54,12 @@ pub(crate) fn is_asleep(thread: u64) -> bool {
 
 /// Does `work(thread)` again and again in `threads` threads, while `body` runs in this one.
 pub(crate) fn meanwhile<T>(threads: u64, work: impl Fn(u64) + Sync, body: impl FnOnce() -> T) -> T {
-    struct StopOnDrop<'a>(&'a AtomicBool);
-    impl Drop for StopOnDrop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::SeqCst);
-        }
-    }
-    let (stop, work) = (AtomicBool::new(false), &work);
+    let (stop, work) = (&AtomicBool::new(false), &work);
     std::thread::scope(|scope| {
-        let stop = StopOnDrop(&stop); // Also when `body` fails.
+        let _ends = stop_at_end(stop);
         for thread in 0..threads {
-            let stop = stop.0;
             scope.spawn(move || {
-                while !stop.load(Ordering::SeqCst) {
+                while !stop.load(Ordering::Relaxed) {
                     work(thread);
                 }
             });
