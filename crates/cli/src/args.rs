@@ -52,17 +52,24 @@ pub(crate) struct ReplayArgs {
 
     /// Trace to replay; `-` for standard input
     ///
-    /// CSV, `op,offset,length[,group[,thread]]`, with or without a header: op is r or read, w or
-    /// write, or sync, fsync, flush; offset and length are in bytes, group and thread are any
-    /// names. A write past the end makes the file longer. A sync without offset and length is of
-    /// the whole file. With a header the columns may come in any order, among others, and under
-    /// names such as type, rw, size or length. Or a block list, `start count …`, one request a
-    /// line, further numbers ignored (the format of the ARC traces). Or what `fio --write_iolog`
-    /// wrote, version 2 or 3: as fast as possible, whatever its timestamps say, without its trims
-    /// and waits; if it names several files, see --map. Empty lines and lines that begin with `#`
-    /// are skipped. Each group named in the trace becomes a group, each thread a thread, or one of
-    /// --threads [default: at most 128], to which they are dealt; a trace that names no threads is
-    /// replayed by one, in order, or dealt to --threads.
+    /// Three formats are known.
+    ///
+    /// CSV: `op,offset,length[,group[,thread]]`, with or without a header. op is r or read, w or
+    /// write, or sync, fsync or flush. offset and length are in bytes; group and thread are any
+    /// names. A write past the end makes the file longer. A sync without offset and length syncs
+    /// the whole file. With a header, the columns may come in any order, may be mixed with other
+    /// columns, and may have names such as type, rw, size or length.
+    ///
+    /// Block list: `start count …`, one request a line; further numbers are ignored (the format of
+    /// the ARC traces).
+    ///
+    /// The output of `fio --write_iolog`, version 2 or 3. It is replayed as fast as possible:
+    /// timestamps and waits are ignored, and so are trims. If it names several files, see --map.
+    ///
+    /// Empty lines and lines that begin with `#` are skipped. Each group named in the trace becomes
+    /// a group, and each thread a thread. If the trace names more threads than --threads [default:
+    /// 128], several of them share one. A trace that names no threads is replayed by one thread, in
+    /// order; with --threads, its operations are dealt to that many threads.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -78,8 +85,8 @@ pub(crate) struct ReplayArgs {
     /// Where files of a trace begin in FILE, as in a.dat=0,b.dat=1GiB; operations on others are
     /// left out
     ///
-    /// fio's iolog names files; if there are several, they lie one after the other in FILE unless
-    /// this says otherwise.
+    /// An iolog of fio names files. If there are several, they lie one after the other in FILE,
+    /// unless this option says otherwise.
     #[arg(long, value_name = "NAME=OFFSET", value_delimiter = ',', requires = "trace", help_heading = "Accesses")]
     #[arg(value_parser = OsStringValueParser::new().try_map(|text| Mapped::parse(&text)))]
     pub(crate) map: Vec<Mapped>,
@@ -94,9 +101,10 @@ pub(crate) struct ReplayArgs {
 
     /// Accesses to make up: zipf:EXPONENT, uniform, seq, scan+zipf:EXPONENT
     ///
-    /// zipf: a few places are hot, others for each group. seq: one after the other, and around
-    /// again; threads start at equal distances. scan+zipf: every other read belongs to a scan. A
-    /// list, as in `seq,zipf:0.99`, is dealt to the groups in turn.
+    /// zipf: a few places of the file are hot, different ones for each group. seq: one place after
+    /// the other, then from the start again; the threads start at equal distances. scan+zipf: every
+    /// other read belongs to a scan. With a list, as in `seq,zipf:0.99`, each group uses one
+    /// pattern of the list, in turn.
     #[arg(short, long, value_name = "PATTERN", value_delimiter = ',', default_value = "zipf:0.99")]
     #[arg(conflicts_with = "trace", help_heading = "Accesses")]
     pub(crate) generate: Vec<Pattern>,
@@ -113,12 +121,12 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) reads: u64,
 
-    /// Sync the file each time that so much time has passed [default: only at the end]
+    /// Sync the file each time that this much time has passed [default: only at the end]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, help_heading = "Accesses")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) sync_every: Option<Duration>,
 
-    /// Permit FILE to be written to: what it holds is lost
+    /// Permit writes to FILE, which loses its contents
     #[arg(long, help_heading = "Accesses")]
     pub(crate) allow_writes: bool,
 
@@ -135,7 +143,7 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) time: Option<Duration>,
 
-    /// Stop each run after so many operations, as in 5M
+    /// Stop each run after this many operations, as in 5M
     #[arg(long, value_name = "N", value_parser = parse_count, help_heading = "Accesses")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) ops: Option<u64>,
@@ -151,9 +159,9 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) memory: Vec<u64>,
 
-    /// Use memory that no file has, of --size, in place of a file; it is filled first
+    /// Use --size of memory without a file, in place of a file; it is filled first
     ///
-    /// One group has it. What doesn't fit into the budget goes to --swap.
+    /// The memory belongs to one group. Pages that don't fit into the budget go to --swap.
     #[arg(long, help_heading = "Memory")]
     #[arg(conflicts_with_all = ["file", "groups", "sync_every", "allow_writes", "temp_dir"])]
     pub(crate) anonymous: bool,
@@ -161,10 +169,10 @@ pub(crate) struct ReplayArgs {
     /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for
     /// FILE; a list
     ///
-    /// `compressed:SIZE` is filled before the others: up to SIZE of the budget, in which pages are
-    /// kept compressed. What doesn't shrink to less than three quarters goes to the others, and so
-    /// do those that were there longest when it is full. As in
-    /// compressed:64MiB,/var/tmp/pf.swap:2GiB.
+    /// `compressed:SIZE` keeps compressed pages in up to SIZE of the budget, and is filled before
+    /// the other swap areas. A page goes to the other areas if it doesn't shrink to three quarters
+    /// of its size or less. When SIZE is full, the pages that were compressed longest ago move
+    /// there, too. As in compressed:64MiB,/var/tmp/pf.swap:2GiB.
     #[arg(long, value_name = "FILE:SIZE", requires = "anonymous", help_heading = "Memory")]
     #[arg(value_parser = OsStringValueParser::new().try_map(|text| SwapChoices::parse(&text)))]
     pub(crate) swap: Vec<SwapChoices>,
@@ -177,24 +185,25 @@ pub(crate) struct ReplayArgs {
 
     /// Number of groups, or a limit for each by name: a=64MiB,b=32MiB [default: 4, or the trace's]
     ///
-    /// A number of groups gets equal parts of the budget as limits, and so do the groups of a
-    /// trace. Named limits may add up to more than the budget; then the groups compete for it.
-    /// Threads are dealt to the groups in turn, unless a trace names the group of each operation.
+    /// With a number, the budget is divided equally among that many groups, as their limits. The
+    /// groups that a trace names get equal limits, too. Named limits may add up to more than the
+    /// budget; then the groups compete for it. Threads are dealt to the groups in turn, unless a
+    /// trace names the group of each operation.
     #[arg(long, value_name = "GROUPS", help_heading = "Memory")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) groups: Option<Groups>,
 
     /// Number of threads [default: one for each group, or the trace's]
     ///
-    /// The operations of a trace are dealt to them in turn; a trace that names threads itself
-    /// brings their number.
+    /// The operations of a trace that names no threads are dealt to them in turn. A trace that
+    /// names threads determines their number, up to N.
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_hyphen_values = true, help_heading = "Memory")]
     pub(crate) threads: Option<u16>,
 
     /// Operations that a thread has under way at a time, up to 1024
     ///
-    /// Reads that follow each other, or writes, are done together, in batches of so many; each
-    /// takes as long as its batch.
+    /// Successive reads, or successive writes, are issued together, in batches of up to N. The time
+    /// of each is the time of its batch.
     #[arg(long, value_name = "N", value_parser = parse_depth, default_value = "1", help_heading = "Memory")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) depth: u16,
@@ -222,11 +231,11 @@ pub(crate) struct ReplayArgs {
 
     /// Compare every byte read with what the file holds [default for a temporary file]
     ///
-    /// What is written says by whom, when and for which place. So each read can tell whether it got
-    /// what was there before the run, or what some thread wrote there, and nothing older than what
-    /// the thread itself had written. At the end, after a sync, the file is read once more, by the
-    /// system alone, and compared with the last writes. This takes memory besides the budget: some
-    /// 60 bytes for each range written.
+    /// The written bytes contain the writing thread, the time and the place. So each read can tell
+    /// whether it got the bytes from before the run or bytes that some thread wrote to that place.
+    /// Bytes older than the reading thread's own last write there are an error. At the end, after a
+    /// sync, the file is read once more, without Pagefold, and compared with the last writes. This
+    /// takes memory besides the budget: some 60 bytes for each range written.
     #[arg(long, conflicts_with = "no_verify", help_heading = "Checks and output")]
     pub(crate) verify: bool,
 

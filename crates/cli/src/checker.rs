@@ -137,10 +137,10 @@ impl Checker {
 }
 
 impl Written {
-    /// Classifies the bytes at the start of `read`, which is a block or what is left of one: as the
-    /// bytes from before the run, as a stamp, or, where only a part of a cell (`CELL` bytes) is
-    /// there, as unclear. Also returns how many bytes have that class. `None` if the first cell is
-    /// none of these.
+    /// Classifies the bytes at the start of `read`, which is a block or the rest of one, and
+    /// returns how many bytes have that class: bytes from before the run, a stamp, or unclear if
+    /// there is only a part of a cell (`CELL` bytes). The class is `None` if the first cell is
+    /// whole and neither of the first two.
     fn look(&self, at: u64, read: &[u8], before: &[u8]) -> (Option<Found>, u64) {
         let cell_len = (CELL - at % CELL).min(read.len() as u64);
         if cell_len < CELL {
@@ -163,8 +163,10 @@ impl Written {
         (Some(Found::Stamp(stamp)), equal as u64 / CELL * CELL)
     }
 
-    /// Checks a cell that seems to hold neither. It may be a mixed cell, or the kernel may have
-    /// read bytes that were written back meanwhile.
+    /// Checks a cell that holds neither the bytes to compare with nor a stamp. The cell is right if
+    /// it is mixed (`MixedCells`). It may also be right if the kernel provides the bytes to compare
+    /// with: the kernel may have read them from the file after a write-back changed them. So they
+    /// are read again.
     fn check_foreign(&self, before: &Before, cell: Range<u64>, read: &[u8]) -> Result<(), Wrong> {
         let number = cell.start / CELL;
         if self.mixed.contains(number) {

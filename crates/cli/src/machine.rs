@@ -5,8 +5,8 @@ use pagefold::{MemoryAllowed, memory_allowed};
 use crate::failure::Failure;
 use crate::units;
 
-/// Refuses a budget that is to be touched and is larger than the available memory. Warns of one
-/// that is too large but won't be touched.
+/// Checks a budget that is larger than the available memory. Fails if all of the budget will be
+/// touched (`pretouch`); otherwise prints a warning.
 ///
 /// # Errors
 /// Usage: the message contains the available memory.

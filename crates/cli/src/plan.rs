@@ -21,8 +21,9 @@ const GROUPS_DEFAULT: usize = 4;
 /// Duration of a run with generated accesses.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
 
-/// Pages that each thread may have in use at once. In a group with fewer, a read could fail only
-/// because of the other threads.
+/// The number of pages that a group must have for each of its threads. A thread may have this many
+/// pages in use at once. In a smaller group, a thread's read could fail because other threads use
+/// all of the group's pages.
 const PAGES_PER_THREAD: u64 = 4;
 
 /// The settings that all runs have in common.

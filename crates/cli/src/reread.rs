@@ -1,10 +1,10 @@
 //! Checks the file at the end of a run that writes: the file is closed, read once more without
 //! Pagefold, and compared with the last writes of the threads.
 //!
-//! Each thread knows its own last write to every byte. If several threads wrote a byte, it has to
-//! come from a last write that returned after every other one began: a write `a` can't be there if
-//! it had returned before a write `b` began. If two writes overlapped in time, either may have come
-//! last, even a different one in each page, because only the write to a single page is atomic.
+//! Each thread knows its own last write to every byte. If several threads wrote a byte, the file
+//! must hold the byte of one of these last writes, but not of a write that had returned before
+//! another of them began. If two writes overlapped in time, either may have come last. Which one
+//! did may differ from page to page, because only the write to a single page is atomic.
 
 use std::fs::File;
 use std::ops::Range;

@@ -1,6 +1,7 @@
-//! A temporary file with checkable content that is removed in every case. It loses its name as soon
-//! as it is created, and is opened through `/proc` from then on. Where it can't be opened through
-//! `/proc`, it keeps the name until it is dropped, or Ctrl-C is pressed.
+//! A temporary file with checkable content. Its directory entry is removed right after its
+//! creation, so that the file disappears even if the process is killed; from then on the file is
+//! opened through `/proc`. If it can't be opened through `/proc`, it keeps its name until the
+//! [`TempFile`] is dropped or Ctrl-C is pressed.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};

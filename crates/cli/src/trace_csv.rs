@@ -2,10 +2,11 @@
 //! quotes.
 //!
 //! The first line may be a header. Its columns are found by the names that published traces give
-//! them; columns that don't matter to a replay are ignored. A trace that might be replayed
-//! differently from what it means is an error: a column that may be the operation, under an unknown
-//! name; two columns that may be the offset or the length; requests of several volumes, whose
-//! offsets are of different files.
+//! them; columns that don't matter to a replay are ignored.
+//!
+//! A header or a request that could be misunderstood is an error: a column with an unknown name
+//! that may be the operation; two columns that may both be the offset, or the length; and requests
+//! for several volumes, since their offsets refer to different files.
 
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
@@ -324,9 +325,9 @@ impl Record {
         self.line.clear();
         self.line.extend_from_slice(line);
         self.line.push(b'\n');
-        // The fields have no more bytes than the line, and their number is the number of commas
-        // plus one. Both buffers are one place larger, because the parser stops when a buffer is
-        // full.
+        // The fields together have no more bytes than the line, and there is one field more than
+        // commas. Both buffers are one entry larger than that, because the parser stops as soon as
+        // a buffer is full.
         let mut text = std::mem::take(&mut self.text).into_bytes();
         text.resize(self.line.len() + 1, 0);
         self.ends.resize(line.iter().filter(|&&byte| byte == b',').count() + 2, 0);

@@ -2,8 +2,10 @@
 //!
 //! The first line contains the version. Each following line is an action on a file, `name action
 //! [offset length]`; in version 3 a timestamp comes before it. If several jobs wrote to one log,
-//! the first line is repeated. fio writes names unquoted, white space included, so lines are parsed
-//! from the right. Names are bytes.
+//! the first line is repeated.
+//!
+//! fio writes file names without quotes, even if they contain white space, so lines are parsed from
+//! the right. Names may be any bytes, not only UTF-8.
 
 use std::collections::HashMap;
 

@@ -50,8 +50,9 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         Self { input, name, line: Vec::new(), number: 0, bytes: 0 }
     }
 
-    /// Returns the next line that isn't empty or a `#` comment, without white space around it. If
-    /// the record `goes_on`, the lines after it are included; the place is that of the first line.
+    /// Returns the next line that isn't empty or a `#` comment, without white space around it.
+    /// While `goes_on` returns true for the bytes so far, the next line is appended: a record may
+    /// have several lines. The returned place is that of the first line.
     ///
     /// # Errors
     /// Errors of the system, and a record that is too long.
@@ -96,8 +97,9 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         if self.line.starts_with(b"\xef\xbb\xbf") {
             self.line.drain(..3);
         }
-        // This comes before the text is taken for one long line, or for a comment. A carriage
-        // return in quotes may be part of a field.
+        // A trace whose lines end in a carriage return alone looks like one long line, or like one
+        // comment. So this check comes before the checks for those two. It passes over a line with
+        // quotes, in which a carriage return may be part of a field.
         if self.line.trim_ascii().contains(&b'\r') && !self.line.contains(&b'"') {
             bail!("{}: {LONE_CR}", self.name);
         }

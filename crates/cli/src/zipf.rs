@@ -1,12 +1,13 @@
 //! Ranks with Zipf's distribution: the probability of rank `k` of `n` is proportional to 1 /
 //! k^exponent.
 //!
-//! Rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate variates from
-//! monotone discrete distributions", ACM TOMACS 6(3), 1996): invert the integral of the smooth
-//! curve `h(x) = x^-exponent`, round to the nearest rank, and reject what the step function has
-//! less of than the curve. Exact for every exponent, needs no table, and takes 1.1 rounds on
-//! average or fewer. The usual approximation (Gray et al., SIGMOD '94) fails at exponents of 1 and
-//! above.
+//! The algorithm is rejection-inversion (Hörmann and Derflinger, "Rejection-inversion to generate
+//! variates from monotone discrete distributions", ACM TOMACS 6(3), 1996). It draws a random area
+//! under the smooth curve `h(x) = x^-exponent`, finds the `x` up to which the curve has this area,
+//! and rounds `x` to the nearest rank. The curve's area around a rank is a little larger than the
+//! rank's weight, so points in the excess are rejected. The method is exact for every exponent,
+//! needs no table, and takes at most 1.1 rounds on average. The usual approximation (Gray et al.,
+//! SIGMOD '94) fails at exponents of 1 and above.
 
 use sync::random::Random;
 
@@ -15,8 +16,8 @@ use sync::random::Random;
 pub(crate) struct Zipf {
     n: f64,
     exponent: f64,
-    /// The integral of `h` up to half a rank past the first, less the first rank's own share; and
-    /// the integral up to half a rank past the last.
+    /// Areas are drawn between these two: the integral of `h` up to half a rank past the first
+    /// rank, less the first rank's weight; and the integral up to half a rank past the last.
     area_first: f64,
     area_last: f64,
     /// Points this close below their rank are accepted without evaluating the curve.

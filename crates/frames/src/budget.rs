@@ -6,9 +6,10 @@
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
 //! - the policy's own objects, such as groups and open files, when they are made.
 //!
-//! I1. `used ≤ max` at every moment, except after `max` was lowered and until the excess is given
-//! back. (A thread that lowers the budget by much avoids even this: it calls `Budget::give_up` for
-//! each extent that it gives back, which lowers the limit to the memory still in use.)
+//! I1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
+//! excess is given back. (A thread that lowers the budget by much keeps this excess small: it
+//! lowers `max` step by step. For each extent that it gives back, it calls `Budget::give_up`, which
+//! lowers the limit to the memory that is then still in use.)
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 

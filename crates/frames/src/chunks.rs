@@ -19,12 +19,14 @@
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
 //! | `LOCKED` | a thread is charging it or giving it back | → `PRESENT` + 1, `PRESENT` (not taken back) or 0 |
 //!
-//! - C1. A thread changes a word from *vacant* only between `enter` and `leave`. In between, the
-//!   chunk counts the word, so the chunk is neither locked nor absent.
+//! - C1. A thread changes a word from *vacant* only between its calls of `enter` and `leave`.
+//!   Between these calls the word is counted in the chunk's state, so the chunk is neither locked
+//!   nor absent.
 //! - C2. A chunk is given back only if its count is 0, so the word of a resident or swapped page is
 //!   never lost.
-//! - C3. w, the count of written words, goes up before a word becomes written, and goes down after
-//!   the word has ceased to be written. So a search for written pages can skip chunks with w = 0.
+//! - C3. w, the count of written words, is incremented before a word becomes written, and
+//!   decremented after the word isn't written any more. So w is never too low, and a search for
+//!   written pages can skip chunks with w = 0.
 //!
 //! One race is accepted: memory may briefly be used without being charged. A reader is about to set
 //! the referenced bit of a page. Meanwhile the page and all other pages of its chunk are evicted,
@@ -33,10 +35,10 @@
 //! chunk is used again or its map is dropped. The reader loads the word immediately before the
 //! compare-and-swap, so the race can happen only within a few instructions.
 //!
-//! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present.
-//! Locking a chunk to give it back is `Acquire` and pairs with the `Release` of `leave`. So the
-//! shadow of the chunk's last eviction is stored before the chunk is discarded, and never into an
-//! absent chunk.
+//! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present,
+//! so a thread that has entered changes a word only after the chunk was prepared. Locking a chunk
+//! to give it back is `Acquire` and pairs with the `Release` of `leave`, so the shadow of the
+//! chunk's last eviction is stored before the chunk is discarded, and never into an absent chunk.
 
 use core::ops::Range;
 
@@ -76,10 +78,11 @@ enum GivenBack {
 
 /// The states of all chunks.
 ///
-/// Blocks, segments: see `page_words`. The states of the chunks of one block lie side by side and
-/// fill a cache line. The next cache line has the states of the same block of the next segment. So
-/// the states of the first blocks of 64 segments share a system page: many small maps, which use
-/// only the first block of their segment, need little memory for states.
+/// (Blocks and segments are explained in `page_words`.) The states of the chunks of one block lie
+/// side by side and fill a cache line. The next cache line holds the states of the block at the
+/// same position in the next segment. A small map uses only the first block of its segment, and the
+/// states of the first blocks of 64 segments share a system page. So many small maps need little
+/// memory for states.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     states: Region<AtomicU32>,
@@ -205,8 +208,8 @@ impl Chunks {
     /// Adds a word to the count of written words. Must be called before a word in use becomes
     /// written (C3).
     pub(crate) fn add_written(&self, word: usize) {
-        // Relaxed: if another thread must see the write to the page that follows, other
-        // synchronization makes the write visible to it, and makes this count visible as well.
+        // Relaxed: the write to the page comes after this addition. Any synchronization that makes
+        // the write visible to another thread makes the count visible, too.
         self.state(word >> self.shift).fetch_add(WRITTEN, Ordering::Relaxed);
     }
 
@@ -288,8 +291,9 @@ impl Chunks {
         given
     }
 
-    /// Returns, for each chunk of a segment that is nearly idle and has no written page, the range
-    /// of its words. Begins with the `first`th chunk and wraps around.
+    /// Returns the words of each chunk of a segment that is nearly idle (1 to `FEW` words in use)
+    /// and has no written page: one range for each chunk. Begins with the `first`th chunk of the
+    /// segment and wraps around.
     pub(crate) fn nearly_idle(&self, segment: Range<usize>, first: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let (start, count) = (segment.start >> self.shift, segment.len() >> self.shift);
         // Relaxed: the caller checks each of these pages again.
@@ -331,8 +335,9 @@ impl Chunks {
         chunks.all(|chunk| self.state(chunk).load(Ordering::Relaxed) == 0)
     }
 
-    /// Gives back the chunks of a page map that no loader enters any more. Returns the number of
-    /// chunks in which a page is still in memory; these stay.
+    /// Gives back the chunks of a page map. The caller must know that no thread loads pages of this
+    /// map any more. Returns the number of chunks that stay, because a page in them is still in
+    /// memory.
     ///
     /// Two other threads may still be changing the states of these chunks: a sweep, and an evictor
     /// that has made its word *vacant* but hasn't called `leave` yet. This function waits for both.

@@ -77,10 +77,10 @@ impl Config {
 /// the largest budget could pay for.
 const TABLES_MIN: u64 = 1 << 14;
 
-/// The part of the budget that isn't used for new frames, so that page maps can still be charged.
-/// The part is 1 / `MAP_RESERVE_SHARE`, at most `MAP_RESERVE_MAX`, but always enough for the
-/// metadata of one more page. If a drain gives back frames to make room for a chunk of a page map,
-/// new frames can't take this room again.
+/// The part of the budget that new frames leave free, so that page maps can still be charged. It is
+/// the budget divided by `MAP_RESERVE_SHARE`, at most `MAP_RESERVE_MAX`, but always enough for the
+/// metadata of one more page. Without it, when a drain gives back frames to make room for a chunk
+/// of a page map, other threads could use that room for new frames at once.
 const MAP_RESERVE_SHARE: u64 = 64;
 const MAP_RESERVE_MAX: u64 = 64 << 10;
 /// The reserve's minimum is rounded up to a multiple of this.

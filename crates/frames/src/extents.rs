@@ -9,10 +9,10 @@
 //! `free_frames`; the policy evicts the pages in the used frames one by one; and a thread that
 //! frees a frame of the extent meanwhile passes it to the drain ([`Extents::catch`]).
 //!
-//! - E1. There is one drain at a time, of any number of extents. A thread that frees a frame of
-//!   these extents passes the frame to the drain. If that thread read `draining` before the drain
-//!   had set it, the frame goes into a stock instead. The drain searches the stocks again (*sifts*
-//!   them) and finds it there.
+//! - E1. There is one drain at a time, of any number of extents. A thread that frees a frame of an
+//!   extent in the drain passes the frame to the drain. If the thread has read `draining` before
+//!   the drain set it, the thread puts the frame into a stock. The drain searches the stocks again
+//!   (*sifts* them), and so finds this frame.
 //! - E2. `caught` is the list of extents that are being drained, with their caught frames. An
 //!   extent stays on the list until its memory is given back, or the drain ends. Frames are added
 //!   under the lock of the list, so no frame is added to an extent whose drain is over.
@@ -123,18 +123,19 @@ impl Extents {
         extent << self.shift..(extent + 1) << self.shift
     }
 
-    /// Takes an extent into use, one of `node` if possible, if `charge` returns true. The argument
-    /// of `charge` is true if the extent has never been used before.
+    /// Takes an extent without memory into use, on `node` if possible, otherwise on another node.
+    /// Calls `charge` first, with true if the extent has never been used before. Returns `None` if
+    /// `charge` returns false, or if every extent already has memory.
     pub(crate) fn populate(&self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let extent = self.population.lock().add(node, charge)?;
         self.populated.fetch_add(1, Ordering::Relaxed);
         Some(extent)
     }
 
-    /// Starts to drain up to `wanted` extents. Examines the next `looks` extents that have memory
-    /// and chooses the extents with the fewest pages in memory. `pages` returns this number, or
-    /// `None` for an extent that mustn't be drained. If another drain is running, waits until it
-    /// ends.
+    /// Starts to drain up to `wanted` extents. Examines at most `looks` of the extents that have
+    /// memory, from where the last call ended, and chooses those with the fewest pages in memory.
+    /// `pages` returns the number of pages of an extent, or `None` if the extent mustn't be
+    /// drained. If another drain is running, waits until it ends.
     pub(crate) fn begin_drain(
         &self,
         wanted: usize,
@@ -184,9 +185,10 @@ impl Extents {
 
     /// Catches the frames of a batch whose extents are being drained. Returns the others.
     pub(crate) fn catch_all(&self, table: &FrameTable, mut batch: Batch) -> Batch {
-        // Relaxed: either the caller is the drain, which wrote the span itself; or the caller took
-        // the batch out of a depot after the drain had begun to sift that depot, and so sees the
-        // span.
+        // Relaxed: the caller sees the span of a running drain in any case. Either the caller is
+        // the drain, which wrote the span itself. Or the caller has taken the batch out of a depot
+        // that the drain had begun to sift: the drain wrote the span before it locked the depot,
+        // and the caller locked the depot after that.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;
@@ -238,9 +240,10 @@ impl Drain<'_> {
         caught.drain(..).for_each(|it| keep(it.frames));
     }
 
-    /// Calls `give_back` if all frames of one extent except the `retired` ones were caught. If
-    /// `give_back` returns true, the drain of the extent is over, and the extent has no memory.
-    /// Otherwise returns false; the caught frames then stay in `caught` until [`stop`](Self::stop).
+    /// Calls `give_back` if all frames of the extent at position `at` were caught, apart from its
+    /// `retired` frames (which are never used again). Returns true if `give_back` does: then the
+    /// drain of this extent is over, and the extent has no memory. Otherwise returns false, and the
+    /// caught frames stay in `caught` until [`stop`](Self::stop).
     pub(crate) fn end(&self, at: usize, retired: usize, give_back: impl FnOnce() -> bool) -> bool {
         let extent = self.extent(at);
         let mut all = self.extents.caught.lock();

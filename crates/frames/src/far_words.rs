@@ -2,11 +2,12 @@
 //! it has grown since its map was made, or if no free run was long enough for it.
 //!
 //! A map gets a run of page words when it is made, for its *near* pages: a hit computes the address
-//! of their words by an addition. The rest of the object is divided into *parts*, each with as many
-//! pages as a *segment* (a unit of page words, `page_words`) has words. A part gets a segment of
-//! its own when one of its pages is first loaded, and keeps it as long as the map lives. So an
-//! object may grow to the maximum length, and only parts whose pages were used take address space
-//! and memory.
+//! of their words by an addition.
+//!
+//! The rest of the object is divided into *parts*, each with as many pages as a *segment* (a unit
+//! of page words, `page_words`) has words. A part gets a segment of its own when one of its pages
+//! is first loaded, and keeps the segment as long as the map lives. So an object may grow to the
+//! maximum length, and only parts whose pages were used take address space and memory.
 //!
 //! A reader finds the part's segment in a tree of tables (`tables`), without a lock. The tree is
 //! just high enough for the last part that has a segment:
@@ -24,9 +25,9 @@
 //! - FAR-2. A segment belongs to one part of one map, from the store of its link to the map's end.
 //! - FAR-3. Parts of near pages have no segment here.
 //!
-//! A reader that finds no link treats the page as vacant. This can be wrong only if another thread
-//! is loading the page, or has loaded it and nothing orders that load before this lookup. So a
-//! thread that is about to load the page checks again under the lock:
+//! A reader that finds no link treats the page as vacant. The page isn't vacant if another thread
+//! is loading it at the moment, or has loaded it without any synchronization that orders the load
+//! before this lookup. So a thread that is about to load the page checks again under the lock:
 //! ```text
 //!   reader, or second loader               first loader
 //!   root: covers the part not yet

@@ -44,8 +44,8 @@
 //! holder of each, and the holders may be asleep.
 //!
 //! `WRITER_WAITS` is a hint: it excludes no thread permanently, and a missing or leftover flag only
-//! causes a delay. So it is harmless if a writer clears the flag that another writer has set. The
-//! next freeze, by any thread, clears the flag, and so does a writer that gives up (`writing`).
+//! causes a delay. So a writer may clear the flag that another writer has set. The flag is cleared
+//! by the next freeze, whichever thread freezes, and by a writer that gives up (`writing`).
 //!
 //! **`place`** tells which thread may touch the list links:
 //!
@@ -58,18 +58,19 @@
 //! - I1. A frame whose count is `FROZEN` has exactly one owner, and only the owner writes the
 //!   frame's bytes.
 //! - I2. The bytes of a pinned frame don't change, because a writer freezes the frame, too.
-//! - I3. While a frame is `ISOLATED`, only its holder may change its group, and only with the frame
-//!   frozen as well. Its page doesn't change either, except that a remover may take the page away
-//!   and leave the frame `ORPHANED`.
+//! - I3. While a frame is `ISOLATED`, only its holder may change its group, and the holder must
+//!   also have the frame frozen to do so. The frame keeps its page, except that a remover may take
+//!   the page away and leave the frame `ORPHANED`.
 //! - I4. A generation (a number in the frame's record) is used for one *stay*: the time that one
-//!   page spends in the frame. It goes up when the frame is freed, before another thread can get
-//!   the frame. When a page is settled (`page_word`), the generation goes up too, and another stay
-//!   of the same page begins.
+//!   page spends in the frame. The generation is incremented when the frame is freed, before
+//!   another thread can get the frame. It is also incremented when the page is settled
+//!   (`page_word`): this ends the stay, and another stay of the same page begins.
 //!
 //! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning and of unfreezing, so
 //! the owner's writes come after the last pinned read. Pinning is `Acquire` and pairs with the
-//! `Release` of unfreezing. So if a pinner pins a frame whose *next* stay has begun, it sees the
-//! page word as the evictor has changed it, and steps back.
+//! `Release` of unfreezing. So if a pinner pins the frame too late, when the frame has already been
+//! unfrozen for its *next* stay, the pinner sees that the evictor has changed the page word, and
+//! steps back.
 
 use smp_list::Links;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -104,8 +105,9 @@ pub(crate) struct FrameRecord {
     generation: AtomicU32,
     /// The memory group that is charged for the page.
     group: AtomicU32,
-    /// Links of the LRU list that the frame is on; the policy uses them. Exclusive ownership of a
-    /// frame doesn't depend on these links, so free frames have links of their own.
+    /// Links of the LRU list that the frame is on. The policy uses them, and the exclusive
+    /// ownership of a frame doesn't depend on them. So free frames aren't chained by these links
+    /// but by `slot`.
     links: Links,
     /// Another frame, which a walk from the cold end of the list is likely to reach a few steps
     /// after this one. A hint for the CPU's prefetch.
@@ -122,10 +124,11 @@ pub(crate) struct FrameRecord {
     /// frame. While the frame is the first of a free batch in a depot: the number of frames in that
     /// batch.
     rank: AtomicU32,
-    /// While the frame is free: the next frame of its batch, in the lower half. While the frame is
-    /// the first of a batch in a depot: also the first frame of the batch below, in the upper half.
     /// While the frame holds a page: the swap slot that the page keeps, or 0; the slot has the
     /// page's bytes until a writer changes the page. Changed only while the frame is frozen.
+    ///
+    /// While the frame is free: the next frame of its batch, in the lower half. If the frame is the
+    /// first of a batch in a depot, the upper half names the first frame of the batch below.
     slot: AtomicU64,
 }
 
@@ -147,12 +150,14 @@ pub(crate) enum PinRefused {
 impl FrameRecord {
     #[inline]
     pub(crate) fn pin(&self) -> Result<(), PinRefused> {
-        // Adds and then loads, instead of using the result of the addition: a locked addition whose
-        // result is needed keeps the CPU from speculating ahead to the frame's bytes. No thread can
-        // freeze the frame between the two. If an owner unfreezes the frame in between, the
-        // addition counts as a pin from then on. Relaxed: the load is the Acquire of the module
-        // head. It reads the value of this addition or of a later change of the count, so it sees
-        // everything before that.
+        // Adds first and then loads the count, instead of using the result of the addition: a
+        // locked addition whose result is needed keeps the CPU from reading the frame's bytes
+        // speculatively. No thread can freeze the frame between addition and load. If an owner
+        // unfreezes the frame between them, the addition counts as a pin from then on.
+        //
+        // Relaxed: the load below is the Acquire of pinning (see the module head). It reads the
+        // value of this addition or of a later change of the count, so it sees everything before
+        // that.
         self.count.fetch_add(1, Ordering::Relaxed);
         let count = self.count.load(Ordering::Acquire);
         if count <= PINS_MAX { Ok(()) } else { Err(self.step_back(count)) }
@@ -178,9 +183,9 @@ impl FrameRecord {
     /// becomes a pin of the page that is then in the frame. Returns false if the frame has no
     /// owner, if a writer waits (`WRITER_WAITS`), or if another pinner holds a place.
     pub(crate) fn take_place(&self) -> bool {
-        // Relaxed: nothing is read through a place; `place_is_pin` is the Acquire. Two pinners can
-        // both pass this check, but rarely. One place is enough: once it becomes a pin, other
-        // threads can pin as well.
+        // One place is enough: once it becomes a pin, other threads can pin as well. In rare cases
+        // two pinners both pass this check; then both get a place. Relaxed: nothing is read through
+        // a place until `place_is_pin`, which is Acquire, has returned true.
         if self.count.load(Ordering::Relaxed) != FROZEN {
             return false;
         }
@@ -322,8 +327,8 @@ impl FrameTable {
     /// the frame's labels.
     pub(crate) fn list_owned(&self, frame: FrameId) {
         // Transition: place, isolated → listed, of an owned frame.
-        // Release pairs with `isolate` by a thread that visits frames in the order of their
-        // numbers.
+        // Release pairs with `isolate`: a thread that goes through all frames by number can isolate
+        // this frame from now on.
         self.record(frame).place.store(LISTED, Ordering::Release);
     }
 

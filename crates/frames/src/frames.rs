@@ -373,10 +373,11 @@ impl Frames {
         self.words.sweep(wanted, SEGMENTS_LOOKED_AT, &self.budget)
     }
 
-    /// Calls `visit` for each page that shares its part of a page map with at most one other page
-    /// in memory: once these few pages are gone, the part can be given back. Ends when `visit`
-    /// returns false, or after a bounded number of segments; the next call continues from there. A
-    /// page may already have left its frame when `visit` gets the frame.
+    /// Calls `visit` for the resident pages of nearly idle parts of page maps. A part is nearly
+    /// idle if at most two of its pages are in use, none of them written: once these pages are
+    /// evicted, the part can be given back. Ends when `visit` returns false, or after a bounded
+    /// number of segments; the next call continues from there. A page may have left its frame
+    /// before `visit` gets the frame.
     pub fn visit_sparse_pages(&self, visit: impl FnMut(FrameId, MapPart) -> bool) {
         self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
     }
@@ -400,9 +401,9 @@ impl smp_list::Nodes for Frames {
         self.table.links(FrameId::new(number))
     }
 
-    /// Prefetches the record of the frame that [`set_ahead`](Self::set_ahead) has noted into the
-    /// CPU's cache. A walk along the list that only follows the links would have a cache miss at
-    /// every step.
+    /// Prefetches the record of a frame that a walk of the list will soon reach, as recorded by
+    /// [`set_ahead`](Self::set_ahead). A walk that only follows the links would have a cache miss
+    /// at every step.
     #[inline]
     fn prefetch_ahead(&self, number: u32) {
         if let Some(ahead) = self.table.ahead(FrameId::new(number)) {

@@ -6,7 +6,7 @@
 //! its first frame. A stock holds at most two batches: the current one, which the CPU fills and
 //! empties, and a spare. So a CPU that alternates between freeing and allocating goes to the depot
 //! at most once per batch (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that
-//! wants many frames takes them as one chain, and the lock once.
+//! wants many frames takes them from the stock as one chain, and locks the stock only once.
 //!
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
 //! CPU's stock. Each time, it tries the next few CPUs, round robin.
@@ -19,9 +19,9 @@
 //! whether there are free frames first moves all stocks to the depots.
 //!
 //! A drain (the return of memory to the system, `extents`) *sifts* all free frames: it goes through
-//! all batches and keeps the frames of the memory to be given back. Meanwhile, a thread that finds
-//! no other frame can take a batch that the drain hasn't reached yet. The thread then sifts this
-//! batch itself.
+//! all batches and takes out the frames whose memory is to be given back. During a sift, a thread
+//! that finds no other frame can take a batch that the sift hasn't reached yet. The thread then
+//! takes the drain's frames out of this batch itself.
 //!
 //! Nothing here allocates memory: the batches of a depot are linked through their first frames.
 //!
@@ -200,8 +200,9 @@ impl FreeFrames {
         self.in_depots.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `wanted` frames from this CPU's stock or its node's depot, and locks the stock
-    /// once. Returns an empty batch if both are empty.
+    /// Takes up to `wanted` frames from this CPU's stock or, if the stock is empty, from its node's
+    /// depot. Locks the stock only once for all frames. Returns an empty batch if there is no frame
+    /// in either.
     pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
         if stock.current.len == 0 {
@@ -219,9 +220,10 @@ impl FreeFrames {
         frames
     }
 
-    /// Takes a frame that isn't in this CPU's stock: from the depots of all nodes; else, during a
-    /// sift, from the batches in the depots that the sift hasn't reached yet; else from the stocks
-    /// of a few other CPUs. Passes each batch of the second kind to `keep` on behalf of the sift.
+    /// Takes a frame when this CPU's stock is empty. Searches the depots of all nodes first; then,
+    /// during a sift, those batches of the depots that the sift hasn't reached yet; then the stocks
+    /// of a few other CPUs. A batch that a sift hasn't reached is passed to `keep`, as the sift
+    /// would do.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let here = self.nodes.here();
         for step in 0..self.depots.len() {
@@ -284,10 +286,10 @@ impl FreeFrames {
             return None;
         }
         let depot = &self.depots[node];
-        // With plenty of frames in the depots, waiting for the lock pays: each CPU gets some
-        // frames, and new memory would cost more. With few frames, a thread that finds the lock
-        // taken returns at once: if all CPUs that are short waited, most would find the depot
-        // empty.
+        // If the depots have plenty of frames, this thread waits for the lock: each waiting CPU
+        // gets some frames, and new memory would cost more. If the depots have few frames, the
+        // thread doesn't wait but returns at once: if all CPUs that are short of frames waited,
+        // most of them would find the depot empty.
         let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
         let batch = depot.take(table)?;
         drop(depot);
@@ -380,8 +382,8 @@ impl FreeFrames {
 
     /// Passes all free frames to `keep`, batch by batch, and puts back the frames that `keep`
     /// returns. Meanwhile other threads can still take free frames, except those of the batch that
-    /// `keep` is working on. A thread that [takes](Self::take_anywhere) a batch that this sift
-    /// hasn't reached yet passes the batch to a `keep` of its own. Only one sift may run at a time.
+    /// `keep` is working on. If such a thread [takes](Self::take_anywhere) a batch that this sift
+    /// hasn't reached yet, it sifts the batch with its own `keep`. Only one sift may run at a time.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
         for depot in &self.depots {

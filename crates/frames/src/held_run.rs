@@ -1,15 +1,15 @@
 //! Pages that a device writes to their file while the thread that began the write goes on.
 //!
 //! A *held* page is one that a flusher is writing to the file. A [`HeldPage`] borrows from its map,
-//! so it can't outlive the call that holds it. A run owns its pages and keeps the map alive, so the
-//! thread that held the pages can go on while a device reads them. The pages of a run are
-//! neighbours in the file, and are written by one request.
+//! so it can't outlive the call that holds the page. A run, in contrast, owns its pages and keeps
+//! the map alive. So the thread that began the write can go on while the device still reads the
+//! pages. The pages of a run are neighbours in the file, and are written by one request.
 //!
 //! - H1. A page belongs to the run from [`new`](HeldRun::new) or [`push`](HeldRun::push) to
 //!   [`end`](HeldRun::end). The run holds the page all this time (S2 of `write_state`), so the page
 //!   stays in its frame. If the run is dropped, the pages that are still in it become dirty.
-//! - H2. All device reads finish before a page is released, because the request that owns the run
-//!   (as [`StableBytes`]) keeps the run until then.
+//! - H2. No page is released before the device has finished reading: until then the run belongs to
+//!   the request (as its [`StableBytes`]).
 
 use std::fmt;
 use std::ops::Range;
@@ -107,8 +107,8 @@ impl PageMap {
     }
 }
 
-// SAFETY: frames stay where they are while their `Frames` lives, and the map keeps it alive. A held
-// page stays in its frame (H1). The set of frames changes only by `&mut self`.
+// SAFETY: frames stay where they are while their `Frames` lives, and the run's map keeps the
+// `Frames` alive. A held page stays in its frame (H1). Only `&mut self` changes the set of frames.
 unsafe impl StableBytes for HeldRun {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         self.bytes().for_each(f);

@@ -1,5 +1,5 @@
-//! The length of an object, and the number of its whole pages among the near ones (the pages for
-//! which its page map has a first run of words, L3 of `lookup`).
+//! The length of an object, and the number of its whole *near* pages. Near pages are those whose
+//! words lie in the map's first run of page words (L3 of `lookup`).
 //!
 //! Lengths lie in one reserved array, like page words, indexed by the number of the map. So a
 //! length that a lookup points to stays valid as long as the frames, even after the map is dropped.
@@ -10,8 +10,8 @@ use crate::region::ZeroedAtomics;
 
 /// The length of one object. It has cache lines of its own, because hits read it.
 ///
-/// Release and Acquire, for both numbers: a reader that sees that an object has grown also sees
-/// that the page at its old end was taken out of memory.
+/// Both numbers are stored with Release and loaded with Acquire: a reader that sees that an object
+/// has grown also sees that the page at the object's old end was taken out of memory before.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Length {

@@ -1,15 +1,17 @@
 //! Loads that continue after the thread that began them has gone on.
 //!
-//! A [`Loading`] (a begun load) and an [`OwnedFrame`] borrow from their map, which adds no cost to
-//! a miss. But they can't be used if the device may still be working when the caller has returned,
-//! or its future was dropped. For these loads a run owns the page words in *loading* and the frames
-//! of neighbouring pages, and keeps the map alive. The thread that ends the run takes the pages out
-//! one by one, as the same two types that were put in. So there is only one way to publish a page.
+//! A [`Loading`] (a begun load) and an [`OwnedFrame`] borrow from their map, so they cost a miss
+//! nothing. But the device may still be writing to the frame when the caller has returned, or its
+//! future was dropped, and then there is nothing left to borrow from. For such loads, a run owns
+//! the page words in *loading* and the frames of neighbouring pages, and keeps the map alive.
+//!
+//! The thread that ends the run takes the pages out one by one, as the same two types that were put
+//! in. So there is only one way to publish a page.
 //!
 //! - R1. The run owns a page's word and frame from [`push`](LoadingRun::push) to
 //!   [`next`](LoadingRun::next). A run that is dropped abandons its loads and frees its frames.
-//! - R2. All device writes finish before a page leaves the run, because the request that owns the
-//!   run (as [`StableBytes`]) keeps the run until then.
+//! - R2. No page leaves the run before the device has finished writing to the frames: until then
+//!   the run belongs to the request (as its [`StableBytes`]).
 
 use std::fmt;
 
@@ -92,9 +94,9 @@ impl LoadingRun {
     }
 }
 
-// SAFETY: frames stay where they are while their `Frames` lives, which the map keeps alive. Each is
-// the run's own (R1), so no other thread writes its bytes, and the set of frames changes only by
-// `&mut self`.
+// SAFETY: frames stay where they are while their `Frames` lives, and the run's map keeps the
+// `Frames` alive. The run owns each of its frames (R1), so no other thread writes their bytes, and
+// the set of frames changes only by `&mut self`.
 unsafe impl StableBytes for LoadingRun {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         // As in `OwnedFrame::fill`: a reader that copies one of the bytes to come sees that the

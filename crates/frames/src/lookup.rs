@@ -2,7 +2,8 @@
 //! table.
 //!
 //! None of these addresses changes, so a loop over lookups may keep them in registers. The length
-//! itself changes, so the lookup has a pointer to it. Every clone of a map has a lookup of its own.
+//! itself does change; therefore the lookup holds its address, not its value. Every clone of a map
+//! has its own copy of the lookup.
 //!
 //! - L1. Everything that a lookup points to stays in place while the frames live, and the owner of
 //!   the lookup keeps the frames alive. So a lookup may outlive its map: it then finds pages of
@@ -26,8 +27,8 @@ pub(crate) use real::Lookup;
 pub(crate) use model::Lookup;
 
 impl Lookup {
-    /// Copies bytes of a page that is in memory, whole, used since reclaim last looked, and not
-    /// written to. Returns false for other pages. (See `page_map`.)
+    /// Copies bytes of a page, if the page is in memory, whole, referenced (used since reclaim last
+    /// looked), and not written to. Otherwise returns false. (See `page_map`.)
     #[inline(always)]
     pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8]) -> bool {
         let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
@@ -37,9 +38,9 @@ impl Lookup {
     }
 
     /// Copies bytes like [`read_hot`](Self::read_hot), but also from a page that was written to.
-    /// `still` is an extra condition that the caller sets; it is called after the copy. Returns
-    /// true only if `still` returns true at a moment when the page is in memory with the bytes that
-    /// were copied (V4 of `writing`).
+    /// `still` checks a further condition of the caller, and is called after the copy. Returns true
+    /// only if `still` returns true at a moment when the page is in memory with the bytes that were
+    /// copied (V4 of `writing`).
     #[inline(always)]
     pub(crate) fn read_hot_or_written(
         self,
@@ -91,9 +92,9 @@ impl Lookup {
         still().then(|| PageWord::from_bits(word.load(Ordering::Relaxed)))
     }
 
-    /// Copies from the frame of a written page, then calls `still`. Returns false if `still` does,
-    /// if the page isn't in its frame during the whole copy, or if a writer changes it meanwhile
-    /// (V2 of `writing`).
+    /// Copies from the frame of a written page, then calls `still`. Returns true only if `still`
+    /// does, and if the page stayed in its frame, and no writer changed it, from before the copy
+    /// until after `still` (V2 of `writing`).
     #[inline(always)]
     pub(crate) fn copy_version(
         &self,
@@ -162,8 +163,9 @@ mod real {
             unsafe { Self { words: self.words.add(number << MAP_SHIFT), length: self.length.add(number), ..self } }
         }
 
-        /// Returns the same lookup if pages have the smallest size. The compiler then knows the
-        /// page size: it computes offsets directly, and often proves that a range is within a page.
+        /// Returns this lookup if pages have the smallest size, otherwise `None`. In the returned
+        /// lookup the page size is a constant to the compiler, which then computes offsets
+        /// directly, and can often prove that a range is within a page.
         #[inline]
         pub(crate) fn of_smallest_pages(self) -> Option<Self> {
             (self.page_shift == SMALLEST_PAGE_SHIFT).then_some(Self { page_shift: SMALLEST_PAGE_SHIFT, ..self })
@@ -186,8 +188,9 @@ mod real {
             unsafe { self.length.as_ref() }
         }
 
-        /// Returns the word and the offset within its page for `len` bytes at `start`, if these lie
-        /// in one page that belongs to the object as a whole.
+        /// Returns the word of the page that contains the `len` bytes at `start`, and their offset
+        /// in the page. Returns `None` if the bytes don't lie in one page, or if the page doesn't
+        /// belong to the object as a whole.
         #[inline]
         pub(crate) fn locate_whole<'a>(
             &self,
@@ -203,8 +206,9 @@ mod real {
         #[inline]
         pub(crate) fn offset_in_page(&self, start: u64, len: usize) -> Option<usize> {
             let offset = start as usize & self.page_mask();
-            // The sum doesn't wrap, because a slice is shorter than half the address space. The
-            // difference may wrap, but only for an empty range, which isn't looked up then.
+            // `offset + len` doesn't wrap, because a slice is shorter than half the address space.
+            // The subtraction wraps only if `offset` and `len` are both 0. The result is `None`
+            // then, so this empty range isn't looked up.
             ((offset + len).wrapping_sub(1) <= self.page_mask()).then_some(offset)
         }
 
@@ -219,8 +223,8 @@ mod real {
         }
 
         /// Returns the word and the offset like [`locate_whole`](Self::locate_whole), but also for
-        /// the object's last page if it isn't whole. Returns `None` if the object doesn't have all
-        /// of the bytes, or if the page isn't a near one.
+        /// the object's last page if it isn't whole. Returns `None` if the bytes don't lie in one
+        /// near page, or don't all belong to the object.
         pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
             let (offset, page) = (start as usize & self.page_mask(), start >> self.page_shift);
             let length = self.length(frames);

@@ -74,8 +74,9 @@ pub(crate) fn prefer(start: *mut core::ffi::c_void, bytes: usize, node: usize) {
     /// `MPOL_PREFERRED`: this node while it has memory, any other afterwards.
     const PREFERRED: i32 = 1;
     let Some(mask) = u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node)) else { return };
-    // SAFETY: the mask outlives the call. The policy of our own mapping changes where memory comes
-    // from, not its contents. A refusal (one node, a seccomp filter) changes nothing.
+    // SAFETY: the mask outlives the call. The policy of our own mapping decides which node its
+    // memory comes from, and doesn't affect its contents. If the kernel refuses (one node, a
+    // seccomp filter), the placement stays as it was.
     unsafe {
         libc::syscall(libc::SYS_mbind, start, bytes, PREFERRED, &raw const mask, 64_u64, 0_u32);
     }

@@ -50,8 +50,8 @@ use crate::write_state::Ahead;
 const RECORDS_AHEAD: usize = 8;
 
 /// The page words of one object. A clone is a handle to the same map. A thread that looks pages up
-/// often should keep a clone of its own: then the addresses that a lookup needs are in the thread's
-/// own cache lines, or in registers.
+/// often should keep its own clone: a clone contains the addresses that a lookup needs, so they
+/// stay in the thread's own cache lines, or in registers.
 #[derive(Clone, Debug)]
 pub struct PageMap {
     pub(crate) lookup: Lookup,
@@ -68,8 +68,8 @@ impl PageMap {
     }
 
     /// Creates a map for an object that may grow to the maximum length. Hits are fastest in the
-    /// first pages: in the first `roomy` pages if page words are plenty, else in the first `pages`
-    /// pages.
+    /// *near* pages, whose words lie in one run. These are the first `roomy` pages if free page
+    /// words are plenty, else the first `pages` pages, or fewer if no free run is long enough.
     ///
     /// # Errors
     /// If there is no address space even for a small part of `pages`.
@@ -118,15 +118,16 @@ impl PageMap {
         self.len() == 0
     }
 
-    /// Returns the memory in bytes that the map's length takes. Includes the space next to the
-    /// length that no other map can use because this map has several segments of words.
+    /// Returns the memory in bytes that the map's length takes. All lengths lie in one array,
+    /// indexed by map number. A map with several segments of words takes up several numbers, so the
+    /// entries of its unused numbers are included, up to a system page in all.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         self.shared.length_bytes()
     }
 
-    /// Sets the object's length in bytes, limited to the pages that the map may have; initially,
-    /// the length is this maximum. Returns the length as set.
+    /// Sets the object's length in bytes, and returns it. A `len` above the map's maximum is
+    /// reduced to this maximum. A new map has the maximum length.
     pub fn set_len(&self, len: u64) -> u64 {
         self.shared.set_len(len)
     }
@@ -183,9 +184,10 @@ impl PageMap {
         }
     }
 
-    /// Returns whether a page was used since it was loaded. If it was loaded for a use, that counts
-    /// as a use; readahead doesn't. Returns `None` if the page isn't in memory. If the page is
-    /// evicted meanwhile, the result may be about the frame's next page.
+    /// Returns whether a page was used since it was loaded. A page that a thread loaded to use it
+    /// counts as used; a page that was only read ahead doesn't. Returns `None` if the page isn't in
+    /// memory. If the page is evicted during the call, the result may be about the frame's next
+    /// page.
     #[must_use]
     pub fn is_used(&self, page: u64) -> Option<bool> {
         // Acquire only because looking up a frame requires it.
@@ -195,8 +197,8 @@ impl PageMap {
     }
 
     /// Copies the object's bytes from `start` on if the page is hot: in memory, used since reclaim
-    /// last looked, not written to, and whole. Returns false for all other pages; try
-    /// [`read`](Self::read) then.
+    /// last looked, not written to, and entirely within the object. Returns false for all other
+    /// pages; the caller should then try [`read`](Self::read).
     #[inline]
     pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
         match self.lookup.of_smallest_pages() {
@@ -211,9 +213,9 @@ impl PageMap {
     }
 
     /// Copies the object's bytes from `start` on without a lock or a pin. Writes to shared memory
-    /// only if the use of the page has to be recorded. Returns false if the bytes aren't all in one
-    /// page, if the page isn't in memory during the whole copy, or if writers keep changing it;
-    /// `into` then has unspecified contents.
+    /// only if the use of the page has to be recorded. Returns false, with unspecified contents in
+    /// `into`, if the bytes aren't all in one page, if the page isn't in memory or leaves it during
+    /// the copy, or if writers keep changing the page.
     pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
         self.read_first(start, into, &mut Ahead::No)
     }
@@ -316,9 +318,9 @@ impl PageMap {
     }
 }
 
-/// Records the use of a page. Returns whether it is the first use of a page that was read ahead. A
-/// first use doesn't set the referenced bit, because the page was loaded for this use; the bit is
-/// for repeated uses.
+/// Records a use of a page. Returns whether this was the first use of a page that was read ahead.
+/// Such a first use doesn't set the referenced bit: the page was loaded for this use, and the bit
+/// marks repeated uses.
 #[cold]
 fn note_use(word: &AtomicU64, seen: PageWord, record: &FrameRecord) -> Ahead {
     let ahead = record.write_state.take_ahead();

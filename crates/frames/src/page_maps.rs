@@ -1,19 +1,22 @@
 //! Access to page maps by their numbers: for a thread that doesn't hold a map, and checks that the
 //! map existed all the time.
 //!
-//! A number identifies a map while the map lives, and may identify another map afterwards. A lookup
-//! by number is memory-safe even then (L1 of `lookup`), but could return another map's bytes. So
-//! the caller passes `still`, which checks that the intended map lives. `still` is called after the
-//! copy and before the page's word is loaded for the second time. If the word is the same before
-//! and after, the page was in memory when `still` was called (`page_word`). So if `still` returns
-//! true, the bytes are the intended map's. For a written page the same holds, with its version in
-//! addition (V4 of `writing`).
+//! A number identifies a map while the map lives. Afterwards another map may get the number. A
+//! lookup by an outdated number is memory-safe (L1 of `lookup`), but could return the other map's
+//! bytes. So the caller passes `still`, which checks that the intended map lives.
 //!
-//! Every map has at least as many words as the shortest map. So any page number, modulo the number
-//! of words of the shortest map, leads to a word of the map, and no length needs to be checked
-//! ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). A frame that is frozen through
-//! such a word holds the page of that word, but the word may by now belong to another map. The
-//! caller therefore checks, while it has the frame frozen, that the intended map lives.
+//! A lookup loads the page's word, copies the bytes, calls `still`, and loads the word again. If
+//! both loads return the same word, the page was in memory when `still` was called (`page_word`).
+//! So if `still` returned true, the bytes are the intended map's. For a written page, the lookup
+//! compares the page's version in the same way (V4 of `writing`).
+//!
+//! Some functions needn't check a length, because they take the page number modulo the number of
+//! words of the shortest map ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). Every
+//! map has at least so many words, so the result always selects a word of the map.
+//!
+//! A frame that is frozen through such a word holds the page of that word, but the word may belong
+//! to another map by now. So the caller checks, while it has the frame frozen, that the intended
+//! map lives.
 
 use std::fmt;
 
@@ -77,8 +80,8 @@ impl PageMaps {
         return self.frames.tables().word_of_map(map.number(), at);
     }
 
-    /// Returns the word of a page and the word's index among all words. `page` counts modulo the
-    /// words of the shortest map.
+    /// Returns the word of a page and the word's index among all words. `page` is taken modulo the
+    /// number of words of the shortest map.
     #[inline(always)]
     fn page_word(&self, map: MapInWord, page: u64) -> (&AtomicU64, usize) {
         let page = page as usize & ((1 << MAP_SHIFT) - 1);
@@ -103,9 +106,9 @@ impl PageMaps {
         self.first.page_shift()
     }
 
-    /// Reads like [`PageMap::read_hot`](crate::PageMap::read_hot) from the map with this number,
-    /// and also from written pages. `still` is called after the bytes are copied, and must return
-    /// whether the number still identifies the map that the caller means.
+    /// Reads from the map with this number like [`PageMap::read_hot`](crate::PageMap::read_hot),
+    /// but reads written pages as well. `still` is called after the bytes are copied. It must
+    /// return whether the number still belongs to the map that the caller means.
     #[inline(always)]
     pub fn read_hot(
         &self,
@@ -124,9 +127,9 @@ impl PageMaps {
         }
     }
 
-    /// Reads like [`read_hot`](Self::read_hot), but without checking a length: the map and its
-    /// object must be at least as long as the shortest map. `start` counts modulo the length of the
-    /// shortest map.
+    /// Reads like [`read_hot`](Self::read_hot), but doesn't check a length: the caller must ensure
+    /// that the map and its object are at least as long as the shortest map. `start` is taken
+    /// modulo the length of the shortest map.
     #[inline(always)]
     pub fn read_hot_shortest(&self, map: MapInWord, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         match self.first.of_smallest_pages() {
@@ -160,10 +163,10 @@ impl PageMaps {
         lookup.read_word_hot_or_written(&self.frames, (word, offset), into, still)
     }
 
-    /// Begins to write like [`PageMap::begin_write`](crate::PageMap::begin_write). `page` counts
+    /// Begins to write like [`PageMap::begin_write`](crate::PageMap::begin_write). `page` is taken
     /// modulo the length of the shortest map, as in [`read_hot_shortest`](Self::read_hot_shortest).
-    /// While it holds the page, the caller must check that the intended map lives; if so, the page
-    /// belongs to that map.
+    /// While the caller has the page for writing, it must check that the intended map lives; only
+    /// then does the page belong to that map.
     #[inline(always)]
     #[must_use]
     pub fn begin_write(&self, map: MapInWord, page: u64) -> BeginWrite<'_> {
@@ -171,8 +174,8 @@ impl PageMaps {
         self.frames.begin_write_word(index, word)
     }
 
-    /// Creates a writer like [`PageMap::writer`](crate::PageMap::writer); `page` counts as in
-    /// [`read_hot_shortest`](Self::read_hot_shortest).
+    /// Creates a writer like [`PageMap::writer`](crate::PageMap::writer). `page` is taken modulo
+    /// the length of the shortest map, as in [`read_hot_shortest`](Self::read_hot_shortest).
     #[inline]
     #[must_use]
     pub fn writer(&self, map: MapInWord, page: u64) -> Writer<'_> {

@@ -7,13 +7,14 @@
 //! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 12–41: frame · 42–63 and 4–11: the frame's generation |
 //! | 3 | *swapped*: in a swap slot, or needs none | 3–63: the entry: slot or content |
 //!
-//! Bit 2 is set only in resident words, so a hit looks at one bit. The frame's number is placed so
-//! that a mask yields the frame's offset in an arena of pages of 4 KiB.
+//! Bit 2 is set only in resident words, so a hit tests this one bit to learn that the page is both
+//! resident and referenced. The frame's number starts at bit 12, so a mask yields the frame's
+//! offset in bytes in an arena of pages of 4 KiB.
 //!
-//! A page that was written to is `WRITTEN`, and then never `REFERENCED`. Instead, the frame's
-//! record has the referenced bit, and a version that readers check (`writing`). Readers of such a
-//! page in a file take a slower path. So once the file has all bytes of the page, the page is
-//! *settled*: its word loses `WRITTEN` and gets the next generation.
+//! The word of a page that was written to has `WRITTEN` set, and `REFERENCED` clear. The referenced
+//! bit is in the frame's record instead, next to a version that readers check (`writing`). This
+//! check makes reads of a file's written pages slower. So once the file has all bytes of such a
+//! page, the page is *settled*: its word loses `WRITTEN` and gets the frame's next generation.
 //!
 //! Every change is a compare-and-swap (or a swap by the loader, which owns a *loading* word):
 //! ```text
@@ -32,11 +33,12 @@
 //!                                                     settle (frame frozen)
 //! ```
 //! **A resident word is never reused.** A frame's generation goes up each time the frame is freed
-//! or settled. When its 30 bits are used up, the frame is retired for good (its memory goes back to
-//! the system; only its number is lost). So if a reader loads a *resident* word twice and gets the
-//! same value, `REFERENCED` aside, the page has been in this frame all the time in between (one
-//! *stay*), however long the reader was stopped between the loads. This alone excludes ABA, without
-//! a clock.
+//! or its page is settled. A frame that has used up the 30 bits of its generation is retired for
+//! good: its memory goes back to the system, and only its number is lost.
+//!
+//! So if a reader loads the same *resident* word twice, `REFERENCED` aside, the page has been in
+//! this frame all the time between the two loads (one *stay*), however long the reader was stopped
+//! there. Generations alone prevent ABA; no clock is needed.
 
 use core::fmt;
 

@@ -2,21 +2,21 @@
 //! maps.
 //!
 //! A page's word keeps its index in this array for as long as its map lives, and a frame's record
-//! holds the index of its page's word. The array is never unmapped. So a thread with an outdated
-//! index still loads a word, and this word can't equal the word that the thread expects
-//! (`page_word`).
+//! holds the index of its page's word. A thread may use an outdated index: the array is never
+//! unmapped, so it still loads a word. The thread then sees that the index is outdated, because the
+//! word differs from the resident word that it expects, which is never reused (`page_word`).
 //!
 //! The array is allocated in *segments* (`segments`) of 32 *blocks*; a block consists of *chunks*
 //! of one system page (`chunks`). Blocks are closed at first, which costs nothing, not even a
 //! commit charge. A block is opened when the first page in it is loaded.
 //!
-//! The states of a block's chunks share a system page with the states of the same block of
-//! neighbouring segments ([`Chunks`]). This system page is charged while at least one of these
-//! blocks is open.
+//! One system page holds the chunk states of several blocks: the blocks with the same number in a
+//! group of neighbouring segments ([`Chunks`]). The system page is charged while at least one of
+//! these blocks is open.
 //!
-//! The system is asked to make a *stride* of many segments writable at once. The reason: a part of
-//! the array that is writable next to one that isn't is a mapping of its own, and a process may
-//! have at most 65,530 mappings.
+//! Segments are made writable in *strides* of 512, not one by one, unless the system refuses a
+//! whole stride. The reason: to the kernel, each writable part of the array between parts that
+//! aren't writable is a separate mapping, and a process may have at most 65,530 mappings.
 
 use std::ops::Range;
 
@@ -33,8 +33,9 @@ use crate::region::{Protection, Region};
 use crate::segments::Segments;
 use crate::word_geometry::{BLOCKS_SHIFT, WordGeometry};
 
-/// The number of chunks between the starting points of two visits of a segment's sparse chunks. It
-/// has no factor in common with 512, so all chunks become starting points in turn.
+/// Each visit of a segment's sparse chunks starts this many chunks further on than the previous
+/// visit. The step has no factor in common with 512, the number of chunks in a segment, so each
+/// chunk becomes the starting point in turn.
 const SPARSE_STEP: usize = 61;
 
 /// A lower limit for `segment_shift`. Maps are at least one segment apart, so the upper bits of a
@@ -160,9 +161,9 @@ impl PageWords {
     /// Frees a part of the array that [`allocate`](Self::allocate) returned. If leaked guards still
     /// use pages in it, the part is leaked with them.
     ///
-    /// A block stays open if the system has refused to take back the memory of one of its chunks.
-    /// Such a chunk stays present. If its block were closed, the next map that gets the segment
-    /// would use the chunk without opening the block.
+    /// If the system refuses to take back the memory of a chunk, the chunk stays present, and its
+    /// block stays open. If the block were closed, the next map that gets the segment would use the
+    /// chunk without opening the block.
     pub(crate) fn release(&self, range: Range<usize>, budget: &Budget) {
         let occupied = self.open_parts(range.clone());
         if occupied.map(|part| self.chunks.clear(part, &self.words, budget)).sum::<usize>() > 0 {
@@ -191,10 +192,12 @@ impl PageWords {
         first..first + (1 << self.geometry.block_shift())
     }
 
-    /// Returns the parts of `range` that lie in open blocks. In closed blocks no page was ever
-    /// loaded. (Acquire pairs with the Release in `open_block`. This doesn't ensure that the newest
-    /// block is seen; a caller that must see a certain page relies on other synchronization with
-    /// its loader.)
+    /// Returns the parts of `range` that lie in open blocks. Closed blocks can be skipped, because
+    /// no page was loaded in them.
+    ///
+    /// Acquire pairs with the Release in `open_block`. This doesn't ensure that a block that was
+    /// opened just now is seen. A caller that must see a certain page relies on other
+    /// synchronization with the page's loader.
     fn open_parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let segment_shift = self.geometry.segment_shift;
         let open = move |segment: usize| {
@@ -257,8 +260,8 @@ impl PageWords {
         &self.open_in[(segment >> self.geometry.group_shift() << BLOCKS_SHIFT) + block]
     }
 
-    /// Charges the memory for the states of a block that is about to be opened. The caller must
-    /// hold the lock of `free`, here and in `uncharge_states`; therefore all accesses are Relaxed.
+    /// Charges the memory for the states of a block that is about to be opened. Relaxed, here and
+    /// in `uncharge_states`: the caller must hold the lock of `free`.
     fn charge_states(&self, segment: usize, block: usize, budget: &Budget) -> Result<(), NoRoom> {
         let open = self.open_in(segment, block);
         if open.load(Ordering::Relaxed) == 0 && !budget.try_charge(self.geometry.states_cost()) {
@@ -380,8 +383,8 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// Regression: a small file was charged for 2 KiB of states, and used them: as much as a file
-    /// of 1 GiB. Now 64 small files share 4 KiB.
+    /// Regression: even a small file took 2 KiB of chunk states, and was charged for them: as much
+    /// as a file of 1 GiB. Now 64 small files share 4 KiB of states.
     #[test]
     fn a_large_map_is_charged_for_what_is_used_of_it() {
         let (words, segment) = words();

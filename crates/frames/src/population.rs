@@ -45,8 +45,9 @@ impl Population {
         Self { nodes, with: BTreeSet::new(), fresh, returned, hand: 0 }
     }
 
-    /// Gives an extent memory, one of `node` if possible, if `charge` returns true. The argument of
-    /// `charge` is true if the extent has never had memory before.
+    /// Chooses an extent without memory, one of `node` if possible, and records that it has memory
+    /// now. Calls `charge` first, with true if the extent has never had memory. Returns `None`, and
+    /// records nothing, if `charge` returns false or each extent has memory.
     pub(crate) fn add(&mut self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let count = self.nodes.nodes;
         let (node, extent, first_time) = (0..count).map(|step| (node + step) % count).find_map(|node| {

@@ -7,9 +7,9 @@
 //!
 //! The kernel changes region memory behind the back of Rust's abstract machine in two ways.
 //! [`Region::discard`] zeroes memory; to Rust code this looks as if another thread had stored
-//! zeros. And a forked child reads zeros everywhere (`MADV_WIPEONFORK`). So the child inherits no
-//! page and no copy of memory, but may still read and drop a guard that its thread held at the
-//! fork. If the kernel can't wipe the memory at a fork, the child zeroes it (`sync::fork`).
+//! zeros. And a forked child reads zeros everywhere (`MADV_WIPEONFORK`): it inherits no page, and
+//! no copy of one. But it may still read and drop a guard that its thread held at the fork. If the
+//! kernel can't wipe the memory at a fork, the child zeroes it (`sync::fork`).
 
 use std::ops::{Deref, Range};
 
@@ -105,9 +105,9 @@ mod real {
             };
             let base = NonNull::new(base).ok_or_else(|| error(rustix::io::Errno::NOMEM))?;
             let huge = if protection.huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-            // SAFETY: the rest of the mapping just made, of `T`s, for which zeros are valid. The
-            // advice changes only how the kernel backs the memory, and what children and core dumps
-            // get. The mapping stays until `drop`, which ends the wiping first.
+            // SAFETY: this is the rest of the mapping just made. It holds `T`s, for which zeros are
+            // valid. The advice changes only how the kernel backs the memory, and what children and
+            // core dumps get. The mapping stays until `drop`, which first ends the wiping at forks.
             let wiped = unsafe {
                 // A kernel without huge pages refuses; then the region has none.
                 let _ = mm::madvise(base.as_ptr().cast(), bytes, huge);
@@ -148,9 +148,9 @@ mod real {
         pub(crate) fn touch(&self, range: Range<usize>) -> Result<(), ReserveError> {
             let (start, bytes) = self.bytes(&range);
             use rustix::io::Errno;
-            // SAFETY: our own mapping; contents don't change. Kernels before 5.14 don't know the
-            // advice (EINVAL), and sandboxes refuse it; then the system provides memory at the
-            // first write.
+            // SAFETY: our own mapping; the advice doesn't change its contents. Kernels before 5.14
+            // don't know the advice (EINVAL), and sandboxes refuse it. Then the system provides
+            // memory at the first write instead.
             match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
                 Ok(()) if sync::memory::is_refused() => {
                     Err(ReserveError { bytes: bytes as u64, errno: rustix::io::Errno::NOMEM.raw_os_error() })

@@ -4,11 +4,11 @@
 //! that protects all of them.
 //!
 //! Segments take address space, which is limited, and a tenant may open sparse files of any length.
-//! To keep one tenant from taking all segments, a number of segments must still be free after each
-//! allocation, and this number is larger for longer runs ([`leaves`]). The last quarter of all
-//! segments is only for maps of one segment. The quarter before is also for maps of up to
-//! [`MEDIUM`] segments, and for single segments that are added to a map later (`far_words`). Extra
-//! segments that let a file grow come from the first quarter only.
+//! So that one tenant can't take all segments, longer runs must leave more segments free
+//! ([`leaves`]). A map of one segment may take the last free segment. Maps of up to [`MEDIUM`]
+//! segments, and single segments that are added to a map later (`far_words`), must leave a quarter
+//! of all segments free. Longer maps must leave half. Extra segments, which only let a file grow,
+//! must leave three quarters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -147,9 +147,9 @@ mod tests {
         assert_eq!((segments.runs, segments.by_len), (BTreeMap::from([(0, 64)]), BTreeSet::from([(64, 0)])));
     }
 
-    /// Regression: a tenant opened 2,048 files for writing. Each took room for 64 GiB, and the last
-    /// one took the last of all page words. From then on no tenant could open a file or make a
-    /// space.
+    /// Regression: a tenant opened 2,048 files for writing. Each file got page words for 64 GiB, as
+    /// room to grow, and the last file took the last page words. From then on no tenant could open
+    /// a file or make a space.
     #[test]
     fn neither_room_to_grow_nor_large_maps_take_the_last_segments() {
         const ALL: usize = 1 << 12;

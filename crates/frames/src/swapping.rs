@@ -13,26 +13,29 @@
 //!   word == a, version == v?  unchanged
 //!   word: → swapped
 //! ```
-//! - W1. A writer has the frame frozen from before its first byte until after the change of the
-//!   version. If the swapper freezes the frame after a writer, the swapper sees the changed version
-//!   (Acquire of `freeze` to Release of `unfreeze`). If the swapper freezes the frame before a
-//!   writer, the writer finds the page swapped. So if word and version are unchanged, the bytes
-//!   that the device has read are the page's, complete and consistent: P1.
-//! - W2. A remover leaves the frame frozen, and leaves an isolated frame to its holder: the swapper
-//!   can't freeze the frame, and learns of the removal when it puts the frame back. So a page may
-//!   be unmapped while the device reads it, and no thread waits.
-//! - W3. A page that was swapped in may keep its slot (`Labels::slot`). The slot has the page's
-//!   bytes as long as the page's word isn't *written*. A written page keeps the slot *in vain*: the
-//!   bytes there are outdated. It keeps the slot until it is swapped out or another thread takes
-//!   the slot away.
-//! - W4. Ownership of the kept slot passes from the page to another owner only while the frame is
-//!   frozen: to the page's remover, to the swapper, or to the caller of [`Frames::take_slot`].
-//! - W5. A flusher that has loaded a file page's word may hold the frame when another page is in
-//!   it, by mistake (S2 and S4 of `write_state`). The swapper then mustn't take the page. It
-//!   changes the write state of the frozen frame from any state but `HELD` to `CLEAN`, by one
-//!   read-modify-write. If the flusher's hold comes first, the swapper sees `HELD`, and the page
-//!   stays. If the swapper's change comes first, the flusher finds `CLEAN`, which it can't hold.
-//!   Without this rule:
+//! - W1. A writer freezes the frame before it writes the first byte, and unfreezes it after it has
+//!   changed the version. If the swapper freezes the frame after the writer, the swapper sees the
+//!   changed version (Acquire of `freeze` to Release of `unfreeze`). If the swapper freezes the
+//!   frame first, the writer finds the page swapped. So if word and version are unchanged, the
+//!   bytes that the device has read are the page's, complete and consistent: P1.
+//! - W2. A remover doesn't unfreeze the frame, and doesn't take it from the thread that has
+//!   isolated it, here the swapper. So the swapper's freeze fails, and when the swapper puts the
+//!   frame back, it learns that the page was removed. Therefore a page may be unmapped while the
+//!   device reads it, and no thread waits.
+//! - W3. A page that was swapped in may keep its slot (`Labels::slot`). As long as the page's word
+//!   isn't *written*, the slot has the page's bytes. A written page keeps its slot *in vain*,
+//!   because the bytes in the slot are outdated. Such a page keeps the slot until the page is
+//!   swapped out or removed, or another thread takes the slot away.
+//! - W4. A page owns the slot that it keeps. A thread may take over the ownership only while the
+//!   frame is frozen; this is the page's remover, the swapper, or the caller of
+//!   [`Frames::take_slot`].
+//! - W5. A flusher may hold the swapper's page by mistake: the flusher has loaded the word of a
+//!   file page, and before it holds that page's frame, the frame goes to another page (S2 and S4 of
+//!   `write_state`). The swapper mustn't swap out a held page. So while the swapper has the frame
+//!   frozen, it changes the write state from any state but `HELD` to `CLEAN`, by one
+//!   read-modify-write. If the flusher's hold comes first, the swapper sees `HELD` and leaves the
+//!   page in memory. If the swapper's change comes first, the flusher finds `CLEAN` and can't hold
+//!   the page. Without this rule:
 //!   ```text
 //!   leader: w = word of file page P           others: P is detached; its frame has page A, which no file has, and A is written
 //!           hold(DIRTY) → HELD                        A is swapped out; the frame has file page Q: CLEAN
@@ -99,10 +102,13 @@ impl Frames {
         (stays && version.is_multiple_of(2)).then_some(Unwritten { frames: self, frame, word, version })
     }
 
-    /// Swaps a page out if it is unchanged since the snapshot `seen`, and stores `entry` in its
-    /// word. If `of_slot` is set, `entry` must be that of the slot that the page keeps, and the
-    /// page is swapped out only if it still keeps a slot. `ready` is called before another thread
-    /// can see the entry. Returns the frame, and the slot that the page kept in vain, or 0.
+    /// Swaps a page out, that is, stores `entry` in its word, if the page is unchanged since the
+    /// snapshot `seen`. With `of_slot`, the page's bytes are in the slot that the page keeps:
+    /// `entry` must be this slot's, and the swap-out fails if the page has lost the slot meanwhile.
+    /// `ready` is called before another thread can see the entry.
+    ///
+    /// Returns the frame. Without `of_slot`, also returns the slot that the page kept until now, or
+    /// 0; the caller owns this slot.
     ///
     /// # Errors
     /// Returns the frame, still isolated, if the page was written to, is in use, is held by mistake
@@ -137,10 +143,10 @@ impl Frames {
         let kept = self.table.slot(id);
         self.table.set_slot(id, 0);
         let swapped = PageWord::swapped(entry).bits();
-        // Release pairs with the Acquire of the next `begin_load`, which sees what `ready` did.
-        // Together with the locks of `free_frames` that the freed frame passes through, it also
-        // publishes the end of this residency. A reader may set the referenced bit meanwhile; no
-        // other thread changes the word.
+        // Release pairs with the Acquire of the next `begin_load`, so the loader sees what `ready`
+        // did. Release also publishes the end of this stay, together with the locks of
+        // `free_frames` that the freed frame passes through. The exchange is retried because a
+        // reader may set the referenced bit meanwhile; no other thread changes the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);
             debug_assert!(now.same_stay(seen.word), "a frozen frame's word changed");
@@ -159,9 +165,9 @@ impl Frames {
     }
 
     /// Takes away the slot that the page in `frame` keeps; the caller then owns the slot. Returns
-    /// the group that the page is charged to. Returns `None` if the page doesn't keep `slot`, or is
-    /// in use. If `only_in_vain` is set, also returns `None` if the slot has the page's current
-    /// bytes.
+    /// the group that the page is charged to. Takes nothing and returns `None` if the page doesn't
+    /// keep `slot`, if the page is in use, or if `only_in_vain` is set and the slot has the page's
+    /// current bytes.
     #[must_use]
     pub fn take_slot(&self, frame: FrameId, slot: u64, only_in_vain: bool) -> Option<u32> {
         if !self.table.freeze(frame) {

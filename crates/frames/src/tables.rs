@@ -7,9 +7,9 @@
 //! number and a count of its previous uses, and so is never reused.
 //!
 //! - T1. A freed table reads as zeros before it is allocated again. A reader that loads such a zero
-//!   also sees every change of the index that was made before the table was zeroed: the zero was
-//!   stored with Release, or came from the system call that replaces the memory by zeros, which
-//!   does so on all CPUs before it returns.
+//!   also sees every change of the index that was made before the table was zeroed. The reason:
+//!   either a thread stored the zero with Release, or the zero comes from the system call that
+//!   replaces the memory by zeros, and this call takes effect on all CPUs before it returns.
 //! - T2. A table number whose count of uses has reached its maximum is never allocated again.
 //!
 //! Each page map also has one table with the map's number, which exists as long as the map.
@@ -33,9 +33,9 @@ pub const TABLE_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 9 };
 /// The size of a table in bytes.
 pub const TABLE_BYTES: u64 = 8 << TABLE_SHIFT;
 
-/// The number of bits of a table's number, and also of the count of the table's uses, which is
-/// stored above the number. The bits below the number are zeros, so a mask yields the table's
-/// offset in the array in bytes.
+/// The bits of a [`Table`], from the lowest: `NUMBER_SHIFT` zeros, the table's number, the count of
+/// the table's uses. Because of the zeros, masking out the count leaves the table's offset in the
+/// array in bytes.
 const NUMBER_BITS: u32 = 24;
 const COUNT_BITS: u32 = 26;
 /// The number of tables that are made writable at a time.
@@ -104,7 +104,8 @@ struct Free {
 
 impl Tables {
     /// Reserves address space for `count` tables, and for a table for each of `maps` page maps. If
-    /// the system refuses, halves `count` until it succeeds.
+    /// the system refuses the space for `count` tables, halves `count` and tries again, down to
+    /// [`STEP`] tables.
     pub(crate) fn reserve(count: usize, maps: usize) -> Result<Self, ReserveError> {
         assert!(maps.is_power_of_two(), "a mask leaves a map's number");
         // A forked child reads zeros: nothing is mapped.
@@ -179,14 +180,14 @@ impl Tables {
         }
     }
 
-    /// Returns a word of a table; `at` counts modulo the table's length.
+    /// Returns a word of a table; `at` is taken modulo the table's length.
     #[inline]
     #[must_use]
     pub fn word(&self, table: Table, at: u64) -> &AtomicU64 {
         &self.words[(table.number() << TABLE_SHIFT) + (at as usize & ((1 << TABLE_SHIFT) - 1))]
     }
 
-    /// Returns a word of a page map's table; `at` counts modulo the table's length.
+    /// Returns a word of a page map's table; `at` is taken modulo the table's length.
     #[inline]
     #[must_use]
     pub fn word_of_map(&self, map: MapNumber, at: u64) -> &AtomicU64 {

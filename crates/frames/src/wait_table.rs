@@ -35,8 +35,9 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// The waiters for pages of the bucket. A waiter's ticket is its index in `places`. After the
-/// waiter is removed, the ticket may be reused.
+/// The waiters of one bucket: they wait for pages whose words hash to this bucket. A waiter's
+/// ticket is its index in `places`. After the waiter is removed, the ticket may go to another
+/// waiter.
 #[derive(Debug, Default)]
 struct Waiters {
     places: Vec<Option<Waiter>>,
@@ -123,8 +124,9 @@ impl WaitTable {
     /// Ends the load of `word`, whose index is `index`: changes the word to `to` and gives
     /// `outcome` to all waiters. Takes the bucket's lock only if there are waiters.
     pub(crate) fn end_load(&self, index: usize, word: &AtomicU64, to: PageWord, outcome: Result<(), LoadFailure>) {
-        // Release pairs with the Acquire loads of `read` and `pin`: the bytes and the record are
-        // visible. Relaxed on failure: only the loader may change a loading word, `WAITED` aside.
+        // Release pairs with the Acquire loads of `read` and `pin`, which therefore see the page's
+        // bytes and the frame's record. Relaxed on failure: it only means that a waiter has set
+        // `WAITED`, because otherwise only the loader may change a loading word.
         let loading = PageWord::loading().bits();
         if word.compare_exchange(loading, to.bits(), Ordering::Release, Ordering::Relaxed).is_err() {
             self.end_waited(index, word, to, outcome);
@@ -262,9 +264,9 @@ mod models {
         });
     }
 
-    /// Regression: two loads of one page followed each other. The first succeeded, but its waiters
-    /// got their outcome only after the word had gone on to the second load, which failed. So they
-    /// got the error of a load that they hadn't waited for.
+    /// Regression: two loads of one page followed each other. The first load succeeded, and changed
+    /// the word before it gave its outcome to its waiters. In between, the second load began and
+    /// failed. So the waiters of the first load got the second load's error.
     #[test]
     fn a_waiter_gets_nobody_elses_outcome() {
         sync::model(|| {

@@ -12,8 +12,8 @@ pub(crate) struct WordGeometry {
 }
 
 /// Log2 of the number of page words if the system lets us reserve that many: 2^19 segments of 2^18
-/// words, for 512 TiB of 4 KiB pages. The number of a page word must fit into the space that a slot
-/// of a swap area has for it.
+/// words, for 512 TiB of 4 KiB pages. It is limited, because a swap area stores the number of a
+/// page word for each of its slots, in a fixed number of bits.
 pub const PAGE_WORDS_SHIFT: u32 = 37;
 
 /// Log2 of the blocks in a segment: a `u32` has a bit for each.

@@ -12,13 +12,14 @@
 //! - S2. The *holder* of a page is the flusher that made it `HELD`. A held page stays in its frame,
 //!   but readers and writers can still use it. If a writer has changed the page meanwhile
 //!   (`REWRITTEN`), the page becomes `DIRTY` when the holder releases it.
-//! - S3. A writer changes the state *after* the bytes, always by a read-modify-write, even from
-//!   `DIRTY` to `DIRTY` (except for pages that belong to no file, see
-//!   [`written_unfiled`](WriteState::written_unfiled)). If the writer's change comes before the
-//!   flusher's change to `HELD`, the flusher sees the bytes (Release to Acquire). If it comes
-//!   after, the page is `DIRTY` again when the flusher releases it. While the writer is still
-//!   changing the bytes, the flusher may write the half-written page to the file and mark it
-//!   `CLEAN`. Even then no evictor takes the page before the writer has made it `DIRTY`, because
+//! - S3. A writer changes the bytes first, and the state *afterwards*, always by a
+//!   read-modify-write, even from `DIRTY` to `DIRTY` (except for pages that belong to no file, see
+//!   [`written_unfiled`](WriteState::written_unfiled)). If the writer's change of the state comes
+//!   before the flusher's change to `HELD`, the flusher sees the writer's bytes (Release to
+//!   Acquire). If it comes after, the page becomes `DIRTY` again when the flusher releases it.
+//!
+//!   Between the writer's two steps, the flusher may write a half-written page to the file and mark
+//!   it `CLEAN`. Even then no evictor takes the page before the writer has made it `DIRTY`, because
 //!   the writer has the frame frozen.
 //! - S4. The flusher finds the frame through the page's word, holds the page in the frame, and then
 //!   loads the word again. If the frame went to another page in between, the flusher holds that
@@ -45,9 +46,9 @@ const SPARED: u32 = 1 << 6;
 /// The page was read ahead, and used for the first time since reclaim last looked.
 const FIRST_USED: u32 = 1 << 7;
 
-/// Tells whether a page was read ahead of its first use. The frame's record keeps this information
-/// from the load until the first use. The page isn't referenced before its first use, so the first
-/// use takes a slower path, and only this path checks for readahead.
+/// Tells whether a page was read ahead and not used since. The frame's record keeps this
+/// information from the load until the first use. The first use takes a slower path anyway, because
+/// the page isn't referenced before. So only the slower path checks for readahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
     /// The page wasn't read ahead, or was used since.
@@ -132,10 +133,10 @@ impl WriteState {
         before.is_ok_and(|before| before & STATE == CLEAN)
     }
 
-    /// Marks a page that belongs to no file as dirty, after a writer has changed its bytes. Changes
-    /// the state only if the page isn't dirty yet. The other writers' read-modify-write (S3) isn't
-    /// needed for a dirty page: no flusher writes these bytes to a file, and a flusher that holds
-    /// the page by mistake (S4) makes it dirty again.
+    /// Marks a page that belongs to no file as dirty, after a writer has changed its bytes. Doesn't
+    /// change the state if the page is dirty already, although S3 requires a read-modify-write from
+    /// other writers even then. It isn't needed here, because no flusher writes these bytes to a
+    /// file, and a flusher that holds the page by mistake (S4) makes it dirty again.
     #[inline]
     pub(crate) fn written_unfiled(&self) {
         // Relaxed: the previous writer, or the loader, made the page dirty while it had the frame
@@ -220,8 +221,8 @@ impl WriteState {
             && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
 
-    // ---- readahead. Relaxed as well: a reader that uses the record after the frame went to
-    // another page can do no more harm than take that page's mark.
+    // ---- readahead. Relaxed as well: a reader may use the record after the frame went to another
+    // page, but the worst that it can do is to take that page's mark for readahead.
 
     /// Returns whether the page was read ahead and hasn't been used.
     pub(crate) fn ahead(&self) -> Ahead {
@@ -233,8 +234,9 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & AHEAD != 0
     }
 
-    /// Returns whether reclaim should skip the page because it was read ahead and hasn't been used
-    /// yet. Returns true at most once for a stay (one page's time in the frame).
+    /// Returns whether reclaim should spare the page this time, because the page was read ahead and
+    /// hasn't been used yet. Returns true at most once in a stay (one page's time in the frame), so
+    /// an unused page isn't spared again.
     pub(crate) fn spare_ahead(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD
             && self.0.fetch_or(SPARED, Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD

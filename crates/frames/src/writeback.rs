@@ -52,9 +52,11 @@ impl PageMap {
         chunks.find_map(|mut chunk| chunk.find(is_written)).map(|index| self.page_of(index))
     }
 
-    /// Holds a page that is in the state `wanted`, so that it stays in its frame. If the page is
-    /// clean already but its readers still take the slower path, because it was in use when it
-    /// became clean, tries again to return them to the fast path.
+    /// Holds a page in its frame if the page is in the state `wanted`.
+    ///
+    /// If the page is clean, it isn't held. But if its readers still take the slower path, because
+    /// the page was in use when it became clean, this call tries again to return them to the fast
+    /// path.
     #[must_use]
     pub fn hold(&self, page: u64, wanted: Unclean) -> Hold<'_> {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
@@ -71,8 +73,9 @@ impl PageMap {
             }
             write_state::Hold::Busy => return Hold::Busy,
         }
-        // S4. Relaxed: if the frame went to another page, which then became dirty, both happened
-        // before the change of the write state that `hold` has read.
+        // S4: checks that the frame still has this page. Relaxed: if the frame went to another
+        // page, which then became dirty, both happened before the change of the write state that
+        // `hold` has read, so this load sees that the word has changed.
         if word.load(Ordering::Relaxed) != before.bits() {
             state.end_hold(Some(wanted));
             return Hold::Other;

@@ -1,9 +1,9 @@
 //! Writes to pages in memory, concurrently with readers that take no lock.
 //!
 //! A writer freezes the frame. Then no pin of the page is left, and no other writer, evictor or
-//! pinner can get the frame (I1, I2 of `frame_table`). Only readers without a trace, which take no
-//! lock or pin, may be copying from the frame meanwhile. They detect the writer by a version in the
-//! frame's record, which is odd while a thread writes:
+//! pinner can get the frame (I1, I2 of `frame_table`). But readers that take no lock and no pin
+//! (readers without a trace, `page_map`) may be copying from the frame meanwhile. They detect the
+//! writer by a version in the frame's record, which is odd while a thread writes:
 //! ```text
 //!   writer (frame frozen)                          reader
 //!   word: (f, g) → (f, g, WRITTEN)   first change  a = word.load(Acquire)      not written: as in `page_map`
@@ -13,28 +13,30 @@
 //!   version: → even                  Release       version.load(Relaxed) == v, word.load(Relaxed) == a? good
 //!   write state: → dirty             Release
 //! ```
-//! - V1. If a reader copies a byte that a writer is writing, the reader synchronises with the
-//!   writer, fence to fence. So the reader's second loads show the change: if the word wasn't
-//!   `WRITTEN` at first, it is `WRITTEN` now; if it was, the version has changed.
+//! - V1. If a reader copies a byte that a writer is writing, the reader's fence synchronises with
+//!   the writer's fence. So when the reader loads word and version again, it sees the writer's
+//!   change: a word that wasn't `WRITTEN` is `WRITTEN` now; if the word was `WRITTEN` already, the
+//!   version has changed.
 //! - V2. If a reader loads the same version, and the same word, before and after its copy, then it
 //!   copied the bytes between two writers: P1. The version has 64 bits and never repeats within a
 //!   stay; a resident word is never reused (`page_word`).
-//! - V3. While the word is `WRITTEN`, the frame belongs to this page, and so does the version in
-//!   the frame's record. The Acquire load of the word pairs with the Release that made it written,
-//!   so the reader sees the version of this stay.
+//! - V3. While the word is `WRITTEN`, the frame belongs to this page, so the version in the frame's
+//!   record is this page's. The reader's Acquire load of the word pairs with the Release that made
+//!   the word `WRITTEN`, so the reader sees no version from before this stay.
 //!
-//! Readers of written pages touch the frame's record, one more cache line than other readers.
-//! Therefore a page of a file doesn't stay `WRITTEN`: `writeback` settles it, that is, its word
-//! loses `WRITTEN` once the file has its bytes. The fast path of a [`PageMap`], which serves most
-//! hits of files, is shorter because it excludes written pages.
+//! A reader of a written page also reads the frame's record, which is one cache line more than for
+//! other pages. Therefore a page of a file doesn't stay `WRITTEN`: once the file has the page's
+//! bytes, `writeback` *settles* the page, that is, its word loses `WRITTEN`. Most hits of files
+//! take the fast path of a [`PageMap`], which is short because it leaves written pages to a slower
+//! path.
 //!
-//! Pages that belong to no file are never settled. They are looked up by a map's number, so lookups
-//! by number have a fast path for written pages as well (`Lookup::read_hot_or_written`). This path
-//! also serves pages of files.
+//! Pages that belong to no file are never settled, so their readers need a fast path for written
+//! pages. These pages are looked up by a map's number; therefore only the lookup by number has such
+//! a path (`Lookup::read_hot_or_written`). This path also serves pages of files.
 //! - V4. A reader that must check a further condition, `still`, checks it between the copy and the
-//!   second load of the version. At that moment the page is in its frame with the bytes that were
-//!   copied, because word and version are the same before and after. If the reader checked `still`
-//!   after the second load, the result might concern a later state:
+//!   second load of the version. Because word and version are the same before and after this check,
+//!   the page is in its frame, with the copied bytes, during the check. If the reader checked
+//!   `still` after the second load, the page might have other bytes by then:
 //!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
@@ -69,8 +71,9 @@ pub enum BeginWrite<'a> {
     Busy,
 }
 
-/// A thread that waits to write to a page. Once the thread has found the page pinned for the second
-/// time, it keeps new pinners out most of the time. Otherwise overlapping pins could starve it.
+/// A thread that waits to write to a page. If overlapping pins follow each other without a gap,
+/// they could starve the writer. So from its second failed attempt on, the writer keeps new pinners
+/// out most of the time.
 ///
 /// The writer must let pinners in from time to time. Otherwise there could be a deadlock: a thread
 /// that holds a pin of the page may wait for another pin of the same page, while the writer waits
@@ -168,9 +171,9 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Returns whether pinners are kept out after this number of attempts; later attempts are a
-/// millisecond apart. They are kept out from the second attempt on, except for the first eighth of
-/// the attempts from 64 to 127, from 128 to 255, and so on.
+/// Returns whether pinners are kept out after this number of attempts; later attempts are about a
+/// millisecond apart. Pinners are kept out from the second attempt on, except for the first eighth
+/// of the attempts from 64 to 127, from 128 to 255, and so on.
 fn keeps_pinners_out(attempts: u32) -> bool {
     match attempts {
         0 | 1 => false,
@@ -246,9 +249,10 @@ impl Frames {
             return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
         }
         let mut writing = Writing { frames: self, frame, unwritten: None };
-        // The frame may have gone to another page before it was frozen; then the word doesn't name
-        // this frame any more. If the word still does, only its referenced bit can change while the
-        // frame is frozen. Relaxed: the Acquire of `freeze`.
+        // The frame may have gone to another page before this thread froze it. Then the word
+        // doesn't name the frame any more. If the word still names the frame, only the word's
+        // referenced bit can change while the frame is frozen. Relaxed is enough, because `freeze`
+        // is Acquire.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
             return BeginWrite::Busy;

@@ -1,9 +1,9 @@
-//! Random reads of 4 KiB from one thread, so many of them under way: `random_reads FILE BACKEND
-//! DEPTH SECONDS`, with BACKEND one of uring, threads and posix. Prints reads a second and CPU time
-//! for each.
+//! Reads 4 KiB at a time from random positions, in one thread that keeps DEPTH reads in flight:
+//! `random_reads FILE BACKEND DEPTH SECONDS`, with BACKEND one of uring, threads and posix. Prints
+//! the number of reads per second, and the CPU time per read.
 //!
-//! To be compared with `fio --ioengine=io_uring --direct=1 --bs=4k --rw=randread` on the same file,
-//! in turn.
+//! Compare this with `fio --ioengine=io_uring --direct=1 --bs=4k --rw=randread` on the same file;
+//! run the two alternately.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -4,10 +4,10 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Backend, DirectIo, IoError, Posix, ThreadPool};
 
-/// Returns a backend for the machine's files that performs requests through io_uring. If the system
-/// refuses that (seccomp, an old kernel, no locked memory, `io_uring_disabled`), threads perform
-/// the requests, and a warning is logged once. If the threads' setup fails too, the caller performs
-/// them.
+/// Returns a backend for the machine's files. The first choice performs requests through io_uring.
+/// If the system refuses io_uring (seccomp, an old kernel, no locked memory, `io_uring_disabled`),
+/// a pool of threads performs the requests, and a warning is logged once. If the pool can't be set
+/// up either, each thread performs the requests that it submits.
 #[must_use]
 pub fn automatic() -> Box<dyn Backend> {
     uring().or_else(threads).unwrap_or_else(|_| Box::new(Posix::default()))

@@ -19,13 +19,14 @@ pub enum Access {
     Create,
     /// For reading and writing. The file is created; fails with `EEXIST` if it exists.
     CreateNew,
-    /// For reading and writing, exclusively. Fails with `EBUSY` if this process or another has the
-    /// file open with `Alone`, or if the file is a device that the system uses. This takes an
-    /// advisory lock, so it doesn't exclude files opened with other kinds of access.
+    /// For reading and writing, exclusively. Fails with `EBUSY` if this process or another already
+    /// has the file open with `Alone`, or if the file is a device that the system uses. The
+    /// exclusion is an advisory lock: other threads and processes can still open the file with
+    /// other kinds of access.
     Alone,
-    /// For reading and writing: a new file without a name, which only processes of its owner may
-    /// open (mode 0600). The path is a directory, or an unused name in a directory; fails with
-    /// `EEXIST` if a file has that name.
+    /// For reading and writing: a new file without a name. Its mode is 0600, so only processes of
+    /// its owner may open it. The path must be a directory, or an unused name in a directory. Fails
+    /// with `EEXIST` if a file has this name.
     Unnamed,
 }
 
@@ -96,20 +97,20 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
 /// An open file of a [`Backend`]. Many threads use it concurrently.
 ///
-/// A call that fails with `EINTR` was interrupted and did nothing; after an interrupted read or
-/// write, the bytes are unspecified. The caller retries the call, without a limit: see
-/// [`uninterrupted`](crate::uninterrupted()).
+/// A call that fails with `EINTR` was interrupted before it did anything. Only a read or write may
+/// have done a part of its work, so its bytes are unspecified. The caller retries the call, without
+/// a limit: see [`uninterrupted`](crate::uninterrupted()).
 #[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
 pub trait BackingFile: Send + Sync {
-    /// Returns the same value for the same file, however it was opened. If the backend can't give
-    /// each file an identity of its own, files that share an identity have different
-    /// [fingerprints](Self::fingerprint).
+    /// Returns the file's identity, which is the same for each opening of the file, under whatever
+    /// name. If the backend can't give each file an identity of its own, several files may share
+    /// one; their [fingerprints](Self::fingerprint) differ.
     fn identity(&self) -> Identity;
 
-    /// Returns a value that distinguishes this file from others with the same identity. It is
-    /// compared when a file is opened while a file with the same identity is open already. The
-    /// fingerprint of one file may change while the file is being changed, so the comparison is
-    /// made [a few times](crate::is_same_file).
+    /// Returns a value that distinguishes this file from others with the same identity. When a file
+    /// is opened while a file with the same identity is open, the caller compares their
+    /// fingerprints. A file's fingerprint may change while the file is being changed, so the caller
+    /// compares [a few times](crate::is_same_file).
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint::default()
     }
@@ -137,9 +138,9 @@ pub trait BackingFile: Send + Sync {
         None
     }
 
-    /// Returns whether the CPU always performs a read by copying from the system's memory, with no
-    /// transfer by a device. Then a read is cheaper into memory that is in the CPU's caches, and
-    /// readahead gains nothing.
+    /// Returns whether each read is a copy by the CPU from the system's memory, without a transfer
+    /// by a device. Then readahead gains nothing, and a read is cheaper if its target memory is in
+    /// the CPU's caches.
     fn reads_by_copy(&self) -> bool {
         false
     }
@@ -168,11 +169,13 @@ pub trait BackingFile: Send + Sync {
     /// Callers use [`write_full`](crate::write_full()), which continues after short writes and
     /// interruptions.
     ///
-    /// The slices must hold at least `len` bytes. `offset` and their lengths must be multiples of 4
-    /// KiB. So must `len`, unless the range ends at the current or the new end of the file. The
-    /// bytes may change during the write: the disk then gets a mixture of old and new bytes, unless
-    /// the file [needs stable bytes](Self::needs_stable_bytes). After an error, any part of the
-    /// range may have been written.
+    /// The slices must hold at least `len` bytes. `offset` and the slices' lengths must be
+    /// multiples of 4 KiB. So must `len`, unless the range ends at the current or the new end of
+    /// the file.
+    ///
+    /// The bytes may change during the write: the disk then gets a mixture of old and new bytes,
+    /// unless the file [needs stable bytes](Self::needs_stable_bytes). After an error, any part of
+    /// the range may have been written.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing.
@@ -202,10 +205,11 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
-    /// Takes the file's advisory lock for this opening. Other openings that ask for the lock, in
-    /// this process or another, then fail. It is the lock that [`Access::Alone`] takes. It is held
-    /// until [`unlock`](Self::unlock) or until this file is dropped. If the process dies, the lock
-    /// is held until its forked children have ended too. Does nothing on backends without locks.
+    /// Takes the file's advisory lock for this opening, the same lock as [`Access::Alone`]. Other
+    /// openings that ask for the lock, in this process or another, then fail. This opening holds
+    /// the lock until [`unlock`](Self::unlock), or until this file is dropped. If the process dies,
+    /// its forked children share the opening, so the lock is held until they have ended too. Does
+    /// nothing on backends without locks.
     ///
     /// # Errors
     /// `EBUSY` if another opening holds the lock and doesn't release it within seconds; this waits
@@ -250,17 +254,18 @@ pub trait BackingFile: Send + Sync {
         self.help_as(&queue, Helping::default(), done);
     }
 
-    /// Helps to complete the requests that were submitted to `queue`, in this thread. Returns when
-    /// `done()` is true, when all requests of the queue's [batch](crate::Batch) have completed (all
-    /// of the file's requests if the queue has no batch), or when the time limit of `how` has
-    /// passed. It waits for the device if necessary. Requests that the device has already answered
-    /// are completed first.
+    /// Completes requests that were submitted to `queue`, in this thread, and waits for the device
+    /// if necessary. Requests that the device has already answered are completed first.
     ///
-    /// This calls `done` repeatedly, in this thread. `done` may submit more requests: this is how a
-    /// thread with many requests keeps a part of them in flight, and no other thread needs to be
-    /// woken for its own [`queue`](Self::queue) meanwhile. The condition should become true through
-    /// a completion in this queue. If another event makes it true, this notices only at the queue's
-    /// next completion, or when the time limit has passed.
+    /// Returns when `done()` is true, when the time limit of `how` has passed, or when all requests
+    /// of the queue's [batch](crate::Batch) have completed. For a queue without a batch, all of the
+    /// file's requests count.
+    ///
+    /// Calls `done` repeatedly, in this thread. `done` may submit more requests. So a thread with
+    /// many requests can keep a part of them in flight, and no other thread needs to be woken to
+    /// attend to this thread's [`queue`](Self::queue) meanwhile. `done()` should become true
+    /// through a completion in this queue. If another event makes it true, this call notices that
+    /// only at the queue's next completion, or when the time limit has passed.
     fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
         let _ = (queue, how, done);
     }
@@ -272,12 +277,12 @@ pub struct Helping {
     /// The longest time that the thread sleeps. It may take longer in reads and writes that it
     /// performs itself. `None` means no limit.
     pub at_most: Option<Duration>,
-    /// The thread will help again in a moment, because it has more requests in flight. No other
-    /// thread needs to attend to them meanwhile, unless the thread stays away for long (a
-    /// millisecond).
+    /// The thread will help again in a moment, because it has more requests in flight. So no other
+    /// thread needs to complete these requests meanwhile, unless this thread stays away for more
+    /// than about a millisecond.
     pub back_soon: bool,
-    /// The thread makes no system call that may wait for a device without a time limit: it leaves
-    /// those calls to other threads and waits for them.
+    /// The thread must not make a system call that may wait for a device without a time limit. It
+    /// leaves such calls to other threads, and waits until these have made them.
     pub waits_only: bool,
 }
 

@@ -1,10 +1,13 @@
 //! Buffers with copies of pages, for devices that read the bytes of a write more than once.
 //!
-//! A page may change while it is being written. A device that [needs stable
-//! bytes](crate::BackingFile::needs_stable_bytes) gets a copy instead, from a small fixed set of
-//! buffers. Copies never take more memory than these buffers, and a write that finds none free
-//! waits until another write completes. A copy may be torn, like the bytes that reach any other
-//! device: a page that changes while it is copied is dirty again afterwards.
+//! A page may change while it is being written. If the device [needs stable
+//! bytes](crate::BackingFile::needs_stable_bytes), the page is therefore copied first, into one of
+//! a small fixed set of buffers, and written from the copy. Copies never take more memory than
+//! these buffers: if none is free, the write waits until another write completes.
+//!
+//! A copy may be torn (contain old and new bytes), like the bytes that reach any other device. This
+//! does no harm: a page that changes while it is copied becomes dirty again, and so is written
+//! again.
 
 use std::fmt;
 
@@ -99,7 +102,7 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Copies slices into the buffer, one after the other, as long as the next one fits as a whole
+    /// Copies slices into the buffer, one after the other, until one doesn't fit as a whole
     /// ([`room`](Copies::room)). Returns the number of slices copied.
     pub fn fill<'a>(&mut self, from: impl Iterator<Item = SharedBytes<'a>>) -> usize {
         self.len = 0;

@@ -1,12 +1,14 @@
 //! Keeps the directories that contain open files' names, each open once for all of its files.
 //!
-//! A name survives a power cut if its directory was synced after the name was created. A file that
-//! is opened for writing gets a [`Name`] for that purpose. The sync for one name covers all names
-//! of the directory that existed when it began, so those need no sync of their own. Syncs of a
-//! directory are numbered in order, and each name records the last sync that had begun when the
-//! file was opened.
+//! A name survives a power cut if its directory was synced after the name was created. So a file
+//! that is opened for writing gets a [`Name`], which can sync the directory. One sync covers all
+//! names that the directory had when the sync began, so the other files with these names need no
+//! sync of the directory. To detect this, syncs of a directory are numbered in order, and each name
+//! records the last sync that had begun when the file was opened: the name is durable once a later
+//! sync has succeeded.
 //!
-//! The kernel reports a failure once per descriptor. So syncs of a directory are serialized, and
+//! The files of a directory share one descriptor of it, and the kernel reports a failed sync only
+//! once per descriptor. So syncs of a directory are serialized, their failures are counted, and
 //! each name that existed before a failure reports it.
 
 use std::collections::HashMap;
@@ -112,8 +114,9 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let Some((all, key)) = &self.shared else { return };
-        // Doesn't wait: in a forked child, the thread that holds the lock doesn't exist. Then a
-        // dangling entry stays, and the next opening of the directory replaces it.
+        // Doesn't wait for the lock: in a forked child, the thread that holds it may not exist. If
+        // the lock isn't free, the dangling entry stays, and the next opening of the directory
+        // replaces it.
         let Some(mut open) = all.0.try_lock() else { return };
         // Another directory may have taken its place.
         if open.get(key).is_some_and(|one| one.strong_count() == 0) {

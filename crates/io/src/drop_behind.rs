@@ -7,9 +7,10 @@
 //! This is an approximation: a range that another process uses is dropped for that process too, and
 //! the last few ranges stay until more are added, or until the file is closed.
 //!
-//! Written pages can't be dropped before the kernel has written them back, which is guaranteed only
-//! after a sync. So this records only the span of the written ranges, and drops the whole span with
-//! one call: the pages between the ranges are second copies as well.
+//! The kernel can't drop a written page before it has written the page back, and only a sync
+//! guarantees that. So [`Written`] records one span from the first to the last written range, and
+//! the span is dropped with one call after a sync. The pages between the ranges are dropped as
+//! well, because they are second copies, too.
 
 use std::ops::Range;
 

@@ -11,7 +11,8 @@
 //! | neither | birth time, mode, owner, links, length, allocated blocks, times of change, and a handle that can't be opened (`AT_HANDLE_FID`) |
 //!
 //! The attributes in the last row change while a file is used, so two fingerprints of one file may
-//! differ: the caller compares again. Two files count as the same if all of this is equal.
+//! differ. If they do, the caller compares again. Two files count as the same only if all of the
+//! compared values are equal.
 
 #[cfg(not(pagefold_loom))]
 use std::os::fd::{AsRawFd, BorrowedFd};

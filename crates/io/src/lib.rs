@@ -28,9 +28,11 @@
 //! the page word by word. If a device can't handle bytes that change during a write, the caller
 //! writes from [`Copies`] instead.
 //!
-//! [`automatic()`] chooses the best backend that works on this machine. The only unsafe code: the
-//! system calls (`preadv`, `pwritev`, `name_to_handle_at`), the entries of a ring, the promise that
-//! copies don't move, and the rule that a forked child doesn't drop the rings.
+//! [`automatic()`] chooses the best backend that works on this machine.
+//!
+//! Unsafe code is used only for the system calls (`preadv`, `pwritev`, `name_to_handle_at`), for
+//! the entries of a ring, for the promise that the buffers of copies don't move, and to keep a
+//! forked child from dropping the rings.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 

@@ -12,13 +12,15 @@
 //! | under way | that thread, without any lock | over |
 //!
 //! - T1. One lock protects all queues. It isn't held while a thread reads or writes.
-//! - T2. Work counts as `unfinished` of its file from the moment it is queued until after it has
-//!   completed; then `over` is incremented. A helper reads `over`, checks `done()`, and sleeps only
-//!   if `over` is unchanged. So it misses no completion that makes `done()` true.
-//! - T3. A thread sleeps only if no device has both queued work and a thread to spare. Queueing
-//!   work wakes or starts as many threads as its device may use for it, and a thread that has
-//!   completed a piece of work looks for the next. So for work that may begin, there is always a
-//!   thread that is awake:
+//! - T2. Work counts as `unfinished` for its file from the moment it is queued until it has
+//!   completed. Each completion increments `over`. A helper reads `over`, then checks `done()`, and
+//!   sleeps only if `over` is still unchanged. So no completion that makes `done()` true is missed
+//!   between the check and the sleep.
+//! - T3. A thread of the pool sleeps only if there is no work that it may begin, that is, if each
+//!   device with queued work already has `threads_max` threads. When work is queued, as many
+//!   threads are woken or started as its device may use for it, and a thread that has completed a
+//!   piece of work looks for the next. So for work that may begin, there is always a thread that is
+//!   awake:
 //!
 //! ```text
 //! thread A: done with work of device D ── lock: D has a thread to spare, and E new work ── takes E's, not D's
@@ -237,8 +239,8 @@ impl Lines {
         self.state.lock().threads > 0
     }
 
-    /// Performs work of the batch, or without a batch the file's. Returns when `done()` is true,
-    /// when all of that work has completed, or when the time limit of `how` has passed.
+    /// Performs queued work: the batch's, or the file's if there is no batch. Returns when `done()`
+    /// is true, when all of that work has completed, or when the time limit of `how` has passed.
     pub(crate) fn help(&self, file: Identity, batch: Option<&Batch>, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         loop {
@@ -286,8 +288,8 @@ impl Lines {
         some
     }
 
-    /// Waits for work. Returns `None` if the thread must end: the pool is closed and the queues are
-    /// empty, or there is nothing to do and there are more threads than one device can use.
+    /// Waits for work. Returns `None` if the thread must end: if there is no work that it may
+    /// begin, and the pool is closed or has more threads than one device can use.
     pub(crate) fn next(&self) -> Option<(Identity, Work)> {
         let mut state = self.state.lock();
         loop {

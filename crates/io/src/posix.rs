@@ -9,22 +9,25 @@
 //! | it doesn't | buffered, without readahead, and dropped behind ([`DropBehind`]); written pages are dropped when synced |
 //! | on tmpfs, ramfs, hugetlbfs | buffered: the kernel's pages *are* the file, and there is nothing to drop |
 //!
-//! Requests go through a ring only where the kernel starts a read or write without waiting, and
-//! knows a file's length without asking a server (`prompt`). On other file systems (FUSE, NFS,
-//! overlays) the kernel might keep the submitter waiting.
+//! Requests go through a ring only on file systems where the kernel starts a read or write without
+//! waiting, and knows a file's length without asking a server (`prompt`). On other file systems
+//! (FUSE, NFS, overlays) the kernel might block the thread that submits the requests.
 //!
-//! Some file systems accept `O_DIRECT` and then reject the read or write with `EINVAL`. The same
-//! happens if a buffer isn't aligned as the disk requires. The file then becomes permanently
-//! buffered. A reader that runs at that moment may read buffered without recording the range for
-//! dropping. The only effect is that the kernel keeps that range in its cache.
+//! Some file systems accept the flag `O_DIRECT`, but later reject the read or write with `EINVAL`.
+//! The same happens if a buffer isn't aligned as the disk requires. After such a rejection, all
+//! reads and writes of the file are buffered, if [`DirectIo::Auto`] allows that. A thread that
+//! reads during this change may read buffered without recording the range for dropping. The only
+//! effect is that the kernel keeps that range in its cache.
 //!
-//! Direct writes consist of whole pages. The part page at a file's end is written buffered: writing
-//! a whole page and truncating the file would give the file a wrong length in between. During that
-//! write the flag `O_DIRECT` is cleared on the descriptor ([`route`]), so each file needs only one
-//! descriptor. Other reads and writes that begin meanwhile go through the kernel's page cache too,
-//! and leave a copy there. The kernel keeps that copy coherent, because it writes back and drops
-//! cached copies of a page before each direct read or write of the page. A sync ([`Durability`])
-//! covers both kinds of writes.
+//! Direct writes consist of whole pages. The part page at a file's end is written buffered: if a
+//! whole page were written and the file truncated afterwards, the file would have a wrong length in
+//! between. So that each file needs only one descriptor, the flag `O_DIRECT` is cleared on the
+//! descriptor during the buffered write ([`route`]).
+//!
+//! Other reads and writes that begin during this write also go through the kernel's page cache, and
+//! leave a copy there. The copy does no harm, because the kernel writes back and drops its copies
+//! of a page before each direct read or write of the page. A sync ([`Durability`]) covers both
+//! kinds of writes.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -58,9 +61,9 @@ const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6]
 /// no device: ext4, XFS, Btrfs, F2FS.
 const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
-/// File systems that compute checksums of direct writes, or write them to several disks, straight
-/// from the caller's memory: Btrfs, ZFS, bcachefs. If the bytes change meanwhile, ZFS rejects the
-/// write, and Btrfs stores a checksum that doesn't match.
+/// File systems that read the caller's memory more than once during a direct write, to compute a
+/// checksum or to write to several disks: Btrfs, ZFS, bcachefs. If the bytes change in between, ZFS
+/// rejects the write, and Btrfs stores a checksum that doesn't match.
 const CHECKING_FILE_SYSTEMS: [FsWord; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// File systems on which no two files have the same device and inode number.
@@ -375,10 +378,11 @@ impl Drop for PosixFile {
 }
 
 impl PosixFile {
-    /// Continues after the `rest.start` bytes that an attempt has written, if the attempt ended
-    /// within a page. A full disk with smaller blocks, or a limit on the file length, causes that.
-    /// The next regular attempt would start with that page and be short again: only a write that
-    /// starts at this very byte gets the error.
+    /// Writes the rest of a page if an attempt ended within the page, after `rest.start` bytes.
+    /// That happens at a limit on the file's length, or if the disk is full and has blocks smaller
+    /// than a page. The caller's next regular attempt would start at the beginning of this page,
+    /// and would be short again without an error. Only a write that starts at the very byte where
+    /// the attempt ended gets the error.
     fn write_rest_of_page(&self, offset: u64, from: &[SharedBytes<'_>], rest: Range<usize>) -> Result<usize, IoError> {
         let end = rest.start.next_multiple_of(ALIGNMENT as usize).min(rest.end);
         if rest.start >= end {

@@ -1,8 +1,9 @@
 //! The advisory lock of an open file of the machine (`flock`).
 //!
-//! The lock belongs to the open file description, which a forked child shares until it calls `exec`
-//! or ends. So the lock is released by a call, not by closing the descriptor. A child never
-//! releases it, because that would release its parent's lock.
+//! The lock belongs to the open file description. A forked child shares the description until it
+//! calls `exec` or ends, so the lock would survive if the parent only closed its descriptor.
+//! Therefore the process that took the lock releases it by a call. A child never makes this call,
+//! because that would release its parent's lock.
 
 use std::os::fd::OwnedFd;
 

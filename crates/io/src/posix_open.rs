@@ -1,23 +1,25 @@
 //! Opens and creates files of the machine.
 //!
-//! A file's name is in a directory. The name survives a power cut only if the directory was synced
-//! after the file was created. An existing file may have been created a moment ago: by an open that
-//! failed afterwards, or by another process. So each file that is opened for writing comes with its
-//! directory, for its first sync. A new file is created relative to its open directory, so it is
-//! the right directory even if directories are renamed meanwhile. For an existing file, the
-//! directory is found through the file's path, and is used only if it contains the file. Some
-//! directories can't be opened, for example with permission to write and search but not to read.
-//! They can't be synced either, so the file's whole file system is synced instead.
+//! A file's name survives a power cut only if its directory was synced after the file was created.
+//! A sync may be necessary even for a file that exists when it is opened: it may have been created
+//! a moment ago, by an open that failed afterwards, or by another process. So each file that is
+//! opened for writing comes with its directory, and the file's first sync also syncs the directory.
+//!
+//! A new file is created relative to its open directory, so this is the right directory even if
+//! directories are renamed meanwhile. For an existing file, the directory is found through the
+//! file's path, and is used only if it contains the file. Some directories can't be opened, for
+//! example those that the process may write and search, but not read. They can't be synced either,
+//! so the file's whole file system is synced instead.
 //!
 //! A file must have a length. Files whose contents the kernel generates on reading (procfs, sysfs
 //! and so on) have none, or a wrong one. They are recognized by their file system before anything
 //! is read, because reading some of them waits or has side effects. On other file systems (FUSE), a
 //! file counts as generated if a byte can be read although its length is 0 before and after.
 //!
-//! A file without a name never had one, if the file system can create such files (`O_TMPFILE`).
-//! Otherwise the name is removed as soon as the file is created, and the descriptor that created
-//! the file stays in use. The file is never opened by name again, because another process may put a
-//! file of its own in the place of that name.
+//! A file without a name is created without one, if the file system supports that (`O_TMPFILE`).
+//! Otherwise the file is created under a temporary name, which is removed at once, and is used
+//! through the descriptor that created it. It is never opened by this name, because another process
+//! may put a file of its own in its place.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -61,8 +63,9 @@ pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) identity: Identity,
-    /// Where the file has its name, if it is a regular file opened for writing. `None` also if the
-    /// file existed and the directory doesn't contain the name any more.
+    /// The place of the file's name, if it is a regular file that was opened with `Write`, `Create`
+    /// or `CreateNew`. `None` also if the file existed before and its path doesn't lead to it any
+    /// more.
     pub(crate) name: Option<Place>,
     /// The type of its file system, if it is a regular file and the system reports the type.
     pub(crate) file_system: Option<FsWord>,
@@ -221,8 +224,9 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     retry_interrupted(|| fs::openat(CWD, path, search, Mode::empty()))
 }
 
-/// Opens a directory for creating files in it. Returns whether it can be synced: a directory
-/// without read permission can be opened only in a way that doesn't allow that.
+/// Opens a directory so that files can be created in it. Also returns whether the directory can be
+/// synced: without read permission, a directory can be opened only as `O_PATH`, which doesn't allow
+/// a sync.
 fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
     match open_directory(path) {
         Err(Errno::ACCESS | Errno::PERM) => {

@@ -1,11 +1,14 @@
 //! Chooses how a read or write of a file goes, direct or buffered, and interprets its answer.
 //!
-//! A file has one descriptor, and the flag `O_DIRECT` belongs to that descriptor. The write of a
-//! part page clears the flag while it runs ([`PosixFile::buffered`]). The kernel checks the flag
-//! once, when a read or write begins. So a read or write that began earlier stays direct, and one
-//! that begins in between is buffered, whatever its [`Way`] says. Both are correct: the flag
-//! decides about copies in the kernel, not about bytes. Only the part page must not be written
-//! while the flag is set. So a system call writes it, never a ring.
+//! A file has one descriptor, and the flag `O_DIRECT` belongs to that descriptor. The flag is
+//! cleared while a part page is being written ([`PosixFile::buffered`]). The kernel checks the flag
+//! once, when a read or write begins. So a read or write that began before the flag was cleared
+//! stays direct, and one that begins while the flag is clear is buffered, whatever its [`Way`]
+//! says. Both are correct: the flag decides only whether the kernel keeps a copy, not which bytes
+//! are read or written.
+//!
+//! Only the part page itself must not be written while the flag is set. So a system call writes it,
+//! never a ring.
 
 use std::ops::Range;
 
@@ -93,9 +96,9 @@ impl PosixFile {
         fs::fcntl_setfl(&self.fd, if direct { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })
     }
 
-    /// Processes the answer to an attempt. Returns `None` if direct I/O was rejected: the caller
-    /// must retry the attempt, which is now buffered. Calls `forget` for ranges that should be
-    /// dropped from the kernel's cache now, which may take a while.
+    /// Processes the answer to an attempt. Returns `None` if direct I/O was rejected. Then the file
+    /// is buffered from now on, and the caller must retry the attempt. Calls `forget` for ranges
+    /// that the kernel should drop from its cache now, which may take a while.
     pub(crate) fn answered(
         &self,
         way: &Way,

@@ -1,5 +1,5 @@
-//! Whether a file system supports direct I/O depends on where the temporary directory is. So tests
-//! that need direct or buffered files check first, and report if they are skipped.
+//! Whether direct I/O works depends on the file system of the temporary directory. So tests that
+//! need direct or buffered files check first, and report if they are skipped.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -92,8 +92,8 @@ pub(super) fn resident(path: &Path, len: usize) -> usize {
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut in_core = vec![0; len.div_ceil(PAGE)];
-    // SAFETY: a mapping of its own, whose bytes are never accessed and which is unmapped at the
-    // end; the result has one entry for each page.
+    // SAFETY: this function creates the mapping, never accesses its bytes, and unmaps it at the
+    // end. `in_core` has an entry for each of its pages.
     unsafe {
         let at = mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0).unwrap();
         assert_eq!(libc::mincore(at, len, in_core.as_mut_ptr()), 0);
@@ -216,8 +216,8 @@ fn only_files_and_disks_are_opened() {
     assert_eq!(errno(&dir.path().join("nothing")), Some(libc::ENOENT));
     let pipe = dir.path().join("pipe");
     fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
-    // None of these has a length. Regression: files in /proc and /sys could be opened, and read as
-    // empty or with zeros past their end.
+    // None of these files has a length that can be relied on. Regression: files in /proc and /sys
+    // could be opened, and reads then returned no bytes, or zeros past the file's real end.
     let made_up = [Path::new("/proc/self/status"), Path::new("/sys/kernel/mm/transparent_hugepage/enabled")];
     for path in [Path::new("/dev/null"), Path::new("/dev/zero"), &pipe].into_iter().chain(made_up) {
         if path.exists() {

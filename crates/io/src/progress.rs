@@ -7,15 +7,15 @@
 //!   `done` can decrease, and `best` records the furthest position that any attempt reached.
 //! - R2. Attempts start at multiples of [`RESTART`], as direct I/O, `BackingFile::read` and `write`
 //!   require. Bytes that an attempt moved beyond the last such multiple are moved again.
-//! - R3. A short read means the end of the file if and only if the file's length confirms it.
-//!   Another read would prove nothing under direct I/O: it returns the same bytes of a file's last
-//!   block each time.
+//! - R3. After a short read, only the file's length shows whether the file ends there. A further
+//!   read proves nothing under direct I/O: it would have to start at a multiple of [`RESTART`]
+//!   (R2), so it would return the same bytes of the file's last block each time.
 //! - R4. An attempt that doesn't get further than `best` makes no progress. Two such attempts in a
 //!   row without an error end the request with `NoProgress`. After a transient error the next
 //!   attempt follows the rules of `retry`.
 //! - W1. Bytes that an attempt reported as written stay written, so `done` of a write never
-//!   decreases. A later attempt may write some of them again and fail: then each byte comes from
-//!   one attempt or the other.
+//!   decreases. A later attempt may write some of these bytes again (R2), and fail. Then each of
+//!   them is as one of the two attempts wrote it.
 
 use arrayvec::ArrayVec;
 use sync::SharedBytes;
@@ -95,9 +95,9 @@ impl Progress {
         self.done / RESTART * RESTART
     }
 
-    /// Returns the slices that the next attempt moves, and the number of bytes. `each` passes all
-    /// slices of the request. If the attempt starts within a slice, it moves only the rest of that
-    /// slice.
+    /// Returns the slices that the next attempt moves, and the number of bytes. `each` must call
+    /// its argument with every slice of the request, in order. If the attempt starts within a
+    /// slice, it moves only the rest of that slice.
     pub(crate) fn next<'a>(&self, each: impl FnOnce(&mut dyn FnMut(SharedBytes<'a>))) -> (Slices<'a>, usize) {
         let (mut skip, mut most) = (self.start(), self.len - self.start());
         let (mut slices, mut asked) = (Slices::new(), 0);

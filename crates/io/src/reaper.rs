@@ -1,9 +1,9 @@
 //! The reaper: a thread that completes requests that no other thread waits for.
 //!
-//! It sleeps in `epoll_wait` on all rings at once. Each ring is registered disarmed. It is armed
-//! for one event when its leader leaves while requests are unfinished
-//! ([`Reaping`](crate::reaping::Reaping)). So a ring that has a leader wakes no other thread, and
-//! idle rings cost nothing.
+//! The reaper sleeps in `epoll_wait` on all rings at once. A ring is registered disarmed: its
+//! answers don't wake the reaper. It is armed for one event while it has unfinished requests and no
+//! *leader*, a thread that waits for its answers ([`Reaping`](crate::reaping::Reaping)). So answers
+//! to a led ring don't wake the reaper, and idle rings cost nothing.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 

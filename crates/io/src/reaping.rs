@@ -1,12 +1,14 @@
 //! Decides which thread reaps the answers of a ring: one thread at a time.
 //!
-//! When an answer arrives, the kernel wakes a thread that sleeps on the ring. Waking a thread that
-//! sleeps elsewhere costs more than everything else about a read. So a thread that needs an answer
-//! sleeps on the ring itself, as its *leader*, and completes every answer that arrives, including
-//! those of other threads. Other threads that need an answer *follow*: they check again after each
-//! of the leader's passes, and one of them becomes the leader when the leader leaves. A ring
-//! without a leader is *watched* if it has unfinished requests: the reaper is notified of its next
-//! answer, becomes the leader, completes the answers that are available, and leaves.
+//! When an answer arrives, the kernel wakes a thread that sleeps on the ring. If that thread had to
+//! wake a second one, which sleeps elsewhere, this would cost more than everything else about a
+//! read. So a thread that needs an answer sleeps on the ring itself, as its *leader*, and completes
+//! every answer that arrives, including those of other threads.
+//!
+//! Other threads that need an answer *follow*: they check again after each of the leader's passes,
+//! and one of them becomes the leader when the leader leaves. A ring without a leader is *watched*
+//! if it has unfinished requests: the reaper is notified of its next answer, becomes the leader,
+//! completes the answers that are available, and leaves.
 //!
 //! | `led` | `watched` | the ring is | left by |
 //! |---|---|---|---|
@@ -30,14 +32,17 @@
 //! ```
 //!
 //! - L4. Watching is level-triggered: the reaper also comes for answers that arrived before.
-//! - L5. A leader that leaves for now makes the reaper come after a delay instead, whether or not
-//!   there are answers. The reaper's visit then leaves the ring watched as usual. The visit may be
-//!   needless, because the ring is led or was led meanwhile. That does no harm: a visit changes
-//!   nothing but `watched`, and leaves the ring watched if necessary.
-//! - L6. A follower whose time limit has passed decrements `followers` under the lock. A leaving
-//!   leader counts only followers that sleep. It wakes each of them, and each becomes the leader or
-//!   finds that it is done. A follower that reaches its time limit at that very moment could leave
-//!   the ring unwatched with unfinished requests. So it checks once more, as the leader.
+//! - L5. A leader that expects to be back soon (`Leaving::ForNow`) doesn't make the next answer
+//!   wake the reaper. Instead a timer makes the reaper visit the ring after a delay, even if there
+//!   is no answer. After this visit the ring is watched as usual. If the ring is led when the timer
+//!   expires, or was led meanwhile, the visit is needless but harmless: a visit changes nothing if
+//!   the ring is led, and otherwise leaves the ring watched if necessary.
+//! - L6. A leader that leaves wakes all followers, and each becomes the leader or finds that it is
+//!   done. If there are followers, the leader doesn't make the reaper watch the ring. A follower
+//!   that reaches its time limit counts as one until it has decremented `followers` under the lock.
+//!   If the leader left before that, and the follower simply returned, unfinished requests would be
+//!   left unwatched. So the follower checks once more. If there is no leader, it leads for a
+//!   moment, and the ring is watched when it leaves.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};
@@ -46,8 +51,8 @@ use crate::Helping;
 
 /// The answers of one ring, as the leader sees them.
 pub(crate) trait Answers {
-    /// Completes some of the available answers; if there are none, waits for one if `visit` allows
-    /// it. Returns whether there were any. Only the leader may call this.
+    /// Completes some of the available answers. If there are none and `visit` is [`Visit::Wait`],
+    /// waits for one first. Returns whether it completed any. Only the leader may call this.
     fn reap(&self, visit: Visit) -> bool;
     /// Returns whether all submitted requests have completed.
     fn is_idle(&self) -> bool;
@@ -241,8 +246,8 @@ mod tests {
     }
 
     /// Regression: the reaper completed a request that a follower waited for, and went on with the
-    /// next answers. On a ring that many threads share, the follower slept until there was no
-    /// answer for a moment.
+    /// next answers without waking the follower. On a ring that many threads share, the follower
+    /// slept until the reaper found no more answers.
     #[test]
     fn followers_hear_of_each_pass_of_the_reaper() {
         let ring = Busy { reaping: Reaping::default(), told: Mutex::default() };

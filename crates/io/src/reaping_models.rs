@@ -179,8 +179,9 @@ fn a_leader_that_leaves_early_is_followed() {
     });
 }
 
-/// A leader that continues to wait wakes its followers after each pass. Here the leader waits for
-/// an answer that comes only when the follower has reacted to its own.
+/// A leader that continues to wait wakes its followers after each pass. Here the kernel gives the
+/// leader's last answers only after the follower has received its own answer and submitted another
+/// request.
 #[test]
 fn a_follower_misses_no_pass_of_a_leader_that_stays() {
     check(&[(2, 1), (2, 2)], |model| {
@@ -231,8 +232,8 @@ fn the_reaper_completes_what_a_leader_leaves() {
     });
 }
 
-/// The leader promises to be back, and doesn't come. The timer makes the reaper visit, perhaps
-/// before the answer; then the reaper is notified of the answer.
+/// The leader leaves for now, but never comes back. The timer makes the reaper visit, perhaps
+/// before the second answer. Then the reaper is notified of that answer.
 #[test]
 fn the_reaper_completes_what_a_leader_leaves_for_now() {
     with_reaper(&[(2, 2)], |model| {

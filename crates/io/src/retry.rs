@@ -83,9 +83,9 @@ impl Retries {
     }
 }
 
-/// Makes a call, and retries it until it isn't interrupted. For calls to a backend or a file other
-/// than reads and writes, which [`read_full`](crate::read_full()) and
-/// [`write_full`](crate::write_full()) retry themselves.
+/// Makes a call to a backend or a file, and retries it until it isn't interrupted. Not needed for
+/// reads and writes: [`read_full`](crate::read_full()) and [`write_full`](crate::write_full())
+/// retry those themselves.
 ///
 /// # Errors
 /// The call's, other than `EINTR`.

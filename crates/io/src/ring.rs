@@ -2,10 +2,13 @@
 //!
 //! A request waits in the *lane* of its device until there is a *slot* for it, and occupies the
 //! slot while the kernel has it. There are as many slots as entries in the completion queue, so the
-//! queue can't overflow. A device may use up to 3 × (number of free slots). So no device can take
-//! the last slots, and a device that doesn't answer leaves slots for the others. The submission
-//! queue is deliberately short: each time it is full, the submitter enters the kernel, so that the
-//! device starts on the first few requests of a batch while the rest are being prepared.
+//! queue can't overflow. A device may start another request only while it has fewer than 3 ×
+//! (number of free slots) in flight. So no device can take the last slots, and a device that
+//! doesn't answer leaves slots for the others.
+//!
+//! The submission queue is deliberately short: each time it is full, the submitter enters the
+//! kernel, so that the device starts on the first few requests of a batch while the rest are being
+//! prepared.
 //!
 //! | slot | touched by | becomes |
 //! |---|---|---|
@@ -19,14 +22,14 @@
 //! - U2. Only the leader ([`Reaping`]) reads the completion queue. It also holds the lock, because
 //!   it frees slots.
 //! - U3. The contents of a slot in flight (request, list of runs, open file) aren't accessed, moved
-//!   out or dropped until the leader has taken the answer. Nothing else ends a request. So a ring
-//!   is dropped only when no slot is in flight.
+//!   out or dropped until the leader has taken the kernel's answer. The only exceptions are
+//!   requests that the kernel never saw (U6). So a ring is dropped only when no slot is in flight.
 //! - U4. `unfinished` counts a request from before it enters a lane until after it has completed,
 //!   or was handed to the pool's threads.
 //! - U5. The submitter unsets `submitting` under the lock, and only when no lane could use a slot.
-//!   A thread that frees a slot does so under the lock. If a lane could use the slot and there is
-//!   no submitter, the thread becomes the submitter, or makes a thread of the pool become it. So no
-//!   request waits in a lane that could use a slot:
+//!   A thread that frees a slot does so under the lock. If a lane could then use the slot and there
+//!   is no submitter, this thread becomes the submitter; the reaper summons a thread of the pool to
+//!   submit instead. So no request is left waiting in a lane that could use a slot:
 //!
 //! ```text
 //! submitter: lane full ── lock, no slot, unset ─┐
@@ -34,28 +37,32 @@
 //! ```
 //!
 //! - U6. The kernel may refuse to be entered, because of a seccomp filter or lack of memory. Then
-//!   the ring is *dead*: nothing is pushed any more. The kernel will never read the entries that it
-//!   hasn't taken: their requests leave their slots, and go to the pool's threads together with all
-//!   requests in lanes. The kernel still answers the requests that it has taken.
-//! - U7. A request that is handed to the threads is never answered here, and counts as unfinished
-//!   until it is queued there. So a leader sleeps without a time limit only if the kernel certainly
-//!   has a request: more slots are in flight than the submitter is entering the kernel with, since
-//!   it may have to take those back. Otherwise the leader checks again after a pause:
+//!   the ring is *dead*: nothing is pushed any more. The kernel will never read the pushed entries
+//!   that it hasn't taken. So the submitter takes their requests out of the slots, and hands them
+//!   to the pool's threads, together with all requests in lanes. The kernel still answers the
+//!   requests that it has taken.
+//! - U7. A request that is handed to the pool's threads gets no answer from this ring, but counts
+//!   as unfinished here until it is in the pool's queue. So unfinished requests alone don't mean
+//!   that an answer will come, and a leader that waited for one could sleep forever. A leader
+//!   sleeps without a time limit only if the kernel certainly has a request: if more slots are in
+//!   flight than the submitter is entering the kernel with. (The submitter may have to take back
+//!   all requests that it is entering with.) Otherwise the leader checks again after a pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
 //! leader:                            └─ last answer, not idle yet: no sleep without end
 //! ```
 //!
-//! The reaper completes requests only where this needs nothing but memory. It leaves all work that
-//! may delay it to the threads of the pool: the rest of a request that was answered short, a query
-//! of a file's length, dropping pages from the kernel's cache, submitting.
+//! The reaper serves all rings, so it leaves all work that may delay it to the threads of the pool:
+//! the rest of a request that was answered short, dropping pages from the kernel's cache,
+//! submitting. It does query a file's length, because that doesn't wait: all files whose requests
+//! go to rings are prompt ones.
 //!
 //! The kernel posts an answer in the context of the submitting thread, when that thread next leaves
 //! the kernel or sleeps in it; if necessary, the kernel interrupts the thread. If the thread has
-//! ended, the kernel posts the answer elsewhere. Buffered reads and writes that it hadn't started
-//! by then are answered as cancelled, or with a bad address. Then a thread of the pool makes the
-//! attempt, with a system call.
+//! ended, the kernel posts the answer elsewhere. If the thread ends before the kernel has started
+//! one of its buffered reads or writes, the answer is that the request was cancelled, or that its
+//! address is bad. A thread of the pool then makes the attempt, with a system call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -414,7 +421,7 @@ impl Ring {
     }
 
     /// Makes the kernel take all entries of the submission queue (U1). If the kernel temporarily
-    /// has no memory for a request, this waits, as a read in this thread would.
+    /// has no memory for a request, pauses and retries, up to `PAUSES_MAX` times.
     ///
     /// # Errors
     /// The kernel's error, and the number of the `pushed` entries that it has taken.

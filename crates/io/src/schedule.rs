@@ -61,8 +61,8 @@ pub enum Schedule {
         /// How they fail.
         fault: Fault,
     },
-    /// One in `n` on average; none if `n` is 0. The seed and the call's number alone determine
-    /// whether it fails, and with which of the faults.
+    /// One in `n` on average; none if `n` is 0. Whether a call fails, and with which of the faults,
+    /// depends only on the seed and the call's number.
     OneIn {
         /// The average number of calls per fault.
         n: u64,
@@ -77,8 +77,9 @@ pub enum Schedule {
 const INTERRUPTIONS: u64 = 100;
 
 impl Schedule {
-    /// Creates a schedule in which this call and all later ones fail. Only a hundred fail if the
-    /// fault is an interruption, because an interrupted call is retried until it isn't interrupted.
+    /// Creates a schedule in which call number `from` and all later ones fail. If the fault is an
+    /// interruption, only 100 calls fail: an interrupted call is retried until it isn't
+    /// interrupted, so if all calls failed, the retries would never end.
     #[must_use]
     pub fn lasting(from: u64, fault: Fault) -> Self {
         match fault {

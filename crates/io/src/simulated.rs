@@ -8,9 +8,9 @@
 //! Files can be written. If the power is cut before a sync, written bytes are lost as on a real
 //! disk: [`SimulatedDisk::power_cut`]. The disk can be full, and its writeback can fail.
 //!
-//! On a virtual machine (`--cfg pagefold_manycore`), a read or write also waits, in virtual time,
-//! for that machine's disk, with the machine's latency and bandwidth. The disk's own clock advances
-//! as usual.
+//! On a virtual machine (`--cfg pagefold_manycore`), a read or write also waits, in the machine's
+//! virtual time, for a transfer with the latency and bandwidth of the machine's disk. The clock of
+//! this disk advances as usual.
 
 use std::path::{Path, PathBuf};
 
@@ -57,8 +57,8 @@ struct Shared {
     queue: Arc<SimulatedQueue<OpenFile>>,
     /// All files have one identity.
     numbers_alike: AtomicBool,
-    /// The number of power cuts. All requests read it under this lock, so that a cut happens at the
-    /// same moment for all of them.
+    /// The number of power cuts. Each operation on a file holds this lock for reading, and a power
+    /// cut takes it for writing. So a cut happens at the same moment for all operations.
     cuts: RwLock<u64>,
 }
 
@@ -144,9 +144,9 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    /// Limits the space for new pages. A page of 4 KiB is new if it wasn't in its file when the
-    /// file was given to the disk. All files together can have new pages up to `bytes`; further
-    /// ones fail with `ENOSPC`. Truncating files, and more capacity, makes room.
+    /// Limits the space for new pages of all files together to `bytes`. A page of 4 KiB is new if
+    /// it wasn't part of its file when the file was given to the disk. If there is no space for a
+    /// new page, writing it fails with `ENOSPC`. Truncating files, or a higher limit, makes room.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.files.lock().set_capacity(bytes / 4096);
     }
@@ -186,9 +186,9 @@ impl SimulatedDisk {
         self.shared.queue.reorder(seed);
     }
 
-    /// Makes the disk stop answering submitted requests by itself, so that a test decides when they
-    /// are answered. From now on only threads that [help](BackingFile::help) and
-    /// [`answer_next`](Self::answer_next) answer them. By default, a thread of the disk does.
+    /// Makes the disk answer submitted requests only when a thread [helps](BackingFile::help), or
+    /// when [`answer_next`](Self::answer_next) is called, so that a test decides when they are
+    /// answered. By default, a thread of the disk answers them.
     pub fn answer_by_hand(&self) {
         self.shared.queue.by_hand();
     }

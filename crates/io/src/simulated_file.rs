@@ -10,8 +10,8 @@
 //! below `low`; otherwise zero. Invariants:
 //!
 //! - S1. `durable` is zero from its length on, and `filled` is at most its length.
-//! - S2. The last version of a page is zero from the current length on. So bytes that were cut off
-//!   and come back are zeros.
+//! - S2. In the last version of each page in `written`, the bytes past the file's current length
+//!   are zeros. So if the file is truncated and extended again, the bytes between are zeros.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -59,8 +59,8 @@ struct State {
     named: bool,
 }
 
-/// A file of `len` bytes. Its bytes are in `pages`; where there is no page, they are the initial
-/// contents up to `filled`, and then zeros.
+/// A file of `len` bytes. A page that isn't in `pages` has the file's initial contents up to the
+/// offset `filled`, and zeros from there on.
 struct Durable {
     len: u64,
     filled: u64,
@@ -315,8 +315,8 @@ fn cut_page(page: u64, mut bytes: Page, len: u64) -> Page {
     bytes
 }
 
-/// Keeps each sector of the page, or replaces it with that of a random version. On average, in half
-/// of the pages all sectors get the same choice.
+/// Replaces each sector of the page with that sector of a random version, or keeps it. With a
+/// probability of one half, this is chosen for each sector separately, otherwise once for all.
 fn mix_sectors(page: &mut Page, versions: &[Box<Page>], random: &mut Random) {
     let torn = random.one_in(2);
     let mut choose = || random.below(versions.len() as u64 + 1) as usize;

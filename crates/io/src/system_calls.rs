@@ -1,11 +1,11 @@
 //! The system calls that read from files into shared bytes, and write shared bytes to files.
 //!
-//! Neither rustix nor libc's `pread` can be used. rustix takes `&mut [u8]` or `&mut
-//! [MaybeUninit<u8>]`, and an exclusive reference to memory that optimistic readers are loading
-//! from is undefined behavior, even if it is never used. For writes rustix takes `&[u8]`, whose
-//! bytes no other thread may change. libc's `pread` takes a pointer, but ThreadSanitizer intercepts
-//! it and would treat the kernel's write as a plain write that races with those loads; the reads of
-//! `pwritev` would race with stores. `libc::syscall` takes a pointer, and ThreadSanitizer ignores
+//! rustix can't be used: it takes `&mut [u8]` or `&mut [MaybeUninit<u8>]`, and an exclusive
+//! reference to memory that optimistic readers are loading from is undefined behavior, even if it
+//! is never used. For writes rustix takes `&[u8]`, whose bytes no other thread may change. libc's
+//! `pread` and `pwritev` take pointers, but ThreadSanitizer intercepts them. It would treat the
+//! kernel's writes as plain writes that race with the readers' loads, and the kernel's reads as
+//! plain reads that race with stores. `libc::syscall` takes a pointer, and ThreadSanitizer ignores
 //! the memory that it points to.
 
 use std::ops::Range;
@@ -35,11 +35,11 @@ pub(crate) fn preadv(fd: BorrowedFd<'_>, offset: u64, into: &[SharedBytes<'_>]) 
         [one] => unsafe { libc::syscall(libc::SYS_pread64, fd.as_raw_fd(), one.as_ptr(), one.len(), offset) },
         _ => {
             let slices = io_vecs(into, 0..usize::MAX);
-            // SAFETY: each of the `slices.len()` entries is memory of atomics, borrowed for longer
-            // than this synchronous call, so it is mapped and may change at any time. B2 of
-            // `sync::bytes` allows the kernel to write to it: no reference to plain bytes of it
-            // exists, because the caller of `as_slice` excludes writers (B3). The arguments are
-            // those of `preadv` on 64-bit machines, where the fourth is the offset and the fifth is
+            // SAFETY: each of the `slices.len()` entries points to atomics that are borrowed for
+            // longer than this synchronous call. So their memory is mapped, and may change at any
+            // time. The kernel may write to it (B2 of `sync::bytes`): no reference to its plain
+            // bytes exists, because the caller of `as_slice` excludes writers (B3). The arguments
+            // are those of `preadv` on 64-bit machines: the fourth is the offset, and the fifth is
             // ignored.
             unsafe { libc::syscall(libc::SYS_preadv, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) }
         }

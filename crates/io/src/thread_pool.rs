@@ -1,15 +1,16 @@
 //! Performs requests with threads, so that many are in progress at once on systems without
 //! io_uring.
 //!
-//! Calls are made by the caller. [Submitted](BackingFile::submit) requests wait in their file's
-//! queue ([`Lines`]). Threads are started on demand, and sleep when there is nothing to do. A
-//! thread that [helps](BackingFile::help_as) performs requests of its own batch itself, which
-//! avoids waking other threads. It sleeps when none is queued.
+//! Synchronous calls are made in the caller's thread. [Submitted](BackingFile::submit) requests
+//! wait in their file's queue ([`Lines`]) for a thread of the pool. These threads are started on
+//! demand, and sleep when there is nothing to do. A thread that [helps](BackingFile::help_as)
+//! performs requests of its own batch itself, which avoids waking other threads. It sleeps when
+//! none of them is queued.
 //!
-//! - T4. A [`ThreadPool`]'s pool is closed only when its last handle is dropped; every file holds
-//!   one. Threads empty the queues before they end, and own only the queues, not the pool. So no
-//!   thread keeps the pool alive, but a completion closure that runs in one may have dropped the
-//!   pool's last handle.
+//! - T4. The [`ThreadPool`] and each of its files hold a handle of the pool. The pool is closed
+//!   when the last handle is dropped, and its threads empty the queues before they end. The threads
+//!   own only the queues, so they don't keep the pool alive. But a completion closure may own the
+//!   last handle, and drop it in a thread of the pool. Then that thread must not wait for itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

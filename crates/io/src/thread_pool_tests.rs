@@ -101,8 +101,8 @@ fn a_panic_ends_its_request_alone() {
     }
 }
 
-/// Waits until `wanted` threads of this process have the name. Threads set their names after they
-/// have started, and stay listed for a moment after they were joined.
+/// Waits until exactly `wanted` threads of this process have this name. A thread sets its name
+/// after it has started, and stays listed for a moment after it was joined.
 fn await_threads(name: &str, wanted: usize) {
     let named = |comm: std::path::PathBuf| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == name);
     wait_until(&format!("{wanted} threads have the name {name}"), || {

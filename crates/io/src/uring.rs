@@ -1,13 +1,14 @@
 //! The backend for the machine's files and block devices that submits requests to the kernel
 //! through io_uring.
 //!
-//! Files are those of [`Posix`], and calls are made in the caller's thread, as there. Submitted
+//! Files are those of [`Posix`], and synchronous calls are made in the caller's thread. Submitted
 //! requests go through rings. As long as there are few threads, each has a ring of its own, so that
 //! a thread that submits and then helps contends with no other thread. With more threads, rings are
-//! shared. A ring isn't bound to a CPU: threads that wait for a disk alternate on a CPU, so they
-//! would share its ring and wait for each other's answers. A ring is created when a thread first
-//! needs it. If the system refuses, or if the ring would take one of the process's last
-//! descriptors, the thread shares the first ring.
+//! shared. There isn't one ring per CPU, because threads that wait for a disk take turns on a CPU:
+//! they would share its ring and wait for each other's answers.
+//!
+//! A ring is created when a thread first needs it. If the system refuses to create it, or if its
+//! descriptor would be one of the last that the process may open, the thread shares the first ring.
 //!
 //! Threads ([`Pool`]) perform the requests that a ring can't accept, or can't accept now:
 //!
@@ -131,9 +132,9 @@ impl Drop for Rings {
         // its current work.
         if !thread::is_current(&thread) {
             let _ = thread.join();
-            // The rings are idle now, but requests that they handed over may be in progress.
-            // Dropping the pool's last handle would wait for those too. But a thread that was
-            // summoned to a ring may hold that handle, and may still be running.
+            // The rings are idle now, but requests that they handed to the pool may be in progress.
+            // Dropping this handle of the pool may not wait for them, because a thread that was
+            // summoned to a ring may still be running, and hold another handle.
             self.shared.others.pool.end();
         }
         // SAFETY: dropped once, here, and not used afterwards.
@@ -146,8 +147,8 @@ impl Drop for Rings {
 
 /// How often the reaper polls for answers if it can't be notified of them.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long the reaper continues to poll after the last answer: a thread that doesn't know yet that
-/// rings are refused may be about to submit.
+/// How long the reaper continues to poll after the last answer. During this time, a thread that
+/// doesn't know yet that rings are refused may still submit.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {
@@ -209,7 +210,8 @@ impl Shared {
 }
 
 /// Returns whether a descriptor is in the last quarter of the process's limit. The kernel assigns
-/// the lowest free number, so then many are in use. The remaining ones are left to the program.
+/// the lowest free number, so a high number means that most are in use. The remaining ones are left
+/// to the program.
 fn is_among_the_last(descriptor: RawFd) -> bool {
     let number = u64::try_from(descriptor).unwrap_or(0);
     soft_limit(Limit::Descriptors).is_some_and(|max| number >= max - max / 4)

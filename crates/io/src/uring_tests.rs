@@ -139,9 +139,9 @@ fn a_thread_helps_in_another_ones_queue() {
     over.assert(PAGES as usize);
 }
 
-/// If the submitting thread ends, the kernel cancels requests that it hadn't started. They are
-/// performed all the same. Buffered reads show that, because the kernel gives them to worker
-/// threads that end with the submitter.
+/// If the submitting thread ends, the kernel cancels the requests that it hadn't started yet. They
+/// must be performed all the same. This happens to buffered reads, because the kernel gives them to
+/// worker threads that end with the submitter.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     for direct in [DirectIo::Never, DirectIo::Auto] {
@@ -177,7 +177,8 @@ fn dropping_the_last_handle_waits_for_what_is_in_flight() {
 }
 
 /// Regression: a thread that was summoned to a ring holds a handle of the ring, and so of the pool.
-/// That handle kept the pool from being dropped, so its requests weren't waited for.
+/// That handle kept the pool from being dropped, and only dropping the pool waited for its
+/// requests.
 #[test]
 fn dropping_the_last_handle_waits_for_what_threads_do() {
     let (_directory, path) = file_of_pages();
@@ -257,9 +258,9 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     if !goes_through_rings(&uring, &path) {
         return;
     }
-    // Buffered: because this memory isn't aligned for direct I/O, threads of the pool would perform
-    // the requests. No requests come before these, so the reaper isn't active when this thread
-    // wants to lead.
+    // The reads are buffered, because this memory isn't aligned for direct I/O: threads of the pool
+    // would perform direct reads. No requests come before these, so the reaper isn't active when
+    // this thread wants to lead.
     let file = uring.open(&path, Access::Read).unwrap();
     let over = Arc::new(Over::default());
     let mut requests: Vec<_> = (0..64).map(|page| read(page, &over)).collect();

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! So a queue depth of 1 is the disk with one synchronous caller, and a depth of 32 is the disk
-//! with 32 of them. This is an approximation: the real number of callers doesn't matter. In return
-//! the time depends only on the requests and their order, not on how the machine schedules threads.
+//! with 32 of them. This is an approximation: the real number of callers has no effect. Its
+//! advantage is that the time depends only on the requests and their order, not on how the machine
+//! schedules threads.
 
 /// How fast a simulated disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,16 +7,17 @@
 //! | has no copy | copy from the nearest holder | take it from all holders |
 //! | no core has a copy | memory | memory |
 //!
-//! Everything except hits and memory is a transfer. A transfer waits until the line isn't busy, and
-//! then keeps it busy: for its whole duration if it moves ownership or the line is modified; for
-//! the time of a read port if it only makes one more copy of a clean line.
+//! An access that isn't a hit and doesn't go to memory needs a transfer. A transfer waits until the
+//! line isn't busy, and then makes it busy. If the transfer moves ownership, or the line is
+//! modified, the line is busy for the whole transfer. If it only makes one more copy of a clean
+//! line, the line is busy for the time of a read port.
 //!
-//! A line has one transfer at a time, and requests for it are served in order. For
-//! `transfer_overlap` of the transfer's time the request is on its way, and the core that has the
-//! line continues to use it. If other requests already wait, the core that gets the line keeps it
-//! for `transfer_hold` of a transfer's time. The requesting access is executed when the line has
-//! arrived. So two cores that contend for a line each make several accesses in turn; with more
-//! cores, each makes as many as fit into the hold:
+//! A line has one transfer at a time, and requests for it are served in order. In the first part of
+//! a transfer, the fraction `transfer_overlap` of its time, the request is on its way, and the core
+//! that has the line continues to use it. The core that gets the line keeps it for the fraction
+//! `transfer_hold` of a transfer's time, even if other requests already wait. The requesting access
+//! is executed when the line has arrived. So two cores that contend for a line each make several
+//! accesses in a turn; with more cores, each makes as many as fit into the hold:
 //! ```text
 //!   A  has it … … … … …|                        gets it … … …|
 //!                 B's request … … …|line moves|has it … … … |line moves|
@@ -24,17 +25,17 @@
 //! ```
 //!
 //! A store goes into its core's store buffer: the core continues at once, and the line arrives
-//! later. Other cores see the value when the line has arrived, because their access waits for the
-//! line. If requests of other cores are queued before the store's, the storing core waits, because
-//! those cores must not see effects of accesses that follow the store. A read-modify-write, a fence
-//! and a sequentially consistent store wait until the buffer is empty, as on x86.
+//! later. Other cores' accesses wait for the line, so they see the value only when the line has
+//! arrived. If other cores have requested the line before the store, they use it before the store
+//! is done, and must not see effects of accesses that follow the store. So the storing core waits
+//! for the line then. A read-modify-write, a fence and a sequentially consistent store wait until
+//! the buffer is empty, as on x86.
 //!
 //! A core requests a line when the access enters its reorder buffer, up to `window` of work before
-//! the access is executed. If an earlier access waits meanwhile, the loads and stores behind it are
-//! requested during that wait too; read-modify-writes only after it. Accesses behind the end of a
-//! spin, or behind a fence, aren't requested ahead. If a line is requested too early, the request
-//! begins anew: that is the case if the line's owner used it after the time at which it would have
-//! left.
+//! the access is executed. While an earlier access waits, the core also requests the lines of the
+//! loads and stores behind it, but not those of read-modify-writes. Lines of accesses behind the
+//! end of a spin, or behind a fence, aren't requested ahead. If the line's owner uses it again
+//! after the time at which the line would have left, the request was too early, and begins anew.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|
@@ -102,8 +103,9 @@ impl Transfer {
 }
 
 impl State {
-    /// Charges the running CPU for an access; afterwards the CPU holds the line as it needs it.
-    /// Returns true if the line comes from another core, and others may use it before it arrives.
+    /// Charges the running CPU for an access. Afterwards the CPU holds the line in the way that the
+    /// access needs. Returns true if the line comes from another core: until it arrives, other CPUs
+    /// may still use it, so the caller must wait for its turn again.
     #[inline]
     pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> (LineId, bool) {
         if kind == Kind::Update {

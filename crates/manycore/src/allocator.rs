@@ -12,9 +12,9 @@
 //! the layout within lines depends only on the sizes, and the reuse of memory depends only on the
 //! virtual threads' own calls:
 //!
-//! - L1. Every allocation begins and ends on a line boundary, so no two allocations share a line.
-//!   So there is no false sharing *between* allocations (with the host's allocator the model can't
-//!   reproduce it either, see the page on the model). False sharing within an allocation is
+//! - L1. Every allocation begins and ends on a line boundary. So no two allocations share a line,
+//!   and there is no false sharing *between* allocations. (The model can't reproduce it with the
+//!   host's allocator either: see the page on the model.) False sharing within an allocation is
 //!   modelled.
 //! - L2. Memory that comes from the host is cold, whatever was at its address before.
 //! - L3. Memory that a virtual thread frees goes on its CPU's list for that size. The next
@@ -43,13 +43,14 @@ fn list_of(layout: Layout) -> Option<usize> {
 }
 
 // SAFETY:
-// - A1. Every block comes from `System` with `whole_lines(layout)`, which is at least as large and
-//   as aligned as asked for, and depends on the layout alone; so it is given back with the same
-//   layout.
-// - A2. A block is on a list only after it was freed, and is taken off before it is given out
-//   again; its list says its size, and blocks on lists are aligned to a line.
-// - A3. Nothing here panics or allocates through itself while it holds a list: a list's own growth
-//   happens with the world's cell borrowed, which sends the nested call to `System`.
+// - A1. Every block comes from `System` with the layout `whole_lines(layout)`, which is at least as
+//   large and as aligned as asked for. It depends on `layout` alone, so the block is given back to
+//   `System` with the same layout.
+// - A2. A block is on a list only after it was freed, and is taken off the list before it is given
+//   out again. Each list has blocks of one size, and all blocks on lists are aligned to a line.
+// - A3. Nothing here panics or allocates through this allocator while it holds a list, except that
+//   a list may grow. It grows while `free_blocks` is borrowed, so the nested call can't borrow a
+//   list, and goes to `System`.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(layout) = whole_lines(layout) else { return std::ptr::null_mut() };

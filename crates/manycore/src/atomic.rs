@@ -258,9 +258,9 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// Executes a turn of a spin. Inside a machine, suspends the CPU until a line changes that this
-/// thread has read since its last hint. If such a line has changed already, if none was read, or if
-/// too many were read, the hint costs one pause.
+/// Executes a turn of a spin. Inside a machine, suspends the CPU until the value of a line changes
+/// that this thread has read since its last hint. If such a line has changed already, or if no line
+/// or too many lines were read, the hint costs one pause instead.
 #[inline]
 #[track_caller]
 pub fn spin_hint() {

@@ -1,10 +1,12 @@
 //! Tracks which caches hold which shared bytes, by blocks of 4 KiB.
 //!
-//! A block is the aligned 4 KiB around an address. Blocks are named in the order of their first
-//! touch. Each core has a first-level cache and a larger one; each socket has one that its cores
-//! share. A block that leaves a core's caches goes to its socket's cache. Caches hold whole blocks
-//! and evict the least recently used. A write gives the block a new version, which makes all copies
-//! but the writer's stale without a search for them.
+//! A block is the aligned 4 KiB around an address, and is numbered in the order of first touch.
+//! Each core has a first-level cache and a larger cache; each socket has a cache that its cores
+//! share. A block that a core reads or writes enters the caches of the core; a block that leaves
+//! them goes to the socket's cache. Caches hold whole blocks and evict the least recently used.
+//!
+//! A write gives the block a new version number. Copies with an older number are stale, so the
+//! writer needn't search the other caches for them.
 
 use crate::directory::NOBODY;
 use crate::ledger::{Mix, Table};
@@ -138,8 +140,9 @@ impl Blocks {
         self.bring(id, core, socket);
     }
 
-    /// Records that a core has written a few lines of a block. If that core had the block, it still
-    /// does; no other core does.
+    /// Records that a core has written a few lines of a block. All other copies become stale. If
+    /// the writing core had the whole block in its own caches, its copy stays valid; if not, no
+    /// cache has the block any more.
     pub(crate) fn wrote_lines(&mut self, id: BlockId, core: u16, socket: u16) {
         if self.is_near(id, core, socket) {
             self.wrote(id, core, socket);

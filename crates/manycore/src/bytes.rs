@@ -1,13 +1,15 @@
 //! Bytes that threads share, and that are copied rather than accessed as atomics.
 //!
-//! Copies of a few lines are charged as accesses to those lines. Larger copies are named work: the
-//! core moves the bytes at the rate of the cache that holds them, or of memory, whose bus it then
-//! shares with its socket (see [the page on the model](crate::model)). The other side of a copy
-//! costs nothing; it is assumed to be private and in the first-level cache.
+//! Copies of a few lines are charged as accesses to those lines. A larger copy is charged as named
+//! work: the core moves the bytes at the rate of the cache that holds them, or of memory. All cores
+//! of a socket share the bus to memory (see [the page on the model](crate::model)). Each call
+//! charges one side of a copy. The other side, the buffer, is assumed to be private and in the
+//! first-level cache, and costs nothing.
 //!
-//! Inside a machine, `copy` is called when it is this thread's turn, once for each part of the
-//! range that moves at one moment. A part is a block of 4 KiB, or less in random order, so that
-//! torn copies can be found. Outside a machine, `copy` is called once with the whole range.
+//! Inside a machine, the range is moved in parts: blocks of 4 KiB, or less in random order. For
+//! each part, `copy` is called when it is this thread's turn; other threads may run between two
+//! parts. Small parts in random order make torn copies likelier, so that tests find them. Outside a
+//! machine, `copy` is called once with the whole range.
 
 use crate::access::Kind;
 use crate::blocks::{BLOCK, BlockId, Place};

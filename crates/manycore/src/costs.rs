@@ -50,14 +50,15 @@ costs! {
     transfer_socket: 45.0, "ns";
     /// The same across sockets.
     transfer_machine: 110.0, "ns";
-    /// Share of a transfer in which the line is still with its owner, who goes on using it, as the
-    /// request is on its way. None for stores, which their core doesn't wait for.
+    /// Share of a transfer's time in which the request is still on its way, and the line's owner
+    /// goes on using the line. Doesn't apply to stores, because a core doesn't wait for its stores.
     transfer_overlap: 0.5, "fraction";
-    /// Share of a transfer's time for which a line stays with whoever it came to although others
-    /// wait for it: until the next request is there. With none, each makes one access.
+    /// Share of a transfer's time for which a core keeps a line that it just got, although other
+    /// cores wait for the line: their next request takes that long to arrive. With 0, each core
+    /// makes one access before it loses the line.
     transfer_hold: 0.0, "fraction";
-    /// How far a core asks for lines ahead: as much work as its reorder buffer holds. None if it
-    /// works in order.
+    /// How far ahead a core requests lines: the amount of work that its reorder buffer holds. 0 if
+    /// the core executes in order.
     window: 30.0, "ns";
     /// How long a line that many cores only read is occupied by handing out one more copy.
     read_port: 5.0, "ns";

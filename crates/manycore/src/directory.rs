@@ -1,9 +1,9 @@
 //! The directory of cache lines: which cores hold each line, which CPUs wait for it, and until when
 //! it is busy.
 //!
-//! A line is the aligned 64 bytes around an address. It is *named* in the order of first touch.
-//! Only this name can affect a result, never the address: the table is used only to look up single
-//! addresses, and is never walked.
+//! A line is the aligned 64 bytes around an address. Lines are numbered in the order of first
+//! touch; the number is the line's *name*. Results depend only on names, never on addresses: the
+//! table of addresses is used only to look up single addresses, and is never walked.
 //!
 //! Caches belong to cores, so copies are tracked per core; two hardware threads of a core share
 //! them. Caches are unlimited: a core loses a line only to another core's write.

@@ -12,9 +12,9 @@ thread_local! {
     static OUTSIDE: RefCell<Locals> = const { RefCell::new(Vec::new()) };
 }
 
-/// A value for each virtual thread; outside of a machine, for each host thread. Declared by
-/// [`thread_local!`](crate::thread_local). The values are dropped at the thread's end, latest
-/// first.
+/// A key with one value for each virtual thread, or for each host thread outside of a machine. Keys
+/// are declared by [`thread_local!`](crate::thread_local). When a thread ends, its values are
+/// dropped in reverse order of their creation.
 #[derive(Debug)]
 pub struct LocalKey<T: 'static> {
     make: fn() -> T,
@@ -75,10 +75,10 @@ impl<T: 'static> LocalKey<T> {
                 value
             }
         };
-        // SAFETY: the box stays where it is until the thread's end. Then it is taken out of the
-        // list first, and dropped by this thread, after every call of this function that found it
-        // there has returned: `drop_all` is called from none. Values are only handed out by shared
-        // reference, on this thread.
+        // SAFETY: the box isn't moved or dropped before the thread's end. Then `drop_all` takes the
+        // box out of the list and drops it, on this thread. `drop_all` is never called below
+        // `use_it`, so every call that found the box has returned by then. Values are only handed
+        // out by shared reference, on this thread.
         Ok(use_it(unsafe { &*value }))
     }
 

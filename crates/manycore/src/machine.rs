@@ -125,9 +125,9 @@ impl Machine {
         self
     }
 
-    /// Returns the same machine with tasks dealt to the sockets round robin, as a scheduler spreads
-    /// a few tasks; each task gets a core of its own as long as there are any. Otherwise task N
-    /// runs on CPU N, and a few tasks are all in the first socket.
+    /// Returns the same machine with tasks assigned to the sockets round robin, as a scheduler
+    /// spreads a few tasks. Each task gets a core of its own while cores are left. Without this,
+    /// task N runs on CPU N, and a few tasks all run in the first socket.
     #[must_use]
     pub fn spread(mut self) -> Self {
         self.setup.spread = true;
@@ -204,8 +204,9 @@ impl Machine {
             let value = main();
             *result.borrow_mut() = Some(value);
         });
-        // SAFETY: only the lifetime changes. `drive` returns when the body has ended, or leaks it
-        // (W4 in `world`); what it borrows lives until this function returns.
+        // SAFETY: only the lifetime changes. The body borrows from the caller, whose data lives
+        // until this function returns. By then `drive` has returned, so the body has ended, or was
+        // leaked and never runs again (W4 in `world`).
         let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Body>(body) };
         if let Err(error) = world.start("main".to_owned(), None, task::here(), body) {
             world.state.borrow_mut().failure = Some(Cause::NoStack { message: error.to_string() });
@@ -229,9 +230,9 @@ impl Machine {
         self.run_tasks_with(tasks, || (), |(), task| body(task))
     }
 
-    /// Runs threads like [`run_tasks`](Self::run_tasks), on data that `set_up` builds inside the
-    /// machine and that is dropped there. Use it for data that has threads of its own, or a part
-    /// for each CPU. Setting up and dropping aren't measured.
+    /// Runs threads like [`run_tasks`](Self::run_tasks), on data that `set_up` creates inside the
+    /// machine. The data is dropped inside the machine, too. Use this for data that starts threads
+    /// of its own, or that has a part for each CPU. Setting up and dropping aren't measured.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).
@@ -278,8 +279,8 @@ impl Machine {
     }
 
     /// Repeats `operation` on `tasks` threads for `time`, and counts the operations. The argument
-    /// is the task's number. Each task first executes one operation to warm up, which isn't
-    /// counted.
+    /// of `operation` is the number of its task. Each task first executes one operation to warm up,
+    /// which isn't counted.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).

@@ -5,15 +5,19 @@
 //! [`Costs::default`]'s, which are estimates for a server of those years. Nothing here is fitted to
 //! a published table: if the model disagrees with a table, that is a finding.
 //!
-//! The presets were last changed on 20 November 2026, and some results are older: with earlier
-//! versions the example of the spinlocks had run on the first Xeon, and Pagefold's experiment
-//! `lookup` on it and on the Altix. `transfer_overlap`, the same 0.5 for all, is an estimate that
-//! was chosen after one machine had been measured (0.5 to 0.65, an AMD EPYC). `transfer_hold` is 0
-//! for all, though it was 0.5 to 0.65 on that machine: it hasn't been measured on the machines of
-//! the presets, or with more than two CPUs. It was set to 0 after 0.5 had been tried and no longer
-//! reproduced published results on the Altix; `docs/model.md` has the figures. `window` was added
-//! when the EPYC showed that the model lacked it; its values come from the sizes of reorder
-//! buffers, not from results.
+//! The presets were last changed on 20 November 2026. Some results were made with earlier versions:
+//! the example of the spinlocks on the first Xeon, and Pagefold's experiment `lookup` on that Xeon
+//! and on the Altix.
+//!
+//! `transfer_overlap`, 0.5 for all presets, is an estimate that was chosen after one machine had
+//! been measured (0.5 to 0.65, an AMD EPYC).
+//!
+//! `transfer_hold` is 0 for all presets, though it was 0.5 to 0.65 on the EPYC. It hasn't been
+//! measured on the machines of the presets, or with more than two CPUs. With 0.5, the model no
+//! longer reproduced published results on the Altix; `docs/model.md` has the figures.
+//!
+//! `window` was added when the EPYC showed that the model lacked it; its values come from the sizes
+//! of reorder buffers, not from results.
 
 use crate::{Costs, SetupError, Shape};
 use serde::Serialize;

@@ -1,14 +1,15 @@
 //! The state of a running machine, and the choice of the CPU that goes next.
 //!
-//! In *measured* order the CPU with the smallest clock runs, ties by number. In *random* order the
-//! CPU with the smallest priority runs, and priorities change at random events. Both orders use one
-//! key, `rank << 8 | cpu`, in one heap.
+//! In *measured* order the CPU with the smallest clock runs; of CPUs with equal clocks, the one
+//! with the smallest number. In *random* order the CPU with the smallest priority runs, and
+//! priorities change at random events. Both orders use one key, `rank << 8 | cpu`, in one heap; the
+//! rank is the clock or the priority.
 //!
 //! - S1. A CPU is in `ready` exactly once if it has a thread that isn't spinning and the CPU isn't
 //!   `running`; otherwise it isn't in `ready`.
-//! - S2. `limit` is at most the smallest key in `ready` and the key of the earliest timer: while
-//!   the running CPU's key is below it, the scheduler would choose that CPU, so it continues
-//!   without asking.
+//! - S2. `limit` is at most the smallest key in `ready`, and at most the key of the earliest timer.
+//!   While the running CPU's key is below `limit`, the scheduler would choose this CPU again, so
+//!   its thread continues without asking the scheduler.
 //! - S3. No code in this module runs code of the user, so the state is never borrowed while a
 //!   thread runs.
 
@@ -178,8 +179,9 @@ impl State {
         self.spend(site, 0, Spent::System, ticks);
     }
 
-    /// Begins an event of the running thread. Returns false if another CPU must go first: then the
-    /// thread gives way, suspends itself, and asks again.
+    /// Begins an event of the running thread. Returns false if the thread's slice is over or
+    /// another CPU must go first. Then the caller suspends the thread, and calls this again when
+    /// the thread is resumed.
     #[inline]
     pub(crate) fn may_go_on(&mut self, at: At) -> bool {
         let task = self.current();

@@ -120,9 +120,10 @@ impl Task {
         }
     }
 
-    /// Records that the thread has seen the line at that version. The first look since the last
-    /// hint counts: if a thread has seen a line change and loops because of that, it must not wait
-    /// for the next change.
+    /// Records that the thread has read the line at that version. The next spin hint suspends the
+    /// thread until such a line changes. If the thread reads a line several times between two
+    /// hints, the first version counts: if the line changed after that, the hint must return at
+    /// once instead of waiting for yet another change.
     #[inline]
     pub(crate) fn watch(&mut self, line: LineId, version: u32) {
         if self.watched_over {

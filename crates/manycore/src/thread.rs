@@ -164,9 +164,10 @@ impl<'scope> Scope<'scope, '_> {
     #[track_caller]
     pub fn spawn(&'scope self, cpu: Option<usize>, body: impl FnOnce() + Send + 'scope) {
         let body: Box<dyn FnOnce() + 'scope> = Box::new(body);
-        // SAFETY: only the lifetime changes. The body is run before `scope` returns, or never again
-        // touched (W4 in `world`): `scope` joins all tasks, and if it doesn't come to that, its own
-        // thread is leaked as well, and what it owns stays.
+        // SAFETY: only the lifetime changes. Usually `scope` joins all of its tasks, so the body
+        // has ended before `scope` returns. If the machine stops earlier, the body is leaked and
+        // never runs again (W4 in `world`). The thread that called `scope` is leaked, too, so what
+        // the body borrows is never freed.
         let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'scope>, Body>(body) };
         let builder = Builder { name: None, cpu };
         let task = builder.start(body).expect("no memory for a thread's stack");
@@ -254,9 +255,9 @@ fn park_until(timeout: Option<Duration>) {
     }
 }
 
-/// Lets the CPU's next thread run. If none waits for the CPU, this is a [spin
-/// hint](crate::spin_hint) with the cost of a system call, because no value that this thread waits
-/// for changes by its own doing.
+/// Lets the CPU's next thread run. If no thread waits for the CPU, this works like a [spin
+/// hint](crate::spin_hint), but costs as much as a system call. The thread may then be suspended
+/// until a value that it waits for changes, because only other threads can change that value.
 #[track_caller]
 pub fn yield_now() {
     let Some(world) = world::current() else { return std::thread::yield_now() };

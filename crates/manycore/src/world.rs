@@ -1,9 +1,9 @@
 //! A running machine, and the calls from the user's code into it.
 //!
-//! The machine runs on a host thread of its own, with one coroutine per virtual thread. The user's
-//! code runs inside `Coroutine::resume`, called by [`World::drive`]. That code calls the machine
-//! through [`current`], which returns the world of this host thread, and gives the host thread back
-//! by [`World::suspend`].
+//! The machine runs on a host thread of its own, with one coroutine per virtual thread.
+//! [`World::drive`] runs the user's code by calling `Coroutine::resume`. The user's code reaches
+//! the machine through [`current`], which returns the world of this host thread. By calling
+//! [`World::suspend`], it returns control to `drive`.
 //!
 //! - W1. The pointer in `RUNNING` is set exactly while [`World::drive`] is on the stack below. So
 //!   the world that it points to is alive for any code that reads the pointer.
@@ -54,8 +54,8 @@ pub(crate) struct World {
 /// Returns the machine in which this code runs, if there is one.
 #[inline]
 pub(crate) fn current<'a>() -> Option<&'a World> {
-    // SAFETY: W1: non-null only below `drive`, which borrows the world. Callers are on a coroutine
-    // that `drive` resumes and keep the reference for one call.
+    // SAFETY: by W1 the pointer is non-null only below `drive`, which borrows the world. Callers
+    // run on a coroutine that `drive` resumes, and keep the reference for one call only.
     unsafe { RUNNING.get().as_ref() }
 }
 

@@ -1,11 +1,12 @@
 //! A B-tree whose nodes are pages of a file: looked at through pins, changed in place.
 //!
-//! A page of the tree that is in memory is found without a lock, and stays there while its guard
-//! lives. Those that aren't used make way, so a tree of any size takes what its group may have.
+//! A page of the tree that is in memory is found without a lock. It can't be evicted while its
+//! guard lives. Other pages are evicted when the group reaches its limit, so the tree may be larger
+//! than memory.
 //!
-//! The tree is found again after a `sync`. A power cut at another moment may leave some pages of a
-//! split on the disk without the others: a tree that has to survive that needs a log, or new pages
-//! in place of changed ones.
+//! After a `sync`, the tree on the disk is complete. If the power fails at another moment, the disk
+//! may have only some of the pages that a split changed. A tree that must survive that needs a log,
+//! or has to write new pages instead of changing old ones.
 //! ```sh
 //! cargo run --release -p pagefold --example btree
 //! ```
@@ -21,9 +22,10 @@ const ENTRIES_MAX: usize = 255;
 /// Keys that this example puts in: about 1.3 MiB of nodes.
 const KEYS: u64 = 50_000;
 
-/// The bytes of a node, as words: how many entries it has, and its level above those in the upper
-/// half; then the entries by key. An entry is a key, and its value, or the page of the node that
-/// has all keys from that one on.
+/// A node's bytes as 64-bit words. The lower half of the first word is the number of entries, the
+/// upper half is the node's level (0 for leaves). The entries follow, sorted by key; each is a key
+/// and a value. Above the leaves, the value is the page of the child that has the keys from this
+/// key up to the next entry's.
 struct Node<B>(B);
 
 impl<B: Deref<Target = [u8]>> Node<B> {
@@ -58,8 +60,8 @@ impl<B: Deref<Target = [u8]>> Node<B> {
         low
     }
 
-    /// The node below that has `key`, if any has. The first key of a node above the leaves is at
-    /// most as large as any that is looked for in it.
+    /// Returns the page of the child that would contain `key`. There always is one, because the
+    /// first key of an inner node is at most as large as any key that is looked up in the node.
     fn child(&self, key: u64) -> u64 {
         self.entry(self.up_to(key) - 1).1
     }

@@ -1,5 +1,6 @@
-//! Memory four times as large as the budget: pages that aren't used go to compressed memory, and
-//! those that have been there for long, or don't shrink, to a file.
+//! A space four times as large as the memory budget. Pages that aren't used are swapped out to
+//! compressed memory. Pages that have been there longest, or that don't compress well, go to a
+//! file.
 //! ```sh
 //! cargo run --release -p pagefold --example swap
 //! ```

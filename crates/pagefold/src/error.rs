@@ -101,8 +101,8 @@ pub enum Error {
         group: String,
     },
     /// Nothing in the group can be evicted: all of its pages are pinned, being loaded, or have no
-    /// slot in swap. Unpin some, or raise the limit. If the budget is full, groups that use a
-    /// smaller share of theirs give up nothing for this one.
+    /// slot in swap. Unpin some, or raise the limit. If the budget is full, this group can't get
+    /// pages from groups that use a smaller share of their limit than it does.
     #[error(
         "group `{group}` has reached its limit of {max}, or its part of a full budget, and nothing in it can be \
          reclaimed: {charged} are pinned, being loaded, or have no place in swap"
@@ -167,9 +167,8 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that the
-    /// file lacks stay in memory, and are written again with the next sync, or later in the
-    /// background.
+    /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that weren't
+    /// stored stay in memory, and are written again by the next sync, or later in the background.
     #[error("can't write {}: {error}", path.display())]
     WriteFailed {
         /// The file.
@@ -206,9 +205,9 @@ pub enum Error {
         /// The length of the access in bytes.
         wanted: u64,
     },
-    /// The file would exceed the largest countable length, `i64::MAX` bytes. Or no address space is
-    /// left for the metadata of one of its pages, because of `RLIMIT_AS`, or because many other
-    /// files are used over terabytes.
+    /// The file would exceed the largest possible length, `i64::MAX` bytes. Or there is no address
+    /// space left for the metadata of one of its pages: `RLIMIT_AS` is too low, or many other files
+    /// of terabytes are in use.
     #[error("{} is too large: there is no place in a page map for its {pages} pages", path.display())]
     FileTooLarge {
         /// The file.

@@ -101,8 +101,8 @@ fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
         };
         let is_seen = mounts.iter().any(|mount| below(mount).is_some());
         for mount in &mounts {
-            // If the cgroup is below no mounted cgroup, it has another name here: a container sees
-            // its own cgroup as the root, whatever its name is outside.
+            // If no mount contains the cgroup's path, the mount's root is taken for the cgroup: a
+            // container sees its own cgroup as the root, whatever the cgroup's path is outside.
             let Some(below) = below(mount).or_else(|| (!is_seen).then(PathBuf::new)) else { continue };
             files.extend(below.ancestors().map(|group| mount.point.join(group).join(hierarchy.limit())));
         }

@@ -4,8 +4,9 @@
 //! - TIMER-1. A task's waker is in the table from when its timer is created until the thread
 //!   removes it at its time, or the timer is dropped. All three happen under the lock. Wakers are
 //!   called and dropped without the lock, because they may run any code.
-//! - TIMER-2. The thread sleeps at most until the earliest time in the table, and is woken when an
-//!   earlier time is inserted. It ends under the lock, after the table was empty for a second.
+//! - TIMER-2. The thread never sleeps past the earliest time in the table, and is woken when an
+//!   earlier time is inserted. When the table was empty for a second, the thread ends. It decides
+//!   that under the lock.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

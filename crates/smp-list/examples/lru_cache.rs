@@ -1,8 +1,8 @@
 //! A list in the order of last use, which threads change side by side: `cargo run --release -p
 //! smp-list --example lru_cache`.
 //!
-//! Each thread touches nodes at random, which moves them to the head by its own batches, while one
-//! takes the coldest off the tail and adds them again.
+//! Each thread touches random nodes, and moves them to the head in batches. Meanwhile one more
+//! thread takes the coldest nodes off the tail, and adds them at the head again.
 
 use std::time::Duration;
 

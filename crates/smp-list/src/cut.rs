@@ -1,10 +1,11 @@
 //! Takes a batch of nodes off an end of the list.
 //!
-//! Other threads use the list meanwhile, and the claim is what keeps two threads from taking the
-//! same node. The walk reads a link and claims the node that it names. The node may have moved to
-//! another list by then, so the caller's claim must check that. The walk steps over nodes that
-//! other threads have claimed, and follows their links, which may lead anywhere; so the number of
-//! steps is bounded. Consecutive claimed nodes are deleted together (L4 of `list`):
+//! Other threads use the list at the same time. The walk reads a link, and claims the node that the
+//! link names; the claim prevents two threads from taking the same node. The node may have moved to
+//! another list since the link was read, so the caller's claim must check which list the node is
+//! on. If another thread has claimed the node, the walk skips it and follows its link. That link
+//! may lead anywhere, so the number of steps is bounded. Consecutive claimed nodes are deleted
+//! together (L4 of `list`):
 //! ```text
 //!   head ⇄ … ⇄ P ⇄ [A ⇄ B ⇄ C] ⇄ D ⇄ [E ⇄ F] ⇄ head        A, B, C, E, F claimed here, D elsewhere
 //!   head ⇄ … ⇄ P ⇄ D ⇄ head                                 two runs, two edges held for each
@@ -80,8 +81,9 @@ impl SmpList {
         taken
     }
 
-    /// Deletes nodes of this list, which the caller must have claimed. Consecutive items that are
-    /// neighbours, in either direction, are deleted at the cost of one deletion.
+    /// Deletes nodes of this list, which the caller must have claimed. If nodes that follow each
+    /// other in `claimed` are neighbours in the list, in either direction, they are deleted
+    /// together, at the cost of one deletion.
     pub fn del_all<N: Nodes + ?Sized>(&self, nodes: &N, claimed: impl IntoIterator<Item = u32>) {
         let mut run = Run::default();
         claimed.into_iter().for_each(|node| run.add(self, nodes, node));

@@ -1,9 +1,9 @@
 //! Operations that need exclusive access to the list: `&mut`, for example under
 //! [`TwoModeLock::exclusive`](crate::TwoModeLock::exclusive).
 //!
-//! No edge is held then. Other threads may have claimed nodes, and wait for the lock to delete
-//! them. So these operations leave claimed nodes linked, in a list in which their claimants look
-//! for them.
+//! While a thread has exclusive access, no edge is held. But other threads may have claimed nodes,
+//! and wait for the lock to delete them. So these operations leave a claimed node linked, in a list
+//! where the thread that claimed it looks for it.
 
 use crate::link::{Link, Nodes};
 use crate::list::SmpList;
@@ -14,8 +14,9 @@ impl SmpList {
         Iter { nodes, at: self.head().next() }
     }
 
-    /// Returns whether each node's neighbour names the node, from the head round to the head in at
-    /// most `most` steps, and no edge is held. This is true between any two operations.
+    /// Returns whether the list is intact: no edge is held, `prev` of each node's successor names
+    /// the node, and a walk from the head returns to the head after at most `most` nodes. A list of
+    /// at most `most` nodes is always intact between two operations.
     pub fn is_consistent<N: Nodes + ?Sized>(&mut self, nodes: &N, most: usize) -> bool {
         let mut at = self.head_link();
         for _ in 0..=most {

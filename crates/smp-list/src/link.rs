@@ -16,8 +16,8 @@ pub const NODES_MAX: usize = 1 << 30;
 /// | 2–31 | number of the node or of the list |
 ///
 /// Zero is [`Link::NONE`]: the value of `next` in fresh memory and in deleted nodes. It isn't open,
-/// so no thread can mistake it for an edge. (A held edge to node 0 has the same bits, which only
-/// its holder must know.)
+/// so no thread can mistake it for an edge. (A held edge to node 0 has the same bits. Only its
+/// holder must tell it from `NONE`, and the holder knows that it holds the edge.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link(u32);
 
@@ -110,9 +110,9 @@ impl Links {
     /// Holds the edge if no other thread holds it, and returns where it leads.
     #[cfg(not(pagefold_loom))]
     pub(crate) fn try_hold(&self) -> Option<Link> {
-        // Acquire: see `try_hold_to`. If the bit is clear, because the edge is held or doesn't
-        // exist, this changes nothing. One operation, so that a head's cache line moves to this CPU
-        // only once.
+        // Acquire: see `try_hold_to`. If the edge is held or doesn't exist, the bit is clear
+        // already, and this changes nothing. A load followed by a compare-and-swap could move a
+        // head's cache line to this CPU twice; `fetch_and` moves it once.
         let was_open = self.next.fetch_and(!OPEN, Ordering::Acquire) & OPEN != 0;
         // Relaxed: no other thread changes the word now.
         was_open.then(|| Link(self.next.load(Ordering::Relaxed) | OPEN))

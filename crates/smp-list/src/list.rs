@@ -34,11 +34,12 @@
 //!   thread, so it needn't be held. That is why a run of claimed nodes is deleted like a single
 //!   node (`cut`).
 //! - L5. A thread that holds an edge waits only for edges nearer to the head. So threads don't
-//!   deadlock, and the edge at the head, on which all threads contend, is held only for a few
-//!   stores.
-//! - L6. Lists that exchange nodes have different numbers, which their heads' links contain. If all
-//!   heads had the same link, a thread that splices at the tail of one list, and has read that P is
-//!   the last node, might hold P's edge to the head after P became the last node of another list.
+//!   deadlock. All threads contend on the edge from the head to the first node. No edge is nearer,
+//!   so its holder doesn't wait, and holds it only for a few stores.
+//! - L6. Lists that exchange nodes have different numbers, and a link to a head contains its list's
+//!   number. Suppose that all heads had the same link: a thread that splices at the tail of list 1
+//!   reads that P is the last node; then P becomes the last node of list 2; then the thread could
+//!   hold P's edge to the head of list 2 by mistake.
 //!
 //! **Orderings.** Holding an edge is `Acquire`, opening it is `Release`: a holder sees the writes
 //! of the previous holder. A thread that wants to hold an edge reads `prev` without the lock, as a
@@ -143,9 +144,9 @@ impl SmpList {
         self.links(nodes, predecessor).open(Link::node(first));
     }
 
-    /// Deletes a node of this list. The caller must have claimed it: it must have won an atomic
-    /// operation of its choice, with `Acquire`, that became possible through a `Release` after the
-    /// node was added.
+    /// Deletes a node of this list. The caller must have claimed the node by winning an atomic
+    /// operation of its choice, with `Acquire`. A `Release` operation after the node was added must
+    /// have made it possible to win.
     pub fn del<N: Nodes + ?Sized>(&self, nodes: &N, node: u32) {
         self.del_run(nodes, node, node);
     }

@@ -1,9 +1,10 @@
 //! Which node a range belongs to.
 //!
-//! The numbers are divided into *granules*: small ones at level 0, larger ones at level 1. Each of
-//! these levels has a table of nodes, and a hash maps a granule to its node. A range belongs to the
-//! lowest level at which it touches at most two granules, and is cut at the boundary between them.
-//! A range that is too large for both levels belongs to the root, a single node.
+//! The numbers that can be locked are divided into *granules*: into small ones at level 0, and into
+//! larger ones at level 1. Each of these levels has a table of nodes, and a hash maps a granule to
+//! its node. A range belongs to the lowest level at which it touches at most two granules, and is
+//! cut at the boundary between them. A range that is too large for both levels belongs to the root,
+//! a single node.
 
 use std::ops::RangeInclusive;
 
@@ -34,8 +35,8 @@ impl Level {
     }
 }
 
-/// Units per granule of level 0, and granules of level 0 per granule of level 1, as a power of two.
-/// Models use a small value.
+/// The size of a level 0 granule in units, and of a level 1 granule in level 0 granules, as a power
+/// of two. Models use a small value.
 const FAN_BITS: u32 = if cfg!(pagefold_loom) { 2 } else { 9 };
 
 /// Nodes of level 0 per CPU: enough that two CPUs seldom use the same node by chance.
@@ -69,8 +70,8 @@ const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)
 }
 
-/// Returns the binary logarithm of the unit in which a node's word of this level gives the ends of
-/// ranges: the lock's unit at level 0 and in the root, the size of a granule of level 0 at level 1.
+/// Returns the unit in which the words of this level's nodes store ranges, as a power of two: the
+/// lock's unit at level 0 and in the root, the size of a level 0 granule at level 1.
 #[inline]
 const fn word_unit(level: Level, unit: u32) -> u32 {
     if matches!(level, Level::Middle) { granule_bits(Level::Low, unit) } else { unit }

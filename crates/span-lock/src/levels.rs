@@ -4,9 +4,11 @@
 //! the *root*, and the lock costs as much as a plain lock. If a claim of less than the full range
 //! is made in the root beside another claim, the lock *spreads*: from then on a range is claimed in
 //! the nodes of its granules (`geometry`), and only ranges that are too large for the other levels
-//! are still claimed in the root. The lock becomes *compact* again when a claim begins whose node
-//! was used often, and no range seems to be held. If two claims meet in the root after that, it
-//! spreads again at once.
+//! are still claimed in the root.
+//!
+//! Once a node has been used often, the next claim in it checks whether any range seems to be held.
+//! If none does, the lock becomes *compact*: all claims are made in the root again. If two claims
+//! meet in the root after that, the lock spreads again at once.
 //!
 //! | step | what a claim of a level does |
 //! |---|---|
@@ -21,39 +23,41 @@
 //!     lower: node's word = claim            upper: root's word = claim
 //!            look at root: free                    look at node: free          can't both be
 //!   ```
-//! - L2. Claims don't deadlock. In step 1 a claim waits for claims of its own level, and holds at
-//!   most the node with lower addresses. In step 3 it waits for claims of lower levels. When it
-//!   gives way in step 2, it releases its nodes first. So a claim waits only for claims that are
-//!   held, or that are further on in the order (level descending, then address ascending).
-//! - L3. No claim starves. A node's queue is fair (N4), and a claim goes up at most once for each
-//!   level. A claim that step 3 waits for either was there before, or gives way in its step 2 and
-//!   returns at the upper level. A claim with limited patience can give up and retry at once, so it
-//!   looks up before step 1 too. So each thread delays a step 3 at most once.
-//! - L4. `SPREAD` is set in the root's word after the tables have been created. A claim that was
-//!   made in the root before that is seen in step 2; a claim made after that sees `SPREAD`, and
-//!   takes step 3.
-//! - L5. `SPREAD` is cleared only by a thread that holds a claim to write the full range, and,
-//!   after making it, saw no claim in any node. So in step 2 *one* look at the root must find
-//!   `SPREAD`, and no claim that excludes its own, even if `SPREAD` was set before step 1. At that
-//!   moment no thread holds the full range. A thread that gets the full range later sees the claim
-//!   in its node, and doesn't clear `SPREAD`, which stays set until the claim is released. Two
-//!   looks would permit this interleaving:
+//! - L2. Claims don't deadlock. In step 1 a claim waits for claims of its own level, while it holds
+//!   nothing, or only the node of its lower addresses. In step 3 it waits for claims of lower
+//!   levels. When it gives way in step 2, it releases its nodes first. So a claim waits only for
+//!   claims that are held already, or that come later in this order: level descending, then address
+//!   ascending. Such waits can't form a cycle.
+//! - L3. No claim starves. A node's queue is fair (N4), and a claim moves up at most once for each
+//!   level. A lower claim that step 3 waits for either was there before, or gives way in its own
+//!   step 2 and returns at the upper level. A lower claim with limited patience could give up
+//!   instead, and retry again and again. So such a claim looks up before step 1 too, when it hasn't
+//!   written anything yet. Thus each thread delays a step 3 at most once.
+//! - L4. `SPREAD` is set in the root's word after the tables have been created. Claims in the
+//!   tables see, in step 2, any claim that was made in the root before `SPREAD` was set. A claim
+//!   that is made in the root later sees `SPREAD`, and takes step 3.
+//! - L5. Only a thread that holds the full range for writing, and has seen no claim in any node
+//!   since, clears `SPREAD`. A lower claim relies on `SPREAD` until it is released. So *one* look
+//!   at the root in step 2 must find both: `SPREAD` is set, and no claim there excludes the lower
+//!   claim. (`SPREAD` may have been cleared since a look before step 1.) At the moment of that look
+//!   no thread holds the full range for writing. A thread that gets the full range later sees the
+//!   lower claim in its node, and doesn't clear `SPREAD`. Two looks would permit this interleaving:
 //!   ```text
 //!     lower: looks at root: SPREAD           others: make it compact
 //!            node's word = claim
 //!            looks at root: free                     a claim in the root, which sees no SPREAD: inside
 //!            looks at root: SPREAD: inside           another one beside it: SPREAD
 //!   ```
-//! - L6. `MIDDLE` in the root's word directs claims of level 0 to look at level 1; without it they
-//!   skip that look. A claim of level 1 sets `MIDDLE` between its steps 1 and 2. It must also find
-//!   `MIDDLE` in the look of step 2, because `MIDDLE` is cleared together with `SPREAD`, possibly
-//!   just after it was set. From that look on it stays set, like `SPREAD`. So a claim of level 0
-//!   that found `MIDDLE` clear had made its own step 1 before that look, and step 3 of the claim of
-//!   level 1 sees it.
+//! - L6. While `MIDDLE` in the root's word is clear, the fast path of level 0 skips the look at
+//!   level 1. So a claim of level 1 sets `MIDDLE` between its steps 1 and 2, and its look in step 2
+//!   must still find `MIDDLE` set: a thread that clears `SPREAD` also clears `MIDDLE`, possibly
+//!   just after it was set. From that look on `MIDDLE` stays set until the claim is released, for
+//!   the same reason as `SPREAD` (L5). So a claim of level 0 that finds `MIDDLE` clear has made its
+//!   own step 1 before that look, and step 3 of the claim of level 1 sees it.
 //! - L7. The lock is exact: claims of disjoint ranges never wait for each other, even if they share
 //!   nodes. There are two exceptions. One is the mutex of a queue, which no thread holds while it
-//!   waits. The other is making the lock compact, which is tried when all nodes look free, and
-//!   takes one look at each node.
+//!   waits for a claim. The other is an attempt to make the lock compact, which holds the full
+//!   range while it looks once at each node. It does so only if all nodes looked free.
 
 use sync::CachePadded;
 use sync::lock::OnceCell;
@@ -73,8 +77,9 @@ pub(crate) struct Levels {
     unit: u32,
 }
 
-/// A claim that was made; a guard contains nothing else. A guard must be stored to memory, where an
-/// unwinding finds it. Most claims are `Alone`, so this variant is kept small.
+/// A claim that was made: all that a guard contains, if the lock order isn't checked. The compiler
+/// stores a guard to memory, where an unwinding finds it, so a small guard is cheaper. Most claims
+/// are `Alone`, so this variant is kept small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held<'a> {
     /// The claim was put into this one node's word when the word was free. If it is still alone
@@ -182,8 +187,9 @@ impl Levels {
         let node = tables.only_node(Level::Low, range, self.unit)?;
         let uses = node.uses();
         let is_middle_free = || !root.has(NodeWord::MIDDLE) || self.is_middle_free(tables, range);
-        // If a claim at level 1 may exclude this one, `claim` finds out. This function writes
-        // nothing then, so that claim needn't wait for this one (L3).
+        // If a claim at level 1 may exclude this one, this function must return before it writes,
+        // so that the claim at level 1 needn't wait for this one (L3). `claim` then looks more
+        // closely.
         if !packed.fits() || uses >= tables.uses_max() || !is_middle_free() {
             return None;
         }

@@ -23,10 +23,10 @@ use crate::range::LockRange;
 /// also panic on lock orders that can end in a deadlock. `try_…_for` waits, but isn't checked,
 /// because its wait ends with the timeout.
 ///
-/// A thread that holds a range must not wait for a disjoint range either, unless no thread ever
-/// requests a range that overlaps both. Otherwise it can deadlock: another thread may request one
-/// large range that covers both, be queued ahead of it for the second range, and wait for the
-/// first. Use `try_…_for` for the second range, and release the first if that fails.
+/// A thread that holds a range must not wait for a disjoint range either, if any thread may request
+/// a range that overlaps both. That thread may be queued ahead of it for the second range, and wait
+/// for the first: a deadlock. Use `try_…_for` for the second range, and release the first if that
+/// fails.
 #[derive(Debug)]
 pub struct RangeLock {
     levels: Levels,
@@ -99,8 +99,8 @@ impl RangeLock {
         self.lock_within(range, Mode::Write, &patience).map(|held| RangeWriteGuard::new(held, self.order.name()))
     }
 
-    /// Goes back to one word for all ranges, if no range is held. After that, a lock that has one
-    /// user at a time is as cheap as a plain lock again. A lock in use also does this by itself now
+    /// Makes the lock one word for all ranges again, if no range is held. After that, a lock that
+    /// has one user at a time is as cheap as a plain lock. The lock also tries this by itself now
     /// and then. Returns false if the lock is in use.
     ///
     /// The call holds the full range while it looks at each node: meanwhile other threads wait, and

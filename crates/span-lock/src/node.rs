@@ -16,9 +16,9 @@
 //! - N2. While `LISTED` is set, no thread swaps a claim into the word. The flag is set and cleared
 //!   under the mutex. So a thread that holds the mutex and has set `LISTED` sees all claims, and no
 //!   claim is added meanwhile.
-//! - N3. A waiter sets `WAITED`, under the mutex, before it looks for the last time and sleeps. A
-//!   claim that leaves the word after that goes through the queue, and so finds the waiter. This
-//!   excludes a lost wake-up:
+//! - N3. A waiter sets `WAITED`, under the mutex, before it looks at the claims for the last time
+//!   and sleeps. The release that empties the word after that goes through the queue, and so finds
+//!   the waiter. This excludes a lost wake-up:
 //!   ```text
 //!     waiter (mutex)                         holder
 //!     word: one claim, in the way
@@ -26,20 +26,21 @@
 //!     word |= WAITED
 //!     sleep … for ever?                      no: it looks at the word again, which is empty, and takes it
 //!   ```
-//! - N4. Claims may overtake a waiter that they exclude; otherwise the lock would be idle while the
-//!   waiter wakes up. Each release that passes over a waiter, and each listed claim that overtakes
-//!   it, is counted for this waiter. Once the count has reached [`BYPASS_MAX`], a release hands the
-//!   lock to the waiter, and only older waiters may still overtake it.
+//! - N4. A claim may overtake a waiter that it excludes; otherwise the lock would be idle while the
+//!   waiter wakes up. Two events are counted for each waiter: a claim overtakes it under the mutex,
+//!   or a release wakes it without handing it the lock. Once the count has reached [`BYPASS_MAX`],
+//!   the next such release hands the lock to the waiter. Until then only older waiters may overtake
+//!   it under the mutex.
 //! - N5. A release wakes the waiters that no holder and no older waiter excludes, and no others.
-//! - N6. A release looks only at waiters that the released claim excludes. A waiter sleeps because
-//!   a holder or an older waiter excludes it. That claim goes away by a release, or because the
-//!   older waiter gives up; both wake the sleeper. Or the older waiter becomes a holder, which
-//!   excludes the sleeper as before. So no wake-up is lost, and claims elsewhere in the node
+//! - N6. A release looks only at waiters that the released claim excludes. That is sufficient: a
+//!   waiter sleeps because of the claim of a holder or of an older waiter. If that claim is
+//!   released, or the older waiter gives up, the sleeper is woken. If the older waiter becomes a
+//!   holder, it excludes the sleeper as before. So no wake-up is lost. Claims elsewhere in the node
 //!   neither look at the waiter nor count as overtaking it.
 //!
 //! Orderings: a claim's compare-and-swap is `SeqCst`. Within this node only its Acquire part is
-//! needed: it pairs with the Release by which the previous claim left, in the word or through the
-//! mutex. The lock's other nodes need the rest: see L1 in `levels`.
+//! needed: it pairs with the Release of the previous claim's release, in the word or through the
+//! mutex. Claims in the lock's other nodes need the total order of `SeqCst`: see L1 in `levels`.
 
 #[cfg(pagefold_loom)]
 use sync::atomic::fence;

@@ -38,9 +38,9 @@ impl Packed {
     /// The claim doesn't fit.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Packs a claim in units of 2^`unit` numbers. The result is exact, or [`NONE`](Self::NONE):
-    /// for a range that doesn't consist of whole units, is too long, or begins at too large a
-    /// number.
+    /// Packs a claim in units of 2^`unit` numbers, exactly. Returns [`NONE`](Self::NONE) if the
+    /// range doesn't consist of whole units, is too long, or begins at too large a number. The full
+    /// range always fits.
     #[inline(always)]
     pub(crate) fn new(range: LockRange, mode: Mode, unit: u32) -> Self {
         // The rotation moves the bits below a unit, which must be 0, to the top of the number.

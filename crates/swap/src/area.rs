@@ -43,8 +43,8 @@ pub enum Source {
         /// Size in bytes, including the header.
         bytes: u64,
     },
-    /// This file or block device, all of it. An empty file has no room. It is [opened
-    /// alone](Access::Alone): no other area can use it, in this process or another one.
+    /// This file or block device, in its full size. An empty file has no room for pages. The file
+    /// is [opened alone](Access::Alone): no other area can use it, in this process or another one.
     Path(PathBuf),
     /// Memory, for tests and measurements.
     Memory {
@@ -372,8 +372,9 @@ impl Area {
         self.slots.lookup(slot) == Ok(SlotState::Swapped { owner: page })
     }
 
-    /// Decrypts `bytes` if the area is encrypted, verifies them, and returns the note of the page
-    /// in the slot. `None` if they aren't the bytes of that page.
+    /// Decrypts `bytes` if the area is encrypted, and verifies them. Returns the note of the page
+    /// in the slot: its group and its shadow. Returns `None` if the bytes aren't those of that
+    /// page.
     fn sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> Option<Note> {
         let note = self.slots.note(slot).ok();
         note.filter(|note| match &self.encryption {

@@ -19,17 +19,17 @@
 //! - B2. A block is in one chain: that of one page, or that of its chunk's free blocks.
 //! - B3. The memory of the chunks, and of a *stock* for more chunks, is charged ([`Allowance`]). No
 //!   charge goes beyond the limit at that moment.
-//! - B4. While the chunk that is kept for [`Need::Last`] is in use, [`Need::Usual`] stores only
-//!   into *held* chunks, and leaves at least one chunk *open*. So the blocks that an exchange frees
-//!   stay available for exchanges.
+//! - B4. One chunk is kept for exchanges ([`Need::Last`]). While that chunk is in use, other pages
+//!   ([`Need::Usual`]) are stored only into *held* chunks, and at least one chunk stays *open*. So
+//!   the blocks that an exchange frees stay available for exchanges.
 //!
-//! So when no memory is left, less than an eighth of the pool is idle, apart from the chunks in
-//! hands. Only the CPU that holds a chunk, and CPUs that read or free pages in it, contend for its
-//! lock.
+//! When no memory is left, pages are stored into *open* chunks until these are *full*. So less than
+//! an eighth of the pool's blocks stays free, apart from the chunks in hands. Only the CPU that
+//! holds a chunk, and CPUs that read or free pages in it, contend for its lock.
 //!
-//! Lock order: scratch buffer of `codec` → hand → chunk. A thread that makes room takes the clock
-//! (`compressed`) and a page word in *loading* before any of these. A context of `cold_codec` that
-//! decompresses is a leaf, and is never held together with a chunk's lock.
+//! Lock order: scratch buffer of `codec` → hand → chunk. A thread that makes room locks the clock
+//! (`compressed`), and sets a page word to *loading*, before it locks any of these. A decompression
+//! context of `cold_codec` is a leaf, and is never held together with a chunk's lock.
 
 mod chunk;
 

@@ -16,9 +16,9 @@
 //!   names that list, and then it has free slots. A *full* cluster has none.
 //! - C2. A slot's bit is clear exactly if its word is *free*.
 //!
-//! *Held* is only a hint that keeps CPUs off each other's clusters. Several hands may name one
-//! cluster, and a hand may still name one that has since gone back to a list. The cluster's lock is
-//! what keeps a slot from being allocated twice.
+//! *Held* is only a hint that keeps CPUs off each other's clusters. Several hands may name the same
+//! cluster, and a hand may name a cluster that is on another list by now. Only the cluster's lock
+//! prevents a slot from being allocated twice.
 
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};

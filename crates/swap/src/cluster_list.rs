@@ -1,7 +1,7 @@
 //! A list of clusters as a bitmap: adding or removing a cluster is one atomic operation on a word
 //! that few CPUs share.
 //!
-//! All CPUs would write the head of a linked list. In a bitmap a CPU searches near its own
+//! With a linked list, all CPUs would write its head. In a bitmap a CPU searches near its own
 //! clusters, and contends only with CPUs whose clusters are nearby. A cluster's bit changes only
 //! under the cluster's lock (C1), so a CPU that finds the bit set locks the cluster and checks it
 //! again.

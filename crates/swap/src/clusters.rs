@@ -31,9 +31,9 @@ pub(crate) struct Claimed<'a> {
 pub(crate) enum Effort {
     /// Empty clusters first. Clusters whose lock another thread holds are skipped.
     Usual,
-    /// Every cluster, waiting for locks. Partly used clusters first: a cluster can move from the
-    /// *partial* list to the *empty* list, and is on both for a moment, so a search in this order
-    /// finds it.
+    /// No cluster on a list is skipped: the search waits for locks. Partly used clusters come
+    /// first. A cluster can move from the *partial* list to the *empty* list meanwhile, and is on
+    /// both for a moment, so a search in this order can't miss it.
     Last,
 }
 

@@ -1,8 +1,9 @@
 //! Compression of cold pages with Zstandard, by its reference implementation, which is in C.
 //!
-//! It takes four times as long as LZ4 in both directions, and makes most pages a good deal smaller,
-//! so it is used for pages that haven't been used for long. Only one thread at a time compresses
-//! with it, and holds the [`Compressor`]. Every eight CPUs share one decompression context.
+//! Zstandard takes four times as long as LZ4 in both directions, and makes most pages a good deal
+//! smaller, so it is used for pages that haven't been used for long. Only one thread at a time
+//! compresses with it: the one that holds the [`Compressor`]. Eight CPUs share one decompression
+//! context.
 
 use sync::lock::{Mutex, MutexGuard};
 use sync::{CachePadded, SharedBytes};
@@ -12,9 +13,9 @@ use zstd_safe::{CCtx, CompressionLevel, DCtx, compress_bound};
 const LEVEL: CompressionLevel = 3;
 /// CPUs that share a decompression context.
 const CPUS_SHARING: usize = 8;
-/// Bytes of a decompression context. The size of a compression context is at most
-/// `COMPRESSING_BYTES + min(TABLES × page size, TABLES_MAX)`. All are rounded up from what the
-/// library reports.
+/// The size of a decompression context in bytes. A compression context takes at most
+/// `COMPRESSING_BYTES + min(TABLES × page size, TABLES_MAX)`. All of these are what the library
+/// reports, rounded up.
 const UNPACKING_BYTES: usize = 96 << 10;
 const COMPRESSING_BYTES: usize = 48 << 10;
 const TABLES: usize = 16;

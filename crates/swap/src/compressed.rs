@@ -1,9 +1,9 @@
 //! The store of an area whose pages stay in memory, compressed. It takes the place of a device.
 //!
 //! Slots work like in other areas: a page has a slot, an owner, and a checksum of its uncompressed
-//! bytes. In addition a slot has the *place* of the compressed bytes in a [`BlockPool`]. The place
-//! is one word. Like the checksum it belongs to the slot's owner, and is published by the slot's
-//! word. It is set when the page is written, and cleared when the slot is freed.
+//! bytes. In addition each slot has one word for the *place* of the compressed bytes in a
+//! [`BlockPool`]. Like the checksum, the place belongs to the slot's owner, and is published by the
+//! slot's word. The place is set when the page is written, and cleared when the slot is freed.
 //!
 //! | event | consequence |
 //! |---|---|
@@ -199,8 +199,9 @@ impl Compressed {
     /// to a page. The caller must verify the checksum.
     pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
         // Relaxed: the place was stored before the slot's word, which the caller has read
-        // (Acquire). If another thread has recompressed the page since, that thread held the page
-        // then, and the hand-over of the page (by *loading* in its word) orders this.
+        // (Acquire). Another thread may have recompressed the page since. That thread held the page
+        // (*loading* in the page's word) while it changed the place, and its release of the page
+        // orders the change before this load.
         let word = self.places[slot as usize].load(Ordering::Relaxed);
         let Some(place) = unpack(word) else { return false };
         let unpack = |packed: &[u8], page: &mut [u8]| match word & TIGHT {
@@ -264,13 +265,13 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages to `spill`: at most `wanted`, whether or not an attempt succeeds, because a
-    /// fault may be waiting for this call. If `spill` returns `Full`, no further page is offered to
-    /// another area; any other error ends the pass.
+    /// Passes old pages to `spill`. Tries at most `wanted` pages, even if no attempt succeeds,
+    /// because a fault may be waiting for this call. If `spill` returns `Full`, no further page is
+    /// offered to another area; any other error ends the pass.
     ///
-    /// While no page can go to another area, skips pages whose recompression was tried already, and
-    /// looks at fewer slots. Returns how many pages were moved or take less room, or 0 at once if
-    /// another thread is spilling.
+    /// While no page can go to another area, pages can only be recompressed. Then this skips pages
+    /// whose recompression was tried already, and looks at fewer slots. Returns how many pages were
+    /// moved or take less room, or 0 at once if another thread is spilling.
     pub(crate) fn spill(
         &self,
         wanted: usize,
@@ -281,8 +282,8 @@ impl Compressed {
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page, compressor } = &mut *clock;
         let (mut tried, mut gone, mut tightened, words) = (0, 0, 0, self.page_size / size_of::<u64>());
-        // Two rounds, because in the first round all pages may be new. In a large area this call
-        // may only mark pages, for later calls.
+        // Up to two rounds, because in the first round all pages may be new. In a large area
+        // `LOOKS_MAX` ends the loop earlier; then this call may only mark pages, for later calls.
         for look in 0..LOOKS_MAX.min(2 * self.places.len()) {
             if tried == wanted || !can_go && look >= LOOKS {
                 break;
@@ -309,8 +310,8 @@ impl Compressed {
     /// Returns whether the clock has met the page of a slot before. Marks the page.
     fn is_old(&self, slot: usize) -> bool {
         let place = &self.places[slot];
-        // Relaxed: a hint. If the slot has got another page in the same place before the exchange,
-        // that page is marked instead, and counts as old too early.
+        // Relaxed: a hint. Between the load and the exchange, the slot may get another page in the
+        // same place. Then that page is marked instead, and counts as old too early.
         let seen = place.load(Ordering::Relaxed);
         seen != 0
             && (seen & OLD != 0 || {
@@ -387,8 +388,8 @@ const OLD: u64 = 1 << 63;
 
 const _: () = assert!(LEN_BITS + BLOCK_BITS + CHUNK_BITS == 61);
 
-/// Packs a place into a word: 22 bits of length, which isn't 0, 10 of block, 29 of chunk. An area
-/// has at most 2^25 chunks (2^31 slots).
+/// Packs a place into a word: 22 bits of length, 10 of block, 29 of chunk. The length isn't 0, so
+/// the word isn't either. The chunk fits, because an area has at most 2^25 chunks (2^31 slots).
 fn pack(place: Place) -> u64 {
     u64::from(place.chunk) << (LEN_BITS + BLOCK_BITS) | u64::from(place.block) << LEN_BITS | u64::from(place.len)
 }

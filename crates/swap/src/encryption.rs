@@ -12,12 +12,13 @@
 //!   an older page of the same slot, or another slot's page, that page doesn't match the nonce and
 //!   the tag in memory: the read reports `SwapCorrupt`.
 //!
-//! A page is encrypted into a buffer, and the device reads the buffer, while the page itself stays
+//! A page is encrypted into a buffer, and the device reads the buffer, so the page itself stays
 //! readable and writable in its frame. The area has a few buffers of one batch each, which are
-//! charged with its tables, so swapping out allocates nothing. If no buffer is free, the device
-//! already has several writes pending. The write then waits for a buffer, at most until the device
-//! would count as stalled; after that, the area counts as full for this write. A page that is read
-//! back is decrypted in a copy, which is on the reader's stack for pages of 4 KiB.
+//! charged with its tables, so swapping out allocates no memory. If no buffer is free, the device
+//! already has several writes pending. The writing thread then waits for a buffer, but no longer
+//! than a device may be silent before it counts as stalled. After that, this write is refused as if
+//! the area were full. A page that is read back is decrypted in a copy, which is on the reader's
+//! stack for pages of 4 KiB.
 //!
 //! Nonce and tag belong to the slot's owner, like the checksum. They are written before the slot's
 //! word becomes *swapped*, which publishes them.

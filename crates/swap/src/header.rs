@@ -10,8 +10,8 @@
 //! | 24–31 | a number that tells this area from others |
 //! | 32–35 | CRC-32 of the bytes before |
 //!
-//! All numbers are little-endian. The rest of the page is zeros. The pages in an area are lost with
-//! their process, so the header is all that is ever read of another process's area.
+//! All numbers are little-endian. The rest of the page is zeros. The pages in an area are lost when
+//! their process ends, so a process never reads more than the header of another process's area.
 
 const MAGIC: [u8; 8] = *b"PGFDSWAP";
 const VERSION: u32 = 1;

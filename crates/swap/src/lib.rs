@@ -7,8 +7,8 @@
 //!   priorities, and can be added and removed while they hold pages. A read from an area returns
 //!   the bytes that were written, or an error. Every page has a checksum that is kept in memory,
 //!   away from the device; with the feature `encryption`, a page can be encrypted instead.
-//! - [`PageEntry`] is what a page word stores for a swapped page: the page's slot, or, for a page
-//!   that repeats one word, that word.
+//! - [`PageEntry`] is what a page word stores for a swapped page: normally the page's slot. If the
+//!   page repeats a single 64-bit word, and that word fits, the page word stores it instead.
 //!
 //! The crate doesn't know groups, address spaces or reclaim. It identifies a page by a number
 //! ([`Owner`]), and the code that owns the pages implements [`Owners`]. The crate is separate from

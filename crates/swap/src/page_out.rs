@@ -4,8 +4,8 @@ use sync::SharedBytes;
 
 use crate::slot_word::Owner;
 
-/// A page to be written. If its bytes change during the write, the written copy is worthless. The
-/// caller, or the thread that changes the bytes, must then make sure that the copy is never read
+/// A page to be written. Its bytes may change during the write; the written copy is worthless then,
+/// and the caller, or the thread that changes the bytes, must make sure that the copy is never read
 /// back.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOut<'a> {

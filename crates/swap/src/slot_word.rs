@@ -12,18 +12,18 @@
 //! Bits 3–26 are the slot's generation in every state.
 //!
 //! Why these sizes:
-//! - The *owner* is the number of the page's word among all page words of a Pagefold, of which
-//!   `frames` reserves 2^37. So the removal of an area finds the page of a slot in one step,
-//!   whichever object the page belongs to.
+//! - The *owner* is the number of the page's word among all page words of a Pagefold, for which
+//!   `frames` reserves 2^37 numbers. The removal of an area uses this number to find the page of a
+//!   slot in one step, whichever object the page belongs to.
 //! - A *frame* has 30 bits, as in `frames`' page word.
-//! - A [`SlotId`] must fit into a page word. There the tag and the bit that only resident words set
-//!   take 3 bits, and 1 more bit tells a slot from a same-filled page
+//! - A [`SlotId`] must fit into a page word of 64 bits. The page word needs 3 bits for its tag and
+//!   for the bit that only resident words set, and 1 bit to tell a slot from a same-filled page
 //!   ([`PageEntry`](crate::PageEntry)). That leaves 60: 5 for the area, 31 for the slot in the area
 //!   (8 TiB of 4 KiB pages) and 24 for the generation.
 //! - The *generation* is incremented each time the slot becomes free, and wraps after 2^24 uses. It
 //!   only serves to find bugs: a slot that isn't free has one owner (`slot_table`), which has the
-//!   only copy of its number. A stale number or a misdirected write is found unless exactly a
-//!   multiple of 2^24 uses lies between.
+//!   only copy of its number. A stale number or a misdirected write is found, unless the slot has
+//!   been reused exactly a multiple of 2^24 times since.
 //!
 //! The rest of a page's metadata doesn't fit into the word, and is stored beside it: the charged
 //! group and the eviction's shadow (together the *note*, one word: 24 bits of group, 40 of shadow),

@@ -9,17 +9,19 @@
 //!
 //! **No free slot is missed.** An allocation reports "full" only if at some moment of the call
 //! there was no free slot to be found:
-//! - F1. A cluster with free slots is on a list or in a hand. A CPU that claims a cluster takes it
-//!   into its hand before it removes it from the list. A *held* cluster has free slots, and stays
-//!   in its hand: a CPU replaces the cluster in its hand only after that cluster has stopped being
-//!   *held*. So a searcher that reads the lists first and the hands second finds the cluster.
+//! - F1. A cluster with free slots is on a list or in a hand. A CPU that claims a cluster puts it
+//!   into its hand before it removes it from the list. The hand keeps naming the cluster while the
+//!   cluster is *held*, that is, while it has free slots: only after that does the CPU replace the
+//!   cluster in its hand. So a searcher that reads the lists first and the hands second finds the
+//!   cluster.
 //! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A
-//!   searcher that gives up has read `changes` (Acquire) before the search, and stores that value
-//!   in `full_at`. While the two are equal, other searchers give up at once.
-//! - F3. A searcher that makes its last attempt increments `searching`, then empties all batches. A
-//!   thread that puts a slot into a batch reads `searching` and `full_at` afterwards. If either
-//!   indicates a search, the thread empties the batch as well. The order of the two on the batch's
-//!   lock decides:
+//!   searcher reads `changes` (Acquire) before the search. If it gives up, it stores that value in
+//!   `full_at`. While `full_at` equals `changes`, no slot has become free since, so other searchers
+//!   give up at once.
+//! - F3. A searcher that makes its last attempt increments `searching`, and then empties all
+//!   batches. A thread that frees a slot adds it to a batch, and then reads `searching` and
+//!   `full_at`. If a search is going on, or has failed, the thread empties the batch as well. Both
+//!   threads lock the batch, and the order of the two locks decides:
 //! ```text
 //!   freeing                                searching
 //!                                          searching += 1
@@ -29,9 +31,9 @@
 //!   changes += 1
 //!                                          nothing found: full_at = changes as they were, and they aren't any more
 //! ```
-//! If the slot is put into the batch first, the searcher finds it. If the slot comes later, the
-//! lock makes `searching` visible to the freeing thread, or, when the search has ended, `full_at`,
-//! which was stored before that.
+//! If the slot is added first, the searcher finds it. If the searcher locks the batch first, the
+//! lock makes `searching` visible to the freeing thread. A search that has failed by then stored
+//! `full_at` before it decremented `searching`, so the freeing thread sees `full_at` instead.
 //!
 //! An area also keeps a few slots in a [`Reserve`]. Allocations don't count these as free: "full"
 //! ignores them.
@@ -58,8 +60,9 @@ use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
 /// Freed slots that a CPU collects before they become available.
 const FREE_BATCH: usize = if cfg!(pagefold_loom) { 2 } else { 64 };
 
-/// How often a thread that finds nothing repeats its search while other threads free slots. After
-/// that many searches, other threads took the freed slots each time.
+/// How often a thread searches in vain while other threads free slots. Then it gives up, although a
+/// slot may be free that was put behind the last search. `full_at` then differs from `changes`, so
+/// the next allocation searches again.
 const SEARCHES_MAX: u32 = 8;
 
 /// How slots are distributed over CPUs.
@@ -98,10 +101,26 @@ struct Search {
     searching: AtomicU32,
 }
 
+/// Searches until one search takes slots, or until nothing changed during one search in vain, but
+/// at most `SEARCHES_MAX` times. Returns the number of slots taken, and the value that `changes`
+/// had before the last search: that search found every slot that was put before this value.
+fn until_quiet(changes: impl Fn() -> u64, mut search: impl FnMut() -> usize) -> (usize, u64) {
+    let mut before = changes();
+    for _ in 1..SEARCHES_MAX {
+        let taken = search();
+        let now = changes();
+        if taken > 0 || now == before {
+            return (taken, before);
+        }
+        before = now;
+    }
+    (search(), before)
+}
+
 impl Slots {
-    /// Creates the slots of area number `area`: `slots` slots, of which number 0 is the header, and
-    /// is never allocated. `None` if there is no memory for the tables, or if `slots` exceeds the
-    /// numbers that exist or is less than 2.
+    /// Creates the slots of area number `area`. Slot 0 of the `slots` slots is the header, and is
+    /// never allocated. Returns `None` if there is no memory for the tables, if `slots` is less
+    /// than 2, or if it exceeds the number of slot numbers.
     #[must_use]
     pub fn new(area: u32, slots: u64, placement: Placement) -> Option<Self> {
         let table = SlotTable::new(area, slots).filter(|table| table.len() > 1)?;
@@ -288,8 +307,8 @@ impl Slots {
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
-    /// Returns whether about half of the slots are free, as estimated from the number of empty
-    /// clusters, and from a few clusters all over the area, including the one of `slot`.
+    /// Returns whether about half of the slots are free. The estimate looks at the number of empty
+    /// clusters, and at a few clusters all over the area, including that of `slot`.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         self.clusters.are_half_empty() || self.clusters.are_half_free(slot.number() as usize / SLOTS)
@@ -358,23 +377,14 @@ impl Slots {
         let search = &self.search;
         // Release: the batches' locks publish it (F3).
         search.searching.fetch_add(1, Ordering::AcqRel);
-        // Acquire pairs with the Release in `put`: F2.
-        let mut changes = self.changes.load(Ordering::Acquire);
         self.drain();
-        let mut taken = 0;
-        for _ in 0..SEARCHES_MAX {
-            taken = self.take_another(turn, way, want, into, Effort::Last);
-            let now = self.changes.load(Ordering::Acquire);
-            if taken > 0 || now == changes {
-                break;
-            }
-            changes = now;
-        }
+        let changes = || self.changes.load(Ordering::Acquire); // Pairs with the Release in `put`: F2.
+        let (taken, covered) = until_quiet(changes, || self.take_another(turn, way, want, into, Effort::Last));
         if taken == 0 {
             // Sometimes: an area is searched in vain.
-            // Release pairs with the Acquire in `is_full`. A value that is out of date by now does
-            // no harm.
-            search.full_at.store(changes, Ordering::Release);
+            // Release pairs with the Acquire in `is_full`. The value may be out of date already,
+            // which does no harm.
+            search.full_at.store(covered, Ordering::Release);
         }
         search.searching.fetch_sub(1, Ordering::Release);
         taken

@@ -1,29 +1,30 @@
 //! Spilling: when an area of compressed pages is full, the pages that have been there longest are
 //! recompressed, or moved to other areas.
 //!
-//! Without spilling the area would fill up with pages that aren't used, and pages that are used
-//! again soon would go to the device. A clock goes round the slots; a page that it meets twice is
-//! old (`compressed`).
+//! Without spilling, the area would fill up with pages that aren't used, and pages that are used
+//! again soon would go to the device. A clock goes round the slots to find old pages: pages that it
+//! meets for the second time (`compressed`).
 //!
-//! An old page is cold, so better compression is worth its time. The page is first *tightened*,
-//! which means recompressed with Zstandard in its place (`BlockPool::shrink`: it needs less room
-//! there, so this can't fail). If that saves an eighth of its blocks, the page counts as new again,
-//! and stays for another round. Otherwise, or when it is old for the second time, it moves to
-//! another area.
+//! An old page is cold, so better compression is worth its time. The page is first *tightened*:
+//! recompressed with Zstandard in its place. (The page needs less room there, so
+//! `BlockPool::shrink` can't fail.) If that saves an eighth of its blocks, the page counts as new
+//! again, and stays for another round. Otherwise, or when it is old for the second time, it moves
+//! to another area.
 //!
-//! A page's slot belongs to its owner. So the owner holds the page ([`Owners::move_slot`]) while it
-//! is read, written to another area and given the new slot, or while its bytes change in the old
-//! slot. A fault on the page waits for that like for any other read. The old slot is freed after
-//! the owner has released the page. If anything fails, or the page came back meanwhile, nothing
-//! changes.
+//! A page's slot belongs to the page's owner. So the owner holds the page ([`Owners::move_slot`])
+//! while the spilling thread reads it, writes it to another area and passes on the new slot, or
+//! changes its bytes in the old slot. A fault on the page waits meanwhile, like for any other read.
+//! The spilling thread frees the old slot after the owner has released the page. If anything fails,
+//! or the page came back meanwhile, nothing changes.
 //!
 //! If the memory budget shrinks, the limits of compressed areas may shrink with it. The pages in
 //! excess of the limit then move to other areas.
 //!
-//! If there was no room the last time, a thread that is about to write pages spills a batch. Only
-//! one thread does so at a time; the others don't wait for it. A fault waits for the spilling
-//! thread, so a batch is limited by the number of pages that are *tried*. If the other areas are
-//! full, don't exist, or have devices that don't answer, pages are only tightened, each once.
+//! If there was no room the last time, a thread that is about to write pages spills a batch first.
+//! Only one thread does so at a time; the others don't wait for it. The spilling thread may be
+//! serving a fault, so a batch is limited by the number of pages that are *tried*, not moved. If
+//! the other areas are full, don't exist, or have devices that don't answer, pages are only
+//! tightened, each once.
 
 use arrayvec::ArrayVec;
 use sync::{Arc, SharedBytes};
@@ -37,8 +38,8 @@ use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
 use crate::write_out::Tried;
 
-/// The pages that are tried in one batch are 1/`SHARE` of the area's slots, within these bounds.
-/// The minimum is large enough that the freed room is of use.
+/// One batch tries as many pages as 1/`SHARE` of the area's slots, but at least `BATCH_MIN` and at
+/// most `BATCH_MAX`. The minimum is large enough that the freed room is of use.
 const SHARE: usize = 16;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 64;
@@ -50,9 +51,9 @@ impl Swap {
         crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Moves pages out of the first area that exceeds its limit because the budget shrank, and
-    /// gains something by that. Returns whether any page moved or was tightened; false if no other
-    /// area takes pages. The caller must not hold a page word.
+    /// Spills from the areas that exceed their limits because the budget shrank, one after the
+    /// other, until an area has moved or tightened a page. Returns whether one has; returns false
+    /// at once if no other area takes pages. The caller must not hold a page word.
     pub fn give_way(&self, owners: &dyn Owners) -> bool {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
         can_go && beyond.iter().any(|area| self.spill_from(area, true, owners) > 0)
@@ -84,7 +85,8 @@ impl Swap {
     }
 
     /// Returns the areas of compressed pages for which `is_due` is true, and whether there are
-    /// areas that their pages can go to. Owners are called without this lock.
+    /// other areas that their pages can move to. Releases the lock of this CPU's copy on return,
+    /// because owners must be called without it.
     fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (ArrayVec<Arc<Handle>, AREAS_MAX>, bool) {
         let areas = self.here();
         let due: ArrayVec<_, AREAS_MAX> =

@@ -140,8 +140,8 @@ impl Swap {
     }
 
     /// Adds an area, if `admit` accepts the number of bytes that its tables take. `admit` is called
-    /// before the tables are allocated, so it may have accepted the bytes of an area that then
-    /// couldn't be added. See also [`add`](Self::add).
+    /// before the tables are allocated. So if the area then can't be added, `admit` has accepted
+    /// bytes that aren't used. See also [`add`](Self::add).
     ///
     /// # Errors
     /// The errors of [`add`](Self::add), and [`AddError::NoRoom`] if `admit` returns false.
@@ -305,10 +305,10 @@ impl Swap {
         Some(self.area_of(slot)?.name.clone())
     }
 
-    /// Writes a page to one of the reserved slots, in the area of `slot` if possible, otherwise in
-    /// another area. This serves an exchange when all other slots are in use: `page` leaves memory
-    /// so that the page in `slot` can come in. The page is then *cached* in the returned slot,
-    /// which the caller owns.
+    /// Writes `page` to a reserved slot, in the area of `slot` if possible, otherwise in another
+    /// area. An exchange needs this when all other slots are in use: `page` leaves memory so that
+    /// the page in `slot` can come in. `page` is then *cached* in the returned slot, which the
+    /// caller owns.
     ///
     /// # Errors
     /// `Some` if all reserved slots are in use, or can't be written to. `None` if a reserved slot
@@ -360,10 +360,10 @@ impl Swap {
         self.area_of(slot).map_or(Err(SwapInError::SwapCorrupt { page }), |area| area.read(slot, page, into))
     }
 
-    /// Reads swapped pages in consecutive slots, in one request to the device. Then calls `tell`
-    /// for each page, with its index, and with whether its bytes are those that were written;
-    /// otherwise its part of `into` is unspecified. The caller owns the slots, before and after the
-    /// call. All slots must be in one area.
+    /// Reads swapped pages in consecutive slots of one area, in one request to the device. Then
+    /// calls `tell` for each page, with its index in `run` and a flag: true if the bytes are those
+    /// that were written; if false, the page's part of `into` is unspecified. The caller owns the
+    /// slots, before and after the call.
     ///
     /// # Errors
     /// The device's error; then `tell` isn't called.
@@ -414,8 +414,8 @@ impl Swap {
         self.with_slots(slot, |slots| slots.set_swapped(slot, owner, note))
     }
 
-    /// Records that the page is in `frame` again. It keeps its slot until it changes. The caller
-    /// must own the slot.
+    /// Records that the page is in `frame` again. The page keeps its slot until the page changes.
+    /// The caller must own the slot.
     ///
     /// # Errors
     /// The number is stale.
@@ -440,9 +440,10 @@ impl Swap {
         areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| area.free(slot))
     }
 
-    /// Visits up to `looks` slots, in a loop through all areas that continues at `from`, where the
-    /// last call ended. Calls `visit` for each slot whose page was in memory as well at that
-    /// moment, with the slot and the page's frame, until `visit` breaks.
+    /// Looks at up to `looks` slots, going round all areas, and starting at `from`; advances
+    /// `from`, so that the next call continues there. Calls `visit` for each slot whose page is at
+    /// that moment in memory as well, with the slot and the page's frame. Ends early if `visit`
+    /// breaks.
     pub fn look_for_cached(
         &self,
         from: &mut Position,
@@ -483,9 +484,9 @@ impl Swap {
         areas.that_may_keep(slot).is_some()
     }
 
-    /// If the page in `slot` [may keep](Self::may_keep) its slot, records that it is in `frame`
-    /// again, and keeps the slot until it changes. Returns whether it keeps the slot. The caller
-    /// must own the slot.
+    /// If the page in `slot` [may keep](Self::may_keep) its slot, records that the page is in
+    /// `frame` again. The page then keeps its slot until the page changes. Returns whether it does.
+    /// The caller must own the slot.
     #[must_use]
     pub fn keep(&self, slot: SlotId, frame: u32) -> bool {
         let areas = self.here();

@@ -7,9 +7,10 @@
 //!
 //! - B1. Rust code that runs while other threads may access the bytes uses `Relaxed` loads and
 //!   stores of whole words. On x86-64, runs of words are copied in assembly, with wider or
-//!   unaligned moves. For the abstract machine, each such move is a sequence of relaxed word loads
-//!   from which some bytes are taken, or of relaxed word stores that keep some bytes as the only
-//!   writer left them.
+//!   unaligned moves. For the abstract machine, each such move is a sequence of relaxed loads or
+//!   stores of whole words. A load may use only some bytes of its word. A store to a part of a word
+//!   stores the word's other bytes with the values that they have: no other thread writes to the
+//!   word meanwhile.
 //! - B2. The kernel and devices write through [`SharedBytes::as_ptr`], which is outside the
 //!   abstract machine. They do so only while the writer holds the frame exclusively; optimistic
 //!   readers may still read it.
@@ -207,8 +208,8 @@ impl<'a> SharedBytes<'a> {
         });
     }
 
-    /// Overwrites the bytes from `offset` on with `from`, in the name of a simulated device: on a
-    /// virtual machine no CPU is charged. See also [`copy_from`](Self::copy_from).
+    /// Overwrites the bytes from `offset` on with `from`, like [`copy_from`](Self::copy_from), but
+    /// as a write by a simulated device: a virtual machine charges no CPU for it.
     ///
     /// # Panics
     /// If the range exceeds the run.
@@ -247,9 +248,9 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Overwrites everything with `from`, bypassing the CPU's caches: for bytes that aren't read
-    /// soon. `from` must have the same length. The caller is the only writer. The stores are
-    /// complete when this returns.
+    /// Overwrites all bytes with `from`, which must have the same length. The stores bypass the
+    /// CPU's caches, so this is for bytes that won't be read soon. The caller is the only writer.
+    /// The stores are complete when this returns.
     ///
     /// # Panics
     /// If the lengths differ.

@@ -1,19 +1,22 @@
 //! Counters that many threads add to without sharing a cache line.
 //!
-//! Every thread has a block of numbers, one for each counter that has a *place*, and adds to its
-//! own number: a load, an add and a store. A counter's sum is taken over all blocks. It is exact: a
-//! block has one writer at a time, and when its thread ends, another thread continues with the
-//! block.
+//! Each thread has a block of numbers. A counter's *place* is an index into every block: a thread
+//! adds to its own number at that index, by a load, an add and a store. The counter's sum is taken
+//! over all blocks. No addition is lost: a block has one writer at a time, and after its thread has
+//! ended, the block keeps its numbers, and another thread adds to them.
 //!
 //! All of the process's counters share a limited number of places, and a place costs 8 bytes for
-//! each thread that adds there. So a counter gets a place only after it was added to `ADDS_SHARED`
-//! times. Until then all threads add to one shared number, and contend for it only briefly. At most
-//! `BUSY_MAX` counters have such a place at a time, and fewer with more than 8 CPUs
-//! (`BUSY_BYTES_MAX`); the others keep their shared numbers. If that many counters are busy at
-//! once, the threads are spread over so many numbers that they rarely contend. A counter on the
-//! path of a hit has its place from the beginning ([`ThreadCounter::at_hand`]), as long as there
-//! are few such counters (`AT_HAND_BYTES_MAX`). Its owner accounts for the memory
-//! ([`CounterPlace::bytes`]).
+//! each thread that adds there. So a counter gets a place only after `ADDS_SHARED` additions. These
+//! go to the counter's *shared number*, which all threads write to. So threads contend for it only
+//! until the counter gets its place.
+//!
+//! At most `BUSY_MAX` counters can have a place of this kind at a time, and fewer with more than 8
+//! CPUs (`BUSY_BYTES_MAX`). All further counters keep their shared numbers. Threads rarely contend
+//! for these: so many counters are busy then that few threads add to the same one.
+//!
+//! A counter on the path of a hit has its place from the beginning ([`ThreadCounter::at_hand`]), as
+//! long as there are few such counters (`AT_HAND_BYTES_MAX`). The counter's owner accounts for the
+//! place's memory ([`CounterPlace::bytes`]).
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -55,9 +58,9 @@ impl CounterPlace {
         self.0 == Self::NONE.0
     }
 
-    /// Adds `n` to the counter that has the place; the counter must be alive. Returns false and
-    /// adds nothing if there is no place, if the thread is ending, or if there is no memory for its
-    /// block: then the caller must use [`ThreadCounter::add`].
+    /// Adds `n` to the counter that has this place. The counter must be alive. Returns false and
+    /// adds nothing if there is no place, if the thread is ending, or if there is no memory for the
+    /// thread's block. The caller must then use [`ThreadCounter::add`].
     #[inline]
     #[must_use]
     pub fn try_add(self, n: u64) -> bool {

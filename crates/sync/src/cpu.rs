@@ -1,7 +1,8 @@
 //! Returns the current CPU, and the number of CPUs.
 //!
 //! The CPU's number is a hint: the thread may have moved to another CPU when it uses the number. So
-//! all per-CPU data can be locked, and drained by any thread.
+//! several threads may use one CPU's data at the same time. That data is safe to share, and any
+//! thread may drain it.
 
 /// Returns the number of CPUs for per-CPU values: the highest kernel number of an online CPU, plus
 /// one.

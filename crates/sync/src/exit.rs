@@ -2,8 +2,9 @@
 //!
 //! The C library calls the registered functions (`atexit`) in the exiting thread, whose
 //! thread-local values no longer exist, while all other threads keep running. So the exiting thread
-//! only asks other threads to do the work, and waits for them. It never waits long for a lock: a
-//! thread may have held the lock at a fork, and children call `exit` as well.
+//! only asks other threads to do the work, and waits for them. It waits for a lock only for a
+//! limited time: a forked child calls `exit` as well, and a lock that was held at the fork stays
+//! locked there forever.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -31,9 +32,9 @@ struct List {
     is_hooked: bool,
 }
 
-/// Registers `leaving` for the end of the process, if it is still alive then. Returns false if that
-/// isn't possible: the C library has no room for another function, or this process was forked while
-/// another thread was changing the list.
+/// Registers `leaving`. If `leaving` is still alive when the process ends, its work is done then.
+/// Returns false if the C library has no room for another function, or if this process was forked
+/// while another thread was changing the list.
 pub fn register(leaving: &Weak<dyn Leaving>) -> bool {
     // In a forked child the lock may stay locked forever.
     let Some(mut list) = LIST.try_lock_for(LIST_MAX) else { return false };

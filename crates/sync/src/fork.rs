@@ -12,9 +12,10 @@
 //! never freed. The list has no lock, because a child might find the lock held by a thread that
 //! doesn't exist in the child.
 //!
-//! - FORK-1. A place with a start has its length, and its range is mapped. The start is stored
-//!   after the length, and cleared before the range is unmapped. A child has the list as of one
-//!   moment of the fork, so it wipes exactly the ranges that its parent had listed then.
+//! - FORK-1. If a place holds the start of a range, it also holds that range's length, and the
+//!   range is mapped: the start is stored after the length, and cleared before the range is
+//!   unmapped. A child sees the list as it was at one moment of the fork. So the child wipes
+//!   exactly the ranges that its parent had listed at that moment.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -97,9 +97,10 @@ mod futex {
     /// may end without a notification.
     pub struct Condvar {
         raw: RawCondvar,
-        /// The number of threads that wait, or are about to. It changes under their lock. So a
-        /// thread that has held the lock since it changed the condition sees all threads that must
-        /// be woken. If there are none, notifying makes no system call.
+        /// The number of threads that wait, or are about to wait. It changes only under the mutex
+        /// of these threads. So a thread that changes the condition under this mutex, and notifies
+        /// afterwards, sees all threads that it must wake. If there are none, notifying makes no
+        /// system call.
         waiting: AtomicU32,
     }
 

@@ -1,27 +1,30 @@
-//! Reference counting for objects (*things*) that many CPUs use: each CPU counts on a cache line of
-//! its own, without one counter per CPU in each thing.
+//! Reference counting for objects (*things*) that many CPUs use: each CPU has a count of its own,
+//! on its own cache line, but only for things that the CPU used recently.
 //!
-//! A thing is at *home*, and each CPU has a few handles of its own for things that it used recently
-//! ([`Nearby`]). A thread that asks for a thing gets a clone of its CPU's handle: it writes only to
-//! that handle's count, and to the lock of a few of the CPU's handles. So CPUs share no cache line
-//! while they use the same things repeatedly. The memory grows with the number of things and with
-//! the number of CPUs, but not with their product.
+//! A thing is at its *home* ([`Home`]). Each CPU has a few *handles* for things that it used
+//! recently ([`Nearby`]), in *sets* that have a lock each. A handle holds one reference to its
+//! thing, and has a reference count of its own. A thread that asks for a thing gets a clone of its
+//! CPU's handle: it writes only to the lock of the handle's set, and to the handle's count. So CPUs
+//! share no cache line while they use the same things repeatedly. The memory grows with the number
+//! of things and with the number of CPUs, but not with their product.
 //!
 //! # Invariants
-//! - NEARBY-1. A user finds a thing at home while it holds the lock of the handle's set, and notes
-//!   the CPU at home before it creates the handle. A thread that [takes](Nearby::take) a thing away
-//!   from home then searches the sets of all noted CPUs. So once `take` has returned, no CPU keeps
-//!   a handle of the taken thing:
+//! - NEARBY-1. A user, whose CPU has no handle of a thing yet, gets the thing from its home, notes
+//!   the CPU there, and stores a new handle in the set. The user holds the set's lock during all of
+//!   this. A thread that [takes](Nearby::take) the thing away first empties the home, and then
+//!   locks and searches the sets of all noted CPUs. So once `take` has returned, no CPU keeps a
+//!   handle of the taken thing:
 //!   ```text
 //!     user: locks its set                     take: locks home: the thing goes; which CPUs?
 //!           locks home: the thing, or none          locks the set of each: waits for the user, and finds its handle
 //!           notes the CPU
 //!           a handle in the set
 //!   ```
-//! - NEARBY-2. A handle is replaced by another one while its set is locked. At that moment its
-//!   thing is at home, or the thread that takes it hasn't searched this set yet and owns the thing
-//!   meanwhile. So no thing ends because a thread looked for another thing: it ends with the thread
-//!   that took it, or with a thread that asked for it and uses it for longer.
+//! - NEARBY-2. Replacing a handle by another one never drops the last reference to a thing. The set
+//!   is locked meanwhile. So the thing is still at home, or a thread in `take` owns it and hasn't
+//!   searched this set yet. A thing ends when it is dropped by the thread that took it, or by a
+//!   thread that asked for it and uses it for longer, but never because a thread looked for another
+//!   thing.
 //!
 //! Lock order: a set → a home.
 

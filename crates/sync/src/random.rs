@@ -42,9 +42,9 @@ impl Random {
     }
 }
 
-/// Returns the seeds that a randomized test should try: the one in the environment variable
-/// `PAGEFOLD_SEED`; otherwise those in `PAGEFOLD_SEEDS`, which is a number of seeds from 0 on, or a
-/// range such as `3000..6000`; otherwise 0 to `usual`.
+/// Returns the seeds that a randomized test should try: the seed in the environment variable
+/// `PAGEFOLD_SEED`, if it is set; otherwise those in `PAGEFOLD_SEEDS`, which is a range such as
+/// `3000..6000`, or a number `n` for `0..n`; otherwise `0..usual`.
 ///
 /// # Panics
 /// If a variable is set and isn't a number or range: a test that silently tries other seeds proves

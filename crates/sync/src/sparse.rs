@@ -1,9 +1,10 @@
 //! A long array of words that allocates system memory page by page as it is written, and can return
 //! parts of the memory.
 //!
-//! The words hold users' bytes. So they are excluded from core dumps, and a forked child finds
-//! zeros: it neither gets the bytes nor makes the system copy them. Both end when the array is
-//! dropped, because the allocator may reuse the memory.
+//! The words hold users' bytes. So the array is excluded from core dumps, and a forked child finds
+//! zeros in it: the child doesn't get the bytes, and the system doesn't copy pages that the parent
+//! writes to. Both measures end when the array is dropped, because the allocator may reuse the
+//! memory.
 
 use core::ptr::NonNull;
 use std::ops::Range;
@@ -34,8 +35,8 @@ impl SparseWords {
         let sparse = Self::dense(len)?;
         // A huge page would take more memory than was written.
         sparse.advise(0..len, libc::MADV_NOHUGEPAGE);
-        // An allocator that reuses memory zeroes it by writing, which makes all of it resident. If
-        // the system refuses to discard the memory, it stays resident.
+        // An allocator that reuses memory zeroes it by writing, which makes all of it resident. So
+        // the memory is returned to the system. If the system refuses, it stays resident.
         let _ = sparse.discard(0..len);
         Some(sparse)
     }
@@ -76,9 +77,9 @@ impl SparseWords {
         &self.words[self.first + range.start..self.first + range.end]
     }
 
-    /// Returns the memory of those words to the system, as far as they fill whole system pages.
-    /// Afterwards their values are unspecified. Returns false if the system refuses; then the
-    /// memory stays.
+    /// Returns the memory of the words in `range` to the system, except in system pages that are
+    /// only partly in the range. Afterwards the words' values are unspecified. Returns false if the
+    /// system refuses; then the memory stays.
     #[must_use]
     pub fn discard(&self, range: Range<usize>) -> bool {
         let Some(pages) = self.whole_pages(range) else { return true };

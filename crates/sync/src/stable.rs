@@ -6,8 +6,8 @@ use crate::{Arc, SharedBytes};
 /// Owns runs of shared bytes that don't move for as long as the owner lives, even if the owner
 /// itself is moved.
 ///
-/// So a request that owns such a value can be handed to a device, which reads and writes through
-/// pointers (B2 of [`bytes`](crate::bytes)), without another owner of the bytes.
+/// So a request that owns such a value can be handed to a device, which reads and writes the bytes
+/// through pointers (B2 of [`bytes`](crate::bytes)). The request needs no other owner of the bytes.
 ///
 /// # Safety
 /// [`each`](Self::each) must pass the same runs in the same order each time, until the value is

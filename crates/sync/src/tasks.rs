@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Wakes all of the tasks. Wakers are users' code: if one panics, the waking thread, which is doing
-/// work of its own, must not unwind, and the other tasks must still be woken. The panic hook has
-/// already reported the panic when this continues.
+/// Wakes all of the tasks. Wakers are users' code, and may panic. The panic is caught, because the
+/// waking thread is doing work of its own and must not unwind, and because the other tasks must
+/// still be woken. The panic hook has already reported the panic by then.
 pub fn wake_all(tasks: impl IntoIterator<Item = Waker>) {
     for task in tasks {
         let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));

@@ -7,9 +7,9 @@
 //! | 6 to 31 | yields the CPU | the other thread was preempted, perhaps on this CPU |
 //! | from 32 on | sleeps: 50 µs, twice as long each time, at most 1 ms | the other thread waits itself; or has a lower real-time priority |
 //!
-//! A yield doesn't let threads of a lower real-time priority run (`sched_yield` under
-//! `SCHED_FIFO`). So a loop that never sleeps would starve such a thread forever, although it waits
-//! for that thread. Each sleep is at most twice as long as the one before, up to 1 ms. So a wait
+//! A yield doesn't let a thread of lower real-time priority run (`sched_yield` under `SCHED_FIFO`).
+//! A loop that waits for such a thread and only yields would starve that thread, and never end. So
+//! the loop sleeps. Each sleep is at most twice as long as the one before, up to 1 ms. So a wait
 //! takes at most about twice as long as necessary, or 1 ms more.
 //!
 //! The condition that a loop waits for determines when the loop gives up:
@@ -21,9 +21,9 @@
 //! | [`wait_or`](Backoff::wait_or) | may be a user that keeps a guard | after [`PATIENCE`], with an error |
 //! | [`wait`](Backoff::wait) | needs a few instructions, and depends on no other thread | never |
 //!
-//! A model has neither time nor CPUs: each turn lets other threads run. A virtual CPU spins with
-//! one hint per turn, because a hint waits for a store to the word that the thread read; it sleeps
-//! in virtual time.
+//! A model has neither time nor CPUs: each turn lets other threads run. A virtual CPU sleeps in
+//! virtual time. Its spin hint ends when the word that the thread has read is written, so it needs
+//! only one hint per turn.
 
 use crate::thread::{sleep, yield_now};
 use crate::time::{Duration, Instant};

@@ -19,8 +19,8 @@ impl Frames {
     ///
     /// The caller then must evict or move every page in the frames that [`FrameDrain::frames`]
     /// returns, and call [`FrameDrain::finish`] for each extent. Free frames of these extents can't
-    /// be allocated meanwhile. All free frames are searched once for frames of these extents,
-    /// however many extents there are.
+    /// be allocated meanwhile. This call searches all free frames once for frames of the chosen
+    /// extents, so one drain of many extents costs less than many drains.
     #[must_use]
     pub fn begin_drain(
         &self,

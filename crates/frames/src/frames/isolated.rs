@@ -21,8 +21,9 @@ pub struct Refused {
 pub enum Use {
     /// The page wasn't used.
     None,
-    /// The page was read ahead, then used for the first time, and used again. All these uses may
-    /// have been one burst, such as small reads in a row.
+    /// The page was read ahead, then used for the first time, and used again. The uses may belong
+    /// to one burst, such as small reads in a row, so they don't prove that the page is used
+    /// repeatedly.
     Doubtful,
     /// The page was used.
     Certain,
@@ -80,9 +81,9 @@ impl Frames {
     /// Returns how the page was used since the last call, and resets the mark of its use. The
     /// caller must have the frame isolated, which keeps the frame from being freed.
     ///
-    /// The use for which a page was loaded doesn't count; for a page that was read ahead, this is
-    /// its first use after the load. If a page that was read ahead was used for the first time
-    /// since the last call, and then used again, the result is [`Use::Doubtful`].
+    /// The use for which a page was loaded doesn't count as a use. For a page that was read ahead,
+    /// that is its first use after the load. If this first use and another use both came since the
+    /// last call, the result is [`Use::Doubtful`].
     #[must_use]
     pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();
@@ -107,8 +108,8 @@ impl Frames {
     }
 
     /// Evicts an isolated page and leaves `shadow` in its word. The caller may copy the page's
-    /// bytes from the returned frame. Before the frame can hold another page, the caller must free
-    /// it, and it must be allocated again.
+    /// bytes from the returned frame. The frame can't hold another page until it is freed and
+    /// allocated again, or [renewed](OwnedFrame::renew).
     ///
     /// # Errors
     /// Returns the frame, still isolated, if the page is in use, was removed by another thread, or
@@ -117,9 +118,11 @@ impl Frames {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // The frame is frozen, so no remover has taken the page (`detach` never unfreezes). The
-        // word therefore belongs to this residency. The exception is a page that goes on no list
-        // and is just being published: its word doesn't name the frame yet.
+        // This thread has just frozen the frame. A remover also freezes the frame, and never
+        // unfreezes it (`detach`), so no remover has taken the page. Therefore the word belongs to
+        // this page's residency, with one exception: a page that is put on no list
+        // (`publish_unlisted`) can be isolated while it is being published, before its word names
+        // the frame.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -174,7 +177,8 @@ impl Frames {
     }
 
     /// Returns whether reclaim should skip the page because it was read ahead and hasn't been used
-    /// yet. Returns true only once for a stay (one page's time in the frame).
+    /// yet. Returns true at most once in a stay (one page's time in the frame), so an unused page
+    /// isn't skipped again.
     #[must_use]
     pub fn spare_ahead(&self, frame: FrameId) -> bool {
         self.table.record(frame).write_state.spare_ahead()
@@ -211,16 +215,17 @@ impl Frames {
     }
 }
 
-/// Changes `word` to vacant if it still names the same stay of the page as `seen`, with or without
-/// the referenced bit. The caller must have the frame frozen. Returns false if the word has changed
-/// otherwise.
+/// Changes `word` to vacant if it still names the same stay of the page as `seen`; the referenced
+/// bit may differ. Returns false if the word names something else. The caller must have the frame
+/// frozen.
 pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
     let mut now = seen;
     loop {
         let vacant = PageWord::vacant(shadow).bits();
-        // Release pairs with the Acquire of the next `begin_load`. Together with the locks of
-        // `free_frames` that the freed frame passes through, it orders the eviction before the
-        // bytes of the next stay. Relaxed on failure: the loop checks again.
+        // Release pairs with the Acquire of the next `begin_load`: the eviction comes before the
+        // bytes that the next stay puts into the frame. The locks of `free_frames`, through which
+        // the freed frame passes, are needed for this as well. Relaxed on failure: the loop checks
+        // again.
         match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             // Sometimes: a page is referenced while its frame is frozen.

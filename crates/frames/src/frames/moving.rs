@@ -7,13 +7,14 @@
 //!   word: resident(f1, g1) → resident(f2, g2)    Release: f2's bytes, record and count come first
 //!   f1 is its owner's                            a reader that copied from f1 looks at the word: not the same stay
 //! ```
-//! - M1. The page's word is resident all the time: no other thread loads the page again, and the
-//!   page's chunk of the map doesn't count it twice.
-//! - M2. Only a page that wasn't written to since it was settled is moved. A flusher finds frames
-//!   only through the words of written pages, and marks the frame's record to hold the page (S4 of
-//!   `write_state`). The record stays behind in a move, so a hold would be lost.
-//! - M3. f2 is unfrozen before the word leads to it, as when a load is published. So a pinner that
-//!   finds f2 by the word can pin it.
+//! - M1. The page's word is resident all the time. So no other thread loads the page again, and the
+//!   chunk of the word counts the page only once.
+//! - M2. Only a page that wasn't written to since it was settled is moved. The reason: a flusher
+//!   that writes back a page *holds* it by a mark in its frame's record (S4 of `write_state`). A
+//!   move doesn't take this mark along, so the hold would be lost. A flusher finds frames only
+//!   through the words of written pages, so it never holds a page that may be moved.
+//! - M3. f2 is unfrozen before the word names f2, in the same order as when a loaded page is
+//!   published. So a pinner that finds f2 by the word can pin it.
 //!
 //! A move would be unsafe if the mover didn't see a pin of f1, as could happen here:
 //! ```text
@@ -21,9 +22,9 @@
 //!   count of f1 + 1: frozen, so it steps back    word → f2
 //!   looks at the word again: f2
 //! ```
-//! This can't happen, as in an eviction: both the pin and the freeze change `count`, so one of them
-//! comes first. If the pin comes first, the freeze fails; if the freeze comes first, the pinner
-//! sees `FROZEN` and steps back.
+//! The mover always sees the pin, because the pin and the freeze both change `count`, so one of
+//! them comes first. If the pin comes first, the freeze fails; if the freeze comes first, the
+//! pinner sees `FROZEN` and steps back. (An eviction excludes the same race in the same way.)
 
 use sync::atomic::Ordering;
 
@@ -85,8 +86,8 @@ impl Frames {
     }
 
     /// Returns whether the frame holds a page that was used since reclaim last looked. Unless the
-    /// caller has the frame isolated, the result is a guess: the frame may be going to another
-    /// page.
+    /// caller has the frame isolated, the result is only a hint, because the frame may get another
+    /// page at any moment.
     #[must_use]
     pub fn is_referenced(&self, frame: FrameId) -> bool {
         let (_, word) = self.word_of(frame);

@@ -36,8 +36,8 @@ impl<'a> OwnedFrame<'a> {
     /// Lets `fill` write the frame's bytes. `fill` must write all of them, because the rest would
     /// still be another page's bytes; otherwise the caller must not publish the frame.
     pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
-        // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: a reader that copies
-        // a byte written from here on sees that the frame's last stay is over.
+        // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: if a reader copies a
+        // byte that `fill` has written, the reader also sees that the frame's last stay is over.
         fence(Ordering::Release);
         fill(self.frames.bytes(self.id))
     }

@@ -13,8 +13,8 @@ pub enum Detach<'a> {
     Vacant,
     /// The page is pinned.
     Pinned,
-    /// Another thread is using the page: it is about to evict the page, which takes a few
-    /// instructions; or it holds the page for writeback or writes to it, which may take longer.
+    /// Another thread is using the page. If it is about to evict the page, this takes only a few
+    /// instructions. If it writes to the page or holds it for writeback, this may take longer.
     Busy,
     /// Another thread is loading the page.
     Loading,
@@ -47,8 +47,9 @@ pub enum Detach<'a> {
 }
 
 impl PageMap {
-    /// Takes a page out of memory regardless of the policy, and leaves `shadow`. If the page has
-    /// bytes that its file doesn't have, `discard` decides: they are discarded, or the page stays.
+    /// Takes a page out of memory regardless of the policy, and leaves `shadow` in its word. If the
+    /// page has bytes that its file doesn't have, they are lost if `discard` is set; if it isn't,
+    /// the page stays in memory.
     #[must_use]
     pub fn detach(&self, page: u64, shadow: u64, discard: bool) -> Detach<'_> {
         let Some((index, word)) = self.word(page) else { return Detach::Vacant };
@@ -67,9 +68,10 @@ impl PageMap {
             self.shared.frames.table.unfreeze(frame, 0);
             outcome
         };
-        // The frame may have gone to another page before it was frozen; then the page's word
-        // doesn't name this frame any more. If the word still names the frame, only its referenced
-        // bit can change while the frame is frozen. Relaxed: the Acquire of `freeze`.
+        // The frame may have gone to another page before this thread froze it. Then the page's word
+        // doesn't name the frame any more. If the word still names the frame, only the word's
+        // referenced bit can change while the frame is frozen. Relaxed is enough, because `freeze`
+        // is Acquire.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }

@@ -125,9 +125,9 @@ impl<'a> Loading<'a> {
         self.publish_as(frame, labels, false, How { dirty: true, ..How::default() }).0
     }
 
-    /// Makes the page resident like [`publish`](Self::publish), but the page goes on no list, so
-    /// its frame isn't returned. The thread that removes the page gets its frame, as if the frame
-    /// were listed.
+    /// Makes the page resident like [`publish`](Self::publish), but marks its frame as listed
+    /// without putting it on a list. So the caller needn't put the frame on a list, and doesn't get
+    /// it. A thread that removes the page later gets the frame as if it were on a list.
     ///
     /// # Panics
     /// If `frame` isn't fit for [`publish`](Self::publish).

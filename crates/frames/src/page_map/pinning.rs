@@ -89,7 +89,8 @@ pub enum PinError {
 
 impl PageMap {
     /// Pins the page if it is hot: in memory, used since reclaim last looked, not written to, and
-    /// whole. Returns `None` for all other pages; try [`pin`](Self::pin) then.
+    /// entirely within the object. Returns `None` for all other pages; the caller should then try
+    /// [`pin`](Self::pin).
     #[inline]
     pub fn pin_hot(&self, page: u64) -> Option<PinnedFrame<'_>> {
         match self.lookup.of_smallest_pages() {
@@ -167,9 +168,9 @@ impl PageMap {
     }
 }
 
-/// Pins a page that threads write to without a pause. If a writer has the frame when the pinner
-/// tries, the pinner takes a *place* in the frame, which becomes a pin when the writer is done
-/// (`frame_table`). Without a place, each attempt might meet the next writer.
+/// Pins a page that threads write to without a pause. If the pinner only retried, each attempt
+/// might meet another writer. So a pinner that finds a writer at the frame takes a *place*: a pin
+/// that is requested in advance, and becomes valid when this writer is done (`frame_table`).
 ///
 /// The pinner keeps the place between attempts, so it should be dropped when the wait ends.
 #[derive(Debug)]

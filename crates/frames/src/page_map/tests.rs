@@ -165,9 +165,9 @@ fn pages_in_memory_are_found_in_order() {
 }
 
 /// Regression: a frame that went directly from an evictor to the next loader kept its generation.
-/// If a page returned to the frame, its word was equal to the word that a reader had loaded during
-/// the page's first stay, although the frame had held another page's bytes in between. So the
-/// reader's check couldn't detect those bytes.
+/// If the evicted page later returned to the frame, the page's word had the same value as during
+/// its first stay there. So a reader that had loaded the word before the eviction, and loaded it
+/// again after the return, didn't notice that the frame had held another page's bytes in between.
 #[test]
 #[should_panic(expected = "wasn't freed after its last page")]
 fn an_evicted_frame_takes_no_page_before_it_was_freed() {

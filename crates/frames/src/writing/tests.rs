@@ -99,8 +99,8 @@ fn a_written_page_is_hit_by_its_maps_number() {
     assert!(!map.read_while(8, &mut bytes, || false));
 }
 
-/// Pages can be found and written to by a word that contains the map's number among other things,
-/// if the map is at least as long as the shortest map.
+/// A page is found, and written to, by a word that contains the map's number among other bits. The
+/// map must be at least as long as the shortest map.
 #[test]
 fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     let map = map(8, 8);
@@ -126,8 +126,8 @@ fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     assert_eq!(hit(3), Some([2, 2, 2, 2, 1, 1, 1, 1]));
 }
 
-/// Regression: a page that was pinned when it was to be settled stayed written for good. So a loop
-/// that writes an object back until it has no written page never ended.
+/// Regression: a page that was pinned when writeback tried to settle it stayed a written page for
+/// good. So a loop that writes an object back until no written page is left never ended.
 #[test]
 fn a_clean_page_goes_back_to_the_short_way_in_the_end() {
     let map = map(8, 8);
@@ -277,8 +277,9 @@ fn a_writer_that_waits_keeps_new_pins_out() {
     assert_eq!(map.pin(0).unwrap().unwrap().bytes()[0], 2, "while the writer lives");
 }
 
-/// A thread holds a pin of a page and waits for another pin of the same page. It must not wait for
-/// a writer that waits for the first pin (a deadlock), nor for a writer that has given up.
+/// A thread that holds a pin of a page may need a second pin of the page while a writer waits for
+/// the first one. To prevent a deadlock, the writer must let the second pin in after a time. A
+/// writer that gives up must keep no pinner out.
 #[test]
 fn pins_are_kept_out_for_a_time_only() {
     let map = map(8, 8);
@@ -319,8 +320,8 @@ fn a_pinner_that_gives_up_leaves_no_place() {
     assert!(matches!(map.begin_write(0), BeginWrite::Begun(_)));
 }
 
-/// An evictor takes a page whose last pin is gone even if a writer waits for it. The frame's next
-/// page can be pinned as usual.
+/// If a page's last pin is gone, an evictor may take the page even while a writer waits for it. The
+/// frame's next page must then be pinnable as usual.
 #[test]
 fn the_next_page_of_a_frame_has_no_waiting_writer() {
     let map = map(1, 8);
@@ -336,8 +337,8 @@ fn the_next_page_of_a_frame_has_no_waiting_writer() {
     assert!(matches!(writer.begin(), BeginWrite::Absent));
 }
 
-/// Regression: a page became a written page although it wasn't changed: a thread had begun to write
-/// to it but didn't, or a refused `set_len` had looked at it. Such a page is clean, and no
+/// Regression: a page became a written page although its bytes weren't changed: a thread had only
+/// begun to write to it, or a refused `set_len` had looked at it. Such a page is clean, and no
 /// writeback settles a clean page, so its readers stayed on the slower path for good.
 #[test]
 fn a_page_that_was_not_changed_is_no_written_page() {

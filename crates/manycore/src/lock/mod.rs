@@ -1,11 +1,13 @@
 //! Locks in virtual time, with parking_lot's interface: no poisoning.
 //!
-//! The locks use the machine's own atomics, and queues at an address, like futexes. A thread first
-//! tries to take the lock, then spins as parking_lot does, then parks. Only the machine's directory
-//! decides which thread gets a free lock, so barging and convoys appear in the results.
+//! The lock words are the machine's own atomics, and a thread parks in a queue at the word's
+//! address, like a futex. A thread first tries to take the lock, then spins as parking_lot does,
+//! then parks. If several threads try to take a free lock, the machine's directory of cache lines
+//! decides which one gets it, so barging and convoys appear in the results.
 //!
-//! Outside of a machine the same words are taken by compare-and-swap, and a thread that finds a
-//! word taken yields. That is correct but slow; it suffices for setting things up.
+//! Outside of a machine, a thread takes a lock by compare-and-swap on the same word, and yields
+//! while another thread holds the lock. That is correct but slow; it suffices for setting things
+//! up.
 
 mod condvar;
 mod mutex;
@@ -99,9 +101,9 @@ enum Look {
     Wanted,
 }
 
-/// The number of times that a thread looks at a lock before it parks. After the first
-/// `PAUSED_LOOKS` it pauses: 2, then 4, then 8 times; after the others it yields. The numbers are
-/// those of parking_lot 0.12 (`SpinWait`).
+/// How often a thread checks a lock before it parks. After each of the first `PAUSED_LOOKS` checks
+/// the thread executes PAUSE: 2 times, then 4, then 8. After each later check it yields its CPU.
+/// The numbers are those of parking_lot 0.12 (`SpinWait`).
 const LOOKS: u32 = 10;
 const PAUSED_LOOKS: u32 = 3;
 
@@ -160,9 +162,9 @@ fn rest(world: &World, pauses: u64) {
     state.rest(time);
 }
 
-/// Gives the word at `address` back. `give` returns the number of threads in [`wait_for`] that must
-/// be woken. The time is charged where the lock was taken, because the drop of a guard has no
-/// source line.
+/// Releases the lock word at `address`. `give` frees the word, and returns how many of the threads
+/// that are parked in [`wait_for`] must be woken. The time is charged to the source line that took
+/// the lock, because the drop of a guard has no source line.
 fn give_back((label, kind, address): (Label, &'static str, usize), at: At, give: impl FnOnce() -> usize) {
     let Some(world) = world::current() else {
         give();

@@ -118,8 +118,9 @@ impl<T: ?Sized> Mutex<T> {
         self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Marks the lock as wanted. If the lock was free, this thread takes it with the mark, because
-    /// after parking a thread can't know whether others are still parked.
+    /// Sets the lock to wanted, and returns true if it was free: then this thread holds it. The
+    /// lock is set to wanted even then, because other threads may still be parked, and only the
+    /// release of a wanted lock wakes a thread.
     #[track_caller]
     fn take_wanted(&self) -> bool {
         // Acquire as in `take`.

@@ -1,11 +1,13 @@
 //! Batches: many reads or writes in one call.
 //!
-//! Pages in memory are copied first. Meanwhile the next reads' page words and bytes are prefetched
-//! into the CPU's cache, page words further ahead than bytes, so that the memory latencies of a
-//! dozen reads overlap. Then the missing pages are launched together (`flight`): neighbours in one
-//! request, a few requests at a time, so that the device begins early. Each of these reads then
-//! completes like a single read, in the order in which the pages arrive. An error affects only the
-//! read that meets it.
+//! Reads whose pages are in memory are copied first. While one read is copied, the page words and
+//! the bytes of the next reads are prefetched into the CPU's cache (page words further ahead than
+//! bytes), so that the memory latencies of a dozen reads overlap.
+//!
+//! Then the loads of the missing pages are launched together (`flight`): neighbouring pages in one
+//! request, and a few requests at a time, so that the device begins early. Each of these reads then
+//! completes like a single read, in the order in which the pages arrive. If a load fails, only the
+//! reads that need its pages fail.
 
 use std::ops::Range;
 
@@ -246,9 +248,10 @@ impl Handle {
         pages.clone().any(|page| self.file.map.state(page) == PageState::Loading)
     }
 
-    /// Helps to complete the loads that `call` launched, until `done()` or until none is left. A
-    /// page that another thread loads is noticed at most a few milliseconds late. Returns whether
-    /// it stopped because of the device's timeout.
+    /// Helps to complete the loads that `call` launched, until `done()` returns true or all of
+    /// these loads have completed. `done()` may also become true because another thread completes a
+    /// load; this is noticed at most a few milliseconds late. Returns true if the wait ended
+    /// because of the device's timeout.
     pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) -> bool {
         let time = self.file.watch().map(|watch| (watch, Instant::now()));
         let is_late = || time.is_some_and(|(watch, start)| watch.is_silent() || start.elapsed() >= watch.time());

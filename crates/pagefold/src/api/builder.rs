@@ -141,11 +141,13 @@ impl Builder {
     /// A call that has waited this long for an answer fails with [`Error::DeviceTimeout`]. Its
     /// request goes on, because the kernel can't cancel it: a page that is being loaded stays
     /// charged and arrives later, a sync continues, and a new length may still take effect. Until
-    /// the device answers any request, further calls that need the device fail at once; calls that
+    /// the device answers a request, further calls that need the device fail at once. Calls that
     /// find their pages in memory succeed. Written data stays in memory, and is written when the
-    /// device answers. Closing a file waits no longer than this; the rest is done later. Dropping
-    /// the last handle of the Pagefold waits no longer either. If the process then ends, data that
-    /// the device hasn't taken is lost.
+    /// device answers.
+    ///
+    /// Closing a file also waits at most this long, and the rest is done later. So does dropping
+    /// the last handle of the Pagefold: if the process then ends, data that wasn't written to the
+    /// device is lost.
     ///
     /// With a timeout, requests are always executed by the kernel or by other threads, which costs
     /// a read that misses some microseconds. Opening files and swapping aren't bounded by the
@@ -166,8 +168,9 @@ impl Builder {
     }
 
     /// Adds a swap area that is filled before all others: up to `limit` bytes of the budget, in
-    /// which pages are kept compressed. Pages that don't shrink to less than three quarters go to
-    /// the other areas. When the area is full, so do the pages that have been in it longest.
+    /// which pages are kept compressed. A page that doesn't shrink to less than three quarters of
+    /// its size goes to another area. When this area is full, the pages that have been in it
+    /// longest move to the other areas.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -116,9 +116,9 @@ impl File {
     /// lives. At the end of the file, the slice ends where the file ends.
     ///
     /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time. Nor
-    /// can a pinned page be written to: a writer waits for existing pins, and new pins wait for
-    /// that writer. Pins that last at most about 30 ms keep a writer waiting no longer than they
-    /// last.
+    /// can a pinned page be written to. A writer waits for existing pins, and keeps new pins
+    /// waiting meanwhile, at first for about 30 ms. So pins that last no longer than that delay the
+    /// writer only until they end.
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page. [`Error::PageBusy`] after seconds if the
@@ -136,9 +136,9 @@ impl File {
     /// Pins page `n` like [`page`](Self::page), but asynchronously: the future runs under any
     /// executor, and blocks no thread. Nothing is loaded before the first poll.
     ///
-    /// If the future is dropped early, the page still arrives in memory. If the future isn't
-    /// polled, an arrived page is kept for it until a writer needs the page or memory is short.
-    /// Then the page may have to be loaded again.
+    /// If the future is dropped early, the page still arrives in memory. If the page has arrived
+    /// and the future isn't polled, the page stays in memory for the future, until a writer needs
+    /// the page or memory is short. After that, the next poll may have to load the page again.
     pub fn page_async(&self, n: u64) -> PageFuture<'_> {
         PageFuture::new(&self.handle, n)
     }
@@ -211,16 +211,18 @@ impl File {
 
     /// Writes all of `buf` at `offset`, into memory. The data reaches the file within seconds, with
     /// [`sync`](Self::sync), when the file's last handle is dropped, or when the process ends
-    /// normally. If the process is killed before that, the data is lost. If the file ends before
-    /// the written range, it becomes longer, and the gap is filled with zeros. A write that leaves
-    /// a gap first makes the file itself longer; if it then fails, the file may have zeros up to
-    /// where the write would have ended in its first page.
+    /// normally. If the process is killed before that, the data is lost.
     ///
-    /// Other threads see each page as it was before the write or after it; with a gap, perhaps the
-    /// zeros first. A page that is overwritten entirely isn't read first. If much dirty data waits
-    /// for write-back, the call is throttled by milliseconds. If the file's device doesn't answer
-    /// and its group has reached its limit of dirty pages, the call takes half a second longer for
-    /// each page.
+    /// If the file ends before the written range, it becomes longer, and the gap is filled with
+    /// zeros. Before it fills a gap, the call makes the file itself longer, up to the end of what
+    /// it writes to the first page. If the call then fails, the file may stay that long, with zeros
+    /// from its old end on.
+    ///
+    /// Other threads see each page as it was before the write or after it. If the write leaves a
+    /// gap, they may see zeros first. A page that is overwritten entirely isn't read first. If much
+    /// dirty data waits for write-back, the call is throttled by milliseconds. If the file's device
+    /// doesn't answer and the group has reached its limit of dirty pages, each page of the write
+    /// takes half a second longer.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; those of
@@ -232,10 +234,10 @@ impl File {
         self.handle.write_pages(buf, offset)
     }
 
-    /// Returns a guard through which this thread alone changes page `n`, as a slice. It is a copy
-    /// of the page, which replaces the page when the guard is dropped. Until then
-    /// [`read_at`](Self::read_at) returns the old content, and [`page`](Self::page) and writers of
-    /// the page wait.
+    /// Returns a guard through which this thread alone changes page `n`, as a slice. The slice is a
+    /// copy of the page. When the guard is dropped, the copy replaces the page. Until then
+    /// [`read_at`](Self::read_at) returns the old content; [`page`](Self::page), and threads that
+    /// write to the page, wait.
     ///
     /// The page is copied twice, and the copy is charged to the group: it needs room for two pages.
     /// For small changes [`write_at`](Self::write_at) is faster.

@@ -74,19 +74,22 @@ impl Pagefold {
 
 impl GroupBuilder {
     /// Sets the group's limit, which its pages never exceed. The limits of several groups may add
-    /// up to more than the budget. Default: the budget. When the budget is full, a group gets pages
-    /// only from groups whose share of their own limit (or of the budget, if that is less) is at
-    /// least its own. So even without a limit, a group can't empty the others. (A group with hardly
-    /// any pages gets a few from any group.)
+    /// up to more than the budget. Default: the budget.
+    ///
+    /// When the budget is full, a group takes pages only from groups that use at least as large a
+    /// share of their own limit (or of the budget, if that is less) as this group uses of its
+    /// limit. So even a group without a limit can't empty the others. (A group with hardly any
+    /// pages gets a few from any group.)
     #[must_use]
     pub fn max(mut self, size: impl IntoSize) -> Self {
         self.max = size.into_size().map(Some);
         self
     }
 
-    /// Sets how much of the group may be in swap slots. Default: as much as there is room for. With
-    /// 0, nothing is. (Pages that repeat one word need no slot.) While pages are exchanged, up to
-    /// eight more pages are in slots.
+    /// Sets how many of the group's bytes may be in swap slots. Default: as many as fit into the
+    /// swap areas. With 0, nothing goes to a slot. (A page that repeats a single word is swapped
+    /// out without a slot.) The limit may be exceeded by eight pages for a moment, while one page
+    /// is swapped out in exchange for another that is swapped in.
     #[must_use]
     pub fn swap_max(mut self, size: impl IntoSize) -> Self {
         self.swap_max = size.into_size().map(Some);
@@ -125,8 +128,8 @@ fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
 }
 
 /// A memory group. Clones are the same group. When the last clone and all files opened through the
-/// group are dropped, the group's pages are evicted. Pages that another group has pinned at that
-/// moment stay until reclaim next meets them.
+/// group are dropped, the group's pages are evicted. A page that another group has pinned at that
+/// moment stays until it is unpinned and reclaim visits it again.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,9 +1,9 @@
 //! A queue of concurrent reads for one thread: each read is returned when its pages have arrived.
 //!
-//! A batch ends with its slowest read, and the device idles towards the end. With a queue, the
-//! caller pushes the next read whenever it takes one out, so any number of reads stay in flight.
-//! This requires no other thread: the waiting thread helps the backend (`io`), and so sleeps on its
-//! own ring.
+//! A batch ends with its slowest read, so the device idles towards the end. With a queue, the
+//! caller pushes another read whenever it takes a completed one out, so the number of reads in
+//! flight stays constant. The queue needs no other thread: the thread that waits for a read helps
+//! the backend (`io`) to complete requests.
 //!
 //! | a read is | because | becomes |
 //! |---|---|---|
@@ -14,9 +14,9 @@
 //! Reads in flight are checked only when no read is ready: one check for all reads that the device
 //! has answered meanwhile.
 //!
-//! A load belongs to its request and not to the queue, which may be dropped at any time. If a page
-//! couldn't be loaded, or was evicted again, it is read when its read is returned, as by
-//! [`read_at`](File::read_at).
+//! The queue doesn't own the loads that it launched: it may be dropped at any time, and they still
+//! complete. If a load failed, or its page was evicted again before the read is returned,
+//! [`wait`](ReadQueue::wait) loads the page once more, as [`read_at`](File::read_at) would.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,8 +27,9 @@ use crate::api::file::File;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
 
-/// Reads are put off until there are this many, or there is nothing else to do. Then they are
-/// launched together, which shares the cost of submitting them.
+/// The maximum number of reads that are put off. They are launched together when there are this
+/// many, or when no read is ready to be returned. Launching them together shares the cost of
+/// submitting requests.
 const PUT_OFF_MAX: usize = 8;
 /// At most this part of all reads in the queue is put off, so that the device doesn't idle.
 const PUT_OFF_SHARE: usize = 4;
@@ -87,9 +88,10 @@ impl<'b, T> ReadQueue<'b, T> {
 
     /// Adds a read, with a tag that is returned together with it. Doesn't wait for the device.
     ///
-    /// Pages that aren't in memory are loaded concurrently with those of the other reads, up to a
-    /// quarter of the group's limit. Pages that are in memory aren't copied before their read is
-    /// returned either, so they may have to be loaded then.
+    /// The read's missing pages are loaded concurrently with those of the other reads, up to a
+    /// quarter of the group's limit. Bytes are copied only when [`wait`](Self::wait) returns the
+    /// read, even from pages that are in memory now. If such a page is evicted before that, `wait`
+    /// loads it again.
     pub fn push(&mut self, request: ReadRequest<'b>, tag: T) {
         let pages = self.file.handle().pages_of(request.offset, request.into.len());
         self.put_off.push_back(Entry { request, pages, tag });
@@ -98,9 +100,9 @@ impl<'b, T> ReadQueue<'b, T> {
         }
     }
 
-    /// Waits until any read can complete, removes it from the queue and returns it with its
-    /// [result](ReadRequest::result), as of [`read_at`](File::read_at). Returns `None` if the queue
-    /// is empty.
+    /// Waits until any read can complete, removes that read from the queue and returns it. Its
+    /// [result](ReadRequest::result) is what [`read_at`](File::read_at) would have returned.
+    /// Returns `None` if the queue is empty.
     pub fn wait(&mut self) -> Option<(ReadRequest<'b>, T)> {
         let mut is_late = false;
         if self.there.is_empty() {

@@ -1,9 +1,9 @@
 //! The devices that files are written to.
 //!
-//! Each device is written to independently: a device that doesn't answer delays its own files only
+//! Each device is written to independently: a device that doesn't answer delays only its own files
 //! (`flusher`). The backend decides which files share a device: those whose identities have the
-//! same first half. If calls have a time limit for devices, files that are only read also have a
-//! device, so that their reads can be watched (`watchdog`).
+//! same device number. If calls have a timeout for devices, files that are only read have a device,
+//! too, so that their reads can be watched (`watchdog`).
 //!
 //! The dirty pages of a device's files are counted in *parts*, one for each file and group
 //! (`dirty_part`).
@@ -165,9 +165,9 @@ impl Device {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// Marks the device as silent for a call that gives up waiting. If the call's request turns out
-    /// to have completed meanwhile (it has an `outcome`), removes the mark again (WATCH-1 of
-    /// `watchdog`). Returns the outcome.
+    /// Marks the device as silent for a call that gives up waiting. Then checks once more whether
+    /// the call's request has completed, by calling `outcome`. If it has, removes the mark again
+    /// (WATCH-1 of `watchdog`) and returns the outcome.
     pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
         self.silent.store(true, Ordering::Relaxed);
         // Pairs with the fence in `answered`.
@@ -232,9 +232,9 @@ pub(crate) struct DirtyPart {
 
 /// A part's file, as the flusher sees it.
 pub(crate) trait Flushed: Send + Sync {
-    /// Writes the file for a while, or all of it if the process exits (`is_leaving`). If another
-    /// write of the file in this visit would gain nothing, notes the number of the `visit` in the
-    /// file's parts ([`tried`](DirtyPart::tried)).
+    /// Writes dirty pages of the file for a while, or all of them if the process exits
+    /// (`is_leaving`). If a second call in the same visit of the device would gain nothing, notes
+    /// the number of the `visit` in the file's parts ([`tried`](DirtyPart::tried)).
     fn flush(&self, is_leaving: bool, visit: u64);
 }
 

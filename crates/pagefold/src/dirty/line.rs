@@ -155,8 +155,8 @@ impl<V: Visited> Line<V> {
 
     /// Returns whether the process ends.
     pub(crate) fn is_leaving(&self) -> bool {
-        // Relaxed: a thread that reads an outdated value only does one sync that wasn't needed. The
-        // devices to visit are in the queue, under its lock.
+        // Relaxed: if a thread reads an outdated `false`, it only does one needless sync. The
+        // devices to visit don't depend on this flag: they are in the queue, which a lock protects.
         self.leaving.load(Ordering::Relaxed)
     }
 
@@ -246,9 +246,9 @@ impl<V: Visited> Line<V> {
     }
 
     /// Returns whether the caller must start another thread because no thread waits at the queue,
-    /// and counts that thread as started. If a thread waits already, wakes it. The caller has taken
-    /// a device and is busy, so the waiting thread may have to take over the caller's duty to wake
-    /// up regularly for old pages.
+    /// and counts that thread as started. If a thread waits already, wakes that thread. The caller
+    /// has taken a device and is busy, so another thread may have to take over the caller's duty to
+    /// wake up regularly for old pages.
     pub(crate) fn lacks_thread(&self) -> bool {
         let mut line = self.state.lock();
         let lacks = line.idle == 0 && line.threads < THREADS_MAX && !line.stop;

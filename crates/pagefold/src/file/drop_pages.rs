@@ -67,8 +67,8 @@ impl FileState {
                     gone.push(frame);
                     return Dropped::Gone;
                 }
-                // The wait is short: a thread that has the page frozen seldom waits itself, and a
-                // pin may be that of a reader that only checks whether this is the right page.
+                // The wait is short. A thread that has the page frozen seldom waits while it does.
+                // A pin may be that of a reader that only checks whether it found the right page.
                 Detach::Pinned if self.take_kept_pin(page) => {}
                 Detach::Busy | Detach::Pinned if backoff.wait_awake() => {}
                 Detach::Pinned => return Dropped::Pinned,

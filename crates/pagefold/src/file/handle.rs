@@ -65,9 +65,9 @@ impl Handle {
         })
     }
 
-    /// Creates another handle of the file, for a group that has the file mapped. Most of its hits
-    /// are counted by the mapping. So its own counter starts without a place, which would take 8
-    /// bytes for each CPU.
+    /// Creates another handle of the file, for a group that has the file mapped. The handle's hit
+    /// counter starts without a slot on each CPU, which would take 8 bytes per CPU: most hits of a
+    /// mapped file are counted by the mapping.
     ///
     /// # Errors
     /// Those of charging the budget.
@@ -76,8 +76,9 @@ impl Handle {
         Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
     }
 
-    /// The bytes of a handle, including the part that its writes may create. Leaves out what is
-    /// charged when it is created, and the place of the hit counter.
+    /// The bytes that a new handle is charged, including the `DirtyPart` that its writes may
+    /// create. Excludes memory that is charged when it is allocated later, and the hit counter's
+    /// slots on each CPU.
     pub(crate) fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
@@ -128,8 +129,8 @@ impl Handle {
     }
 
     /// Writes back `pages`, or all pages, and makes them durable. If another process has truncated
-    /// the file, takes the new length over first, so that truncated bytes aren't written again. If
-    /// that fails, the write-back fails, too.
+    /// the file, adopts the new length first, so that bytes past the new end aren't written again.
+    /// If the length can't be adopted, the write-back fails, too.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
         let writable = self.writable;
@@ -142,8 +143,9 @@ impl Handle {
         self.tell(result)
     }
 
-    /// Returns any write-back error not yet reported through this handle. If another thread has
-    /// already consumed the error of this very write, it is reported here too.
+    /// Returns any write-back error that wasn't reported through this handle yet; otherwise the
+    /// result `now` of this call's own write-back. So this call reports its own error even if
+    /// another thread has reported it through the same handle meanwhile.
     fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))

@@ -1,9 +1,11 @@
 //! Counts a file's loads in flight (`read::flight`), and lets the file's last handle wait for them.
 //!
-//! A load that has completed releases the file before it leaves the count. The last handle of a
-//! file waits until the count is 0, or until the file has another handle: then that handle is the
-//! last one, and waits in turn. So neither a file nor anything that it keeps alive is ever dropped
-//! on a device's thread. And closing a file doesn't wait for the loads of later readers:
+//! A load that has completed drops its reference to the file, and then subtracts itself from the
+//! count. The last handle of a file waits until the count is 0, so neither the file nor anything
+//! that it keeps alive is ever dropped on a device's thread.
+//!
+//! If the file is opened again meanwhile, the wait ends early: the new handle is the last one then,
+//! and waits when it is closed. So closing a file doesn't wait for the loads of later readers:
 //!
 //! ```text
 //! last handle A: handles 1 -> 0 ── waits for loads in flight ──────────────────── returns

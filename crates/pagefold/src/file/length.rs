@@ -7,20 +7,21 @@
 //!
 //! # Invariants
 //! - N1. Both change only under `extension`, except that write-back raises `disk_len`, up to `len`.
-//! - N2. Every byte from `disk_len` to `len` was written through Pagefold. So write-back never
-//!   writes zeros of its own over bytes that another process appends. A write that would leave a
-//!   gap makes the file longer first ([`FileState::close_gap`]).
-//! - N3. Past `len`, a page in memory may hold anything: stale bytes of a file that was longer, or
-//!   bytes from before the file grew. Before `len` grows, the bytes that will lie below it are made
-//!   right. Either the write that makes the file longer overwrites them, or they are completed from
-//!   the file ([`FileState::hold_end`]). Pages that lie entirely past `len` are removed from
-//!   memory.
+//! - N2. Every byte from `disk_len` to `len` was written by a caller of Pagefold. So write-back
+//!   never fills a gap with zeros, which could overwrite bytes that another process has appended. A
+//!   write that would leave a gap makes the file itself longer first ([`FileState::close_gap`]).
+//! - N3. Past `len`, a page in memory may hold anything: stale bytes from when the file was longer,
+//!   or bytes that were read before the file grew. Before `len` grows, the bytes that will lie
+//!   below it are made right. Either the write that makes the file longer overwrites them, or they
+//!   are read from the file ([`FileState::hold_end`]). Pages that lie entirely past `len` are
+//!   removed from memory.
 //! - N4. Write-back writes nothing past `len`. If another process appended to the page with the
 //!   end, write-back writes only the part before `len`.
-//! - N5. `disk_len` is read before the file is asked for its length. If the file is shorter,
-//!   another process truncated it: write-back never makes a file shorter. No write may be in flight
-//!   while the truncation is taken over. Everything past the new end is dropped. If that includes
-//!   changes that weren't written back, each handle's next `sync` reports [`IoError::CutOff`].
+//! - N5. `disk_len` is read before the system is asked for the file's length, because write-back
+//!   may raise `disk_len` in between but never makes a file shorter. So if the file is shorter than
+//!   that `disk_len`, another process has truncated it. No write may be in flight while the
+//!   truncation is taken over. Everything past the new end is dropped. If changes that weren't
+//!   written back are dropped, each handle's next `sync` reports [`IoError::CutOff`].
 //!
 //! Lock order: `extension` → `writeback`'s `turn` → the page. The page with the old end may be
 //! pinned, or being loaded or changed. A thread that holds `extension` doesn't wait for it: the
@@ -34,9 +35,9 @@
 //!   page is vacant                              begins now: reads what was appended, too
 //!   len = the new one
 //! ```
-//! A writer that creates this page without reading it, because it overwrites all of the page's
-//! bytes in the file, would miss the appended bytes. Therefore such a writer requires `extension`
-//! (`Handle::needs_reading`).
+//! A writer that overwrites all bytes that the file has of this page doesn't read the page. Without
+//! the lock, such a writer would miss bytes that another process appends to the page. Therefore it
+//! must hold `extension` (`Handle::needs_reading`).
 
 use std::ops::Range;
 
@@ -129,9 +130,10 @@ impl FileState {
         self.map.set_len(len);
     }
 
-    /// Asks the system for the length, which another process may have changed, takes it over and
-    /// returns it. Bytes written through Pagefold past the end, and not written back yet, count as
-    /// well. Waits for the page with the old end if necessary.
+    /// Asks the system for the length, adopts it if another process has changed it, and returns the
+    /// length that readers see. That length includes bytes past the file's end on its device that
+    /// were written through Pagefold and aren't written back yet. Waits for the page with the old
+    /// end if necessary.
     ///
     /// # Errors
     /// The system's; [`Error::PageBusy`].
@@ -211,9 +213,9 @@ impl FileState {
     }
 
     /// Prepares a write of `piece`, which lies past the end. The caller must hold `extension`.
-    /// Takes over what another process has appended. If there still is a gap before the piece,
-    /// makes the file longer up to the piece's end, and `len` up to its start. From then on, other
-    /// processes append after both (N2).
+    /// First adopts a length that another process has set. If there still is a gap before the
+    /// piece, makes the file longer up to the piece's end, and raises `len` to the piece's start.
+    /// Other processes then append after the piece, not into the gap (N2).
     ///
     /// # Errors
     /// Those of [`refresh_len`](Self::refresh_len); [`Error::WriteFailed`].
@@ -234,9 +236,9 @@ impl FileState {
         }
     }
 
-    /// Takes over the file's length. The caller must hold `extension`. If the file ends exactly at
-    /// the end of `piece`, it counts as ending at the start of `piece`, which the caller is about
-    /// to write.
+    /// Adopts the length that the file has on its device. The caller must hold `extension`. `piece`
+    /// is what the caller is about to write, after it has made the file longer up to the piece's
+    /// end. If the file ends exactly there, `len` becomes only the start of `piece`.
     fn take_over(&self, piece: Option<&Range<u64>>) -> Result<Attempt<()>, Error> {
         let known = self.disk_len(); // N5
         let mut actual = self.ask_len()?;
@@ -267,8 +269,9 @@ impl FileState {
         Ok(Attempt::Done(()))
     }
 
-    /// Takes over a truncation by another process (N5). The caller ensures that no write is in
-    /// flight. Bytes that the file still has past `len` count as growth, as usual.
+    /// Takes over a truncation by another process to `len` bytes (N5). The caller must ensure that
+    /// no write is in flight. If the file is still longer than the length that readers see, changes
+    /// only `disk_len`; the caller then treats the rest as growth.
     fn take_over_cut(&self, len: u64) {
         self.disk_len.store(len, Ordering::Release);
         if len >= self.len() {
@@ -289,8 +292,8 @@ impl FileState {
         }
     }
 
-    /// Removes a page past the new end from memory. Returns whether changes are lost with it. Also
-    /// returns true if another thread is still changing the page when the wait runs out.
+    /// Removes a page past the new end from memory. Returns whether changes are lost with it, or
+    /// may be, because another thread is still changing the page when the wait runs out.
     fn cut_off_page(&self, page: u64, backoff: &mut Backoff) -> bool {
         loop {
             match self.drop_page_if(page, false) {
@@ -310,7 +313,7 @@ impl FileState {
     }
 
     /// Zeroes the page with the new end from `tail` on. Returns whether changes are lost. If the
-    /// page is in use, its tail stays, and is made right when the file grows (N3).
+    /// page is in use, its tail stays, and is corrected when the file grows (N3).
     fn cut_page(&self, page: u64, tail: usize, backoff: &mut Backoff) -> bool {
         loop {
             if self.drop_page_if(page, false) == Dropped::Gone {
@@ -352,8 +355,9 @@ impl FileState {
     }
 
     /// Prepares the pages for the file to grow by `range`, which starts at the file's end (N3).
-    /// Removes the pages that lie entirely in `range`. Removes the page with the old end, too, or
-    /// holds it if it is dirty.
+    /// Removes the pages that lie entirely in `range`, and the page with the old end. If the latter
+    /// is dirty, it can't be removed: returns it held as by a writer, so that the caller can
+    /// complete its bytes.
     pub(crate) fn hold_end(&self, range: Range<u64>) -> Result<Attempt<End<'_>>, Error> {
         let beyond = range.start.div_ceil(self.page_bytes())..range.end.div_ceil(self.page_bytes());
         for page in self.map.pages_in_memory(beyond) {
@@ -372,10 +376,10 @@ impl FileState {
         })
     }
 
-    /// Completes the page with the old end after this Pagefold has made the file longer by `range`.
-    /// The new bytes are zeros, except those that another process appended before the file was made
-    /// longer. If they can't be read, they become zeros: the file is longer already, so the call
-    /// must not fail.
+    /// Fills in the new bytes of the page with the old end, after this Pagefold has made the file
+    /// longer by `range`. These bytes are read from the file, because another process may have
+    /// appended some before the file was made longer; the others are zeros. If the read fails, all
+    /// of them become zeros: the file is longer already, so the call must not fail.
     pub(crate) fn fill_own_end(&self, end: &mut End<'_>, range: Range<u64>) {
         let from = (range.start & (self.page_bytes() - 1)) as usize;
         if !matches!(self.fill_end(end, range), Ok(true))
@@ -385,8 +389,8 @@ impl FileState {
         }
     }
 
-    /// Completes the page with the old end from the file, which has grown by `range`. Returns false
-    /// if the file turns out to be shorter than that.
+    /// Fills in the new bytes of the page with the old end from the file, which has grown by
+    /// `range`. Returns false if the file turns out to be shorter than that.
     fn fill_end(&self, end: &mut End<'_>, range: Range<u64>) -> Result<bool, Error> {
         let End::Held(writing) = end else { return Ok(true) };
         let (page, page_bytes) = (range.start >> self.page_shift(), self.page_bytes() as usize);

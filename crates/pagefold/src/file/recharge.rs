@@ -1,8 +1,8 @@
 //! Charges pages to another group: isolate, recharge, put back.
 //!
-//! Room is made in the new group before the first page moves, and never for a single page on its
-//! way: reclaim would evict the pages that moved just before. For each page, the new group is
-//! charged first and the old group uncharged last, so both limits hold. In between, the page's
+//! Room in the new group is made once, before the first page moves. If it were made page by page,
+//! reclaim would evict the pages that moved just before. For each page, the new group is charged
+//! first and the old group is uncharged last, so neither exceeds its limit. In between, the page's
 //! frame is
 //! - *isolated*, so that no other thread unlinks or lists it under the group that it names;
 //! - *frozen* while the group in its record changes, so that no other thread pins, writes or
@@ -25,9 +25,9 @@ use crate::manager::Manager;
 use crate::manager::charges::Charge;
 
 impl Manager {
-    /// Makes room for `pages` pages in `to` by evicting pages of `to`. Called before any of them
-    /// moves, so that none of them is evicted for the next. Evicts nothing if the pages exceed the
-    /// whole limit.
+    /// Makes room for `pages` pages in `to` by evicting pages of `to`. The caller must call this
+    /// before it moves the first page; otherwise a page that has moved might be evicted to make
+    /// room for the next. Evicts nothing if `pages` exceeds the whole limit.
     pub(crate) fn make_place(&self, to: &GroupState, pages: u64) {
         self.drain_entries();
         let left = || to.max().saturating_sub(to.charged());

@@ -1,17 +1,19 @@
 //! Truncates a file, and makes it longer.
 //!
-//! - Z1. The length is lowered first, so that no reader finds a page past the new end (L2 of
-//!   `write`). Then every step follows that may fail; then the file is truncated on its device;
-//!   then the pages past the end are removed. If the truncation fails, the old length is restored.
-//!   A page past the lower length that is loaded or created meanwhile is right even then: its
-//!   content depends on `disk_len`, which changes only together with the file.
-//! - Z2. The page with the new end is held from before the truncation until its tail is zeroed. A
-//!   page in memory is held as by a writer, any other page by its word in *loading*. So no other
-//!   thread pins the page, or loads its old content, in between.
-//! - Z3. Pages past the end may stay in memory if another thread got hold of them just before the
+//! - Z1. A truncation takes four steps. First `len` is lowered, so that no reader finds a page past
+//!   the new end (L2 of `write`). Then come the steps that fail if a page is in use. Third, the
+//!   file is truncated on its device. Last, the pages past the end are removed. If the second or
+//!   third step fails, the old `len` is restored. So a page past the lowered `len` that is loaded
+//!   or created meanwhile must have the right content; it has, because its content depends on
+//!   `disk_len`, which changes only together with the file.
+//! - Z2. The page with the new end is held from before the truncation until its tail is zeroed, so
+//!   that no other thread pins the page, or loads its old content, in between. If the page is in
+//!   memory, it is held as by a writer; if not, its word is set to *loading*.
+//! - Z3. Pages past the end may stay in memory if another thread began to use them just before the
 //!   truncation. The tail of the page with the new end may stay, too, if the page map had no room
-//!   for that page's word. No reader finds these bytes, write-back doesn't write them, and they are
-//!   made right before the file grows again (N3 of `length`).
+//!   for that page's word, so that the page couldn't be held. No reader finds these bytes,
+//!   write-back doesn't write them, and they are corrected before the file grows again (N3 of
+//!   `length`).
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};
@@ -167,10 +169,10 @@ mod tests {
         state.grow_to(LEN);
     }
 
-    /// Regression: the page map had no room for the word of the page with the new end, so the
-    /// truncation went on without that page (Z3). Another thread made room and loaded the page as
-    /// it was before the truncation. When the file grew again, the truncated bytes were read, and
-    /// written.
+    /// Regression: the page map had no room for the word of the page with the new end, so the page
+    /// wasn't held during the truncation (Z3). Another thread made room and loaded the page just
+    /// before the file was truncated. When the file grew again, readers found the truncated bytes,
+    /// and write-back wrote them.
     #[test]
     fn a_tail_that_a_cut_left_is_zeros_when_the_file_grows() {
         const END: u64 = 2 * 4096 + 100;

@@ -23,8 +23,8 @@ use io::{Access, BackingFile, IoError, uninterrupted};
 /// What an open file takes besides its page map, path and handles, rounded up: its state, its
 /// counters, the backend's file, entries in tables.
 const OPEN_FILE_BYTES: u64 = 1 << 10;
-/// Page words for fast hits are reserved, while there are enough of them, for a file of up to this
-/// many times its length when it was opened,
+/// How much of a file gets page words for fast hits, as long as there are enough of these words: up
+/// to this many times the file's length when it was opened,
 const GROWTH: u64 = 2;
 /// and for at least this many pages of any file,
 const PAGES_MIN: u64 = 1 << 18;
@@ -163,9 +163,10 @@ impl FileState {
         Ok(())
     }
 
-    /// Removes pages that were read before this Pagefold had the lock: the previous holder of the
-    /// lock may have overwritten them in the file. Pages that are pinned may stay if they equal the
-    /// file's content; a stale page would be written back later.
+    /// Removes pages that were read before this Pagefold had the lock. The previous holder of the
+    /// lock may have overwritten them in the file; if such a page stayed in memory, a later
+    /// write-back would store its stale bytes in the file. A pinned page may stay if it equals the
+    /// file's content.
     ///
     /// # Errors
     /// [`Error::PageBusy`] if a page differs and stays pinned; [`Error::ReadFailed`].
@@ -200,10 +201,10 @@ impl FileState {
         Ok(pinned.bytes().iter().zip(&in_file[..len]).all(|(one, other)| one == other))
     }
 
-    /// Releases the lock, if it is held, unless there is a handle or a dirty page that the flusher
-    /// may still write. In the latter case this keeps the lock until it is dropped. The lock isn't
-    /// left to the closing of the descriptor, because the flusher or a forked child may keep the
-    /// descriptor open.
+    /// Releases the lock, if it is held and the file has neither a handle nor a dirty page. A dirty
+    /// page may still be written by the flusher; then the lock is held until this state is dropped.
+    /// The lock isn't left to the closing of the descriptor, because the flusher or a forked child
+    /// may keep the descriptor open.
     fn release_lock(&self) {
         let Some(writer) = self.writer() else { return };
         let mut is_locked = self.is_locked.lock();
@@ -275,8 +276,9 @@ impl Drop for FileState {
             tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");
         }
         let pages = self.map.pages_in_memory(0..self.map.pages());
-        // A thread that examines a page for eviction may be waiting for a CPU; a page with a leaked
-        // `PageMut` stays. All pages share one wait.
+        // A page may be in use for a moment, by a thread that examines it for eviction and waits
+        // for a CPU; or forever, by a leaked `PageMut`. So the wait is limited, and all pages share
+        // it.
         let mut backoff = Backoff::new();
         let in_use: Vec<_> = pages.filter(|&page| self.drop_page_if(page, true) == Dropped::InUse).collect();
         for page in in_use {

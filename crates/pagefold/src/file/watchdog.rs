@@ -15,22 +15,24 @@
 //! answers any request. Calls that need a silent device fail at once. So a device that stops
 //! answering ties up no more threads than it had at that moment.
 //!
-//! - WATCH-1. While a device is silent, there is a request or a worker that hasn't ended, or a page
-//!   in *loading* that needs neither and is loaded in a moment. Each end checks whether the device
-//!   is silent, so a device is silent no longer than the kernel takes to answer. A call that gives
-//!   up sets *silent* first and then checks once more whether its wait is over. An end happens
-//!   first, and then checks *silent*. Each has a fence in between, so at least one of the two sees
-//!   the other:
+//! - WATCH-1. A device that is silent has something outstanding that will end: a request, a
+//!   worker's errand, or a page in *loading* that needs neither and is loaded in a moment. Each end
+//!   clears *silent*, so a device is silent no longer than the kernel takes to answer.
+//!
+//!   A call that gives up first sets *silent*, and then checks once more whether its wait is over.
+//!   The other thread first ends what the call waited for, and then checks *silent*. Each has a
+//!   fence in between, so at least one of the two sees the other:
 //!
 //! ```text
 //! caller: time is over ── silent = true ── fence ── over? no: gives up
 //! end:                                        over ── fence ── silent? yes: silent = false
 //! ```
 //!
-//! - WATCH-2. An errand's stage is under the errand's lock. The caller takes the result, or leaves.
-//!   If the caller left, the worker finishes the errand, or doesn't begin it. An errand that was
-//!   left after it had begun is counted (`left`) until it ends. While the count isn't 0, the file
-//!   gets no further errand: each would tie up a worker that waits for the file's locks.
+//! - WATCH-2. An errand's lock protects its stage: the caller either takes the result, or gives up.
+//!   If the caller has given up, the worker finishes an errand that it has begun, but begins no
+//!   errand except a closing. An errand that goes on without its caller is counted (`left`) until
+//!   it ends. While the count isn't 0, the file gets no further errand: each would tie up a worker
+//!   that waits for the file's locks.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
 //!   again after each answer.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count: the device may
@@ -255,7 +257,7 @@ impl FileState {
     }
 
     /// Runs `what`, which may wait for the device: in this thread or, with a timeout, in a worker.
-    /// The caller must hold no lock. After a timeout, `what` may still be done.
+    /// The caller must hold no lock. After a timeout, the worker may still complete `what`.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`]; those of `what`.

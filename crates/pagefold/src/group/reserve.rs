@@ -18,16 +18,17 @@ pub(crate) enum Shortage {
 const SHARE_SHIFT: u32 = 11;
 /// The reserve has at least this many pages,
 const PAGES_MIN: u64 = 32;
-/// and at least this many for each CPU, because all CPUs may miss at the same time. The part for
-/// CPUs is at most `limit >> CPUS_SHARE_SHIFT`.
+/// and at least this many for each CPU, because all CPUs may miss at the same time. On a machine
+/// with many CPUs, `limit >> CPUS_SHARE_SHIFT` bounds this second minimum.
 const PAGES_PER_CPU: u64 = 8;
 const CPUS_SHARE_SHIFT: u32 = 6;
 /// Smaller limits have no reserve: a thread that needs a page reclaims it.
 const LIMIT_MIN: u64 = 16 * PAGES_MIN;
 
 impl Shortage {
-    /// Returns the shortage of a limit of `limit` pages of which `room` are left. The mark at half
-    /// of the target gives the cheap way, one thread at a time, a chance to refill the reserve.
+    /// Returns how short the reserve is, for a limit of `limit` pages of which `room` are free.
+    /// While the reserve is at least half full, the shortage is only `Slight`: one thread at a time
+    /// frees pages then, which is cheap and often suffices.
     pub(crate) fn of(limit: u64, room: u64) -> Self {
         let reserve = reserve_of(limit);
         if room >= reserve {

@@ -133,10 +133,12 @@ impl GroupState {
     }
 
     /// Charges up to `pages` pages, and up to `stock` more for later pages, as far as the limit
-    /// allows. Returns the number of charges. Without `stock`, retries after a lost race. With
-    /// `stock`, returns 0 after a lost race if no more is left than stocks may hold: a retry would
-    /// take the cache line from every other thread, uncharging threads included, and the caller can
-    /// look for charges in stock.
+    /// allows. Returns the number of charges.
+    ///
+    /// Retries if another thread changed the counter meanwhile, with one exception: with `stock`,
+    /// returns 0 if the rest of the limit is smaller than what CPUs' stocks may hold. The caller
+    /// can look for charges in stock then. A retry would take the counter's cache line from all
+    /// other threads, including those that uncharge.
     pub(crate) fn try_charge(&self, pages: u64, stock: u64) -> u64 {
         let (max, wanted) = (self.max(), pages + stock);
         let mut before = self.charged();
@@ -151,9 +153,9 @@ impl GroupState {
                 Err(now) => before = now,
             }
         };
-        // Either this load sees a limit that was lowered meanwhile, or the thread that lowered it
-        // sees this charge: SeqCst, with the charge itself and the fence in `set_max`. (A fence
-        // here as well would cost each miss 20 ns.)
+        // If another thread lowers the limit meanwhile, either this load sees the new limit, or
+        // that thread sees this charge: the charge and this load are SeqCst, and `set_max` has a
+        // fence. (A fence here as well would cost each miss 20 ns.)
         if before + got > self.max.load(Ordering::SeqCst) & !UNLIMITED {
             self.uncharge(got);
             return 0;
@@ -216,8 +218,8 @@ impl GroupState {
     }
 
     /// Returns how short the group is of free pages. A group with stocks of charges keeps no
-    /// reserve: each CPU that reclaims has a batch in stock afterwards, and nothing is evicted
-    /// while charges are in stock.
+    /// reserve, because the stocks serve as one: each CPU that reclaims has a batch in stock
+    /// afterwards, and nothing is evicted while charges are in stock.
     pub(crate) fn shortage(&self) -> Shortage {
         if self.has_stocks() {
             return Shortage::None;

@@ -1,13 +1,17 @@
 //! Per-CPU stocks of charges, so that not every CPU writes to a group's counter for every page.
 //!
-//! Each CPU has several *stocks*, each with charges of one group. Pages are charged out of stocks
-//! and uncharged into them, and the group's counter is changed by a batch at a time. Charges in
-//! stock count as charged, so a limit holds at every moment. They serve no page, however. So all
-//! stocks of a group together hold at most an eighth of its limit, and the group's statistics leave
-//! them out. A thread takes charges from other CPUs' stocks before it evicts a page: when the limit
-//! is reached, or when it lost a race and no more is left than stocks may hold. It looks at a few
-//! CPUs each time, round robin; on a machine with few CPUs these are all. Small groups have no
-//! stocks.
+//! Each CPU has several *stocks*, each with charges of one group. A page takes its charge from a
+//! stock of its CPU, and returns it there. The group's counter is changed only if the stock is
+//! empty, and then by a batch, or if the stock is full.
+//!
+//! Charges in stock count as charged, so a limit holds at every moment. But no page uses them. So
+//! all stocks of a group together hold at most an eighth of its limit, and the group's statistics
+//! leave them out. Small groups have no stocks.
+//!
+//! Before a thread evicts a page, it takes charges from other CPUs' stocks: if the limit is
+//! reached, or if the thread lost a race for the counter while no more of the limit was left than
+//! stocks may hold. The thread looks at a few CPUs each time, round robin; on a machine with few
+//! CPUs these are all.
 //!
 //! A stock is one word: the group's number plus one, and the number of charges. Any thread may
 //! empty any stock. A group's stock on a CPU is at index `group number % STOCKS`. A group that

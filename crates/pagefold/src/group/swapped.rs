@@ -1,11 +1,14 @@
 //! The number of a group's pages in swap slots, and its limit.
 //!
-//! As with charges for memory, slots in CPUs' stocks count as charged. Slots are charged by a batch
-//! at a time. Slots that are freed one by one go to the CPU's stock first, and are charged from
-//! there (`stocks` has the invariants). So a page that comes back writes to nothing that CPUs
-//! share. The limit holds at every moment, except that an exchange of pages (`swapping::exchange`)
-//! may take up to [`BEYOND_MAX`] slots more. Lowering the limit frees no slots: exchanges may go on
-//! using the slots that are in use, but never more than before.
+//! CPUs keep stocks of slots, as they do of charges for memory, and slots in stock count as charged
+//! (`stocks` has the invariants). Slots are charged in batches, from the CPU's stock first. Slots
+//! that are freed one by one go to that stock. So a page that is swapped in writes to no memory
+//! that CPUs share.
+//!
+//! The limit holds at every moment, with one exception: an exchange, in which one page is swapped
+//! out so that another can be swapped in (`swapping::exchange`), may take up to [`BEYOND_MAX`]
+//! slots more. Lowering the limit frees no slots. Exchanges may go on using the slots that are in
+//! use, but never more than before.
 
 use swap::SwapOutError;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,8 +29,8 @@ pub(crate) struct Swapped {
     /// Pages in slots, and slots in CPUs' stocks.
     pages: CachePadded<AtomicU64>,
     max: AtomicU64,
-    /// The fewest pages in slots that an exchange has found since the limit was set. Exchanges may
-    /// use as many slots, even beyond the limit.
+    /// How many pages were in slots when the limit was set, or fewer if an exchange has found fewer
+    /// since. Exchanges may use this many slots even if the limit is lower.
     in_use: AtomicU64,
     /// How many more pages are exchanged without trying reclaim first.
     reclaims_to_skip: AtomicU32,

@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::slab::Slab;
 
-/// How many groups without a handle each close of a file or a group looks at, to forget those
-/// without a page. So the cost of a close doesn't depend on the number of groups, and every group
-/// is looked at again eventually.
+/// How many groups without a handle are checked at each close of a file or a group; those without a
+/// page are forgotten. A fixed number keeps the cost of a close independent of the number of
+/// groups. The groups are checked in turn, so each is checked again eventually.
 pub(crate) const SWEPT_GROUPS: usize = 8;
 
 /// The groups. A group's number is its index, and is reused after the group's last page is gone.

@@ -1,12 +1,15 @@
 //! The outcome of reclaim's looks at a group's pages, kept so that a walk in vain isn't repeated
 //! for each batch.
 //!
-//! Looks in vain are counted since a page was last freed. Once every page was looked at in vain,
-//! reclaim evicts even pages that are used again and again ([`insists`](Walk::insists)). Once every
-//! page was looked at a second time, none can be evicted: they are pinned, dirty, or have no slot
-//! in swap. The group then *rests* for many times the duration of the walk. Pins aren't counted
-//! anywhere, so pages that were unpinned meanwhile are found only after the rest. Each page that
-//! becomes clean allows a few looks at once.
+//! A look is in vain if it frees no page. Such looks are counted since a page was last freed. Once
+//! reclaim has looked at every page in vain, it evicts even pages that are used again and again
+//! ([`insists`](Walk::insists)).
+//!
+//! Once reclaim has looked at every page a second time, no page can be evicted: all are pinned,
+//! dirty, or have no slot in swap. The group then *rests*: reclaim doesn't look at its pages, for
+//! about eight times the duration of the walk. Each page that becomes clean allows a few looks at
+//! once. Unpinning a page doesn't, because pins aren't counted anywhere: pages that were unpinned
+//! meanwhile are found only after the rest.
 //!
 //! All accesses are `Relaxed`, and lost updates do no harm: only policy depends on them.
 
@@ -51,9 +54,9 @@ impl Walk {
         in_vain > SLACK && in_vain > len() as u64 + SLACK
     }
 
-    /// Returns whether none of the `len` pages can be evicted now, as far as is known. The first
-    /// thread that sees this begins the rest, so it does no harm that `len` changes while other
-    /// threads have pages isolated. After a rest, one more walk over all pages is allowed.
+    /// Returns whether none of the `len` pages can be evicted now, as far as is known. `len`
+    /// changes while other threads have pages isolated. That does no harm, because a single thread
+    /// that finds this begins the rest. After a rest, one more walk over all pages is allowed.
     pub(crate) fn rests(&self, len: impl FnOnce() -> usize, now_us: impl FnOnce() -> u64) -> bool {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if in_vain < all_twice(0) {
@@ -132,10 +135,10 @@ mod tests {
         assert!((1_000..2_000).contains(&looks), "{looks}: all of them, once");
     }
 
-    /// Regression: two threads walked a group's lists at the same time. Pages that one thread had
-    /// isolated weren't on the lists when the other asked whether all had been looked at, but were
-    /// when it counted its own looks. So neither thread saw the end of the walk, and both went on
-    /// forever.
+    /// Regression: two threads walked a group's lists at the same time. When one thread asked
+    /// whether all pages had been looked at, pages that the other thread had isolated weren't on
+    /// the lists. When it counted its own looks, those pages were on the lists again. So neither
+    /// thread saw the end of the walk, and both went on forever.
     #[test]
     fn a_walk_ends_though_the_length_changes_meanwhile() {
         let walk = Walk::default();

@@ -60,8 +60,8 @@ impl Arrival {
         Self::of_file(group, ANONYMOUS, history)
     }
 
-    /// Publishes the page in `frame`, which must hold the page's bytes. Returns the isolated frame,
-    /// for its list, and a pin if `pin` is set.
+    /// Publishes the page in `frame`, which must hold the page's bytes already. Returns the frame
+    /// isolated, so that the caller can put it on its list. If `pin` is set, returns a pin, too.
     #[inline]
     pub(crate) fn publish<'a>(
         self,

@@ -1,10 +1,10 @@
 //! One list of frames, and its length. Frames enter and leave first in, first out, except those
 //! that are taken from the middle.
 //!
-//! There is no lock: the links are `smp_list`'s, and a thread isolates a frame before it unlinks
-//! the frame. A frame's group and rank name its list, and change only while the frame is isolated,
-//! by the isolating thread. A walk may reach a frame through an outdated link. Once the walk has
-//! isolated the frame, it finds that the frame is on another list, and puts it back.
+//! There is no lock: the links are those of `smp_list`, and a thread must isolate a frame before it
+//! unlinks the frame. A frame's group and rank tell which list it is on. They change only while the
+//! frame is isolated, and only the isolating thread changes them. So a walk that reaches a frame
+//! through an outdated link isolates the frame, finds that it is on another list, and puts it back.
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, Frames, IsolatedFrame};
@@ -37,8 +37,9 @@ impl LruList {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Returns whether an isolated frame is on this list. A walk may reach any frame, because a
-    /// frame that the walk stood on may have been freed and used again.
+    /// Returns whether an isolated frame is on this list. A walk may reach a frame of any list, or
+    /// of none, because the frame that the walk had reached before may have been freed and used
+    /// again.
     fn has(&self, frames: &Frames, frame: FrameId) -> bool {
         let rank = Rank::of(frames, frame);
         !rank.is_unlisted() && frames.group(frame) == self.group && rank.place() == self.place
@@ -131,8 +132,9 @@ mod tests {
     use crate::lru::rank::Kind;
     use crate::lru::shadow::Level;
 
-    /// Regression: a frame that was freed while a walk stood on it was used again for a page on no
-    /// list. The walk took it for a frame of main, and unlinking it never ended.
+    /// Regression: a walk had reached a frame when another thread freed it and used it for a page
+    /// on no list. The walk took the frame for one of its own list, the main list, and tried to
+    /// unlink it, which never ended.
     #[test]
     fn a_page_on_no_list_is_on_none() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());

@@ -9,42 +9,47 @@
 //!
 //!   main[0], main[1], main[2]: referenced at the tail? up a level. Lost duels for it? The longest upper list ages.
 //! ```
-//! - **young** absorbs references that come in a burst with the load, such as small reads of one
-//!   page in a row: the bit is cleared when a page moves on to cold. So a scan never looks like
-//!   use.
-//! - **cold** is where a second use, after that burst, earns a page level 1, and where pages wait
-//!   to be evicted. A page that was read ahead may get here before its first use. Its first uses
-//!   may be one burst, so they earn nothing; but as long as main has room, the page goes through
-//!   cold once more.
+//! - **young** absorbs references that come in a burst with the load, such as several small reads
+//!   of one page in a row. When a page moves on to cold, its referenced bit is cleared. So a scan,
+//!   which uses each page in one burst only, never counts as use.
+//! - **cold** holds pages that wait to be evicted. A page that is used again here, after that
+//!   burst, goes up a level. A page that was read ahead may get here before its first use. Then its
+//!   first uses don't raise its level, because they may be one burst. But as long as main has room,
+//!   the page goes through cold once more.
 //! - **main** holds all other pages. Once it is full, only a page of a higher level displaces one.
-//! - **ageing**: each duel that a challenger loses against main pays for looks at pages of main. A
-//!   page that wasn't used since its last look goes down a level. A look at a used page costs eight
-//!   lost duels, a look at an unused page half a duel. So a part of files that are read cyclically
-//!   stays, and pages that were used long ago give way soon.
-//! - **level** (0 to 2) is how often a page proved itself. The level outlives the page, in the
-//!   shadow that an eviction leaves in the page word. A page enters one level higher if it comes
-//!   back soon enough: before the group has evicted twice as many pages as the group holds. So the
-//!   history reaches as far as the page maps do, and takes no memory of its own.
+//! - **ageing** lowers the level of pages of main that are no longer used. Each duel that a
+//!   challenger from cold loses against a page of main pays for it: reclaim then looks at more
+//!   pages of main, and a page that wasn't used since its last look goes down a level. A look at a
+//!   used page costs eight lost duels, a look at an unused page half a duel. So if files that are
+//!   larger than memory are read cyclically, a part of them stays, and pages that were last used
+//!   long ago soon make room.
+//! - **level** (0 to 2) is how often a page was found used again. An eviction leaves the level in
+//!   the page word, as a part of the page's *shadow*. If the page comes back before the group has
+//!   evicted twice as many pages as the group holds, the page enters one level above that in its
+//!   shadow, otherwise at level 0. Page maps hold the shadows anyway, so the history takes no
+//!   memory of its own.
 //!
 //! The policy is based on access frequency, like TinyLFU (Einziger, Friedman, Manes, ACM ToS 2017),
 //! with shadows in place of TinyLFU's sketch. The delay line comes from S3-FIFO (Yang et al., SOSP
 //! 2023), the refault distance from Linux's `mm/workingset.c`. Sizes and bounds were chosen by
-//! simulation, on other traces than those of the benchmarks too. On zipf 0.99 with a quarter of the
-//! pages in memory, the simulated policy missed 12.1 %, perfect counting 12.0 %, LRU 14.5 %. (The
-//! library misses a little more, because metadata and the reserve take their part of the budget.)
+//! simulation, with the benchmarks' traces and others. On zipf 0.99 with a quarter of the pages in
+//! memory, the simulated policy missed 12.1 %, perfect counting 12.0 %, LRU 14.5 %. (The library
+//! misses a little more, because metadata and the reserve take their part of the budget.)
 //!
-//! **Stripes.** A group that many CPUs use has several sets of these lists, so that CPUs mostly
-//! touch their own pages: a page is in the stripe of the CPU that loaded it, and stays there. A CPU
-//! reclaims from its own stripe. Every eighth time it reclaims from another stripe, round robin, so
-//! that pages of CPUs that are busy with other work age, too. Small groups, and machines with few
-//! CPUs, have one stripe and so one order.
+//! **Stripes.** A group that many CPUs use has several sets of these lists, called stripes, so that
+//! CPUs mostly touch their own pages. A page is listed in the stripe of the CPU that loaded it, and
+//! stays in that stripe. A CPU reclaims from its own stripe, but every eighth time from another
+//! stripe, round robin. So pages also age if the CPUs that loaded them don't reclaim. Small groups,
+//! and machines with few CPUs, have one stripe and so one order.
 //!
-//! **Ownership.** There is no lock. A frame is on a list, or isolated by a thread (`frames`). Only
-//! the thread that has isolated a listed frame may unlink it, from the list that the frame's group
-//! and rank name. That thread may change both until it puts the frame back, which it does after it
-//! has published the frame's links. All operations run concurrently in `smp_list`'s shared mode,
-//! cutting a batch off an end included. There is no exclusive mode, so no thread locks others out
-//! of the lists. Lengths are counters beside the lists.
+//! **Ownership.** The lists have no lock. A thread *isolates* a frame (`frames`) before it unlinks
+//! the frame; at most one thread has a frame isolated. The frame's group and rank name its list.
+//! Only the thread that has isolated the frame may unlink it from that list and change its group
+//! and rank. The thread ends the isolation only after it has linked the frame into the new list.
+//!
+//! All operations, including cutting a batch off an end, run concurrently in `smp_list`'s shared
+//! mode. No operation needs exclusive access, so no thread locks others out of the lists. Lengths
+//! are counters beside the lists.
 
 pub(crate) mod admission;
 pub(crate) mod batch;
@@ -87,7 +92,7 @@ impl GroupLists {
     }
 
     /// Estimates how many pages can wait for their first use without taking room from main: the
-    /// figure of this CPU's stripe times the number of stripes.
+    /// number for this CPU's stripe, times the number of stripes.
     pub(crate) fn waiting(&self) -> u64 {
         (self.stripe_count() * self.stripe(self.own()).waiting()) as u64
     }

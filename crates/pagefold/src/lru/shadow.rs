@@ -1,5 +1,6 @@
-//! The shadow that an eviction leaves in the page's word. If the page comes back, the shadow tells
-//! how soon, and how often the page had proved itself.
+//! The shadow that an eviction leaves in the page's word: the page's level, and how many pages the
+//! group had evicted by then. If the page comes back, the shadow tells how many evictions ago the
+//! page left, and how often it had been found used again.
 
 use frames::PageWord;
 use swap::Note;

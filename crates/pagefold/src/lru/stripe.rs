@@ -10,9 +10,10 @@ use crate::lru::list::{LruList, line_up};
 use crate::lru::rank::{KINDS, Kind, Place, Rank};
 use crate::lru::shadow::Level;
 
-/// What a lost duel pays for ageing, and what a look costs, in halves of a lost duel. A page that
-/// is found used costs more. So a main that is in use hardly ages while equally good challengers
-/// pass, and a main that isn't in use ages fast.
+/// What a lost duel pays for ageing, and what a look at a page of main costs, in units of half a
+/// lost duel. The look costs more if the page turns out to be used. So if main's pages are in use,
+/// they hardly age, although challengers of equal level keep losing duels. If main's pages aren't
+/// in use, they age fast.
 const LOST_PAYS: i64 = 2;
 const UNUSED_COSTS: i64 = 1;
 const USED_COSTS: i64 = 16;
@@ -28,9 +29,10 @@ struct Shares {
     batch: usize,
     young: usize,
     cold: usize,
-    /// By how much cold may exceed its share before main takes pages without a duel. The pages that
-    /// several CPUs have cut off at a time vary; without slack, main would be cut for them and then
-    /// filled up with other pages.
+    /// By how much cold may exceed its share before main accepts pages without a duel. While passes
+    /// of several CPUs have pages cut off, the stripe counts as shorter, so main's share is smaller
+    /// and main has to give up pages. Without slack, pages of cold would later fill these places
+    /// without a duel.
     slack: usize,
 }
 
@@ -218,8 +220,8 @@ impl Stripe {
         result
     }
 
-    /// Cuts off up to `wanted` pages that may be unused: pages of cold, then of main's lowest
-    /// level, which weren't used for a long time.
+    /// Cuts off up to `wanted` pages that may be unused: from the cold end of cold, then from the
+    /// cold end of main's lowest level.
     pub(crate) fn cut_unwanted(&self, frames: &Frames, wanted: usize, leftovers: &mut Leftovers) -> Cut {
         let mut result = Cut { main_room: usize::MAX, ..Cut::default() };
         let wanted = wanted.min(BATCH_MAX);
@@ -247,8 +249,9 @@ impl Stripe {
         }
     }
 
-    /// Puts back, at the cold ends and in the order in which they were cut, pages that
-    /// [`cut`](Self::cut) or [`cut_main`](Self::cut_main) took and reclaim didn't look at.
+    /// Puts back pages that [`cut`](Self::cut) or [`cut_main`](Self::cut_main) took and reclaim
+    /// didn't look at. The pages return to the cold ends of their lists, in the order in which they
+    /// were cut.
     pub(crate) fn return_cut<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in rest.iter().rev() {

@@ -1,5 +1,6 @@
-//! Charges pages of files and of spaces to groups. Charges come from the CPU's stock (`stocks`) if
-//! the group has one; otherwise the group's counter is changed by a batch at a time.
+//! Charges pages of files and of spaces to groups. If CPUs keep stocks of the group's charges
+//! (`stocks`), a charge comes from the CPU's stock, and the group's counter is changed by a batch
+//! at a time. Otherwise each charge changes the counter.
 
 use sync::Arc;
 
@@ -50,8 +51,9 @@ impl Manager {
     /// pass the result to [`give_back`](Self::give_back) after it has released the table.
     pub(crate) fn stock_or_uncharge(&self, group: &GroupState, pages: u64) -> Option<Stock> {
         let batch = group.stock_batch();
-        // Not into stock: an abandoned group is forgotten with its last charge, and a group above a
-        // lowered limit has to shrink to the limit.
+        // If the group is abandoned or above a lowered limit, these charges don't go into stock: an
+        // abandoned group is forgotten when its last charge is gone, and a group above its limit
+        // has to shrink to the limit.
         if batch == 0 || group.is_abandoned() || group.charged() > group.max() {
             group.uncharge(pages);
         } else if pages > 0 {

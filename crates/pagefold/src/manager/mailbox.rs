@@ -2,18 +2,19 @@
 //! pin on the page.
 //!
 //! The pin keeps a page that was loaded for a future in memory until the future is polled again.
-//! The next poll may come at any time, so the pin is only lent. A thread that needs the page for
-//! itself, or memory that such pages occupy, takes the pin out of the mailbox
-//! ([`Mailboxes::take_pin`], [`Mailboxes::take_pins`]). The future then has to look its page up
-//! again.
+//! The next poll may come late. So a thread that needs the page for itself, or that needs memory,
+//! may take the pin out of the mailbox ([`Mailboxes::take_pin`], [`Mailboxes::take_pins`]). The
+//! future then has to look its page up again.
 //!
-//! - MAIL-1. A mailbox gets one outcome, once: that of its load. A thread that takes the pin puts
-//!   [`Outcome::PinTaken`] in the outcome's place. Putting and reading the outcome and taking the
-//!   pin happen under the mailbox's lock. Pins and wakers are dropped without the lock.
-//! - MAIL-2. A mailbox is in the table from before its load is submitted, with the page's word in
-//!   *loading*, until its future has read it or is dropped, or a later load of the page replaces
-//!   it. So a thread that looks for pins finds every pin in a mailbox. A pin that is put there just
-//!   after the look is found by the next one: threads look again while the page is pinned.
+//! - MAIL-1. A mailbox gets exactly one outcome, the outcome of its load. A thread that takes the
+//!   pin replaces the outcome with [`Outcome::PinTaken`]. Threads put the outcome, read it, and
+//!   take the pin under the mailbox's lock. They drop pins and wakers after they have released the
+//!   lock.
+//! - MAIL-2. A mailbox is added to the table before its load is submitted, while the page's word is
+//!   in *loading*. It stays in the table until its future has read it or is dropped, or until a
+//!   later load of the page replaces it. So each pin in a mailbox is found through the table. A pin
+//!   that arrives just after a thread has looked is found by the thread's next look: threads look
+//!   again while the page is pinned.
 
 use std::collections::HashMap;
 use std::task::Waker;

@@ -1,28 +1,31 @@
 //! The table of page owners: finds the region and the space of a page word in O(1).
 //!
-//! The number of a page word, shifted by [`SEGMENT_SHIFT`], is the number of its segment. A
-//! region's record has exactly one segment, so the table has one place for each segment. Three
-//! callers know a page by its word's number alone and *visit* its region through this table: the
-//! removal of a swap area, the compressed tier, and an exchange.
+//! The number of a page word, shifted right by [`SEGMENT_SHIFT`], is the number of its *segment*.
+//! Each region's record has exactly one segment, so the table has one *place* for each segment,
+//! which names the region and its space. Three callers know a page only by its word's number, and
+//! *visit* its region through this table: the removal of a swap area, the compressed tier, and an
+//! exchange.
 //!
 //! # Invariants
-//! - O1. A place is filled when its region's record is made, and emptied by [`SpaceTable::forget`]
-//!   before the record goes. A place is a readers-writer lock: a visitor holds it shared for the
-//!   whole visit, and `forget` takes it exclusively.
-//! - O2. A visitor never waits for a place; it only tries to lock it. Otherwise two visits could
-//!   deadlock: a visit may lead to another visit in the same thread (a fault reclaims, and reclaim
-//!   moves compressed pages on), perhaps to the same place, which `forget` already waits for:
+//! - O1. A region's place is filled when the region's record is made, and emptied by
+//!   [`SpaceTable::forget`] before the record is freed. A place is a readers-writer lock: a visitor
+//!   holds it shared for the whole visit, and `forget` takes it exclusively.
+//! - O2. A visitor never waits for a place; it only tries to lock it. If visitors waited, a thread
+//!   could deadlock with `forget`. A visit may lead to another visit in the same thread (a fault
+//!   reclaims, and reclaim moves compressed pages on). The second visit may be to the same place,
+//!   which `forget` already waits for:
 //!   ```text
 //!     visitor: shares place A                     last handle: forget(A) waits for the visitor
 //!              the fault reclaims: visits A again       a visitor that waited for `forget` here would wait for ever
 //!   ```
-//!   If `forget` wants the place, its region is being removed, so the page goes anyway.
+//!   If `forget` waits for the place, its region is being removed and the page with it, so the
+//!   visitor may skip the page.
 //! - O3. A visitor borrows the space from the place and takes no reference. The last handle of a
-//!   space empties all of its places before it drops the space. So the thread that drops the last
-//!   handle tears the space down, never a visitor, which works for another tenant.
+//!   space empties all of the space's places before it drops the space. So the thread that drops
+//!   the last handle tears the space down. A visitor, which works for another tenant, never has to.
 //!
-//! Lock order: a place is taken while nothing is held but a compressed area's clock. Under a place
-//! come a page word in *loading* and all locks that a fault takes.
+//! Lock order: when a thread locks a place, it may hold only a compressed area's clock. While it
+//! holds the place, it may put a page word in *loading* and take all locks that a fault takes.
 
 use std::any::Any;
 

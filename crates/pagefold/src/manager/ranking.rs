@@ -1,34 +1,37 @@
 //! Decides which groups give up pages when the whole budget is short.
 //!
-//! Two numbers of a group decide, both relative to `min(limit, budget)`. Its *share* is everything
-//! that is charged to it; its *spare* share is the part of that that isn't dirty.
+//! The choice depends on two numbers of each group, both relative to `min(limit, budget)`. The
+//! group's *share* is everything that is charged to it. Its *spare* share is the part of its share
+//! that isn't dirty.
 //!
-//! - R1. A group takes pages only from groups whose share is at least its own, itself included. So
-//!   a group that pins, maps or dirties all of its pages meets its limit there, and can't empty a
-//!   smaller neighbour. Exception: a group with hardly any pages, because its charges are indexes
-//!   of its spaces, may take a few pages from any group. Without a page it could make no progress.
+//! - R1. A group takes pages only from itself, and from groups whose share is at least its own. So
+//!   a group that pins, maps or dirties all of its pages can't empty smaller groups: it can take
+//!   pages only from groups that have at least as large a share. Exception: a group with hardly any
+//!   pages, because its charges are indexes of its spaces, may take a few pages from any group.
+//!   Without a page it could make no progress.
 //! - R2. Of those groups, the one that can give the most is asked first. A group can give
-//!   `min(spare share, share - asking group's share)`. So the asking group comes last. It doesn't
-//!   have to give up its own pages because another group's are dirty, as long as that group has
-//!   clean ones to give.
-//! - R3. Each group is asked for one batch, with a bounded number of looks. The next batch is asked
-//!   of the group that can then give the most, so groups of equal share give in turn. A group that
-//!   had nothing to give isn't asked again for a while ([`Walk`](crate::group::walk::Walk)). Pins
-//!   aren't counted anywhere, so only a failed walk reveals them.
-//! - R4. While frames are short, a group that has nothing to give, where R1 leaves no other group
-//!   to ask, gets no free frame either: other groups freed those frames for their own use
-//!   (`Manager::has_to_give_first`).
+//!   `min(spare share, share - asking group's share)`. This is 0 for the asking group itself, so
+//!   the asking group is asked last. Even if most pages of another group are dirty, that group
+//!   gives its clean pages before the asking group gives any.
+//! - R3. Each group is asked for one batch, and only a bounded number of its pages are looked at.
+//!   Then the group that can now give the most is asked, so groups of equal share take turns. A
+//!   group that had nothing to give isn't asked again for a while
+//!   ([`Walk`](crate::group::walk::Walk)). Its pages may be pinned: pins aren't counted anywhere,
+//!   so reclaim can find this out only by looking at the pages in vain.
+//! - R4. While frames are short, a group gets no free frame if none of its own pages can be evicted
+//!   and R1 leaves no other group that can give any. The free frames were freed by other groups for
+//!   their own use (`Manager::has_to_give_first`).
 //! - R5. Pages that are freed in advance, before any group needs them, come only from groups whose
 //!   share is close to the largest. A small group gives up pages only for its own use.
-//! - R6. If no other group with as large a share gave anything, the asking group gives up a single
-//!   page, the one that it needs. Larger groups would take the rest of a batch, and so, batch by
-//!   batch, the pages that the small group uses.
+//! - R6. If no other group with as large a share gave anything, the asking group gives up only the
+//!   one page that it needs. If it gave up a whole batch, larger groups would take the rest of the
+//!   batch. Batch by batch, the small group would lose the pages that it uses.
 //!
-//! With a few groups, every batch looks at all of them. With many, the most promising groups are
-//! remembered. Each batch looks at these, at the asking group, and at the next `LOOKS` of all
-//! others, round robin. A growing group asks for pages, so a group that grows while memory is short
-//! is known at once; a group that grew before is found within `groups / LOOKS` batches. What is
-//! remembered is a hint: shares are always computed anew.
+//! If there are few groups, each batch looks at all of them. If there are many, the most promising
+//! groups are remembered. Each batch then looks at the remembered groups, at the asking group, and
+//! at the next `LOOKS` of the other groups, round robin. A group that grows while memory is short
+//! asks for pages, so it is found at once. A group that grew earlier is found within `groups /
+//! LOOKS` batches. The remembered groups are only a hint: shares are always computed anew.
 
 use arrayvec::ArrayVec;
 use sync::atomic::{AtomicU32, Ordering};

@@ -64,8 +64,9 @@ impl Manager {
                 (failed, failed_for_good) = (0, 0);
                 continue;
             }
-            // Sources that are searched only now: charges in other CPUs' stocks, frames in their
-            // lists, and empty parts of page maps, whose memory can serve as frames.
+            // Reclaim freed nothing. Only now are these sources searched: charges in other CPUs'
+            // stocks, frames in other CPUs' lists, and empty parts of page maps, whose memory can
+            // serve as frames.
             let has_more = match short {
                 Short::Charge => self.drain_charges(Some(group.id)) > 0,
                 Short::Frames => self.frames.gather() > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0,
@@ -202,8 +203,8 @@ impl Manager {
         Error::LimitReached { group: name, max: Size(max), charged, swap: self.swap_failure(group) }
     }
 
-    /// Charges `pages` to a group for memory that isn't pages. They are counted as anonymous pages
-    /// that are on no list. Reclaims as for a page.
+    /// Charges memory that isn't pages to a group, as if it were `pages` pages. The group counts it
+    /// as anonymous pages that are on no list. Reclaims as for a page.
     ///
     /// # Errors
     /// Those of [`take_frame`](Self::take_frame).

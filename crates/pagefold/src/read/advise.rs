@@ -52,9 +52,9 @@ impl Handle {
             call.launched = part.end;
             call.add(launched);
             for page in part {
-                // If there wasn't memory for all pages, some were left out, and aren't loaded here
-                // either. Any other page that is missing couldn't be read: loading it again returns
-                // the error to the caller.
+                // Waits if the page is being loaded. If its load failed, loads it again and returns
+                // the error to the caller. If memory was short, pages that are still vacant were
+                // probably left out; they aren't loaded here either.
                 if !(is_short && matches!(self.file.map.state(page), PageState::Vacant { .. })) {
                     self.bring_in(&mut call, page)?;
                 }

@@ -14,8 +14,8 @@
 //! - F2. Completing a load waits for no thread and allocates neither frames nor charges.
 //! - F3. A completed load drops its reference to the file before the count of the file's loads in
 //!   flight is lowered (`file::in_flight`).
-//! - F4. If a read of a run of several pages fails, the error isn't reported. The pages of the run
-//!   are out of memory again, and a reader that wants one of them reads that page alone. So a bad
+//! - F4. If a read of a run of several pages fails, the error isn't reported. The run's pages just
+//!   don't come into memory, and a reader that wants one of them reads that page alone. So a bad
 //!   page causes errors only for its own readers.
 
 use std::ops::Range;
@@ -47,14 +47,14 @@ const LAUNCH_PAGES: u64 = 4096;
 const LIMIT_SHARE: u64 = 4;
 
 /// Completes a run when its read ends. If a `Landing` is dropped unsubmitted, the run's frames are
-/// freed first, then their pages are uncharged. Fields are dropped in order, so having `file`
-/// before `_flying` ensures F3.
+/// freed first, then their pages are uncharged. Fields are dropped in the order of their
+/// declaration; `file` is declared before `_flying` to ensure F3.
 struct Landing {
     charge: ChargedPages,
     /// The bytes of the run that the file had, as far as was known at the launch.
     expected: usize,
     purpose: Purpose,
-    /// Pages enter memory without credit for earlier times in memory.
+    /// The file is read in sequence, as was advised, so its pages enter memory at level 0.
     sequential: bool,
     file: Arc<FileState>,
     _flying: Flying,
@@ -76,8 +76,8 @@ struct Run {
 }
 
 impl Handle {
-    /// Returns whether it pays to load many pages at once, and to read ahead. It doesn't if every
-    /// read is a copy in memory, because then there is no device to wait for.
+    /// Returns whether it is worthwhile to load many pages at once, and to read ahead. It isn't if
+    /// every read is a copy in memory, because then there is no device to wait for.
     pub(crate) fn has_device(&self) -> bool {
         !self.file.backing.reads_by_copy()
     }
@@ -140,9 +140,9 @@ impl Handle {
         Launched { pages, queue: self.submit(&mut requests), is_short: is_short || refused.is_some() }
     }
 
-    /// Begins to load one page into `frame`, and reports the outcome to `load`. Returns false if
-    /// this thread can't load the page, because it is in memory or being loaded, or has no word.
-    /// Then the frame is freed.
+    /// Begins to load one page into `frame`. The outcome will be put into the mailbox `load`.
+    /// Returns false if this thread can't load the page, because it is in memory or being loaded,
+    /// or has no word. Then the frame is freed.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`].
@@ -182,9 +182,9 @@ impl Handle {
         if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
     }
 
-    /// Puts pages in *loading* as long as there are frames for them. A page that the file has no
-    /// bytes of becomes a page of zeros in memory at once. Stops at a page that the page map has no
-    /// word for, and returns the reason.
+    /// Puts pages in *loading* and forms runs of them, as long as there are frames. If the file has
+    /// no bytes of a page, that page becomes a page of zeros in memory at once. Stops at a page
+    /// that the page map has no word for, and returns the reason.
     fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> (Vec<Run>, Option<NoWord>) {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);

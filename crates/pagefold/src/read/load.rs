@@ -141,9 +141,8 @@ impl Handle {
                     }
                 }
             }
-            // Another thread has loaded the page. The page may have been evicted since, and then
-            // this thread loads it in the next iteration; or a writer may hold it, and then this
-            // thread retries.
+            // Another thread has loaded the page. If the page has been evicted since, this thread
+            // loads it in the next iteration. If a writer holds the page, this thread retries.
             let mut pinned = None;
             let found = match &mut want {
                 Want::Copy { at, into } => self.read_in_memory(*at, into) || self.read_pinned(page, *at, into)?,
@@ -293,9 +292,9 @@ impl Handle {
     }
 
     /// Returns how many bytes of the page the file has on its device. The caller must own the
-    /// page's word in *loading*. While it does, no later bytes of the page can exist: bytes that a
-    /// writer added are either in memory, which the word in *loading* rules out, or were written
-    /// back, so the device has them.
+    /// page's word in *loading*. Meanwhile, the page can't have any bytes beyond these. Bytes that
+    /// a writer added would either be in memory, which is impossible while the word is in
+    /// *loading*, or have been written back, so that the device has them.
     ///
     /// The length in memory isn't used, because `set_len` may be trying it and may restore the old
     /// one.
@@ -322,9 +321,9 @@ impl Handle {
     /// Reads the page at `start` into `frame`, and copies the bytes that `want` requests.
     fn read_into(&self, frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> Result<usize, IoError> {
         let backing = &*self.file.backing;
-        // If the CPU copies the bytes, it first copies them into the caller's buffer, which is
-        // probably in the CPU's caches. From there it copies them into the frame with stores that
-        // bypass the caches, which saves fetching the frame's old bytes.
+        // If a read is a copy by the CPU, the bytes are copied twice: first into the caller's
+        // buffer, which is probably in the CPU's caches, and from there into the frame. The second
+        // copy uses stores that bypass the caches, which saves fetching the frame's old bytes.
         if let Want::Copy { into, .. } = want
             && into.len() == 1 << self.file.page_shift()
             && backing.reads_by_copy()

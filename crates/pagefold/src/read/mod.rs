@@ -74,9 +74,9 @@ impl Handle {
             }
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
-                // The file ends here, within a page. If the file has grown since the copy, the
-                // copied bytes and those that follow may be from different writes, so the copied
-                // bytes are read again.
+                // The copy has reached the end of the file, within a page. If the file has grown
+                // since, the copied bytes and the bytes that follow may be from different writes,
+                // so the copied bytes are read again.
                 match self.read_beyond(end, &mut buf[done..])? {
                     Beyond::Nothing => break,
                     Beyond::Apart(n) => done += n,
@@ -87,10 +87,10 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads the last bytes of the file, which lie in one page. The bytes are consistent with the
-    /// length, because a writer changes both in one step of the page's version (L1 of `write`), and
-    /// a pin excludes writers. Returns false if the file no longer ends where `into` ends, or if
-    /// the page has left memory again.
+    /// Reads the last bytes of the file, which lie in one page. The bytes and the file's length are
+    /// from the same moment, because a writer changes both in one step of the page's version (L1 of
+    /// `write`). A pin excludes writers altogether. Returns false if the file no longer ends where
+    /// `into` ends, or if the page has left memory again.
     fn read_end(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<bool, Error> {
         let (page, end) = (at >> self.file.page_shift(), at + into.len() as u64);
         let is_end = || self.file.len() == end;
@@ -107,9 +107,10 @@ impl Handle {
     /// Checks whether another process has made the file longer than is known, so that it has a byte
     /// at `at`, past the known end.
     ///
-    /// The new length can't be applied while the page with the old end is in use. In that case the
-    /// bytes are read from the file up to the end of a page, but not kept in memory. They are
-    /// current: a write through Pagefold to these bytes would have made the known length longer.
+    /// While the page with the old end is in use, the new length can't be applied. Then the bytes
+    /// are read directly from the file, up to the end of a page, and aren't kept in memory. They
+    /// are current: after a write through Pagefold to these bytes, the known length would include
+    /// them.
     fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
         let file = &*self.file;
         file.manager.refuse_child()?;

@@ -37,8 +37,9 @@ use io::IoError;
 /// How long a future retries, at most, to get a frame or a page that another thread writes to.
 /// After that it fails.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long, and how often, a future retries, at least, to get a frame. After that it fails earlier
-/// if no page is likely to be freed for it.
+/// A future that can't get a frame retries for at least this time, and at least this number of
+/// times. After that it fails even before `PATIENCE` is over if no page is likely to be freed for
+/// it.
 const PATIENCE_PINNED: Duration = Duration::from_millis(200);
 const TRIES_PINNED_MAX: u32 = 8;
 /// The first and the longest pause between tries.
@@ -265,9 +266,9 @@ impl<'a> PageFuture<'a> {
             self.wait_in(State::Loading(load));
             return Ok(Look::Wait);
         }
-        // Here the page is in memory, or the page map has no word for it. Making room for the part
-        // of the map that holds the word may take a while, but one part holds the words of many
-        // pages.
+        // Here another thread has loaded the page or is loading it, or the page map has no word for
+        // it. In the latter case a worker makes room for the part of the map that holds the word.
+        // That may take a while, but one part holds the words of many pages.
         if matches!(map.state(page), PageState::Vacant { .. }) {
             self.tries_pinned += 1;
             if self.tries_pinned > LOST_MAX {
@@ -279,8 +280,8 @@ impl<'a> PageFuture<'a> {
         Ok(Look::Wait)
     }
 
-    /// Enters a state that has no time limit of its own. Resets the time since when the future has
-    /// lacked a frame or waited for a writer.
+    /// Enters a state in which the future waits without a time limit of its own. Forgets since when
+    /// the future has lacked a frame or waited for a writer.
     fn wait_in(&mut self, state: State<'a>) {
         (self.state, self.timer, self.short_since) = (state, None, None);
     }

@@ -27,8 +27,8 @@ pub enum Advice {
     Normal,
     /// Accesses come in no order: nothing is read ahead.
     Random,
-    /// The file is read from front to back, and not again soon. Pages that this handle loads get no
-    /// credit for earlier times in memory. Applies to the whole handle.
+    /// The file is read from front to back, and not again soon. Pages that this handle loads are
+    /// treated like pages that were never in memory before. Applies to the whole handle.
     Sequential,
     /// The range will be needed soon: it is loaded before the call returns. Loading begins at the
     /// front of the range. It uses free memory and memory of unused pages, and loads no more than

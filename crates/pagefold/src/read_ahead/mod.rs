@@ -3,18 +3,19 @@
 //! This module does no I/O. Its caller reports accesses that missed, and *marked* pages that a
 //! reader reached; the module returns pages to load. Hits aren't reported, so they cost nothing.
 //!
-//! The first page of each *window*, a set of pages that are requested together, is marked when it
-//! is loaded. The mark is in the page's frame record, which is looked at only when a page is first
-//! used. When the reader reaches the mark, the next window is requested while the reader still has
-//! the rest of this window to use. So the device and the reader work at the same time. (The marker
-//! is Linux's, `mm/readahead.c`, PG_readahead.)
+//! Pages that are requested together form a *window*. The window's first page is marked when it is
+//! loaded. The mark is in the page's frame record, and is checked only when the page is first used.
+//! A reader that reaches the mark requests the next window while it still has the rest of this
+//! window to use. So the device and the reader work at the same time. (The marker is Linux's,
+//! `mm/readahead.c`, PG_readahead.)
 //!
-//! An access continues a *stream* if it starts where the stream's last access ended, or if its
-//! distance from the last access equals the distance between the last two: forwards, backwards, or
-//! with a stride. A handle follows several streams at once, because many readers may share it.
+//! An access continues a *stream* in sequence if it begins where the stream's last access ended
+//! (or, backwards, ends where that access began). It continues a stream with a *stride* if it is as
+//! far from the last access as that was from the one before. A handle follows several streams at
+//! once, because many readers may share it.
 //!
-//! A stream is *believed*, which means that pages are read ahead for it, after two continuations in
-//! sequence, or two of the same stride. From then on each window is twice the last one, from two
+//! A stream is *believed* after two accesses have continued it in sequence, or two with the same
+//! stride. From then on pages are read ahead for it. Each window is twice the last one, from two
 //! pages up to a share of what the group may hold.
 //!
 //! Random accesses sometimes look like a stream by chance. So a stream is believed only after two
@@ -26,19 +27,20 @@
 //! When a stream ends, its last windows are wasted although its pattern was real. So a few wasted
 //! windows are allowed from the start.
 //!
-//! Pages that are read ahead must stay in memory until they are used. Until then they wait on
-//! reclaim lists that are a small part of what the group holds, and each page that another reader
-//! loads moves them closer to eviction.
+//! Pages that are read ahead must stay in memory until they are used. Until then they are on
+//! reclaim's lists *young* and *cold* (see `lru`), which hold only a small part of the group's
+//! pages. Each page that another reader loads moves them closer to eviction.
 //!
 //! So a stream remembers how many pages the group had evicted when the stream's last window was
-//! requested. If, while one window was used, the group evicted more than a quarter of the pages
-//! that can wait, the next window shrinks by the same factor. So readers share the room however
-//! many they are: the more readers, the smaller their windows.
+//! requested. While the reader uses that window, the group may evict a quarter of the number of
+//! pages that can wait on these lists. If the group evicts twice as many, the next window is half
+//! as large, and so on. So the more readers there are, the smaller their windows.
 //!
-//! A reader with a stride may reach pages that were read ahead for another, sequential reader. If
-//! it reached one mark after the other, readahead would take it for a sequential reader too, and
-//! load all pages between those that it uses. So before a stream continues, readahead checks that
-//! the reader has used the pages just behind its position.
+//! A reader with a stride may reach pages that were read ahead for another, sequential reader. As
+//! the stride reader reaches the mark of one window after the other, readahead could take it for a
+//! sequential reader too. It would then load all pages that the stride leaves out. So before a
+//! stream continues, readahead checks that the reader has used enough of the pages just behind its
+//! position.
 
 pub(crate) mod advice;
 pub(crate) mod shares;
@@ -64,9 +66,9 @@ const WINDOW_MIN: u64 = 2;
 /// The most requests in one window. If there are more than a disk processes at once, the further
 /// ones are only submitted too early.
 const BLOCKS_MAX: u64 = 64;
-/// Up to 1/`WAITING_SHARE` of the pages that can wait on the lists may be evicted while one window
-/// is used, without shrinking the next window. The rest is kept because a stream has two windows at
-/// a time, and other readers may follow behind its reader.
+/// While one window is used, the group may evict 1/`WAITING_SHARE` of the number of pages that can
+/// wait on the lists. If it evicts more, the next window shrinks. The rest is kept because a stream
+/// has two windows at a time, and other readers may follow behind its reader.
 const WAITING_SHARE: u64 = 4;
 /// The pages that a window may have in any case, however many readers there are: with smaller
 /// windows a disk does much less.
@@ -132,8 +134,8 @@ impl Window {
         self.first
     }
 
-    /// Returns how many of the window's pages directly follow `page`, and how many directly precede
-    /// it. 0 unless the window is in sequence and begins next to `page`.
+    /// Returns two numbers: how many of the window's pages directly follow `page`, and how many
+    /// directly precede it. Both are 0 unless the window is in sequence and begins next to `page`.
     pub(crate) fn next_to(&self, page: u64) -> (u64, u64) {
         let is_next = |distance| self.first == page.wrapping_add_signed(distance);
         let pages = |there: bool| if there { self.blocks } else { 0 };
@@ -245,8 +247,8 @@ impl Stream {
         unused > (USED_SHARE - 1) * used
     }
 
-    /// Notes that the reader makes `access`, which is `blocks` blocks after the last access. The
-    /// distance is measured to the start of `access`, or to its end if the stream goes backwards.
+    /// Notes that the reader makes `access`. `blocks` is the distance in blocks from the last
+    /// access to the start of `access`, or to its end if the stream goes backwards.
     fn advance(&mut self, access: Range2, blocks: u64) {
         let used = if self.block() == 1 { (blocks + access.len()).saturating_sub(1) } else { blocks };
         self.matches += 1;
@@ -269,8 +271,8 @@ impl Stream {
         (1..=self.ahead).contains(&distance)
     }
 
-    /// Returns how many pages the next window may have if its pages are to stay in memory,
-    /// probably, until they are used, although other readers load pages as well.
+    /// Returns the largest size of the next window, in pages, at which its pages will probably stay
+    /// in memory until they are used, although other readers load pages as well.
     fn kept(&self, bounds: &Bounds) -> u64 {
         let room = self.window * self.block() * bounds.waiting / WAITING_SHARE;
         match bounds.evicted.saturating_sub(self.evicted) {
@@ -434,8 +436,8 @@ impl Streams {
         let oldest = |places: &mut dyn Iterator<Item = usize>| places.max_by_key(|&at| self.age(at));
         let enough = (0..STREAMS).filter(is_candidate).count() >= CANDIDATES;
         let at = oldest(&mut (0..STREAMS).filter(|at| !enough || is_candidate(at))).unwrap_or(0);
-        // The distance to the nearest earlier access may be a stride. It is tried as the stream's
-        // stride: the third access shows whether it was right.
+        // The distance from the nearest earlier access is tried as the new stream's stride. The
+        // reader's next access shows whether that was right.
         let strides = self.streams.iter().filter(|stream| stream.heard != 0 && stream.window == 0);
         let strides = strides.map(|stream| access.start.wrapping_sub(stream.last.start).cast_signed());
         let nearest = strides.min_by_key(|stride| stride.unsigned_abs());

@@ -1,5 +1,5 @@
-//! Reclaim: evicts pages to free frames. If a group is at its limit, its own pages are evicted. If
-//! the whole budget is short, pages are evicted of the groups that `ranking` chooses.
+//! Reclaim: evicts pages to free frames. If a group is at its limit, reclaim evicts pages of that
+//! group. If the whole budget is short, reclaim evicts pages of the groups that `ranking` chooses.
 //!
 //! A *pass* removes a batch of pages from the lists of one stripe of a group (a group's lists are
 //! split into stripes so that CPUs don't contend) and looks at each page. It evicts the pages that
@@ -8,19 +8,20 @@
 //! over one group, or one stripe, run in parallel.
 //!
 //! A dirty page of a file can't be evicted before it is written back. The pass puts it back on the
-//! list *cold*, whose pages are evicted first, and evicts a page of the list *main* in its place
-//! (see `lru`). So cold grows while write-back takes its time. If main kept all of its pages while
-//! cold was full of dirty pages, no thread would get a frame before these were written.
+//! list *cold*, whose pages are evicted first, and evicts a page of the list *main* instead (see
+//! `lru`). So while write-back takes its time, cold grows and main shrinks. If main kept all of its
+//! pages, cold could be full of dirty pages, and no thread would get a frame before these were
+//! written.
 //!
 //! An anonymous page goes to swap (`swap_out`), together with all other anonymous pages of its
 //! pass. A page that can't be swapped out is put back in the same way as a dirty page.
 //!
 //! A page that was read ahead and not used yet is spared once.
 //!
-//! Every loop is bounded: a call looks at each page little more than twice, then returns the number
-//! of pages that it freed, even if that is 0. If a look at all pages of a group freed none, `walk`
-//! remembers this. Further calls for the group then return at once until something has changed or a
-//! pause has passed.
+//! Every loop is bounded. A call looks at each page little more than twice, and then returns the
+//! number of pages that it freed, even if that is 0. If all pages of a group were looked at and
+//! none could be freed, `walk` remembers this. Further calls for the group then return at once,
+//! until something has changed or a pause has passed.
 //!
 //! Before a call of a user fails for want of a page, all pages that may be evicted for the call are
 //! looked at once more, whatever `walk` remembers.
@@ -140,10 +141,10 @@ impl Manager {
         groups.find_map(|group| Some(look_through(&group)).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
-    /// Frees up to about `wanted` pages of the first candidate group that can give any. Tries the
-    /// candidates in turn, looking at a bounded number of pages each time, until one of them gives
-    /// a page or all of them [rest](Self::rests). If the group that needs the pages has to give
-    /// itself, because no other group with as large a share gave anything, it gives one page (R6).
+    /// Frees up to about `wanted` pages of the first candidate group that can give any. Looks at a
+    /// bounded number of pages of one candidate after the other, until a candidate gives a page or
+    /// all of them [rest](Self::rests). If no other group with as large a share gave anything, the
+    /// group that needs the pages gives one page itself (R6).
     fn reclaim_batch(&self, need: For<'_>, wanted: usize) -> Pass {
         let mut result = Pass::default();
         let mut candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
@@ -190,9 +191,10 @@ impl Manager {
         result
     }
 
-    /// Returns whether the group must evict one of its own pages before it gets a frame. This is so
-    /// if frames are short and no other group with as large a share has anything to give. The
-    /// frames that are free then were freed by other groups for their own use.
+    /// Returns whether the group must evict one of its own pages before it gets a frame (R4). This
+    /// is so if frames are short, a look at all pages of the group freed none, and no other group
+    /// with as large a share has anything to give. Other groups have then freed the free frames for
+    /// their own use.
     #[inline]
     pub(crate) fn has_to_give_first(&self, group: &GroupState) -> bool {
         // Most often false, after one load of a word that is seldom written.
@@ -221,9 +223,8 @@ impl Manager {
     /// Returns the need for a page of this group.
     pub(crate) fn page_for<'a>(&self, group: &'a GroupState) -> For<'a> {
         let few = |pages: u64| pages < PAGES_MIN;
-        // Most often the group has enough pages on its lists. Pages that can't be evicted are on no
-        // list, so if the lists are short, the number of pages charged to the group is checked as
-        // well.
+        // Most often the group has enough pages on its lists. If not, the number of pages charged
+        // to the group is checked as well, because pages that can't be evicted are on no list.
         if few(group.lists.len() as u64) && few(group.charged_for_pages().saturating_sub(self.charges.of(group.id))) {
             return For::First(group);
         }
@@ -387,8 +388,8 @@ fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> B
         let rank = Rank::of(frames, frame.id());
         let used = frames.take_use(frame.id());
         let level = if used == Use::Certain { rank.level().up() } else { rank.level() };
-        // The page may have been used, and main has room, so no other page needs its place in cold
-        // yet. It gets time to be used once more.
+        // The page may have been used. Because main has room, no other page needs this page's place
+        // in cold yet, so the page gets time to be used once more.
         let has_time = used == Use::Doubtful && main_room > 0;
         if !insist && frames.spare_ahead(frame.id()) {
             sorting.spared += 1;
@@ -432,9 +433,9 @@ fn cut_substitutes(
     looked_at
 }
 
-/// Compares each challenger with up to `TRIES` pages from the cold end of main until one of these
-/// is unused. Of the challenger and that page, the one with the lower level is evicted; if the
-/// levels are equal, or no unused page is found, the challenger.
+/// Compares each challenger with up to `TRIES` pages from the cold end of main, until one of these
+/// is found unused. Of the challenger and the unused page, the one with the lower level is evicted.
+/// If their levels are equal, or no unused page is found, the challenger is evicted.
 fn duel(
     frames: &Frames,
     stripe: &Stripe,
@@ -505,10 +506,10 @@ mod tests {
         }
     }
 
-    /// A regression with a thousand groups: a few have all of their pages pinned, most have one
-    /// page, and a few have many pages that can be evicted. A call of a tenant with few pages
-    /// failed, because reclaim tried the groups with pinned pages again and again, and otherwise
-    /// only the few groups next in turn.
+    /// A regression with a thousand groups: a few had all of their pages pinned, most had one page,
+    /// and a few had many pages that could be evicted. A call of a tenant with few pages failed,
+    /// because reclaim tried the groups with pinned pages again and again. Of all other groups it
+    /// tried only the few whose turn came next.
     #[test]
     fn what_a_few_of_many_groups_can_give_is_found() {
         const GROUPS: u64 = 1_000;

@@ -1,9 +1,10 @@
 //! The background reclaimer: one thread that refills reserves that other threads empty faster than
 //! they refill them (`reserve`).
 //!
-//! The reclaimer sleeps until a thread takes a frame and finds that the reserve of a group, or of
-//! the whole budget, is half empty. That thread wakes the reclaimer through the `doorbell`. If the
-//! doorbell was rung already, ringing costs one load.
+//! The reclaimer sleeps until a thread takes a frame, finds less than half of a group's or of the
+//! whole budget's reserve left, and doesn't free enough pages itself. That thread wakes the
+//! reclaimer through the `doorbell`. If the doorbell has been rung already, ringing it again costs
+//! one load.
 
 use sync::Arc;
 use sync::thread::{JoinHandle, is_current, spawn};
@@ -40,9 +41,8 @@ impl Drop for Reclaimer {
             return;
         }
         self.manager.doorbell.stop();
-        // The reclaimer's own thread can run this: it may have moved a page of a space to another
-        // slot, and so held the last reference to the space. A thread can't join itself, so the
-        // join is left out; the reclaimer ends when it returns from here.
+        // If the reclaimer's own thread drops the last reference, it runs this. A thread can't join
+        // itself, so the join is left out; the reclaimer ends when it returns from here.
         if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
             // The thread panics only because of a bug of ours. Its message has been printed
             // already.

@@ -1,11 +1,11 @@
 //! Decides which threads refill the reserve of free pages (`group::reserve`).
 //!
-//! A reserve is a number of pages, of a group's limit or of the whole budget, that are kept free so
-//! that a thread gets a page at once. Evicting a clean page costs no more than a look at it. So a
-//! thread that takes a page out of the reserve also frees a few, while the lists and the records of
-//! the coldest pages are in its CPU's caches. (When a background thread did all of this, it took
-//! 224 ns of CPU time a page in a loop of random 4 KiB reads from memory, mostly waiting for cache
-//! lines that the reading CPU held.)
+//! A reserve is a part of a group's limit, or of the whole budget, that is kept free so that a
+//! thread that needs a page gets one at once. Evicting a clean page costs no more than looking at
+//! it. So a thread that takes a page out of the reserve also frees a few pages, while the lists and
+//! the records of the coldest pages are in its CPU's caches. (When a background thread freed all
+//! pages, it took 224 ns of CPU time a page in a loop of random 4 KiB reads from memory, mostly
+//! waiting for cache lines that the reading CPU held.)
 //!
 //! Normally one thread at a time refills the reserve. If much is missing, because threads take
 //! pages faster than one thread frees them, each thread that takes a page helps. If that isn't
@@ -19,9 +19,9 @@ use crate::group::state::GroupState;
 use crate::manager::Manager;
 use crate::manager::ranking::For;
 
-/// How many pages a thread tries to free for the reserve: `HELP_BATCHES` batches of charges, but at
-/// most `HELP_BATCH_MAX` pages; if charges aren't batched, `HELP_BATCH_MAX` pages. A thread is
-/// asked to help once for each batch of charges that it takes. It tries to free more than one
+/// How many pages a thread tries to free when it is asked to help: `HELP_BATCHES` batches of
+/// charges, but at most `HELP_BATCH_MAX` pages. (`HELP_BATCH_MAX` pages if charges aren't batched.)
+/// A thread is asked once for each batch of charges that it takes. It tries to free more than one
 /// batch, because some of the pages that it looks at stay, and the background reclaimer would have
 /// to free the rest at twice the cost.
 const HELP_BATCHES: usize = 2;
@@ -49,9 +49,9 @@ impl Manager {
         }
     }
 
-    /// Frees a few pages: of the group itself if its limit is short, otherwise of the group that
-    /// must give pages to it. Returns false if fewer pages were freed than were taken from the
-    /// reserve.
+    /// Frees a few pages. If the group's own reserve is short, frees pages of the group, otherwise
+    /// pages of the group that must give pages to it. Returns false if fewer pages were freed than
+    /// the thread took from the reserve.
     fn help(&self, group: &GroupState, its_shortage: Shortage) -> bool {
         self.stock_up_swap();
         let batch = group.stock_batch() as usize;
@@ -68,8 +68,8 @@ impl Manager {
         Shortage::of(self.budget_pages(), self.frames.available() as u64)
     }
 
-    /// Returns the number of pages that a group may take before a reserve becomes short: that of
-    /// its limit, and that of the whole budget.
+    /// Returns two numbers: how many pages a group may take before the reserve of its limit becomes
+    /// short, and how many before the reserve of the whole budget does.
     pub(crate) fn beside_reserves(&self, group: &GroupState) -> [u64; 2] {
         [group.beside_reserve(), beside_reserve(self.budget_pages(), self.frames.available() as u64)]
     }

@@ -6,9 +6,9 @@
 //! nothing.
 //!
 //! While the budget is being lowered, all extents that have to go are drained together, because one
-//! scan of all free frames finds the free frames in each of them. The budget's limit is lowered
-//! each time an extent is given back. So calls that charge a few KiB meanwhile find room, or wait
-//! only until the next extent is given back.
+//! scan of all free frames finds the free frames in each of them. The budget's limit isn't lowered
+//! all at once, but each time an extent is given back. So calls that charge a few KiB meanwhile
+//! find room, or wait only until the next extent is given back.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ use crate::size::Size;
 /// While page maps take less than 1/`MAPS_SHARE` of the budget, the shadows in them (traces of
 /// evicted pages) are worth more than a few frames.
 const MAPS_SHARE: u64 = 8;
-/// The number of pages that are evicted at a time so that parts of page maps become *idle*: they
-/// hold no page in memory any more, and can be given back. `IDLING_TURNS` is how often that is
-/// tried.
+/// A part of a page map is *idle*, and can be given back, if none of its pages is in memory.
+/// `IDLING_PAGES` is how many pages are evicted at a time so that parts become idle, `IDLING_TURNS`
+/// how often that is tried.
 const IDLING_PAGES: usize = 8;
 /// The number of pages that are looked at to find them.
 const SPARSE_LOOKS: usize = 256;
@@ -105,9 +105,9 @@ impl Manager {
             || evicted > 0
     }
 
-    /// Evicts pages so that parts of page maps become idle, and gives these parts back. Chooses
-    /// pages that are almost alone in their part; a tenant that reads at scattered places has many
-    /// of these. Evicts only pages that may be evicted for this group and that reclaim would evict
+    /// Evicts pages that are almost alone in their part of a page map, so that the part becomes
+    /// idle, and gives the idle parts back. A tenant that reads at scattered places has many such
+    /// pages. Evicts only pages that may be evicted for this group and that reclaim would evict
     /// next.
     fn idle_maps(&self, group: &GroupState) -> bool {
         let (need, budget) = (self.page_for(group), self.budget_pages());
@@ -213,23 +213,23 @@ impl Manager {
                 return Err(Error::BudgetBusy { size, used });
             }
         }
-        // Areas of compressed pages may use a certain share of the budget, which is smaller now, so
-        // pages are moved out of them. The loop ends because an area beyond its limit accepts no
-        // new pages.
+        // Areas of compressed pages may use a certain share of the budget. The budget is smaller
+        // now, so pages are moved out of the areas that exceed their share. The loop ends because
+        // such an area accepts no new pages.
         while self.swap.give_way(self) {}
         self.tell_groups(size.0);
         Ok(())
     }
 
-    /// Gives back extents of at least `bytes` in all, and at least one, as far as they can be
-    /// drained. Returns the number of extents given back.
+    /// Gives back enough extents to free `bytes`, at least one, as far as extents can be drained.
+    /// Returns the number of extents given back.
     fn drain_for_good(&self, bytes: u64) -> usize {
         let wanted = bytes.div_ceil(self.frames.extent_bytes()).max(1) as usize;
         self.lowering.drains.store(true, Ordering::Relaxed);
         let (mut given, mut candidates) = (0, wanted);
         // An extent can't be drained while one of its pages is being loaded, and the candidates are
-        // chosen without knowing which pages are. So more and more candidates are tried: among them
-        // is an extent without such a page.
+        // chosen without a check for such pages. So if no candidate can be drained, twice as many
+        // candidates are tried, and so on until one of them is an extent without such a page.
         while given == 0 && candidates < 2 * self.frames.extents() {
             given = self.drain(wanted, candidates, usize::MAX, Cost::Any);
             candidates *= 2;
@@ -372,9 +372,9 @@ impl Manager {
             && (rank.level().index() > 0 || self.frames.is_referenced(frame))
     }
 
-    /// Moves a page that reclaim wouldn't evict next to another free frame, so that a group doesn't
-    /// lose pages that it uses when room is made for page maps. Returns the page if it wasn't moved
-    /// because it isn't worth moving or there is no free frame; the caller may evict it then.
+    /// Moves a page into a free frame, unless the page is one that reclaim would evict next. So a
+    /// group doesn't lose pages that it uses when room is made for page maps. Returns the page if
+    /// it isn't worth moving, or if there is no free frame. The caller may then evict it.
     fn move_listed(&self, group: &GroupState, page: IsolatedFrame) -> Option<IsolatedFrame> {
         if !self.is_worth_moving(page.id()) {
             return Some(page);
@@ -404,9 +404,9 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// A regression: between two looks of the thread that lowers the budget, another thread had
-    /// uncharged all that was beyond the new budget. Then 0 extents were wanted, and a search that
-    /// doubled this number went on forever.
+    /// A regression: while a thread was lowering the budget, another thread uncharged all that was
+    /// beyond the new budget. Then 0 extents were wanted, and a search that doubled this number
+    /// went on forever.
     #[test]
     fn a_search_for_extents_of_no_bytes_ends() {
         let disk = SimulatedDisk::default();
@@ -417,9 +417,9 @@ mod tests {
         assert_eq!(mm.manager().drain_for_good(0), 1);
     }
 
-    /// Fills memory mostly with pages of a file; `keep` makes one other page after every fifty.
-    /// Returns whether an extent could be drained without evicting pages in use, and how many pages
-    /// were evicted for that.
+    /// Fills memory mostly with pages of a file. After every fifty of them calls `keep`, which
+    /// makes one other page. Returns whether an extent could be drained without evicting pages in
+    /// use, and how many pages were evicted for that.
     fn drain_beside(group: &Group, mut keep: impl FnMut(u64)) -> (bool, u64) {
         let file = group.open("file").unwrap();
         file.advise(0..1, Advice::Random).unwrap();
@@ -433,9 +433,9 @@ mod tests {
         (is_drained, evictions() - before)
     }
 
-    /// Returns the result of [`make_room_until`](Manager::make_room_until) with all memory pinned,
-    /// and how often `is_charged` returned true. The argument of `is_charged` is the number of the
-    /// call.
+    /// Calls [`make_room_until`](Manager::make_room_until) with all memory pinned. Returns the
+    /// result, and how often `is_charged` returned true. `is_charged` gets the number of its call,
+    /// counted from 1.
     fn make_room_in_vain(is_charged: impl Fn(&Manager, u32) -> bool) -> (Result<(), Error>, u32) {
         let disk = SimulatedDisk::default();
         disk.add_generated("file", 1, 4 << 20);

@@ -5,9 +5,10 @@
 //! page in use may count as unused. Here each page is looked at at most once for the whole advice.
 //!
 //! Candidates are the pages of the list *cold* and of the lowest level of the list *main* (see
-//! `lru`), as many as the group had when it was first asked to give pages for this advice. A page
-//! that was used since the last look, or has refaulted, goes up a level. A page that may have been
-//! used is put back to be looked at again later. The others are evicted.
+//! `lru`). The number of looks is the number of candidates that the group had when it was first
+//! asked to give pages for this advice. A page that was used since the last look, or has refaulted,
+//! moves to a higher level of main. A page that may have been used is put back to be looked at
+//! again later. The other pages are evicted.
 //!
 //! Pages that the advice itself has loaded come behind all candidates in the lists, so they aren't
 //! evicted to make room for further pages of the advice. The advice doesn't use the reserves

@@ -22,12 +22,15 @@ const RUNS_AT_ONCE: usize = 64;
 
 impl Space {
     /// Announces how `range`, all of which must be mapped, will be accessed.
+    ///
     /// [`Normal`](Advice::Normal), [`Random`](Advice::Random) and
-    /// [`Sequential`](Advice::Sequential) hold from now on; for anonymous memory they decide
-    /// whether neighbours are read along from swap. All other advice acts at once. For files it
-    /// does what [`File::advise`](crate::File::advise) says, but [`WillNeed`](Advice::WillNeed)
-    /// doesn't wait. For anonymous memory, [`DontNeed`](Advice::DontNeed) [discards](Self::discard)
-    /// what was written, and the others do nothing.
+    /// [`Sequential`](Advice::Sequential) hold from now on. For anonymous memory they decide
+    /// whether a page that comes back from swap brings its neighbours along.
+    ///
+    /// All other advice acts at once. For files it does what [`File::advise`](crate::File::advise)
+    /// says, but [`WillNeed`](Advice::WillNeed) doesn't wait. For anonymous memory,
+    /// [`DontNeed`](Advice::DontNeed) [discards](Self::discard) what was written, and the others do
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for

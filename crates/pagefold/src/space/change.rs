@@ -1,9 +1,10 @@
 //! Changes of entries: the range lock, and which threads a change waits for (S1).
 //!
-//! A change that may fail keeps the old protection in the entries until it is complete (`entry`),
-//! so nothing besides the index has to remember the old protection. An access that such an entry
-//! refuses waits until the change is complete. Before a change stores any entry it looks for
-//! guards, because users may keep guards for long.
+//! A change that may fail keeps the old protection in the entries until it is complete (`entry`).
+//! So the change can be undone, and the old protection needs no other record. An access that only
+//! the old protection permits waits until the change is complete. Before a change stores any entry,
+//! it looks for guards. Users may keep guards for long, so a change that finds one fails instead of
+//! waiting.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ enum Awaited {
     OfFiles,
     /// Writers, and holders of pins on own pages.
     All,
-    /// The same as `All`, if no page is a file's.
+    /// The same as `All`, if no page belongs to a file.
     AllOwn,
 }
 
@@ -60,8 +61,8 @@ impl SpaceState {
 
     /// Locks two ranges that don't overlap, the lower one first. A thread that holds the first
     /// range waits only briefly for the second, and then releases the first. Otherwise it could
-    /// deadlock: a thread that wants both ranges, and all between them, may be queued for the
-    /// second already.
+    /// deadlock with a thread that wants both ranges and all between them: that thread may be ahead
+    /// in the queue for the second range while it waits for the first.
     pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, Locked<'_>) {
         let (low, high) = if one.first < other.first { (one, other) } else { (other, one) };
         loop {
@@ -93,8 +94,8 @@ impl SpaceState {
         self.index.runs(pages).all(|(_, entry)| entry == Entry::NONE)
     }
 
-    /// Returns whether some of the pages are a file's, or an error if not all of them are mapped.
-    /// The caller has locked the pages.
+    /// Returns whether some of the pages belong to a file, or an error if not all of the pages are
+    /// mapped. The caller must have locked the pages.
     pub(super) fn check_mapped(&self, pages: Pages) -> Result<bool, Error> {
         let mut has_files = false;
         for (run, entry) in self.index.runs(pages) {
@@ -124,8 +125,8 @@ impl SpaceState {
         self.vacate_prepared(pages, has_files)
     }
 
-    /// Vacates pages that are known to be mapped, and prepared. `has_files`: some of them are a
-    /// file's.
+    /// Vacates pages that are known to be mapped, and prepared. `has_files`: some of them belong to
+    /// a file.
     fn vacate_prepared(&self, pages: Pages, has_files: bool) -> Result<(), Error> {
         let whom = if has_files { Awaited::All } else { Awaited::AllOwn };
         self.begin_change(pages, whom, Protection::None)
@@ -160,9 +161,9 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Removes the entries of vacated pages. Returns the mappings of files that have lost their
-    /// last page by that, and whether to [tidy](Self::tidy). The caller must drop the mappings
-    /// without a lock (M3).
+    /// Removes the entries of vacated pages. Returns the mappings of files that have no page left,
+    /// and whether to [tidy](Self::tidy). The caller must hold no lock when it drops the mappings
+    /// (M3).
     pub(super) fn forget_pages(&self, pages: Pages) -> (Vec<Arc<Mapping>>, bool) {
         let count_out = |(run, entry): (Pages, Entry)| {
             self.files.removed(self.index.account(), self.payer(), entry.file()?, run.count())
@@ -265,8 +266,8 @@ impl SpaceState {
             .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
     }
 
-    /// Waits until `page` of the map is held by no thread that began before the entries were
-    /// changed. The page is at `at` in the space.
+    /// Waits for each thread that holds `page` of the map since before the entries were changed.
+    /// `at` is the page's number in the space.
     fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited, guards: Guards) -> Result<(), Error> {
         let busy = || self.busy(at);
         let mut backoff = Backoff::new();
@@ -286,8 +287,9 @@ impl SpaceState {
         }
     }
 
-    /// Handles an access to a page whose entry doesn't permit `wanted`. If the entry is just being
-    /// changed, and permitted `wanted` before, waits a turn, so that the caller can look again.
+    /// Handles an access to a page whose entry doesn't permit `wanted`. If a change of the entry is
+    /// in progress, and the old protection permits `wanted`, waits briefly, so that the caller can
+    /// look again. Otherwise returns an error.
     ///
     /// # Errors
     /// Those of [`refuse`](Self::refuse); [`Error::AddressBusy`] if the change takes seconds.

@@ -13,14 +13,15 @@
 //! All pages of one mapping of a file have the same entry. Their page numbers in the file follow
 //! from their addresses (`mapped`).
 //!
-//! - ENTRY-1. The number of a mapping never returns to a page. Own memory gets a new number
-//!   whenever it is mapped or moved. So a page that has the same entry twice was neither unmapped
-//!   nor moved in between.
+//! - ENTRY-1. A page never has the same mapping number again after it was unmapped or moved. Own
+//!   memory gets a new number whenever it is mapped or moved. So if a thread finds the same entry
+//!   twice, the page was neither unmapped nor moved in between.
 //!
 //! **Changes that may fail** keep the old protection in the entry until they are complete. Bits 62
-//! and 5 together are 0 if no protection is kept, else 1, 2 or 3 for no access, reading, or reading
-//! and writing. Meanwhile the new protection holds; unmapping and moving begin with no access. An
-//! access that the new protection refuses waits until the change is complete (`change`).
+//! and 5 together are 0 if no old protection is kept. They are 1, 2 or 3 if the old protection is
+//! no access, reading, or reading and writing. Meanwhile the new protection holds: no access, if
+//! the pages are being unmapped or moved. An access that only the old protection permits waits
+//! until the change is complete (`change`).
 
 use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;

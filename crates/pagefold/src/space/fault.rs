@@ -10,7 +10,8 @@
 //! | publication | *loading* → *resident* (`lru::admission`) |
 //!
 //! A page that is only read keeps its slot, as long as slots aren't scarce. If no thread writes to
-//! the page, it is evicted again without a write. In all other cases the fault frees the slot.
+//! the page in memory, it can be evicted again without being written to swap. In all other cases
+//! the fault frees the slot.
 //!
 //! | the word was | page | if that fails |
 //! |---|---|---|
@@ -258,8 +259,9 @@ impl SpaceState {
         exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
-    /// Translates the outcome of another thread's load, for a thread that waited for it: the load
-    /// has ended, or has failed. `entry` returns where the page is, for the error.
+    /// Translates the outcome of another thread's load, for a thread that waited for it. Returns
+    /// false if the load has ended or was abandoned, so that the caller looks at the page again,
+    /// and an error if the load failed. `entry` returns where in swap the page is, for the error.
     pub(super) fn outcome(
         &self,
         page: u64,

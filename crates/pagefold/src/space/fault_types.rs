@@ -36,8 +36,8 @@ impl Fault<'_> {
         }
     }
 
-    /// Returns whether the caller, if it looks the page up again, may find another way to do the
-    /// access: the page is a file's by now, or its entry is being changed.
+    /// Returns whether the access may still succeed if the caller looks the page up again: the page
+    /// is a file's by now, or its entry is being changed.
     pub(super) fn may_go_on(self, entry: Entry) -> bool {
         let permitted = match self {
             Self::Read => entry.restored().may_read(),
@@ -79,7 +79,7 @@ impl Fault<'_> {
         self.frees_slot() && !self.overwrites(page_size)
     }
 
-    /// Returns whether another page may take the slot when this page comes back, if slots are
+    /// Returns whether the page may give its slot to another page when it comes back, if slots are
     /// scarce. False if the page comes back because its slot is wanted, or because the page is to
     /// be moved.
     pub(super) fn frees_slot(self) -> bool {
@@ -100,8 +100,8 @@ pub(super) struct Memory<'a> {
     pub(super) is_listed: bool,
     /// Whether the frame's bytes are likely to be in this CPU's caches.
     pub(super) is_warm: bool,
-    /// The exchange that freed the frame: another page left the frame and took the last slot. So
-    /// the new page can't keep its own slot.
+    /// The exchange that freed the frame, if there was one: another page left the frame for a
+    /// reserved slot. In return, this page's slot becomes reserved, so this page can't keep it.
     pub(super) exchange: Option<Exchange<'a>>,
 }
 

@@ -1,15 +1,19 @@
 //! Free addresses: the ranges that a space chooses from when it maps something.
 //!
-//! An address that isn't mapped is in one set of ranges, or in the stock of a CPU, or with a thread
-//! that is about to map it. Only the index knows what is mapped: the set may also have ranges that
-//! were mapped at addresses of a caller's choice. A thread that is given such a range finds that
-//! out when it maps the range. It has the mapped addresses [forgotten](FreeAddresses::forget), and
-//! takes another range. Forgotten addresses come back when they are unmapped, as all do.
+//! An address that isn't mapped is in one set of free ranges, or in the stock of a CPU, or with a
+//! thread that is about to map it.
 //!
-//! CPUs have stocks only after threads have contended for the set a few times, so a space with one
-//! user at a time takes no more memory than it needs. A stock is a cache: its ranges return to the
-//! set a few at a time, or all at once when the set has no range that is long enough. Without
-//! stocks, the set keeps the last range that came back apart, for a caller that maps as much next.
+//! The set may also contain ranges that were mapped at addresses of a caller's choice: only the
+//! index knows what is mapped. A thread that takes such a range from the set finds that out when it
+//! maps the range. The thread then removes the mapped addresses from the set
+//! ([`forget`](FreeAddresses::forget)), and takes another range. The removed addresses come back
+//! when they are unmapped, as all addresses do.
+//!
+//! CPUs get stocks only after threads have contended for the set a few times. So a space with one
+//! user at a time takes no more memory than it needs. A stock is a cache of ranges. They return to
+//! the set a few at a time, or all at once if the set has no range that is long enough for a
+//! caller. Without stocks, the set keeps the last range that came back apart from the others,
+//! because the next caller may want a range of the same length.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};
@@ -152,15 +156,16 @@ impl FreeAddresses {
         Ok(())
     }
 
-    /// Returns how many bytes of ranges aren't charged yet; negative if too many are. All loads and
-    /// stores are Relaxed: two threads may charge the same range, or one step more than needed.
+    /// Returns how many more bytes have to be charged for ranges; negative if too many are charged.
+    /// All loads and stores are Relaxed: at worst two threads charge the same range, or one step
+    /// more than needed is charged.
     fn owed(&self) -> i64 {
         let wanted = (self.ranges.load(Ordering::Relaxed) + KEPT_MAX as u64) * RANGE_BYTES;
         wanted.cast_signed() - self.charged.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// Charges another range that is about to come back, if that needs no reclaim; otherwise the
-    /// next thread that maps something charges it. If too much is charged, returns a step.
+    /// Charges a range that is about to come back, if that needs no reclaim. Otherwise the next
+    /// thread that maps something charges the range. If too much is charged, uncharges one step.
     pub(super) fn prepare_to_give(&self, account: &Account, payer: Payer<'_>) {
         let owed = self.owed();
         if owed > 0 && account.try_charge(payer, CHARGED_AT_ONCE) {
@@ -249,8 +254,9 @@ fn cut(set: &mut Ranges, count: u64) -> Option<Pages> {
     Some(pages)
 }
 
-/// Takes a range of at least `count` pages, to cut from: all of the shortest range that is long
-/// enough, or one whole region of it if it has one. So CPUs' pages lie apart.
+/// Takes a range of at least `count` pages for a CPU's stock, which cuts shorter ranges from it.
+/// Chooses the shortest range that is long enough, and takes one whole region of it, or all of it
+/// if it contains no whole region. So different CPUs' pages lie apart.
 fn cut_some(set: &mut Ranges, count: u64) -> Option<Pages> {
     let best = set.best(count)?;
     let start = best.first.next_multiple_of(REGION_PAGES);

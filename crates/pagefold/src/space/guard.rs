@@ -66,11 +66,11 @@ impl fmt::Debug for MappedPage<'_> {
 }
 
 impl Space {
-    /// Pins the page that `address` is in, and returns a guard that gives access to the page's
-    /// bytes, from its first byte on. The last page of a mapped file ends where the file ends.
-    /// While the guard lives, no thread writes to the page. A page of anonymous memory can't be
-    /// unmapped or moved meanwhile. A page of a file can, and the guard keeps its bytes as they
-    /// are. A page that was never written is zeros, and isn't pinned.
+    /// Pins the page that contains `address`, and returns a guard that gives access to all bytes of
+    /// the page. (The last page of a mapped file ends where the file ends.) While the guard lives,
+    /// no thread writes to the page. A page of anonymous memory can't be unmapped or moved
+    /// meanwhile. A page of a file can, but the guard keeps the page's bytes unchanged. A page that
+    /// was never written reads as zeros, and isn't pinned.
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at); [`Error::AddressBusy`] if the page stays busy for
@@ -82,10 +82,11 @@ impl Space {
         state.pin(page).map(|held| MappedPage { held }).map_err(|error| state.at(page, error))
     }
 
-    /// Holds the page that `address` is in, for this thread alone, to be changed as a slice. The
-    /// slice is a copy of the page, which replaces the page when the guard is dropped. Until then
-    /// [`read_at`](Self::read_at) returns the old bytes; [`page`](Self::page) and writers of the
-    /// page wait; and the memory that the page is in can't be unmapped, moved or protected.
+    /// Holds the page that contains `address` for this thread alone, so that the caller can change
+    /// it as a slice. The slice is a copy of the page, and replaces the page when the guard is
+    /// dropped. Until then [`read_at`](Self::read_at) returns the old bytes, and
+    /// [`page`](Self::page) and writers of the page wait. The memory that contains the page can't
+    /// be unmapped, moved or protected meanwhile.
     ///
     /// # Errors
     /// Those of [`write_at`](Self::write_at); [`Error::AddressBusy`].

@@ -1,10 +1,10 @@
 //! The one index of a space: what is mapped where. It is read without a lock. `tree` has the layout
 //! of its words.
 //!
-//! A change of entries makes the tables that it needs under the lock of the pages, once it is known
-//! that something is mapped there, or will be. A first touch of a page in a run of whole regions
-//! makes tables without a lock. Tables are charged to the space (`account`), and freed when nothing
-//! is mapped in them (`tidy`).
+//! A thread that changes entries makes the tables that it needs under the lock of the pages, once
+//! it knows that something is mapped there or will be. If one entry stands for a whole region or
+//! more, the first touch of a page there makes tables too, without a lock. Tables are charged to
+//! the space (`account`), and freed when nothing is mapped in them (`tidy`).
 
 use std::ops::Range;
 
@@ -125,8 +125,8 @@ impl Index {
         Entry(self.tree.look(&self.maps, page).entry)
     }
 
-    /// Returns a page's entry, as it is at one moment, and its region if that has a record. If it
-    /// has none, no page of the region was ever written.
+    /// Returns a page's entry, as it is at one moment, and the record of its region. Without a
+    /// record, no page of the region was ever written.
     pub(super) fn look(&self, page: u64) -> (Entry, Option<&Region>) {
         let found = self.tree.look(&self.maps, page);
         (Entry(found.entry), found.region.map(|link| self.record(link)))
@@ -464,9 +464,9 @@ impl Index {
 
     // ---- what isn't needed any more: see `tidy`
 
-    /// Marks the smallest table that has a page. Returns the logarithm of the number of pages that
-    /// the table covers, and the first of them; `None` if there is none, or it was marked already.
-    /// The caller has locked a part of the page's granule.
+    /// Marks the smallest table that covers `page`. Returns the logarithm of the number of pages
+    /// that the table covers, and the first of these pages. Returns `None` if there is no table, or
+    /// it was marked already. The caller must have locked a part of the page's granule.
     pub(super) fn mark(&self, page: u64) -> Option<(u32, u64)> {
         let part = self.top_word(page).load(Ordering::Acquire);
         if !is_link(part) || part & BARE != 0 {

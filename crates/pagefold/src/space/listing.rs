@@ -112,8 +112,8 @@ impl Run {
 }
 
 impl Space {
-    /// Returns all areas in order of address, as they are at one moment: maps, unmaps and changes
-    /// of protection wait meanwhile. In a forked child there are none.
+    /// Returns all areas in order of address, as they are at one moment. Threads that map, unmap or
+    /// change protection wait meanwhile. In a forked child, returns no areas.
     #[must_use]
     pub fn areas(&self) -> Vec<Area> {
         let state = &*self.state;

@@ -5,14 +5,15 @@
 //! here.
 //!
 //! A hit looks only at the mapping's window, which takes no lock (`window`). A thread that faults
-//! or writes needs the mapping to stay. It takes its CPU's handle of the mapping (`sync::nearby`),
-//! so it writes to no cache line that another CPU writes to, as long as each CPU uses a few
-//! mappings at a time. A mapping takes the same memory on a machine with any number of CPUs.
-//! Unmapping looks only at the CPUs that used the mapping.
+//! or writes needs the mapping to stay, so it takes its CPU's handle of the mapping
+//! (`sync::nearby`). Thus the thread writes to no cache line that another CPU writes to, as long as
+//! each CPU uses only a few mappings at a time. A mapping takes the same memory whatever the number
+//! of CPUs. Unmapping looks only at the CPUs that used the mapping.
 //!
-//! - M1. A mapping is at its place before an entry has its number, and until no page has an entry
-//!   with the number. (`pages` counts these pages; only changes of entries update it.) So if a
-//!   number isn't found, its entry has changed meanwhile, and the thread looks at the entry again.
+//! - M1. A mapping is put into its place before any entry has its number, and stays there until no
+//!   entry has the number. (`pages` counts the pages that have such entries; only changes of
+//!   entries update it.) So if a thread doesn't find the mapping of an entry's number, the entry
+//!   has changed meanwhile, and the thread looks at the entry again.
 //! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 mappings,
 //!   a space reports an error.)
 //! - M3. The thread that drops the last handle of a mapped file closes the file, which may write to
@@ -56,8 +57,8 @@ pub(crate) struct Mapping {
     pages: AtomicU64,
 }
 
-/// The file, opened for the space's group once for each kind of advice. A mapping that was made by
-/// moving a part of another mapping shares its openings.
+/// The file, opened for the space's group once for each kind of advice. If a part of a mapping is
+/// moved, the new mapping shares the openings of the old one.
 struct Openings {
     group: Arc<GroupHandle>,
     normal: Arc<FileHandle>,
@@ -273,8 +274,8 @@ impl MappedFiles {
         self.place(number)?.mapping.thing().filter(|mapping| mapping.number == number)
     }
 
-    /// Counts pages that don't have an entry with the number any more. If they were the last ones,
-    /// removes the mapping and returns it. The caller must drop it without a lock (M3).
+    /// Subtracts pages that no longer have an entry with this number. If no page is left, removes
+    /// the mapping and returns it. The caller must hold no lock when it drops the mapping (M3).
     #[must_use]
     pub(super) fn removed(&self, account: &Account, payer: Payer<'_>, number: u64, pages: u64) -> Option<Arc<Mapping>> {
         let before = self.find(number)?.pages.fetch_sub(pages, Ordering::AcqRel);

@@ -1,10 +1,10 @@
 //! Address spaces: memory and files at addresses, which many threads map, access and unmap at once.
 //!
-//! **There is no object for an area.** One index (`index`) has an *entry* for each page (`entry`):
-//! bits for reading and writing, and the mapped file, if any. An area is a run of pages with the
-//! same entry, and exists only in listings and error messages. So two changes within one area share
-//! no object, nothing has to be split or merged, and there is only one way to find out what is
-//! mapped at an address.
+//! **There is no object for an area.** An area is a run of pages with the same *entry*: bits that
+//! permit reading and writing, and the mapped file, if any (`entry`). One index (`index`) has the
+//! entry of each page; areas exist only in listings and error messages. So two threads that change
+//! different parts of one area share no object, and no area has to be split or merged. There is
+//! only one way to find out what is mapped at an address: look up its entry.
 //!
 //! ```text
 //!   unmap [2 MiB, 4 MiB)            protect [0, 2 MiB)         one area of 8 MiB
@@ -12,17 +12,20 @@
 //!   entries of its pages = none     entries of its pages = read-only
 //!                    listed after: 0-2 r, (2-4 nothing), 4-8 rw: the same in either order
 //! ```
-//! The index takes memory only where something is mapped (`tree`, `index`). One word covers 512
-//! GiB, 1 GiB, 2 MiB or a page. Tables of smaller words are made where a range is cut, and freed
-//! when nothing is mapped in them (`tidy`). An access to an unmapped address allocates nothing.
+//! The index takes memory only where something is mapped (`tree`, `index`). One word of the index
+//! describes 512 GiB, 1 GiB, 2 MiB or one page. Where a range begins or ends inside what a word
+//! describes, the index makes a table of words for smaller parts, and frees the table when nothing
+//! is mapped in it any more (`tidy`). An access to an unmapped address allocates nothing.
 //! Everything that a space takes is charged to its group, within the group's limit (`account`).
 //!
 //! **Own memory** is anonymous memory, which belongs to no file. Its page words are found by
-//! address (`region`): each GiB in which a page was written, or a range was cut, has a page map. A
-//! page's word in that map is *vacant* until the page is first touched. A lookup costs no more than
-//! in a file. **Pages of files** are in their file's page map, where all other users of the file
-//! find them. A mapping only leads there (`mapped`), and a write through the mapping is a write to
-//! the file.
+//! address (`region`): a GiB gets a page map when a page in it is first written, or when a range
+//! whose entries change begins or ends inside it. A page's word in that map is *vacant* until the
+//! page is first touched. A lookup costs no more than in a file.
+//!
+//! **Pages of files** have their words in their file's page map, where all other users of the file
+//! find them. A mapping only tells which page of which file is at an address (`mapped`). A write
+//! through the mapping is a write to the file.
 //!
 //! | | arbitrated by |
 //! |---|---|
@@ -33,11 +36,12 @@
 //! | guard of a page against unmap | S1, by the frame's pin |
 //! | read against everything | nothing: S5 |
 //!
-//! - S1. A thread that holds a page looks at the page's entry again while it holds the page: a
-//!   faulting thread with the word in *loading*, a writer with the frame frozen, a thread with a
-//!   pin. A thread that changes entries first stores the new entries, then looks at the pages, and
-//!   waits for each thread that holds one of them. Each side has a fence between its two steps (a
-//!   writer's fence follows the update that froze the frame), so at least one side sees the other:
+//! - S1. A thread first gets hold of a page, and then looks at the page's entry again, before it
+//!   uses the page. A faulting thread holds the page by its word in *loading*, a writer by the
+//!   frozen frame, other threads by a pin. A thread that changes entries first stores the new
+//!   entries, then looks at the pages, and waits for each thread that holds one of them. Each side
+//!   has a fence between its two steps (a writer's fence follows the update that froze the frame),
+//!   so at least one side sees the other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
 //!              fence                        fence
@@ -47,18 +51,18 @@
 //!   has forbidden writing and returned, no thread writes to the page.
 //! - S2. A touch takes no range lock, and a hit writes nothing that CPUs share. A fault obtains its
 //!   frame before it puts the page word in *loading*.
-//! - S3. A reader takes a vacant page for zeros, or a same-filled swapped page for its fill word,
-//!   only if the page's entry is the same before and after the look at the page word. The number in
-//!   an entry never returns to a page (ENTRY-1 of `entry`), so the page was mapped all the time in
-//!   between.
-//! - S4. The thread that unmaps a page obtains the page's swap slot, if it has one: the slot that
-//!   the page was swapped out to, or that it kept in memory. That holds even while another thread
-//!   swaps the page out or in. The slot is in the page word, or in the frame's record
+//! - S3. A reader may take a vacant page for zeros, or a same-filled swapped page for its fill
+//!   word, only if the page's entry was the same before and after the look at the page word. A page
+//!   never has the same mapping number again after it was unmapped (ENTRY-1 of `entry`). So equal
+//!   entries mean that the page was mapped all the time in between.
+//! - S4. If a page has a swap slot, the thread that unmaps the page finds that slot, even while
+//!   another thread swaps the page out or in. The slot of a page in swap is in the page word. The
+//!   slot that a page kept when it came back into memory is in the frame's record
 //!   (`frames::swapping`).
-//! - S5. A hit loads the entry, then the page word, and copies the bytes as from a file. Then it
-//!   checks the entry again, and after that a written page's version and the page word. So at the
-//!   moment of the entry's second check the page was in its frame, with these bytes, and mapped as
-//!   the entry says (`read`).
+//! - S5. A hit loads the entry, then the page word, and copies the bytes. Then it checks that
+//!   nothing has changed: first the entry, then the frame's version if the page is a written one,
+//!   and last the page word. So at the moment when the entry was checked, the page was in its
+//!   frame, with these bytes, and mapped as the entry says (`read`).
 //!
 //! A page that was never written is zeros and takes no memory; reading it allocates nothing. With
 //! swap, own pages are on their group's lists, as pages of files are, and `swap_out` evicts them.
@@ -325,8 +329,9 @@ impl SpaceState {
         self.files.get(number)
     }
 
-    /// Charges the table that the lock allocates when two threads contend for it, once there is
-    /// one. Called before a range is locked. If there is no room, the next caller tries again.
+    /// Charges the group for the lock's table. The lock allocates that table when two threads first
+    /// contend for it. The caller calls this before it locks a range. If there is no room for the
+    /// charge, the next caller tries again.
     fn charge_lock(&self) {
         // Relaxed: the swap below decides which thread charges.
         let owes = || self.lock.table_bytes() > 0 && !self.lock_is_charged.load(Ordering::Relaxed);
@@ -374,9 +379,9 @@ impl SpaceState {
         }
     }
 
-    /// Disposes of taken addresses of which some turned out to be mapped, at addresses of a
-    /// caller's choice. Gives the free parts back, and forgets all of each mapped run, also past
-    /// the end of `pages`.
+    /// Passes over taken addresses at some of which something turned out to be mapped, at addresses
+    /// of a caller's choice. Gives back the parts that are free. Removes each mapped run from the
+    /// free addresses, to its end, even past the end of `pages`.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {
@@ -398,8 +403,9 @@ impl SpaceState {
     /// Removes addresses that were found mapped from the free addresses.
     fn forget_addresses(&self, pages: Pages) {
         self.addresses.forget(pages);
-        // Another thread may have unmapped some of them meanwhile, and given them back before they
-        // were forgotten here. Unless they are given back again, they are lost.
+        // Another thread may have unmapped some of these pages, and given their addresses back,
+        // before `forget` removed them. They are given back again here, or no thread would ever be
+        // given them.
         let unmapped = self.index.runs(pages).filter(|&(_, entry)| entry == Entry::NONE);
         unmapped.for_each(|(run, _)| self.addresses.give(run));
     }
@@ -464,10 +470,10 @@ mod tests {
     use crate::Pagefold;
     use io::SimulatedDisk;
 
-    /// A thread that looked for free addresses found a range mapped, at addresses of another
-    /// thread's choice, and removed all of the range from the free addresses until it is unmapped.
-    /// But the other thread had unmapped a part of the range in between, and given that part back:
-    /// it was never handed out again.
+    /// One thread looked for free addresses, and found a range mapped at an address of a caller's
+    /// choice. Before it removed that range from the free addresses, another thread unmapped a part
+    /// of it, and gave the addresses of that part back. The first thread then removed those too, so
+    /// they were lost.
     #[test]
     fn addresses_that_are_unmapped_while_they_are_passed_over_come_back() {
         const GIB: u64 = 1 << 30;

@@ -1,8 +1,9 @@
 //! Reading at an address.
 //!
-//! **A hit holds nothing** (S5). The fast path of [`Space::read_at`] finds the page's entry, and
-//! from that the page map. It copies the bytes as from a file (`frames::PageMap`), and looks at the
-//! entry again between the copy and the second look at the page word:
+//! **A hit takes no lock and no pin** (S5). The fast path of [`Space::read_at`] finds the page's
+//! entry, and from the entry the page map. It then reads the page as a hit in a file does
+//! (`frames::PageMap`): a look at the page word, the copy, and a second look at the page word.
+//! Between the copy and that second look it also checks the entry:
 //! ```text
 //!   e = entry                       may be read
 //!   w = word        hot             in the map that e tells: the region's, or that in the mapping's window
@@ -12,17 +13,20 @@
 //!   version == v?                   with these bytes, as they are the same before and after,
 //!   word == w?                      and the page in its frame: it was so before and is so after
 //! ```
-//! So there is a moment when the address was mapped and readable, and the copied bytes were there.
-//! They are never bytes of a page that was unmapped before, even if another page is mapped there
-//! since, or the number of the file's map is another file's by now. Nor are they bytes of a page
-//! that may not be read. So a thread that changes an entry needn't wait for readers. (Own memory
-//! has no file that it could be written back to, so a page that was once written to stays a
-//! *written* page, and reading it has to be as fast as reading a clean page. The version is on a
-//! cache line of the frame's record that only the page's writers, and reclaim, write to.)
+//! So there is a moment when the address was mapped and readable, and had the copied bytes. The
+//! bytes can't be those of a page that was unmapped before the read, even if another page is mapped
+//! there since, or another file's map has the number of the old file's map by now. Nor can they be
+//! those of a page that may not be read. So a thread that changes an entry needn't wait for
+//! readers.
 //!
-//! All other reads take the slow path, with the same looks in the same order: the page isn't in
-//! memory, or it isn't whole, or its use has to be recorded. (A page of a mapped file takes the
-//! file's slow path. Its entry is looked at again when the file's read has ended.)
+//! Own memory has no file to be written back to, so a page that was once written to stays a
+//! *written* page. Reading it has to be as fast as reading a clean page. So the version is in the
+//! frame's record, a cache line that only the page's writers, and reclaim, write to.
+//!
+//! All other reads take the slow path: if the page isn't in memory, if it isn't whole, or if its
+//! use has to be recorded. The slow path looks at entry and page word in the same order. A page of
+//! a mapped file is read by the file's slow path, and its entry is checked when that read has
+//! ended.
 
 use frames::{Ahead, MapInWord, PageState};
 use swap::PageEntry;
@@ -108,8 +112,8 @@ impl Space {
         self.read_hot_file(entry, address, into, still)
     }
 
-    /// Copies bytes of a page in a run of whole regions. `word` has the run's entry. Only a file's
-    /// page can be in memory there, because own memory that was never written isn't.
+    /// Copies bytes of a page in a run of whole regions, whose entry is in `word`. If such a page
+    /// is in memory, it is a file's: own memory that was written has a region with a record.
     #[inline(never)]
     fn read_hot_whole(&self, word: Seen<'_>, address: u64, into: &mut [u8]) -> bool {
         self.read_hot_file(Entry(word.1), address, into, || word.is_still())
@@ -199,8 +203,9 @@ impl SpaceState {
         }
     }
 
-    /// Reads a same-filled page that is swapped out, if there is no memory for it. The page has no
-    /// slot, so no other page can be swapped out in exchange. Returns false if the page isn't one.
+    /// Reads a same-filled page that is swapped out when there is no memory to bring it back. Such
+    /// a page has no slot, so no page could be swapped out in exchange for it. Returns false if the
+    /// page isn't same-filled and swapped out, or is unmapped meanwhile.
     fn read_fill(region: &Region, page: u64, entry: Entry, offset: usize, into: &mut [u8]) -> bool {
         let local = page % REGION_PAGES;
         let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };

@@ -2,25 +2,27 @@
 //! swap with it.
 //!
 //! Slots are allocated in the order in which pages leave memory, which is about the order in which
-//! they were last used. A thread that uses the pages in that order again walks along the slots,
-//! whatever the pages' addresses are. So the policy is that of files (`read_ahead`), for each
-//! space, with slots in the place of pages: a stream is believed after two steps in a row. If pages
-//! that were read along are used, more are read, up to 256 KiB with one fault. If they are evicted
-//! unused, fewer are read, down to none.
+//! they were last used. So if a thread uses the pages in that order again, it faults on one slot
+//! after the other, whatever the pages' addresses are.
+//!
+//! The policy is that of files (`read_ahead`), for each space, with slots in place of pages. Two
+//! steps in a row count as a stream. If the pages that were read along are used, more are read with
+//! the next fault, up to 256 KiB. If they are evicted unused, fewer are read, down to none.
 //!
 //! The pages read along are in the slots next to the wanted page's, without gaps, and in the same
 //! region, so one request reads them all. Where a read is a copy, or pages have to be decompressed,
 //! one request for all gains nothing, so nothing is read along.
 //!
 //! - A1. Memory for the neighbours is charged and taken, with reclaim if need be, before the first
-//!   word is in *loading*. If another thread has the wanted page by then, or there is no room for
-//!   the page's word, this thread gives the memory back before it waits.
+//!   word is put in *loading*. If the thread then finds that another thread is loading the wanted
+//!   page, or that there is no room for the page's word, it gives the memory back before it waits.
 //! - A2. A neighbour is treated as if it were faulted on: its word is put in *loading*, without
 //!   waiting for any thread, and its entry is looked at after that (S1). The run ends at the first
 //!   page that another thread has, that has another slot by now, or that may not be read.
 //! - A3. A neighbour keeps its slot, however few slots are free. If it isn't used, it is evicted
-//!   again without a write, and as many slots are free as before. So a fault that writes reads
-//!   neighbours along only where slots aren't scarce.
+//!   again without a write, and as many slots are free as before. A neighbour thus frees no slot
+//!   for another page, so a fault that writes reads neighbours along only where slots aren't
+//!   scarce.
 //! - A4. If the request fails, or the wanted page's checksum is wrong, the wanted page is read
 //!   again alone, and no error is reported for the neighbours. A neighbour whose checksum is wrong
 //!   stays in its slot: the thread that wants it gets the error.

@@ -8,23 +8,25 @@
 //! another. Its *stay* identifies its current use: the region, and a count of how often the record
 //! was used. A stay never repeats.
 //!
-//! - REGION-1. A record becomes another region's only when none of its words is in use. A thread
-//!   has a word in use while the word is in *loading*, or resident in a frame that the thread has
-//!   frozen or pinned. If the thread then finds that the record is its region's, the record stays
-//!   that region's until the thread releases the word, so the entries that it finds in the record
-//!   are that region's. Each side has a fence, as in S1:
+//! - REGION-1. A record becomes another region's only when no thread has one of its words in use:
+//!   in *loading*, or resident in a frame that the thread has frozen or pinned. If a thread has a
+//!   word in use, and then finds that the record is its region's, the record stays that region's
+//!   until the thread releases the word. So the entries that the thread finds in the record are its
+//!   region's. Each side has a fence, as in S1:
 //!   ```text
 //!     toucher: word = loading                thread that frees the region: stay = none
 //!              fence                                                        fence
 //!              stay: my region? then entry                                  a word in use? not yet another one's
 //!   ```
-//!   The link to the record is removed before its stay ends. So a thread that finds the link in
-//!   place after its fence (`Way::is_still`) knows the same.
+//!   The link to the record is removed before its stay ends. So if a thread finds the link still in
+//!   place after its fence (`Way::is_still`), the record is its region's as well.
 //! - REGION-2. A late thread may have a word in use for a moment although the record is another
-//!   region's by now. The thread finds that out when it looks at the stay, and releases the word.
-//!   That region's users treat it as a thread that found its page unmapped.
-//! - REGION-3. A record that was made for a region is the region's only when a thread has found the
-//!   link to it. If two threads each make a record for one region, one of them is too late:
+//!   region's by now. The late thread finds that out when it looks at the stay, and releases the
+//!   word. To users of the other region, it is like a thread that found its page unmapped: they
+//!   wait for it.
+//! - REGION-3. A record that was made for a region isn't the region's until a thread has found the
+//!   link to the record. If two threads each make a record for one region, only one of them can
+//!   store its link. Without this rule, the other record could be used in the meantime:
 //!   ```text
 //!     late toucher, of an earlier time       this record's maker              the other maker
 //!     has found this record: it was the region's
@@ -32,8 +34,8 @@
 //!     word = loading, stay, entry: fine      link: too late; stay = none
 //!     publishes a page here, where no thread finds it
 //!   ```
-//!   So the stay is *pending* until then. A thread that has found the link ends that before it
-//!   looks at anything else in the record.
+//!   So the stay is *pending* until a thread finds the link. That thread marks the stay as no
+//!   longer pending (`linked`) before it looks at anything else in the record.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMap, PageMaps, PageState};
 use swap::PageEntry;
@@ -160,10 +162,10 @@ mod tests {
     use io::SimulatedDisk;
 
     /// Two threads each made a record for one region, in which something had just been mapped
-    /// again. A third thread had found the first thread's record earlier, when the record was the
-    /// region's. The third thread put a word of the record in use, and found that the record was
-    /// its region's; but then the link led to the second thread's record. So the page that was
-    /// written there was found by no thread, and kept its frame, and the record, for good.
+    /// again. The second thread stored its link first. A third thread still knew the first thread's
+    /// record from the time before, when the record had also been this region's. It put a word
+    /// there in *loading*, saw the region's number in the stay, and wrote a page. No link led to
+    /// that record, so no thread found the page again, and its frame and the record were lost.
     #[test]
     fn a_record_is_its_regions_only_when_a_link_leads_to_it() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();

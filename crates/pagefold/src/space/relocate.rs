@@ -1,11 +1,14 @@
 //! Growing memory where it is, and moving it elsewhere.
 //!
-//! A page is moved with its frame, not copied, from one page word to another. Both ranges are
-//! locked, and their entries refuse all accesses meanwhile, which wait. So no thread finds a page
-//! in the old place or the new one before all pages have moved. Before the first page leaves the
-//! old place, all words of the new place are in *loading*, all pages are in memory, and their
-//! frames are isolated. So a move can't fail half-way. Pages that were swapped out come back first,
-//! because the checksum of a slot covers the number of the page's word.
+//! A page is moved from one page word to another together with its frame. (Its bytes are copied
+//! only if the frame can't be used for another page.) Both ranges are locked, and their entries
+//! make all accesses wait, so no thread finds a page in the old place or the new one before all
+//! pages have moved.
+//!
+//! A move can't fail half-way. Before the first page leaves the old place, all pages are in memory,
+//! their frames are isolated, and their words in the new place are in *loading*. Pages that were
+//! swapped out come back first, because the checksum of a slot covers the number of the page's
+//! word.
 
 use std::ops::Range;
 
@@ -77,10 +80,10 @@ impl Space {
         Ok(all)
     }
 
-    /// Moves everything in `range`, all of which must be mapped, to the address `to`, where nothing
-    /// may be mapped in as many bytes. The memory keeps its bytes, protections and advice. Accesses
-    /// to either place wait during the move. Everything in the range that was swapped out comes
-    /// back first, all of it at once, so move large ranges in steps.
+    /// Moves everything in `range`, all of which must be mapped, to addresses from `to` on, where
+    /// nothing may be mapped yet. The memory keeps its bytes, protections and advice. Accesses to
+    /// either place wait during the move. Everything in the range that was swapped out comes back
+    /// first, all of it at once, so move large ranges in steps.
     ///
     /// # Errors
     /// [`Error::BadAddress`], also if the two ranges overlap; [`Error::NotMapped`];
@@ -285,8 +288,9 @@ impl SpaceState {
         }
     }
 
-    /// Takes a page out of memory. Its frame is isolated, so the frame stays. The slot that the
-    /// page kept belongs to its old place, and is freed.
+    /// Takes a page out of its word. The page's frame isn't freed, because the caller has isolated
+    /// it. If the page kept a swap slot, the slot is freed, because it belongs to the page's old
+    /// place.
     fn take_away<'a>(&'a self, region: &'a Region, page: u64, isolated: IsolatedFrame) -> Option<OwnedFrame<'a>> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
@@ -304,8 +308,8 @@ impl SpaceState {
         }
     }
 
-    /// Returns a frame to replace one that is used up. Retries reclaim until there is one: the
-    /// number of frames in use stays the same.
+    /// Returns a frame to replace one that is used up. Retries reclaim until there is a frame. The
+    /// caller frees the old frame afterwards, so the number of frames in use stays the same.
     fn another_frame(&self) -> OwnedFrame<'_> {
         let mut backoff = Backoff::new();
         loop {
@@ -328,9 +332,10 @@ mod tests {
     const PAGE: u64 = 4096;
     const GIB: u64 = 1 << 30;
 
-    /// A page was moved away and back, and had the same entry as before. A reader had found the
-    /// page's word vacant in between, and the entry the same before and after. So the reader took
-    /// the page for one that was never written (ENTRY-1).
+    /// A page was moved away and back, and then had the same entry as before the move. A reader
+    /// looked at the entry before the move, found the page's word vacant while the page was away,
+    /// and saw the same entry afterwards. So it took the page for a page that was never written
+    /// (ENTRY-1).
     #[test]
     fn memory_that_moved_away_and_back_has_another_entry() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();

@@ -1,11 +1,13 @@
 //! Frees tables of the index that aren't needed any more.
 //!
 //! A table isn't needed when nothing is mapped in it. A leaf isn't needed, either, when its pages
-//! all have the same entry. Other threads may use other pages of the table, so to free it takes a
-//! lock of everything that it covers. `tidy` tries that lock after the unmapped pages were
-//! unlocked. If the same few pages are mapped and unmapped again and again, this must not make and
-//! free a table each time. So `unmap` only *notes* the tables of its pages. Noted tables are looked
-//! at together when there are many, or when there is no room for a new one.
+//! all have the same entry. Other threads may use other pages of the table, so a thread that frees
+//! the table must lock all pages that it covers. `tidy` tries to get that lock after the unmapped
+//! pages were unlocked.
+//!
+//! If the same few pages are mapped and unmapped again and again, this must not make and free a
+//! table each time. So `unmap` only *notes* the tables of its pages. Noted tables are looked at
+//! together when there are many, or when there is no room for a new one.
 
 use std::collections::BTreeSet;
 
@@ -27,8 +29,8 @@ const NOTED_PER_CPU: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     tables: Mutex<BTreeSet<(u32, u64)>>,
-    /// Set if some of them were made for a change that failed, so perhaps nothing is mapped in
-    /// them. They are looked at as soon as the change's lock is dropped.
+    /// Set if a change failed after tables were made for it: perhaps nothing is mapped in these
+    /// tables. The noted tables are looked at as soon as the change's lock is dropped.
     in_vain: AtomicBool,
 }
 

@@ -7,10 +7,11 @@
 //! | region | 2^9 pages, a *granule* | | a *leaf*: a table |
 //! | leaf | a page | | |
 //!
-//! A word is either an entry (`entry`) for all that it covers, or a link, which has bit 63 set. Bit
-//! 62 of a link means that its table is noted as perhaps not needed any more (`tidy`). Readers look
-//! words up without a lock. Threads that have locked the pages change words. A word that isn't a
-//! link may become a link at any time, to a table full of the same entry.
+//! A word is either an entry (`entry`) for all pages that it covers, or a link, which has bit 63
+//! set. Bit 62 of a link means that its table is noted as perhaps not needed any more (`tidy`).
+//! Readers look words up without a lock. To change an entry, a thread must have locked its pages.
+//! But without any lock, a word that holds an entry may become a link to a table full of that
+//! entry, at any time.
 //!
 //! # Invariants
 //! - TREE-1. No ABA: once a link has left a word, the same value never appears there again, apart
@@ -19,8 +20,8 @@
 //! - TREE-2. A table's words are filled before the link to it is stored (Release; loads are
 //!   Acquire).
 //! - TREE-3. A table is given back only after the link to it was replaced. From then on, other
-//!   threads may store to its words. The zeros of an unused table are also stored with Release, so
-//!   a reader that loads a zero finds the link replaced (T1 of `frames::tables`).
+//!   threads may store to its words, always with Release, also the zeros of an unused table. So a
+//!   reader that loads one of these values finds the link replaced (T1 of `frames::tables`).
 //! - TREE-4. A thread replaces a link to a leaf only if it has locked the whole granule. A thread
 //!   replaces a link to a region only if it has locked the region, and nothing is mapped in it. So
 //!   neither link goes while another thread has locked a part of what it covers.
@@ -36,15 +37,17 @@
 //!   region[i] == g?                       no: replaced before the leaf was given back (TREE-3)
 //!   part[r] == l?
 //! ```
-//! If all links are as before, they were so in between (TREE-1). So at the moment when `e` was
-//! loaded, it was in the leaf of that granule of that region: it is what was mapped. A link to a
-//! part needs no second look, because a part is never moved to another place.
+//! If all links are the same as before, they didn't change in between (TREE-1). So at the moment
+//! when the reader loaded `e`, that leaf belonged to that granule of that region, and `e` was what
+//! was mapped. The link to a part needs no second look, because a part stays at its place.
 //!
 //! A thread that keeps the words of its [`Trail`] can check the entry again later with three loads:
-//! the entry's word first, then the links above it. This check also fails if bit 62 of a link was
-//! set meanwhile. What holds for the first look holds for the check. If the check misses a change
-//! of the page's entry (a store to the entry's word, or to a link above it), then all three loads
-//! came before that store in the order of fences. S1 of `space` needs no more.
+//! the entry's word first, then the links above it. The check proves what a new look would prove.
+//! It also fails if bit 62 of a link was set meanwhile, although the entry is the same then.
+//!
+//! The check may miss a change of the page's entry (a store to the entry's word, or to a link above
+//! it). Then all three loads came before that store in the order of the fences, so the thread that
+//! made the change finds that this thread holds the page. S1 of `space` needs no more.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMaps, ReserveError, TABLE_SHIFT, Table, Tables};
 use sync::atomic::{AtomicU64, Ordering};
@@ -185,8 +188,8 @@ impl Tree {
     }
 
     /// Returns the way to a page. If the page's region has no page map, returns instead the word
-    /// that has the page's entry, which is the same for whole regions. `None` past the end of the
-    /// space.
+    /// that has the page's entry; all pages of the region have that entry. Returns `None` past the
+    /// end of the space.
     #[inline(always)]
     pub(super) fn way<'a>(&'a self, maps: &'a PageMaps, page: u64) -> Option<Result<Way<'a>, Seen<'a>>> {
         let top = Seen::look(self.top(page)?);
@@ -214,8 +217,9 @@ impl Tree {
         self.look_up_to(maps, page, page + 1).0
     }
 
-    /// Looks up what is at a page, and the end of the pages after it that have the same entry. The
-    /// end is as far as one word shows, or, in a leaf, as far as `end` at most.
+    /// Returns what is mapped at a page, and how far the pages after it have the same entry. If one
+    /// word has the entry of many pages, that is as far as the word covers. In a leaf, which has a
+    /// word for each page, it is as far as the words are equal, but no further than `end`.
     #[inline(always)]
     pub(super) fn look_up_to(&self, maps: &PageMaps, page: u64, end: u64) -> (Found, u64) {
         let whole = |entry, shift, region| (Found { entry, shift, region }, ((page >> shift) + 1) << shift);
@@ -239,9 +243,10 @@ impl Tree {
     }
 }
 
-/// Looks a page up in the region that has this page map; valid as long as the map is that region's.
-/// Returns the page's entry; how many aligned pages around it have the same entry, as a power of
-/// two; and the end of the pages after it that have the same entry, up to `end`.
+/// Looks a page up in the region that has this page map. The result is valid only if the map was
+/// still that region's after the look, which the caller checks. Returns the page's entry; how many
+/// aligned pages around it have the same entry, as a power of two; and the end of the pages after
+/// it that have the same entry, up to `end`.
 #[inline(always)]
 pub(super) fn look_in_region(maps: &PageMaps, map: MapInWord, page: u64, end: u64) -> (u64, u32, u64) {
     let granule = maps.map_table_word(map, page >> GRANULE_SHIFT);

@@ -12,10 +12,11 @@
 //!   word, bytes                                   or the file is closed, and its map's number another one's
 //!   entry still mapping 7?                        word = resident                  Release
 //! ```
-//! If the reader saw anything on the right after the first line (a new field of the window, or the
-//! word), then that first line came before the reader's second look at the entry. The number of a
-//! mapping never comes back (M2 of `mapped`), so the reader finds another entry. Otherwise the
-//! reader saw the window as it was for mapping 7, and words of that mapping's file.
+//! The reader may have seen a store of the right column that comes after the column's first line: a
+//! new field of the window, or a new page word. Then the first line, which changed the entry, came
+//! before the reader's second look at the entry. The number of a mapping never comes back (M2 of
+//! `mapped`), so the reader finds another entry. If the reader saw no such store, the window and
+//! the page words that it used were those of mapping 7 and its file.
 
 use frames::MapNumber;
 use sync::atomic::{AtomicU64, Ordering};

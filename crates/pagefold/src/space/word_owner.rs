@@ -37,9 +37,9 @@ impl WordOwner for SpaceState {
 }
 
 impl SpaceState {
-    /// Returns the region whose record is in that slot, and the page of it that has that word. The
-    /// record may become another region's at any time, so an operation on the page checks that
-    /// again (REGION-1).
+    /// Finds a page by its page word. Returns the region whose record is in that slot, and the page
+    /// of the region that has the word. The record may become another region's at any time, so an
+    /// operation on the page checks again whose it is (REGION-1).
     fn page_of_word(&self, slot: u32, word: u64) -> Option<(&Region, u64)> {
         let (region, first) = self.index.region_of_slot(slot)?;
         Some((region, first + word % REGION_PAGES))

@@ -121,9 +121,9 @@ impl SpaceState {
         }
     }
 
-    /// Returns the record of a page's region, for its page word, and makes one if there is none. If
-    /// there is no room for it, frees tables that aren't needed and tries again. `None` if nothing
-    /// is mapped there any more.
+    /// Returns the record of a page's region, and makes a record if the region has none. If there
+    /// is no room for a new record, frees tables that aren't needed and tries again. Returns `None`
+    /// if nothing is mapped at the page any more.
     pub(super) fn region_for_page(&self, page: u64) -> Result<Option<&Region>, Error> {
         self.index.region_for_page(self.payer(), page).or_else(|_| {
             self.tidy();
@@ -265,9 +265,10 @@ impl SpaceState {
         }
     }
 
-    /// Runs `change` on a page of own memory that this thread holds alone. If the page isn't
-    /// resident, a fault brings it in and writes the bytes `first` at their offset; then `change`
-    /// runs only if `first` is empty. Returns false if the page isn't writable own memory any more.
+    /// Runs `change` on a page of own memory, while this thread is the page's only writer. If the
+    /// page isn't resident, a fault brings it in, with the bytes `first.1` written at the offset
+    /// `first.0`. If these bytes aren't empty, that was the whole write, and `change` doesn't run.
+    /// Returns false if the page isn't writable own memory any more.
     pub(super) fn with_page(
         &self,
         trail: &Trail<'_>,

@@ -12,7 +12,8 @@ use crate::slab::Slab;
 use crate::stats::Counters;
 
 /// The hits of one open handle, or of a place where one file after another is mapped. With
-/// `Hits::default`, the counter gets a place of its own only after more than a few hits.
+/// `Hits::default`, the counter gets memory of its own (its *place*) only after more than a few
+/// hits.
 #[derive(Default)]
 pub(crate) struct Hits {
     pub(crate) counter: ThreadCounter,

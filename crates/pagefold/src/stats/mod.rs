@@ -14,8 +14,9 @@ use sync::atomic::{AtomicU64, Ordering};
 use crate::size::Size;
 use crate::stats::swap_areas::SwapAreaStats;
 
-/// The events that a group, or a file, counts. Events that happen with every miss are counted per
-/// thread once there are more than a few, so that misses don't share a cache line for them.
+/// The events that a group, or a file, counts. Some events happen with every miss. Once there are
+/// more than a few of them, they are counted per thread, so that threads with misses don't contend
+/// for a cache line.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Hits of closed handles.
@@ -142,8 +143,8 @@ pub struct GroupStats {
     pub unclean_bytes: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Loads of pages that had been evicted before, as far as the page maps remember: when memory
-    /// is short, parts of page maps without pages are freed.
+    /// Loads of pages that had been evicted before. Some may be missing: page maps remember evicted
+    /// pages, but when memory is short, parts of page maps without pages are freed.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
@@ -160,8 +161,9 @@ pub struct GroupStats {
     pub same_filled: u64,
     /// Anonymous pages that came back.
     pub swap_ins: u64,
-    /// Those of them that no thread had asked for yet. They came by swap readahead: each was next
-    /// to a page that was asked for, in the order in which the group's slots were being read.
+    /// Those of `swap_ins` that no thread had asked for yet. They came by swap readahead: each was
+    /// in a slot next to that of a page that was asked for, while the group's slots were being read
+    /// in order.
     pub swap_read_along: u64,
     /// Pages of swap readahead that left memory unused.
     pub swap_read_along_wasted: u64,
@@ -202,8 +204,8 @@ pub struct FileStats {
     pub write_errors: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Loads of pages that had been evicted before, as far as the page maps remember: when memory
-    /// is short, parts of page maps without pages are freed.
+    /// Loads of pages that had been evicted before. Some may be missing: page maps remember evicted
+    /// pages, but when memory is short, parts of page maps without pages are freed.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,

@@ -59,11 +59,11 @@ impl SwapArea {
         Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
     }
 
-    /// Makes an entire file or block device an area. It must be one of Pagefold's areas already, or
-    /// be [made](Self::overwrite) one. While the area is in use, the file is locked (`flock`, and
-    /// `O_EXCL` for a device). A file or device that is already in use, as an area of any process
-    /// or a mounted file system, is refused. Pagefold never reads a page that an earlier process
-    /// wrote to the area.
+    /// Uses an entire file or block device as an area. It must have been one of Pagefold's areas
+    /// before, unless [`overwrite`](Self::overwrite) is set. While the area is in use, the file is
+    /// locked (`flock`, and `O_EXCL` for a device). A file or device that is already in use, as an
+    /// area of any process or a mounted file system, is refused. Pagefold never reads a page that
+    /// an earlier process wrote to the area.
     ///
     /// Pages are written unencrypted. They stay on the disk after they were read back, and after
     /// the area is removed, until other bytes are written there: a user that may read the file or
@@ -80,10 +80,10 @@ impl SwapArea {
         Self::new(Place::Memory { size: size.into_size() })
     }
 
-    /// Creates an area in memory: up to `limit` of the budget, in which pages are kept compressed
-    /// (LZ4). The area takes memory as it fills and gives it back as it empties, except for a stock
-    /// that it keeps. (The stock has the size in which memory is taken from the system: 2 MiB in
-    /// larger budgets.)
+    /// Creates an area in memory that keeps pages compressed (LZ4) and takes at most `limit` of the
+    /// budget. The area takes memory as it fills and gives it back as it empties, except for a
+    /// stock of free memory. (The stock is as large as the pieces in which memory is taken from the
+    /// system: 2 MiB in larger budgets.)
     ///
     /// Pages that don't shrink to less than three quarters go to other areas, or stay in memory.
     /// When the area is full, the pages that have been there longest are recompressed more densely

@@ -1,9 +1,9 @@
 //! Memory for compressed swap areas: how it is charged and obtained.
 //!
-//! A compressed area takes memory from the budget as it fills, one chunk at a time. It fills when
-//! memory is short, and then frames take up all of the budget, so an extent of frames has to be
-//! drained for the area. But the extent's pages go to swap in turn, and may have to be compressed
-//! as well, which needs memory for the area again.
+//! A compressed area takes memory from the budget as it fills, one chunk at a time. Pages are
+//! swapped out when memory is short, and then frames take up the whole budget. So an extent of
+//! frames has to be drained to make room for the area's next chunk. But the extent's pages go to
+//! swap in turn, and may have to be compressed as well, which needs memory for the area again.
 //!
 //! To break this cycle, the area has a *stock* of the size of an extent, which is charged in
 //! advance and used when no other memory can be had. A thread that is about to reclaim refills the

@@ -2,22 +2,23 @@
 //! that another can be swapped in.
 //!
 //! The outgoing page has to leave first, so for a moment the group needs one slot more than it may
-//! have. Areas reserve slots for this (`swap`'s reserve). The frame passes from the outgoing page
-//! to the incoming page, with its charge, so no other thread gets the frame in between. When the
-//! slot of the incoming page is freed, it becomes reserved in place of the slot that was used. So a
-//! group whose pages take all of its memory and slots can go on exchanging them.
+//! have. Areas reserve slots for this (`swap`'s reserve). The exchange passes the frame, with its
+//! charge, directly from the outgoing page to the incoming page, so no other thread gets the frame
+//! in between. The exchange uses one reserved slot for the outgoing page. When the slot of the
+//! incoming page is freed, that slot becomes a reserved one instead. So a group whose pages take
+//! all of its memory and slots can go on exchanging them.
 //!
-//! An exchange gains nothing if another thread brings the incoming page back first, or if the
-//! incoming page can't be read. Then the group has one more slot in use than before, and any thread
-//! may get the frame. Three rules limit this:
+//! An exchange is wasted if another thread brings the incoming page back first, or if the incoming
+//! page can't be read. Then the group has one more slot in use than before, and any thread may get
+//! the frame. Three rules limit this loss:
 //! - The outgoing page leaves memory only if the incoming page is still *wanted* after the outgoing
 //!   page was written.
 //! - If the incoming page then doesn't come in, the outgoing page is brought back at once.
 //! - The group never has more than `BEYOND_MAX` slots beyond its `swap_max`, or beyond what it had
 //!   in use when `swap_max` was lowered.
 //!
-//! Before the first exchange, reclaim has looked for pages to evict and found none, which takes
-//! long. The next few exchanges skip reclaim, because normally no other page has become evictable
+//! Before the first exchange, reclaim has searched for pages to evict, and found none. That search
+//! takes long. So the next few exchanges skip reclaim: normally no other page has become evictable
 //! meanwhile.
 
 use std::ops::ControlFlow;
@@ -56,9 +57,10 @@ enum Stays {
 }
 
 impl Manager {
-    /// Swaps out a page of the group so that the page in `slot` can come in, if the incoming page
-    /// is still `wanted` after the outgoing page was written. Returns the frame, and the
-    /// [`Exchange`]. The caller must keep the `Exchange` until `slot` is free.
+    /// Swaps out a page of the group so that the page in `slot` can come in. Calls `wanted` once
+    /// the outgoing page is written; if that returns false, because no thread needs the incoming
+    /// page any more, the outgoing page stays. Returns the frame, and the [`Exchange`]. The caller
+    /// must keep the `Exchange` until `slot` is free.
     pub(crate) fn exchange<'a>(
         &'a self,
         group: &'a GroupState,
@@ -95,8 +97,9 @@ impl Manager {
         let _ = self.spaces.swap_in(gone.number());
     }
 
-    /// Tries to swap out the coldest page of a stripe. Returns `Break` with the page if it left,
-    /// `Continue` if it stays but other pages may leave, and `Break(None)` if no page can leave.
+    /// Tries to swap out the coldest page of a stripe. Returns `Break` with the frame and the
+    /// page's owner if the page left, `Continue` if it stays but other pages may leave, and
+    /// `Break(None)` if no page can leave.
     fn leave_from<'a>(
         &self,
         group: &GroupState,

@@ -11,8 +11,8 @@
 //!                          │            └─ no: the slot is freed, the page stays
 //!                          └─ failed, or no slot: the page stays, as one that its file doesn't have
 //! ```
-//! Reclaim puts a page that stays back on the lists, and looks at it again later. Meanwhile reclaim
-//! evicts other pages: those of files, as long as there are any.
+//! If a page stays in memory, reclaim puts the page back on the lists, and looks at it again later.
+//! Meanwhile reclaim evicts other pages: those of files, as long as there are any.
 //!
 //! The caller must hold no page word, no list and no lock except `room_making`, because this waits
 //! for the device.
@@ -185,10 +185,9 @@ impl Manager {
         self.uncharge_swapped(group, freed as u64);
     }
 
-    /// Frees the slots that these pages keep from their last time in swap but that hold outdated
-    /// bytes, because the pages were written to since they were read back. To leave again, the
-    /// pages need new slots, and the group's limit has no room for both. Returns whether there were
-    /// such slots.
+    /// Frees swap slots that these pages kept when they were read back, and that have held outdated
+    /// bytes since the pages were written to. To leave again, such a page needs a new slot, and the
+    /// group's limit has no room for both. Returns whether the pages kept any slots.
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
@@ -253,9 +252,10 @@ impl Manager {
         (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
     }
 
-    /// Puts anonymous pages on their groups' lists that were touched before there was a swap area,
-    /// so that reclaim finds them. A page that is touched while this runs may be left out. It then
-    /// stays in memory until it is unmapped, or until the memory that it lies in is given back.
+    /// Puts anonymous pages that were touched before there was a swap area on their groups' lists,
+    /// so that reclaim finds them. This may miss a page that is touched while it runs. The page
+    /// then stays in memory until it is unmapped, or until the memory of its frame is to be given
+    /// back (`evict_anonymous`).
     pub(crate) fn list_anonymous(&self) {
         for frame in self.frames.populated() {
             let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();

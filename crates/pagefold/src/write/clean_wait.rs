@@ -1,9 +1,9 @@
 //! Waiting for dirty pages to become clean, so that their frames can be given back.
 //!
-//! The caller asks the flusher to write, then waits until the flusher has written pages of the
-//! caller's own group, or of any group. The wait ends after a few seconds if no page becomes clean,
-//! or if pages become clean but the caller makes no progress. So a device that doesn't answer
-//! doesn't block calls that need memory.
+//! The caller asks the flusher to write, then waits until pages of the caller's own group, or of
+//! any group, have become clean. The caller gives up after two seconds in which no page became
+//! clean, or after four seconds without progress of its own even though pages become clean. So a
+//! device that doesn't answer doesn't block calls that need memory.
 //!
 //! While the caller waits, it must hold no lock that other tenants need.
 

@@ -2,9 +2,9 @@
 //! ones. The thread that runs the cycle is the *leader*. Requests are submitted in the order of the
 //! file, many at a time; they complete in any order.
 //!
-//! Only the leader uses the cycle's state. The thread that learns that a request has completed
-//! stores an *answer*, with the pages concerned, for the leader, and does nothing else. So a
-//! completed request keeps neither the file nor any part of it alive.
+//! Only the leader uses the cycle's state. When a request completes, the completing thread only
+//! stores an *answer* for the leader: the result, and the run of pages. The run passes to the
+//! leader, so the completed request keeps neither the file nor any part of it alive.
 
 use std::mem;
 
@@ -20,21 +20,21 @@ use crate::file::state::FileState;
 use crate::read::call::HELPING;
 use io::{BackingFile, IoError, Request, uninterrupted};
 
-/// The most requests that a cycle has under way at a time,
+/// The most requests that a cycle has under way at a time.
 const REQUESTS_MAX: usize = 64;
-/// and how many of these may be of the largest size. The bytes of all requests under way are
-/// limited to `LARGE_MAX` requests of the largest size.
+/// Limits the bytes of all requests under way together: they are at most those of `LARGE_MAX`
+/// requests of the largest size.
 const LARGE_MAX: usize = 16;
 /// How many requests may fail before a cycle gives up, including the smaller requests that a failed
-/// request is split into. The limit is high enough that a place that can't be written doesn't keep
-/// other places from being written, and low enough that a device that is gone doesn't keep calls
-/// waiting for long. Requests that are still under way when the cycle gives up may fail in
+/// request is split into. If only some places of the file can't be written, the limit is high
+/// enough that the others are still written. If the device is gone, the limit is low enough that
+/// calls don't wait for long. Requests that are still under way when the cycle gives up may fail in
 /// addition.
 const FAILURES_MAX: u32 = 128;
 /// A stage (the part of a cycle up to a sync) ends when 1/`STAGES` of the pages that were unclean
-/// when the cycle began have been written,
+/// when the cycle began have been written.
 const STAGES: u64 = 8;
-/// but its number of pages is within these bounds.
+/// The bounds of that number of pages.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
 /// A full cycle ends stages only while it has settled fewer than `SETTLED_MAX` × the pages that
 /// were unclean when it began (B5).
@@ -276,9 +276,9 @@ impl<'a> Cycle<'a> {
         self.failures += 1;
     }
 
-    /// Ends a stage. Syncs the file, unless this is a cycle for farewell (the file had no handle)
-    /// and the file still has no handle (B7). Then settles all written pages that lie before the
-    /// page `before`, or all written pages: they become clean.
+    /// Ends a stage. First syncs the file; but a farewell cycle does that only if the file has a
+    /// handle again, and the process doesn't exit (B7). Then settles written pages, which become
+    /// clean: those before the page `before`, or all of them if `before` is `None`.
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
             self.progressed();

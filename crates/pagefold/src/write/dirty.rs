@@ -5,11 +5,10 @@
 //! the mark on (`flusher`).
 //!
 //! Writers are throttled from three quarters of the mark on. Each page that a writer makes dirty
-//! adds to the time that it owes, and it sleeps that time off a few milliseconds at a time. The
-//! cost of a page follows from how fast pages of its device have been written back lately. So the
-//! number of dirty pages settles between three quarters of the mark and the mark, and writers go at
-//! the pace of the disk. (Linux's `balance_dirty_pages` does the same, with more elaborate
-//! estimates.)
+//! costs the writer some time, which it sleeps off a few milliseconds at a time. The cost follows
+//! from how fast pages of the file's device have been written back lately. So the number of dirty
+//! pages settles between three quarters of the mark and the mark, and writers go at the pace of the
+//! disk. (Linux's `balance_dirty_pages` does the same, with more elaborate estimates.)
 //!
 //! It pays to let many pages be dirty. A page that is written to again while it waits is written
 //! back only once, and neighbouring pages are written in one request.
@@ -18,13 +17,13 @@
 //! A page is charged to the group that makes it dirty (`Handle::adopt`), and counted there. A
 //! writer is throttled for its own group's dirty pages alone, by two rules:
 //! - *The group's limit*: seven eighths of the limit, as above.
-//! - *The group's part of the budget*: [`PARTS_MAX`] × the pages that may still become dirty. If
-//!   `M` pages may be dirty in all groups and `D` are, a group is throttled from `3 (M - D)` dirty
-//!   pages on, and stopped at `15 (M - D)`. These are the dynamic thresholds of shared-memory
-//!   switches (Choudhury and Hahne, 1998). A group that writes alone stops at 15/16 of `M`. Each of
-//!   `n` groups that write as much as they can stops at `15 / (15 n + 1)` of `M`: equal parts. A
-//!   group with fewer than `3 (M - D)` dirty pages isn't throttled. No group has to know how many
-//!   others there are.
+//! - *The group's part of the budget*. If `M` pages may be dirty in all groups together and `D` are
+//!   dirty, `M - D` more pages may become dirty. A group may have at most [`PARTS_MAX`] (15) times
+//!   that many dirty pages: at `15 (M - D)` it is stopped, and from `3 (M - D)` on it is throttled.
+//!   (These are the dynamic thresholds of shared-memory switches; Choudhury and Hahne, 1998.) So a
+//!   group that writes alone is stopped at 15/16 of `M`, and each of `n` groups that write as much
+//!   as they can at `15 / (15 n + 1)` of `M`: equal parts, although no group knows how many others
+//!   there are.
 
 use std::time::Duration;
 
@@ -45,16 +44,16 @@ const CLEAN_MIN: u64 = 64;
 const WRITTEN_FROM: u64 = 3;
 /// and writers are throttled from `max * SLOWED_FROM` on.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
-/// For a group's part of the budget, where `left` more pages may become dirty: the flusher writes
-/// from `left / PARTS_WRITTEN` dirty pages of the group on, if a third of all pages that may be
-/// dirty are dirty;
+/// The next three constants apply to a group's part of the budget, if `left` more pages may become
+/// dirty. Once a third of all pages that may be dirty are dirty, the flusher writes pages of a
+/// group that has at least `left / PARTS_WRITTEN` dirty pages.
 const PARTS_WRITTEN: u64 = 8;
-/// writers are throttled from `left * PARTS_SLOWED` on,
+/// Writers are throttled when their group has more than `left * PARTS_SLOWED` dirty pages,
 const PARTS_SLOWED: f64 = 3.0;
 /// and stopped at `left * PARTS_MAX`.
 const PARTS_MAX: f64 = 15.0;
-/// `left` counts as at least 1/`LEFT_MIN` of the pages that may be dirty. So a group with few dirty
-/// pages isn't stopped, whatever other groups do.
+/// If few more pages may become dirty, `left` is taken as 1/`LEFT_MIN` of all pages that may be
+/// dirty. So a group with few dirty pages isn't stopped, whatever other groups do.
 const LEFT_MIN: u64 = 256;
 /// Writers sleep when they owe this much,
 const DEBT_MIN: Duration = Duration::from_millis(4);
@@ -169,9 +168,9 @@ impl Manager {
         if slowed <= 0.0 {
             return;
         }
-        // The cost of a page rises linearly: nothing where throttling begins, and twice the time
-        // that the disk takes to write the page where writers are stopped. Halfway between it
-        // equals the disk's time, so a single writer settles there.
+        // The cost of a page rises linearly with the pressure: from zero, where throttling begins,
+        // to twice the time in which the disk writes a page, where writers are stopped. Halfway,
+        // the cost equals the disk's time, so a single writer settles there.
         let ns = (device.rate.page_ns() * slowed * 2.0).min(PAUSE_MAX.as_nanos() as f64) as u64;
         let debt = handle.debt_ns.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
         if debt >= DEBT_MIN.as_nanos() as u64 {

@@ -13,9 +13,9 @@
 //! none does. So if at most `n` devices were ever visited at the same time, there are `n + 1`
 //! threads, up to 64. (If 64 devices don't answer, other devices wait.)
 //!
-//! While there are dirty pages, one of the waiting threads wakes up every half second and puts all
-//! devices with dirty pages into the queue, so that old pages are written. Otherwise the threads
-//! sleep without waking up.
+//! While there are dirty pages, one of the threads that wait at the queue wakes up every half
+//! second, and puts all devices with dirty pages into the queue, so that old pages are written. If
+//! there are no dirty pages, the threads sleep without waking up.
 //!
 //! # Need
 //! A file needs to be written if its dirty pages are old, if any tenant waits for memory, or if it
@@ -212,8 +212,9 @@ mod tests {
     use crate::patience::WATCHDOG;
     use io::SimulatedDisk;
 
-    /// A regression: an exiting process waited for ten seconds although its files were written at
-    /// once, because no visit counted as one that the process waited for.
+    /// A regression: an exiting process waited ten seconds, its limit, although the flusher had
+    /// written its files at once. The flusher had counted none of its visits as one that the
+    /// process waited for.
     #[test]
     fn the_end_of_a_process_is_over_when_its_files_are_written() {
         let disk = SimulatedDisk::default();

@@ -2,22 +2,24 @@
 //! later writes these pages to the file.
 //!
 //! - A page isn't read first if all of it is written, or if the file has no bytes of it.
-//! - L1. Writes past the end, and `set_len`, hold the lock `extension`. The length grows together
-//!   with the bytes, in one step of the page's version. So a reader that took the old length for
-//!   the file's end, and copies any of these bytes, finds the length grown and looks at the page
-//!   again. Before such a write, pages beyond the end that are still in memory from when the file
-//!   was longer are dropped. Write-back ends at the length, so the page becomes dirty only after
-//!   the length has grown; otherwise write-back could miss the new bytes.
-//! - L2. Writes within the file don't hold `extension`, so they may run beside `set_len`. A writer
-//!   checks the length again once it holds the page, or the page's word in *loading*. `set_len`
-//!   lowers the length first, then waits until no thread holds a page beyond the new length. So a
-//!   write either comes before the cut, and is cut off, or after the cut, and is treated as a write
-//!   past the end.
-//! - L3. `set_len` may fail, and then restores the old length. So a page that reaches beyond the
-//!   file's end is changed in place only by a thread that has checked the length while it held
-//!   `extension`. Otherwise the page's guard (`PageMut`) could be made for a shorter length that
-//!   `set_len` takes back. The guard would then end too early, and old bytes would follow the new
-//!   ones.
+//! - L1. A thread that writes past the end, or calls `set_len`, holds the lock `extension`. A
+//!   writer past the end changes the bytes, and then the length, while the page's version is odd.
+//!   So if a reader took the old length for the file's end, and then copies any of the new bytes,
+//!   it finds the length grown and looks at the page again. Before such a write, the writer drops
+//!   pages beyond the end that are still in memory from when the file was longer.
+//!
+//!   Write-back writes a page only up to the length. So the page becomes dirty only after the
+//!   length has grown; otherwise write-back could miss the new bytes.
+//! - L2. Writers within the file don't hold `extension`, so `set_len` may run at the same time. A
+//!   writer checks the length again once it holds the page, or the page's word in *loading*.
+//!   `set_len` lowers the length first, then waits until no thread holds a page beyond the new
+//!   length. So either the write came first, and `set_len` cuts its bytes off; or the writer sees
+//!   the new length, and writes past the end, as in L1.
+//! - L3. If `set_len` fails, it restores the old length. So a thread may change a page in place
+//!   that reaches beyond the file's end only if it checked the length while it held `extension`.
+//!   Otherwise the page's guard (`PageMut`) could be made while the length is shorter for a moment.
+//!   Once the old length is restored, the guard would end too early, and old bytes would follow the
+//!   new ones.
 //!
 //! - L4. A page is charged to the group that makes it dirty. If a clean page is charged to another
 //!   group, the writer first recharges the page to the writer's own group. So other groups can't
@@ -281,8 +283,9 @@ impl Handle {
     }
 
     /// Returns whether a page that isn't in memory must be read before the bytes from `at` to `to`
-    /// are overwritten, because the file has other bytes of the page. Unless the caller holds
-    /// `extension` (`turn`), the file may be longer than the known length (see `length`).
+    /// are written to it, because the file has bytes of the page that this write doesn't replace.
+    /// `turn` is set if the caller holds `extension`. If it doesn't, the file may be longer than
+    /// the known length (`length`), and may have bytes up to the page's end.
     pub(crate) fn needs_reading(&self, at: u64, to: u64, turn: bool) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
@@ -346,16 +349,17 @@ impl Handle {
     }
 
     /// Returns exclusive access to a page of the file that the caller wants to change, and the
-    /// number of its bytes that the file has.
+    /// number of the page's bytes that lie within the file.
     pub(crate) fn change_page(&self, page: u64) -> Result<(Writing<'_>, usize), Error> {
         let file = &*self.file;
         self.check_writable()?;
         file.manager.wait_for_clean(self)?;
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
-        // The length may be one that `set_len` is trying, and may take back. This doesn't matter
-        // for a page that lies wholly within the file: `set_len` waits for it. For other pages the
-        // length is checked while no other thread can change it (L3).
+        // `set_len` may have lowered the length for a moment, and may restore the old one (L3). For
+        // a page that lies wholly within the length this doesn't matter: if `set_len` cuts such a
+        // page, it waits until the page is released. For other pages, this thread checks the length
+        // while it holds `extension`.
         if end <= file.len()
             && let Some(held) = self.hold_page(page, Some(end))?
         {
@@ -365,9 +369,9 @@ impl Handle {
         self.hold_page(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
     }
 
-    /// Obtains exclusive access to a page for [`change_page`](Self::change_page), if the file
-    /// reaches to `within`. If `within` is `None`, the file needs only some bytes of the page, and
-    /// the caller must hold `extension`. Returns `None` if the file is too short.
+    /// Obtains exclusive access to a page for [`change_page`](Self::change_page). Returns `None` if
+    /// the file ends before `within`. If `within` is `None`, a single byte of the page within the
+    /// file is enough, and the caller must hold `extension`.
     fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
         let file = &*self.file;
         let start = page << file.page_shift();
@@ -423,8 +427,9 @@ impl Handle {
     fn adopt(&self, page: u64, backoff: &mut Backoff) -> Result<(), Error> {
         let (file, group) = (&*self.file, self.group.state());
         let manager = &*file.manager;
-        // `take_frame` reclaims, and waits for the group's own dirty pages to become clean, just as
-        // for a page that is loaded. Only the charge of the frame is kept.
+        // `take_frame` makes room for one more page of the group: it reclaims, and waits for the
+        // group's own dirty pages to become clean, just as for a page that is loaded. The frame
+        // itself isn't needed, only its charge, which passes to the page.
         let charge = manager.take_frame(group)?.into_page_charge();
         manager.drain_entries(); // Only pages on lists can change their group.
         let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };

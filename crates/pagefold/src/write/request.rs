@@ -13,9 +13,10 @@
 //! has rejected a run of pages that were changed during the request, and has then accepted a copy
 //! of the same run. Such a rejection doesn't count as a failure.
 //!
-//! The leader takes a buffer before it holds pages, and the buffer is given back as soon as the
-//! device answers. So a thread that waits for a buffer waits for the device alone, which excludes a
-//! deadlock.
+//! The leader takes a buffer for a request before it holds the request's pages. (When it retries a
+//! failed request in pieces, it takes a buffer while it holds them, but held pages block no other
+//! thread.) A buffer is given back as soon as the device answers. So a thread that waits for a
+//! buffer waits for the device alone, and there is no deadlock.
 
 use arrayvec::ArrayVec;
 use frames::{HeldRun, Unclean};

@@ -17,41 +17,47 @@
 //! - A cycle for *farewell* goes through the whole file once the file has no handle. It doesn't
 //!   sync (B7).
 //!
-//! Cycles of the other two kinds, if they go through the whole file, also begin where the last
-//! sweep ended (`hand`). The pages that a cycle reaches first have then waited longest since the
-//! last visit, so as many of them as possible are dirty and lie side by side.
+//! A farewell cycle, and a full cycle of the whole file, also begin where the last sweep ended
+//! (`hand`). The pages after that place have waited longest since they were last written, so as
+//! many of them as possible are dirty and lie side by side.
 //!
 //! - B1. One cycle of a file runs at a time (`turn`), led by one thread, and only that thread holds
 //!   pages of the file for write-back. A page stays held until the leader has looked at the
 //!   device's answer, and a held page blocks no other thread.
-//! - B2. A full cycle that begins after a write has returned writes that write's pages, because the
-//!   cycle looks at every page's word and so finds all dirty pages. A caller of `sync` that finds a
-//!   cycle under way can't rely on that cycle. It waits for the cycle to end, and then for the next
-//!   one, which serves all callers that wait.
-//! - B3. Only the page map records which pages have to be written. A request takes a few hundred
-//!   bytes of memory, and there are few requests.
-//! - B4. A stage settles the pages from where the last stage ended up to the first run that is
-//!   still under way. All of them were written before the stage's sync began, because a cycle
-//!   visits each page once. If a sync fails, all pages written since the last successful sync
-//!   become dirty again, including those that were under way during the failed sync. The failure
-//!   may concern them, and the system may not report it again at the next sync.
+//! - B2. If a write has returned before a full cycle begins, the cycle writes that write's pages:
+//!   it looks at every page's word, and so finds all dirty pages. If a caller of `sync` finds a
+//!   cycle under way, that cycle may already have passed the caller's pages. So the caller waits
+//!   for that cycle to end, and then for the next one, which serves all callers that wait.
+//! - B3. Write-back needs little memory. Only the page map records which pages have to be written;
+//!   a request takes a few hundred bytes, and there are few requests.
+//! - B4. A stage settles the pages between the place where the last stage ended and the first run
+//!   that is still under way. All of these pages were written before the stage's sync began,
+//!   because a cycle visits each page once, in order.
+//!
+//!   If a sync fails, all pages written since the last successful sync become dirty again,
+//!   including those that were under way during the failed sync. The failure may concern them, and
+//!   the system may not report it again at the next sync.
 //! - B5. Every cycle ends. A sweep ends after half a second. A full cycle could go on for as long
-//!   as writers make pages dirty ahead of it. So it ends stages only until it has settled 3 × the
-//!   pages that were unclean when it began. After that no page becomes clean before the cycle's
-//!   end, so writers are soon stopped (`dirty`). If writers go at the pace of the disk, a cycle
-//!   settles 2 × these pages, since half of what they write meanwhile lies ahead of it.
-//! - B6. If another process has cut the file off, the cycle fails, and nothing is written to the
-//!   file until the new length has been applied to the cache (`length`). Otherwise the bytes that
-//!   were cut off would come back. This isn't a guarantee: another process may cut the file between
-//!   the cycle's check and its last write.
+//!   as writers make pages dirty ahead of it. So once a full cycle has settled 3 × the pages that
+//!   were unclean when it began, it ends no more stages. From then on no page becomes clean before
+//!   the cycle's end, so writers are soon stopped (`dirty`), and the cycle ends. (If writers go at
+//!   the pace of the disk, a cycle needs to settle only 2 × these pages, because half of what
+//!   writers write meanwhile lies ahead of the cycle.)
+//! - B6. If another process has made the file shorter, the cycle fails, and nothing is written to
+//!   the file until the new length has been applied to the cache (`length`). Otherwise write-back
+//!   would bring the truncated bytes back. This isn't a guarantee: another process may truncate the
+//!   file between the cycle's check and its last write.
 //!
 //! - B7. When a file's last handle is dropped, its dirty pages are written but not synced: the
 //!   operating system then has the bytes, as after `write` and `close`. The pages then count as
-//!   clean, because no handle is left that could have been promised a sync. (No page becomes dirty
-//!   while the file has no handle, so all of these bytes date from before.) If the file has a
-//!   handle again when a stage ends, the stage syncs. A handle that is opened later covers these
-//!   bytes with its own sync. If that sync fails, the handle gets the error and the bytes are lost,
-//!   as they would be if the file had been dropped from the cache and opened anew.
+//!   clean, because there is no handle left whose user could have been promised a sync. (A file
+//!   without a handle gets no new dirty pages, so all of these bytes were written before the last
+//!   handle was dropped.)
+//!
+//!   If the file has a handle again when a stage ends, the stage syncs. If a handle is opened
+//!   later, its first sync also makes these bytes durable. If that sync fails, the handle gets the
+//!   error and the bytes are lost, as they would be if the file had been dropped from the cache and
+//!   opened anew.
 //!
 //! Lock order: `extension` → `turn`. While the leader holds `turn`, it waits for the device alone.
 //! No frame is obtained here.
@@ -111,9 +117,9 @@ impl FileState {
         self.cycle(Course::of(pages), Kind::Full).2
     }
 
-    /// Writes all dirty pages of a file that has no handle left, or all of whose handles end
-    /// because the process exits. Doesn't sync (B7): the operating system decides when the bytes
-    /// reach the disk.
+    /// Writes all dirty pages of a file after its last handle was dropped, or because the process
+    /// exits. Doesn't sync the file (B7): the operating system decides when the bytes reach the
+    /// disk.
     pub(crate) fn write_out(&self) -> Result<(), IoError> {
         let mut turn = self.writeback.pause();
         turn.round = None;
@@ -228,9 +234,9 @@ impl FileState {
             match self.map.hold(page, state) {
                 Hold::Held(held) => return Some(held),
                 Hold::Other => return None,
-                // Another thread has read an outdated word of another page and holds this frame by
-                // mistake. (B1 excludes any other case.) That thread notices and releases the frame
-                // after a few instructions.
+                // Another thread holds this frame by mistake: it read an outdated word of another
+                // page, which named this frame. It notices that, and releases the frame after a few
+                // instructions. (B1 excludes any other case.)
                 Hold::Busy => backoff.wait(),
             }
         }

@@ -60,9 +60,9 @@ fn pages_come_back_and_those_that_dont_shrink_are_refused() {
     assert_eq!(area.info(), empty);
 }
 
-/// Regression: when an area of compressed pages became full for the first time, the fault that met
-/// this looked at all of its slots, and marked all pages, before it found an old page. The pause
-/// grew with the area.
+/// Regression: when an area of compressed pages became full for the first time, the first fault
+/// that needed room looked at all of the area's slots, and marked all pages, before it found an old
+/// page. The larger the area, the longer that fault waited.
 #[test]
 fn one_search_for_old_pages_looks_at_a_bounded_number_of_slots() {
     let area = Compressed::new(128 << 20, 0, PAGE, Arc::new(Plenty)).unwrap();

@@ -97,8 +97,9 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// Applies `change` to a copy of `bytes`, which no other thread may access. If `change` returns
-/// true, the copy replaces `bytes`. Returns false otherwise, also if there is no memory for a copy.
+/// Applies `change` to a copy of `bytes`. No other thread may access `bytes` meanwhile. If `change`
+/// returns true, the result replaces `bytes`. Returns false if `change` does, or if there is no
+/// memory for a copy.
 pub(super) fn with_copy(bytes: SharedBytes<'_>, change: impl FnOnce(&mut [u8]) -> bool) -> bool {
     let work = |copy: &mut [u8]| {
         bytes.copy_to(0, copy);

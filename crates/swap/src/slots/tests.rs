@@ -181,3 +181,21 @@ fn pages_keep_their_slots_while_half_are_free_whatever_their_cluster_has() {
     (0..32).for_each(|_| assert_eq!(take(&slots, 64).len(), 64));
     assert!(!stay.iter().any(|&slot| slots.may_keep(slot)));
 }
+
+/// A regression: a search that was repeated as often as it may be noted the number of changes
+/// *after* the last repetition. A slot that was freed during that repetition, behind it, wasn't
+/// found until another slot was freed, although allocations failed meanwhile.
+#[test]
+fn what_is_freed_during_the_last_search_isnt_covered() {
+    let changes = std::cell::Cell::new(10);
+    let mut searches = 0;
+    let one_is_freed = || {
+        searches += 1;
+        changes.set(changes.get() + 1);
+        0
+    };
+    assert_eq!(until_quiet(|| changes.get(), one_is_freed), (0, changes.get() - 1));
+    assert_eq!(searches, SEARCHES_MAX);
+    assert_eq!(until_quiet(|| 5, || 0), (0, 5), "nothing was freed: one search");
+    assert_eq!(until_quiet(|| 5, || 3), (3, 5));
+}

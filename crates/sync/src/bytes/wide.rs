@@ -5,8 +5,8 @@ use core::arch::x86_64::__m128i;
 
 use crate::prefetch::LINE;
 
-/// From this length on, the C library's copy, which is tuned to the CPU, is faster than a loop of
-/// the moves here (measured on Zen 5; `bench peers hit`).
+/// From this length on, the C library's copy, which is tuned to the CPU, is faster than this
+/// module's loop of moves (measured on Zen 5; `bench peers hit`).
 const LIBRARY_COPY_MIN: usize = 512;
 
 /// The same limit for stores, whose loop has no wide moves.
@@ -225,9 +225,9 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 /// `len` bytes must be valid at both addresses.
 #[inline]
 unsafe fn library(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's. Called from assembly, `memcpy` isn't Rust code that accesses the bytes,
-    // but machine code that moves them: each word of the result comes from one load, or goes to one
-    // store (B1).
+    // SAFETY: the caller's contract. Because `memcpy` is called from assembly, it isn't Rust code
+    // that accesses the bytes, but machine code that moves them: each word of the result comes from
+    // one load, or goes to one store (B1).
     unsafe {
         asm!(
             "call {memcpy}",
