@@ -69,7 +69,8 @@ pub(crate) struct ReplayArgs {
     /// Empty lines and lines that begin with `#` are skipped. Each group named in the trace becomes
     /// a group, and each thread a thread. If the trace names more threads than --threads [default:
     /// 128], several of them share one. A trace that names no threads is replayed by one thread, in
-    /// order; with --threads, its operations are dealt to that many threads.
+    /// order; with --threads, or a number of --groups, its operations are dealt to that many
+    /// threads.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -159,7 +160,7 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) memory: Vec<u64>,
 
-    /// Use --size of memory without a file, in place of a file; it is filled first
+    /// Use memory that belongs to no file, of --size, in place of a file; it is filled first
     ///
     /// The memory belongs to one group. Pages that don't fit into the budget go to --swap.
     #[arg(long, help_heading = "Memory")]
@@ -231,7 +232,7 @@ pub(crate) struct ReplayArgs {
 
     /// Compare every byte read with what the file holds [default for a temporary file]
     ///
-    /// The written bytes contain the writing thread, the time and the place. So each read can tell
+    /// The written bytes identify the writing thread, the time and the place. So each read can tell
     /// whether it got the bytes from before the run or bytes that some thread wrote to that place.
     /// Bytes older than the reading thread's own last write there are an error. At the end, after a
     /// sync, the file is read once more, without Pagefold, and compared with the last writes. This

@@ -166,7 +166,7 @@ impl Written {
     /// Checks a cell that holds neither the bytes to compare with nor a stamp. The cell is right if
     /// it is mixed (`MixedCells`). It may also be right if the kernel provides the bytes to compare
     /// with: the kernel may have read them from the file after a write-back changed them. So they
-    /// are read again.
+    /// are read again, and the cell counts as right if it equals them now, or if they are a stamp.
     fn check_foreign(&self, before: &Before, cell: Range<u64>, read: &[u8]) -> Result<(), Wrong> {
         let number = cell.start / CELL;
         if self.mixed.contains(number) {

@@ -5,8 +5,8 @@ use pagefold::{MemoryAllowed, memory_allowed};
 use crate::failure::Failure;
 use crate::units;
 
-/// Checks a budget that is larger than the available memory. Fails if all of the budget will be
-/// touched (`pretouch`); otherwise prints a warning.
+/// Compares a budget with the available memory. If the budget is larger, fails if all of the budget
+/// will be touched (`pretouch`), and otherwise prints a warning.
 ///
 /// # Errors
 /// Usage: the message contains the available memory.

@@ -9,7 +9,7 @@
 //! I1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
 //! excess is given back. (A thread that lowers the budget by much keeps this excess small: it
 //! lowers `max` step by step. For each extent that it gives back, it calls `Budget::give_up`, which
-//! lowers the limit to the memory that is then still in use.)
+//! lowers the limit to the memory that is then still in use, plus a reserve for page maps.)
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 

@@ -45,7 +45,8 @@
 //!
 //! `WRITER_WAITS` is a hint: it excludes no thread permanently, and a missing or leftover flag only
 //! causes a delay. So a writer may clear the flag that another writer has set. The flag is cleared
-//! by the next freeze, whichever thread freezes, and by a writer that gives up (`writing`).
+//! by the next freeze, whichever thread freezes, and by a writer that lets pinners in for a time or
+//! gives up (`writing`).
 //!
 //! **`place`** tells which thread may touch the list links:
 //!

@@ -20,8 +20,8 @@
 //!
 //! A drain (the return of memory to the system, `extents`) *sifts* all free frames: it goes through
 //! all batches and takes out the frames whose memory is to be given back. During a sift, a thread
-//! that finds no other frame can take a batch that the sift hasn't reached yet. The thread then
-//! takes the drain's frames out of this batch itself.
+//! that finds no frame in the batches that the sift has put back can take a batch that the sift
+//! hasn't reached yet. The thread then takes the drain's frames out of this batch itself.
 //!
 //! Nothing here allocates memory: the batches of a depot are linked through their first frames.
 //!
@@ -201,8 +201,9 @@ impl FreeFrames {
     }
 
     /// Takes up to `wanted` frames from this CPU's stock or, if the stock is empty, from its node's
-    /// depot. Locks the stock only once for all frames. Returns an empty batch if there is no frame
-    /// in either.
+    /// depot. Locks the stock only once for all frames. Returns an empty batch if it gets no frame
+    /// from either. A depot whose lock another thread holds counts as empty, unless the depots have
+    /// plenty of frames.
     pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
         if stock.current.len == 0 {

@@ -12,7 +12,7 @@
 //!
 //! Some functions needn't check a length, because they take the page number modulo the number of
 //! words of the shortest map ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). Every
-//! map has at least so many words, so the result always selects a word of the map.
+//! map has at least this number of words, so the result always selects a word of the map.
 //!
 //! A frame that is frozen through such a word holds the page of that word, but the word may belong
 //! to another map by now. So the caller checks, while it has the frame frozen, that the intended

@@ -34,8 +34,8 @@ use crate::segments::Segments;
 use crate::word_geometry::{BLOCKS_SHIFT, WordGeometry};
 
 /// Each visit of a segment's sparse chunks starts this many chunks further on than the previous
-/// visit. The step has no factor in common with 512, the number of chunks in a segment, so each
-/// chunk becomes the starting point in turn.
+/// visit, whichever segment that was. The step has no factor in common with 512, the number of
+/// chunks in a segment, so the visits start at each position in turn.
 const SPARSE_STEP: usize = 61;
 
 /// A lower limit for `segment_shift`. Maps are at least one segment apart, so the upper bits of a
@@ -193,7 +193,7 @@ impl PageWords {
     }
 
     /// Returns the parts of `range` that lie in open blocks. Closed blocks can be skipped, because
-    /// no page was loaded in them.
+    /// their map has loaded no page in them.
     ///
     /// Acquire pairs with the Release in `open_block`. This doesn't ensure that a block that was
     /// opened just now is seen. A caller that must see a certain page relies on other

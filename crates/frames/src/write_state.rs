@@ -18,9 +18,9 @@
 //!   before the flusher's change to `HELD`, the flusher sees the writer's bytes (Release to
 //!   Acquire). If it comes after, the page becomes `DIRTY` again when the flusher releases it.
 //!
-//!   Between the writer's two steps, the flusher may write a half-written page to the file and mark
-//!   it `CLEAN`. Even then no evictor takes the page before the writer has made it `DIRTY`, because
-//!   the writer has the frame frozen.
+//!   While the writer is still changing the bytes, the flusher may write the half-written page to
+//!   the file and mark it `CLEAN`. Even then no evictor takes the page before the writer has made
+//!   it `DIRTY`, because the writer has the frame frozen.
 //! - S4. The flusher finds the frame through the page's word, holds the page in the frame, and then
 //!   loads the word again. If the frame went to another page in between, the flusher holds that
 //!   page by mistake; it then releases the page in the state in which it found it. A hold by

@@ -97,9 +97,9 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
 /// An open file of a [`Backend`]. Many threads use it concurrently.
 ///
-/// A call that fails with `EINTR` was interrupted before it did anything. Only a read or write may
-/// have done a part of its work, so its bytes are unspecified. The caller retries the call, without
-/// a limit: see [`uninterrupted`](crate::uninterrupted()).
+/// A call that fails with `EINTR` was interrupted and did nothing, except that a read or write may
+/// have done a part of its work: the bytes of its range are unspecified then. The caller retries
+/// the call, without a limit: see [`uninterrupted`](crate::uninterrupted()).
 #[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
 pub trait BackingFile: Send + Sync {
     /// Returns the file's identity, which is the same for each opening of the file, under whatever

@@ -25,9 +25,9 @@
 //! descriptor during the buffered write ([`route`]).
 //!
 //! Other reads and writes that begin during this write also go through the kernel's page cache, and
-//! leave a copy there. The copy does no harm, because the kernel writes back and drops its copies
-//! of a page before each direct read or write of the page. A sync ([`Durability`]) covers both
-//! kinds of writes.
+//! leave a copy there. The copy does no harm: before each direct read or write of a page, the
+//! kernel writes back its copy of the page, and before a direct write it also drops the copy. A
+//! sync ([`Durability`]) covers both kinds of writes.
 
 use std::num::NonZeroU64;
 use std::ops::Range;

@@ -2,8 +2,9 @@
 //!
 //! The reaper sleeps in `epoll_wait` on all rings at once. A ring is registered disarmed: its
 //! answers don't wake the reaper. It is armed for one event while it has unfinished requests and no
-//! *leader*, a thread that waits for its answers ([`Reaping`](crate::reaping::Reaping)). So answers
-//! to a led ring don't wake the reaper, and idle rings cost nothing.
+//! *leader*, a thread that waits for its answers ([`Reaping`](crate::reaping::Reaping)). If the
+//! leader has left only for a moment, a timer is set instead. So answers to a led ring don't wake
+//! the reaper, and idle rings cost nothing.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 

@@ -39,10 +39,10 @@
 //!   the ring is led, and otherwise leaves the ring watched if necessary.
 //! - L6. A leader that leaves wakes all followers, and each becomes the leader or finds that it is
 //!   done. If there are followers, the leader doesn't make the reaper watch the ring. A follower
-//!   that reaches its time limit counts as one until it has decremented `followers` under the lock.
-//!   If the leader left before that, and the follower simply returned, unfinished requests would be
-//!   left unwatched. So the follower checks once more. If there is no leader, it leads for a
-//!   moment, and the ring is watched when it leaves.
+//!   that reaches its time limit still counts as a follower until it has decremented `followers`
+//!   under the lock. If the leader left before that, and the follower simply returned, unfinished
+//!   requests would be left unwatched. So the follower checks once more. If there is no leader, the
+//!   follower leads for a moment, and makes the reaper watch the ring when it leaves.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};

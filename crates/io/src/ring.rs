@@ -3,8 +3,8 @@
 //! A request waits in the *lane* of its device until there is a *slot* for it, and occupies the
 //! slot while the kernel has it. There are as many slots as entries in the completion queue, so the
 //! queue can't overflow. A device may start another request only while it has fewer than 3 ×
-//! (number of free slots) in flight. So no device can take the last slots, and a device that
-//! doesn't answer leaves slots for the others.
+//! (number of free slots) in flight. So a device stops at about three quarters of the slots that
+//! the others leave free, and a device that doesn't answer leaves slots for the others.
 //!
 //! The submission queue is deliberately short: each time it is full, the submitter enters the
 //! kernel, so that the device starts on the first few requests of a batch while the rest are being
@@ -23,7 +23,8 @@
 //!   it frees slots.
 //! - U3. The contents of a slot in flight (request, list of runs, open file) aren't accessed, moved
 //!   out or dropped until the leader has taken the kernel's answer. The only exceptions are
-//!   requests that the kernel never saw (U6). So a ring is dropped only when no slot is in flight.
+//!   requests that the kernel never saw (U6). So dropping a ring first waits until no slot is in
+//!   flight.
 //! - U4. `unfinished` counts a request from before it enters a lane until after it has completed,
 //!   or was handed to the pool's threads.
 //! - U5. The submitter unsets `submitting` under the lock, and only when no lane could use a slot.
@@ -105,7 +106,8 @@ impl Default for Sizes {
 const ANSWERS_MAX: usize = 16;
 /// The most entries pushed before the kernel is entered.
 const PUSHED_MAX: usize = 16;
-/// A device may use up to `SLOT_SHARE` × (number of free slots).
+/// A device may start a request while it has fewer than `SLOT_SHARE` × (number of free slots) in
+/// flight.
 const SLOT_SHARE: usize = 3;
 
 /// How long a submitter waits when the kernel has no memory for a request, and how often before it

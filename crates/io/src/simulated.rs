@@ -57,8 +57,8 @@ struct Shared {
     queue: Arc<SimulatedQueue<OpenFile>>,
     /// All files have one identity.
     numbers_alike: AtomicBool,
-    /// The number of power cuts. Each operation on a file holds this lock for reading, and a power
-    /// cut takes it for writing. So a cut happens at the same moment for all operations.
+    /// The number of power cuts. Each operation on an open file holds this lock for reading, and a
+    /// power cut takes it for writing. So a cut happens at the same moment for all operations.
     cuts: RwLock<u64>,
 }
 
@@ -145,8 +145,9 @@ impl SimulatedDisk {
     }
 
     /// Limits the space for new pages of all files together to `bytes`. A page of 4 KiB is new if
-    /// it wasn't part of its file when the file was given to the disk. If there is no space for a
-    /// new page, writing it fails with `ENOSPC`. Truncating files, or a higher limit, makes room.
+    /// it wasn't part of its file when the file was given to the disk, or was cut off since. If
+    /// there is no space for a new page, writing it fails with `ENOSPC`. Truncating files, or a
+    /// higher limit, makes room.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.files.lock().set_capacity(bytes / 4096);
     }

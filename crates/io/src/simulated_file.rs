@@ -316,7 +316,8 @@ fn cut_page(page: u64, mut bytes: Page, len: u64) -> Page {
 }
 
 /// Replaces each sector of the page with that sector of a random version, or keeps it. With a
-/// probability of one half, this is chosen for each sector separately, otherwise once for all.
+/// probability of one half, the choice is made for each sector separately, otherwise once for the
+/// whole page.
 fn mix_sectors(page: &mut Page, versions: &[Box<Page>], random: &mut Random) {
     let torn = random.one_in(2);
     let mut choose = || random.below(versions.len() as u64 + 1) as usize;

@@ -133,7 +133,7 @@ impl Drop for Rings {
         if !thread::is_current(&thread) {
             let _ = thread.join();
             // The rings are idle now, but requests that they handed to the pool may be in progress.
-            // Dropping this handle of the pool may not wait for them, because a thread that was
+            // Dropping this handle of the pool isn't enough to wait for them: a thread that was
             // summoned to a ring may still be running, and hold another handle.
             self.shared.others.pool.end();
         }
@@ -147,8 +147,8 @@ impl Drop for Rings {
 
 /// How often the reaper polls for answers if it can't be notified of them.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long the reaper continues to poll after the last answer. During this time, a thread that
-/// doesn't know yet that rings are refused may still submit.
+/// How long the reaper continues to poll after the last answer, because a thread that doesn't know
+/// yet that rings are refused may still submit to one.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {

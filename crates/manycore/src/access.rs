@@ -33,9 +33,10 @@
 //!
 //! A core requests a line when the access enters its reorder buffer, up to `window` of work before
 //! the access is executed. While an earlier access waits, the core also requests the lines of the
-//! loads and stores behind it, but not those of read-modify-writes. Lines of accesses behind the
-//! end of a spin, or behind a fence, aren't requested ahead. If the line's owner uses it again
-//! after the time at which the line would have left, the request was too early, and begins anew.
+//! loads and stores behind it; those of read-modify-writes it requests only after the wait. Lines
+//! of accesses behind the end of a spin, or behind a fence, aren't requested ahead. If the line's
+//! owner uses it again after the time at which the line would have left, the request was too early,
+//! and begins anew.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|
@@ -104,8 +105,9 @@ impl Transfer {
 
 impl State {
     /// Charges the running CPU for an access. Afterwards the CPU holds the line in the way that the
-    /// access needs. Returns true if the line comes from another core: until it arrives, other CPUs
-    /// may still use it, so the caller must wait for its turn again.
+    /// access needs. Returns true if the access has waited for the line to come from another core.
+    /// Until the line's arrival other CPUs may still use it, so the caller must wait for its turn
+    /// again. Returns false for a buffered store, whose core doesn't wait.
     #[inline]
     pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> (LineId, bool) {
         if kind == Kind::Update {

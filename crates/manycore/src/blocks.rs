@@ -2,8 +2,9 @@
 //!
 //! A block is the aligned 4 KiB around an address, and is numbered in the order of first touch.
 //! Each core has a first-level cache and a larger cache; each socket has a cache that its cores
-//! share. A block that a core reads or writes enters the caches of the core; a block that leaves
-//! them goes to the socket's cache. Caches hold whole blocks and evict the least recently used.
+//! share. A block that a core reads or writes enters the core's own caches, and a block that is
+//! read also the socket's; a block that leaves the core's larger cache goes to the socket's. Caches
+//! hold whole blocks and evict the least recently used.
 //!
 //! A write gives the block a new version number. Copies with an older number are stale, so the
 //! writer needn't search the other caches for them.

@@ -75,10 +75,10 @@ impl<T: 'static> LocalKey<T> {
                 value
             }
         };
-        // SAFETY: the box isn't moved or dropped before the thread's end. Then `drop_all` takes the
-        // box out of the list and drops it, on this thread. `drop_all` is never called below
-        // `use_it`, so every call that found the box has returned by then. Values are only handed
-        // out by shared reference, on this thread.
+        // SAFETY: the value stays in its box, and the box isn't dropped before the thread's end.
+        // Then `drop_all` takes the box out of the list and drops it, on this thread. `drop_all` is
+        // never called below `use_it`, so every call that found the box has returned by then.
+        // Values are only handed out by shared reference, on this thread.
         Ok(use_it(unsafe { &*value }))
     }
 

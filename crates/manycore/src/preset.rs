@@ -13,8 +13,9 @@
 //! been measured (0.5 to 0.65, an AMD EPYC).
 //!
 //! `transfer_hold` is 0 for all presets, though it was 0.5 to 0.65 on the EPYC. It hasn't been
-//! measured on the machines of the presets, or with more than two CPUs. With 0.5, the model no
-//! longer reproduced published results on the Altix; `docs/model.md` has the figures.
+//! measured on the machines of the presets, or with more than two CPUs. It was set to 0 after 0.5
+//! had been tried: with 0.5 the model no longer reproduced published results on the Altix;
+//! `docs/model.md` has the figures.
 //!
 //! `window` was added when the EPYC showed that the model lacked it; its values come from the sizes
 //! of reorder buffers, not from results.

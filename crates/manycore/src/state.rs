@@ -7,9 +7,10 @@
 //!
 //! - S1. A CPU is in `ready` exactly once if it has a thread that isn't spinning and the CPU isn't
 //!   `running`; otherwise it isn't in `ready`.
-//! - S2. `limit` is at most the smallest key in `ready`, and at most the key of the earliest timer.
-//!   While the running CPU's key is below `limit`, the scheduler would choose this CPU again, so
-//!   its thread continues without asking the scheduler.
+//! - S2. `limit` is at most the smallest key in `ready`. In measured order it is also at most the
+//!   key of the earliest timer; in random order, [`State::may_go_on`] checks the timers itself.
+//!   While the running CPU's key is below `limit` and no timer is due, the scheduler would choose
+//!   this CPU again, so its thread continues without asking the scheduler.
 //! - S3. No code in this module runs code of the user, so the state is never borrowed while a
 //!   thread runs.
 
@@ -179,9 +180,9 @@ impl State {
         self.spend(site, 0, Spent::System, ticks);
     }
 
-    /// Begins an event of the running thread. Returns false if the thread's slice is over or
-    /// another CPU must go first. Then the caller suspends the thread, and calls this again when
-    /// the thread is resumed.
+    /// Begins an event of the running thread. Returns false if the thread's slice is over, another
+    /// CPU must go first, a timer is due, or the run has had too many events. Then the caller must
+    /// suspend the thread, and call this again when the thread is resumed.
     #[inline]
     pub(crate) fn may_go_on(&mut self, at: At) -> bool {
         let task = self.current();

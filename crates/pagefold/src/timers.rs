@@ -5,8 +5,8 @@
 //!   removes it at its time, or the timer is dropped. All three happen under the lock. Wakers are
 //!   called and dropped without the lock, because they may run any code.
 //! - TIMER-2. The thread never sleeps past the earliest time in the table, and is woken when an
-//!   earlier time is inserted. When the table was empty for a second, the thread ends. It decides
-//!   that under the lock.
+//!   earlier time is inserted. When the table has been empty for a second, the thread ends. It
+//!   decides that under the lock, so a timer that is inserted then starts a new thread.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

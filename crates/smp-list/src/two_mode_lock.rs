@@ -21,12 +21,12 @@
 //! - T1. A thread that adds itself to `entered` and finds `EXCLUSIVE` clear is in shared mode. If
 //!   it finds `EXCLUSIVE` set, it waits until bit 0 or 1 changes.
 //! - T2. A thread that sets `EXCLUSIVE` in a slot learns in the same operation how many threads had
-//!   entered there, and waits until as many have left. Some of these are in shared mode; the others
-//!   waited for the previous thread in exclusive mode, and go before the next one. So neither mode
-//!   starves. A thread that wants shared mode waits while at most one other thread enters and
-//!   leaves exclusive mode. A thread that wants exclusive mode waits for the threads that requested
-//!   exclusive mode before, and for the threads that entered a slot before it set `EXCLUSIVE`
-//!   there.
+//!   entered there, and waits until as many have left. Of the threads that haven't left yet, some
+//!   are in shared mode; the others waited for the previous thread in exclusive mode, and go before
+//!   the next one. So neither mode starves. A thread that wants shared mode waits while at most one
+//!   other thread enters and leaves exclusive mode. A thread that wants exclusive mode waits for
+//!   the threads that requested exclusive mode before, and for the threads that entered a slot
+//!   before it set `EXCLUSIVE` there.
 //! - T3. Bit 1 distinguishes the next thread in exclusive mode from the one that was waited for.
 //!
 //! No store here must be ordered before a load of another word, because both sides change

@@ -36,12 +36,13 @@
 //! - L4. `SPREAD` is set in the root's word after the tables have been created. Claims in the
 //!   tables see, in step 2, any claim that was made in the root before `SPREAD` was set. A claim
 //!   that is made in the root later sees `SPREAD`, and takes step 3.
-//! - L5. Only a thread that holds the full range for writing, and has seen no claim in any node
-//!   since, clears `SPREAD`. A lower claim relies on `SPREAD` until it is released. So *one* look
-//!   at the root in step 2 must find both: `SPREAD` is set, and no claim there excludes the lower
-//!   claim. (`SPREAD` may have been cleared since a look before step 1.) At the moment of that look
-//!   no thread holds the full range for writing. A thread that gets the full range later sees the
-//!   lower claim in its node, and doesn't clear `SPREAD`. Two looks would permit this interleaving:
+//! - L5. Only a thread that holds the full range for writing, has then looked at every node, and
+//!   has seen no claim, clears `SPREAD`. A lower claim relies on `SPREAD` until it is released. So
+//!   *one* look at the root in step 2 must find both: `SPREAD` is set, and no claim there excludes
+//!   the lower claim. (`SPREAD` may have been cleared since a look before step 1.) At the moment of
+//!   that look no thread holds the full range for writing. A thread that gets the full range later
+//!   sees the lower claim in its node, and doesn't clear `SPREAD`. Two looks would permit this
+//!   interleaving:
 //!   ```text
 //!     lower: looks at root: SPREAD           others: make it compact
 //!            node's word = claim

@@ -28,9 +28,10 @@
 //!   ```
 //! - N4. A claim may overtake a waiter that it excludes; otherwise the lock would be idle while the
 //!   waiter wakes up. Two events are counted for each waiter: a claim overtakes it under the mutex,
-//!   or a release wakes it without handing it the lock. Once the count has reached [`BYPASS_MAX`],
-//!   the next such release hands the lock to the waiter. Until then only older waiters may overtake
-//!   it under the mutex.
+//!   or a release finds that the waiter can proceed, but only wakes it. Once the count has reached
+//!   [`BYPASS_MAX`], the next such release hands the lock to the waiter, and in the meantime only
+//!   older waiters may still overtake it under the mutex. (A claim that is swapped into an empty
+//!   word isn't counted, but its release is.)
 //! - N5. A release wakes the waiters that no holder and no older waiter excludes, and no others.
 //! - N6. A release looks only at waiters that the released claim excludes. That is sufficient: a
 //!   waiter sleeps because of the claim of a holder or of an older waiter. If that claim is

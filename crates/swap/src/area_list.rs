@@ -84,9 +84,10 @@ impl AreaList {
         self.order.retain(|level| !level.areas.is_empty());
     }
 
-    /// Allocates up to `want` slots in one area. Tries the areas in this order: areas that aren't
-    /// in `avoid`, areas in `avoid`, and last, areas whose devices don't answer. Never uses areas
-    /// in `never`. `avoid` and `never` have a bit for each area.
+    /// Allocates up to `want` slots in one area, the first that has free slots. Tries areas that
+    /// aren't in `avoid` first, then areas in `avoid`, and last, areas whose devices don't answer;
+    /// each time by priority, and areas of equal priority round robin. Never uses areas in `never`.
+    /// `avoid` and `never` have a bit for each area.
     pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         let preference = |area: &Area| if area.is_stalled() { 2 } else { u32::from(is_in(avoid, area)) };

@@ -19,9 +19,9 @@
 //! - B2. A block is in one chain: that of one page, or that of its chunk's free blocks.
 //! - B3. The memory of the chunks, and of a *stock* for more chunks, is charged ([`Allowance`]). No
 //!   charge goes beyond the limit at that moment.
-//! - B4. One chunk is kept for exchanges ([`Need::Last`]). While that chunk is in use, other pages
-//!   ([`Need::Usual`]) are stored only into *held* chunks, and at least one chunk stays *open*. So
-//!   the blocks that an exchange frees stay available for exchanges.
+//! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; `allowance`). While it is
+//!   in use, [`Need::Usual`] stores pages only into *held* chunks, and doesn't take the last *open*
+//!   chunk. So the blocks that an exchange frees stay available for exchanges.
 //!
 //! When no memory is left, pages are stored into *open* chunks until these are *full*. So less than
 //! an eighth of the pool's blocks stays free, apart from the chunks in hands. Only the CPU that

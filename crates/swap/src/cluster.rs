@@ -17,7 +17,7 @@
 //! - C2. A slot's bit is clear exactly if its word is *free*.
 //!
 //! *Held* is only a hint that keeps CPUs off each other's clusters. Several hands may name the same
-//! cluster, and a hand may name a cluster that is on another list by now. Only the cluster's lock
+//! cluster, and a hand may name a cluster that isn't *held* any more. Only the cluster's lock
 //! prevents a slot from being allocated twice.
 
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};

@@ -8,7 +8,8 @@
 //! in this situation from the start.
 //!
 //! **No free slot is missed.** An allocation reports "full" only if at some moment of the call
-//! there was no free slot to be found:
+//! there was no free slot to be found. (The exception: an allocation gives up after `SEARCHES_MAX`
+//! searches in vain, even if other threads freed slots during each of them.)
 //! - F1. A cluster with free slots is on a list or in a hand. A CPU that claims a cluster puts it
 //!   into its hand before it removes it from the list. The hand keeps naming the cluster while the
 //!   cluster is *held*, that is, while it has free slots: only after that does the CPU replace the
@@ -61,8 +62,8 @@ use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
 const FREE_BATCH: usize = if cfg!(pagefold_loom) { 2 } else { 64 };
 
 /// How often a thread searches in vain while other threads free slots. Then it gives up, although a
-/// slot may be free that was put behind the last search. `full_at` then differs from `changes`, so
-/// the next allocation searches again.
+/// slot may have become free where the last search had already looked. `full_at` then differs from
+/// `changes`, so the next allocation searches again.
 const SEARCHES_MAX: u32 = 8;
 
 /// How slots are distributed over CPUs.
@@ -103,7 +104,8 @@ struct Search {
 
 /// Searches until one search takes slots, or until nothing changed during one search in vain, but
 /// at most `SEARCHES_MAX` times. Returns the number of slots taken, and the value that `changes`
-/// had before the last search: that search found every slot that was put before this value.
+/// had before the last search: that search looked at every slot that was put before `changes` had
+/// this value.
 fn until_quiet(changes: impl Fn() -> u64, mut search: impl FnMut() -> usize) -> (usize, u64) {
     let mut before = changes();
     for _ in 1..SEARCHES_MAX {

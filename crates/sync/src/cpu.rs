@@ -1,8 +1,8 @@
 //! Returns the current CPU, and the number of CPUs.
 //!
 //! The CPU's number is a hint: the thread may have moved to another CPU when it uses the number. So
-//! several threads may use one CPU's data at the same time. That data is safe to share, and any
-//! thread may drain it.
+//! several threads may use one CPU's data at the same time. Per-CPU data must therefore be locked
+//! or atomic, and any thread may drain it.
 
 /// Returns the number of CPUs for per-CPU values: the highest kernel number of an online CPU, plus
 /// one.

@@ -101,9 +101,9 @@ enum Look {
     Wanted,
 }
 
-/// How often a thread checks a lock before it parks. After each of the first `PAUSED_LOOKS` checks
-/// the thread executes PAUSE: 2 times, then 4, then 8. After each later check it yields its CPU.
-/// The numbers are those of parking_lot 0.12 (`SpinWait`).
+/// How often, at most, a thread checks a lock before it parks. After each of the first
+/// `PAUSED_LOOKS` checks the thread executes PAUSE: 2 times, then 4, then 8. After each later check
+/// it yields its CPU. The numbers are those of parking_lot 0.12 (`SpinWait`).
 const LOOKS: u32 = 10;
 const PAUSED_LOOKS: u32 = 3;
 

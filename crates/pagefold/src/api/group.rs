@@ -88,8 +88,8 @@ impl GroupBuilder {
 
     /// Sets how many of the group's bytes may be in swap slots. Default: as many as fit into the
     /// swap areas. With 0, nothing goes to a slot. (A page that repeats a single word is swapped
-    /// out without a slot.) The limit may be exceeded by eight pages for a moment, while one page
-    /// is swapped out in exchange for another that is swapped in.
+    /// out without a slot.) The limit may be exceeded by up to eight pages while pages are
+    /// exchanged: one is swapped out so that another can be swapped in.
     #[must_use]
     pub fn swap_max(mut self, size: impl IntoSize) -> Self {
         self.swap_max = size.into_size().map(Some);

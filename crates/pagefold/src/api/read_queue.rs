@@ -1,9 +1,9 @@
 //! A queue of concurrent reads for one thread: each read is returned when its pages have arrived.
 //!
 //! A batch ends with its slowest read, so the device idles towards the end. With a queue, the
-//! caller pushes another read whenever it takes a completed one out, so the number of reads in
-//! flight stays constant. The queue needs no other thread: the thread that waits for a read helps
-//! the backend (`io`) to complete requests.
+//! caller pushes another read whenever it takes a completed one out, so as many reads as it likes
+//! stay in flight. The queue needs no other thread: the thread that waits for a read helps the
+//! backend (`io`) to complete requests.
 //!
 //! | a read is | because | becomes |
 //! |---|---|---|
@@ -27,11 +27,12 @@ use crate::api::file::File;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
 
-/// The maximum number of reads that are put off. They are launched together when there are this
-/// many, or when no read is ready to be returned. Launching them together shares the cost of
-/// submitting requests.
+/// When this many reads are put off, or when no read is ready to be returned, they are launched
+/// together, which shares the cost of submitting requests. More reads are put off only while the
+/// limit on pages in flight is reached.
 const PUT_OFF_MAX: usize = 8;
-/// At most this part of all reads in the queue is put off, so that the device doesn't idle.
+/// Fewer reads are enough if they are this part of all reads in the queue, so that the device
+/// doesn't idle.
 const PUT_OFF_SHARE: usize = 4;
 
 /// A queue of reads of one file, for one thread at a time: see [`push`](Self::push) and

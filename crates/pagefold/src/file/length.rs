@@ -270,8 +270,8 @@ impl FileState {
     }
 
     /// Takes over a truncation by another process to `len` bytes (N5). The caller must ensure that
-    /// no write is in flight. If the file is still longer than the length that readers see, changes
-    /// only `disk_len`; the caller then treats the rest as growth.
+    /// no write is in flight. If the file is still at least as long as readers see it, changes only
+    /// `disk_len`; the caller then treats the bytes past `len` as growth.
     fn take_over_cut(&self, len: u64) {
         self.disk_len.store(len, Ordering::Release);
         if len >= self.len() {
@@ -292,8 +292,9 @@ impl FileState {
         }
     }
 
-    /// Removes a page past the new end from memory. Returns whether changes are lost with it, or
-    /// may be, because another thread is still changing the page when the wait runs out.
+    /// Removes a page past the new end from memory. Returns whether changes are or may be lost with
+    /// it. They may be if the page stays, because it is pinned and may be dirty, or because another
+    /// thread is still using it (other than to load it) when the wait runs out.
     fn cut_off_page(&self, page: u64, backoff: &mut Backoff) -> bool {
         loop {
             match self.drop_page_if(page, false) {

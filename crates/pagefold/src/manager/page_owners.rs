@@ -24,8 +24,9 @@
 //!   space empties all of the space's places before it drops the space. So the thread that drops
 //!   the last handle tears the space down. A visitor, which works for another tenant, never has to.
 //!
-//! Lock order: when a thread locks a place, it may hold only a compressed area's clock. While it
-//! holds the place, it may put a page word in *loading* and take all locks that a fault takes.
+//! Lock order: when a thread locks a place, it may hold only a compressed area's clock, and, in a
+//! visit within a visit, other places (O2). While it holds the place, it may put a page word in
+//! *loading* and take all locks that a fault takes.
 
 use std::any::Any;
 

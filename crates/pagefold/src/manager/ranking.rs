@@ -5,14 +5,15 @@
 //! that isn't dirty.
 //!
 //! - R1. A group takes pages only from itself, and from groups whose share is at least its own. So
-//!   a group that pins, maps or dirties all of its pages can't empty smaller groups: it can take
-//!   pages only from groups that have at least as large a share. Exception: a group with hardly any
-//!   pages, because its charges are indexes of its spaces, may take a few pages from any group.
-//!   Without a page it could make no progress.
+//!   a group that pins, maps or dirties all of its pages can't empty smaller groups: if only these
+//!   have pages to give, its calls fail. Exception: a group with hardly any pages, because its
+//!   charges are indexes of its spaces, may take a few pages from any group. Without a page it
+//!   could make no progress.
 //! - R2. Of those groups, the one that can give the most is asked first. A group can give
 //!   `min(spare share, share - asking group's share)`. This is 0 for the asking group itself, so
-//!   the asking group is asked last. Even if most pages of another group are dirty, that group
-//!   gives its clean pages before the asking group gives any.
+//!   the asking group is asked last. (In the exception to R1, 0 is subtracted.) Even if most pages
+//!   of another group are dirty, that group gives its clean pages before the asking group gives
+//!   any.
 //! - R3. Each group is asked for one batch, and only a bounded number of its pages are looked at.
 //!   Then the group that can now give the most is asked, so groups of equal share take turns. A
 //!   group that had nothing to give isn't asked again for a while

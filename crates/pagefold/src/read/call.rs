@@ -108,7 +108,7 @@ pub(crate) struct Launched {
 }
 
 /// How a thread that waits for a page helps to process the device's requests. The thread stops
-/// helping when the page is in memory. It may notice only after `at_most` that another thread has
-/// brought the page in.
+/// helping when the page is in memory. If another thread brings the page in, the helping thread
+/// notices after `at_most` at the latest.
 pub(crate) const HELPING: Helping =
     Helping { at_most: Some(Duration::from_millis(5)), back_soon: false, waits_only: false };

@@ -266,9 +266,9 @@ impl<'a> PageFuture<'a> {
             self.wait_in(State::Loading(load));
             return Ok(Look::Wait);
         }
-        // Here another thread has loaded the page or is loading it, or the page map has no word for
-        // it. In the latter case a worker makes room for the part of the map that holds the word.
-        // That may take a while, but one part holds the words of many pages.
+        // Here the page is in memory or is being loaded, or the page map has no word for it. In the
+        // last case a worker makes room for the part of the map that holds the word. That may take
+        // a while, but one part holds the words of many pages.
         if matches!(map.state(page), PageState::Vacant { .. }) {
             self.tries_pinned += 1;
             if self.tries_pinned > LOST_MAX {

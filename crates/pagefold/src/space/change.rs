@@ -3,8 +3,8 @@
 //! A change that may fail keeps the old protection in the entries until it is complete (`entry`).
 //! So the change can be undone, and the old protection needs no other record. An access that only
 //! the old protection permits waits until the change is complete. Before a change stores any entry,
-//! it looks for guards. Users may keep guards for long, so a change that finds one fails instead of
-//! waiting.
+//! it looks for guards. Users may keep guards for long, so a change that finds one waits only
+//! briefly, and then fails.
 
 use std::time::Duration;
 
@@ -161,9 +161,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Removes the entries of vacated pages. Returns the mappings of files that have no page left,
-    /// and whether to [tidy](Self::tidy). The caller must hold no lock when it drops the mappings
-    /// (M3).
+    /// Removes the entries of vacated pages. Returns the mappings that lose their last page, and
+    /// whether to [tidy](Self::tidy). The caller must hold no lock when it drops the mappings (M3).
     pub(super) fn forget_pages(&self, pages: Pages) -> (Vec<Arc<Mapping>>, bool) {
         let count_out = |(run, entry): (Pages, Entry)| {
             self.files.removed(self.index.account(), self.payer(), entry.file()?, run.count())
@@ -266,8 +265,8 @@ impl SpaceState {
             .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
     }
 
-    /// Waits for each thread that holds `page` of the map since before the entries were changed.
-    /// `at` is the page's number in the space.
+    /// Waits for each thread that has held `page` of the map since before the entries were changed,
+    /// as far as `whom` includes it. `at` is the page's number in the space, for the error.
     fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited, guards: Guards) -> Result<(), Error> {
         let busy = || self.busy(at);
         let mut backoff = Backoff::new();

@@ -18,10 +18,10 @@
 //!   twice, the page was neither unmapped nor moved in between.
 //!
 //! **Changes that may fail** keep the old protection in the entry until they are complete. Bits 62
-//! and 5 together are 0 if no old protection is kept. They are 1, 2 or 3 if the old protection is
-//! no access, reading, or reading and writing. Meanwhile the new protection holds: no access, if
-//! the pages are being unmapped or moved. An access that only the old protection permits waits
-//! until the change is complete (`change`).
+//! and 5 together are 0 if no old protection is kept. They are 1 if the old protection is no
+//! access, 2 if it is reading, and 3 if it is reading and writing. Meanwhile the new protection
+//! holds: no access, if the pages are being unmapped or moved. An access that only the old
+//! protection permits waits until the change is complete (`change`).
 
 use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;

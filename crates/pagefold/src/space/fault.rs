@@ -9,9 +9,9 @@
 //! | the bytes | are read from the slot, and their checksum is verified; a page that is overwritten as a whole isn't read |
 //! | publication | *loading* → *resident* (`lru::admission`) |
 //!
-//! A page that is only read keeps its slot, as long as slots aren't scarce. If no thread writes to
-//! the page in memory, it can be evicted again without being written to swap. In all other cases
-//! the fault frees the slot.
+//! A page that is only read keeps its slot, as long as slots aren't scarce; otherwise the fault
+//! frees the slot. As long as no thread has written to the page, a page that kept its slot can be
+//! evicted again without being written to swap.
 //!
 //! | the word was | page | if that fails |
 //! |---|---|---|
@@ -259,9 +259,10 @@ impl SpaceState {
         exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
-    /// Translates the outcome of another thread's load, for a thread that waited for it. Returns
-    /// false if the load has ended or was abandoned, so that the caller looks at the page again,
-    /// and an error if the load failed. `entry` returns where in swap the page is, for the error.
+    /// Translates the outcome of a load: another thread's, which this thread waited for, or a
+    /// failure of this thread's own. Returns false if the load has ended or was abandoned, so that
+    /// the caller looks at the page again, and an error if the load failed. `entry` returns where
+    /// in swap the page is, for the error.
     pub(super) fn outcome(
         &self,
         page: u64,

@@ -67,10 +67,10 @@ impl fmt::Debug for MappedPage<'_> {
 
 impl Space {
     /// Pins the page that contains `address`, and returns a guard that gives access to all bytes of
-    /// the page. (The last page of a mapped file ends where the file ends.) While the guard lives,
-    /// no thread writes to the page. A page of anonymous memory can't be unmapped or moved
-    /// meanwhile. A page of a file can, but the guard keeps the page's bytes unchanged. A page that
-    /// was never written reads as zeros, and isn't pinned.
+    /// the page, from its first byte on. (The last page of a mapped file ends where the file ends.)
+    /// While the guard lives, no thread writes to the page. A page of anonymous memory can't be
+    /// unmapped or moved meanwhile. A page of a file can, but the guard keeps the page's bytes
+    /// unchanged. A page that was never written reads as zeros, and isn't pinned.
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at); [`Error::AddressBusy`] if the page stays busy for

@@ -3,7 +3,7 @@
 //!
 //! A thread that changes entries makes the tables that it needs under the lock of the pages, once
 //! it knows that something is mapped there or will be. If one entry stands for a whole region or
-//! more, the first touch of a page there makes tables too, without a lock. Tables are charged to
+//! more, the first write to a page there makes tables too, without a lock. Tables are charged to
 //! the space (`account`), and freed when nothing is mapped in them (`tidy`).
 
 use std::ops::Range;

@@ -10,10 +10,11 @@
 //! each CPU uses only a few mappings at a time. A mapping takes the same memory whatever the number
 //! of CPUs. Unmapping looks only at the CPUs that used the mapping.
 //!
-//! - M1. A mapping is put into its place before any entry has its number, and stays there until no
-//!   entry has the number. (`pages` counts the pages that have such entries; only changes of
-//!   entries update it.) So if a thread doesn't find the mapping of an entry's number, the entry
-//!   has changed meanwhile, and the thread looks at the entry again.
+//! - M1. A mapping is put into its place before any entry has its number, and stays there until all
+//!   entries that still have the number are vacated: they permit no access, and are removed next.
+//!   (`pages` counts the pages of the mapping; only changes of entries update it.) So if a thread
+//!   doesn't find the mapping of an entry that permitted its access, the entry has changed
+//!   meanwhile, and the thread looks at the entry again.
 //! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 mappings,
 //!   a space reports an error.)
 //! - M3. The thread that drops the last handle of a mapped file closes the file, which may write to
@@ -274,8 +275,9 @@ impl MappedFiles {
         self.place(number)?.mapping.thing().filter(|mapping| mapping.number == number)
     }
 
-    /// Subtracts pages that no longer have an entry with this number. If no page is left, removes
-    /// the mapping and returns it. The caller must hold no lock when it drops the mapping (M3).
+    /// Subtracts vacated pages, whose entries with this number the caller is about to remove. If no
+    /// page is left, removes the mapping and returns it. The caller must hold no lock when it drops
+    /// the mapping (M3).
     #[must_use]
     pub(super) fn removed(&self, account: &Account, payer: Payer<'_>, number: u64, pages: u64) -> Option<Arc<Mapping>> {
         let before = self.find(number)?.pages.fetch_sub(pages, Ordering::AcqRel);

@@ -329,9 +329,9 @@ impl SpaceState {
         self.files.get(number)
     }
 
-    /// Charges the group for the lock's table. The lock allocates that table when two threads first
-    /// contend for it. The caller calls this before it locks a range. If there is no room for the
-    /// charge, the next caller tries again.
+    /// Charges the group for the lock's table, once there is one: the lock allocates the table when
+    /// two threads first contend for the lock. Called before a range is locked. If there is no room
+    /// for the charge, the next caller tries again.
     fn charge_lock(&self) {
         // Relaxed: the swap below decides which thread charges.
         let owes = || self.lock.table_bytes() > 0 && !self.lock_is_charged.load(Ordering::Relaxed);
@@ -379,9 +379,9 @@ impl SpaceState {
         }
     }
 
-    /// Passes over taken addresses at some of which something turned out to be mapped, at addresses
-    /// of a caller's choice. Gives back the parts that are free. Removes each mapped run from the
-    /// free addresses, to its end, even past the end of `pages`.
+    /// Disposes of addresses that were taken for a mapping, but turned out to be mapped in part,
+    /// because a caller had chosen an address there. Gives back the free parts. Removes each mapped
+    /// run from the free addresses, to the run's end, even past the end of `pages`.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {
@@ -404,8 +404,8 @@ impl SpaceState {
     fn forget_addresses(&self, pages: Pages) {
         self.addresses.forget(pages);
         // Another thread may have unmapped some of these pages, and given their addresses back,
-        // before `forget` removed them. They are given back again here, or no thread would ever be
-        // given them.
+        // before `forget` removed them. So they are given back again here; otherwise no thread
+        // would ever get them again.
         let unmapped = self.index.runs(pages).filter(|&(_, entry)| entry == Entry::NONE);
         unmapped.for_each(|(run, _)| self.addresses.give(run));
     }

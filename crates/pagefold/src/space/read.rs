@@ -20,13 +20,13 @@
 //! readers.
 //!
 //! Own memory has no file to be written back to, so a page that was once written to stays a
-//! *written* page. Reading it has to be as fast as reading a clean page. So the version is in the
-//! frame's record, a cache line that only the page's writers, and reclaim, write to.
+//! *written* page. Reading it has to be as fast as reading a clean page. So the version is on a
+//! cache line of the frame's record that only the page's writers, and reclaim, write to.
 //!
-//! All other reads take the slow path: if the page isn't in memory, if it isn't whole, or if its
-//! use has to be recorded. The slow path looks at entry and page word in the same order. A page of
-//! a mapped file is read by the file's slow path, and its entry is checked when that read has
-//! ended.
+//! All other reads take the slow path: if the page isn't in memory, if it extends past its file's
+//! end, or if its use has to be recorded. The slow path looks at entry and page word in the same
+//! order. A page of a mapped file is read by the file's slow path, and its entry is checked when
+//! that read has ended.
 
 use frames::{Ahead, MapInWord, PageState};
 use swap::PageEntry;

@@ -22,8 +22,8 @@ use io::{BackingFile, IoError, Request, uninterrupted};
 
 /// The most requests that a cycle has under way at a time.
 const REQUESTS_MAX: usize = 64;
-/// Limits the bytes of all requests under way together: they are at most those of `LARGE_MAX`
-/// requests of the largest size.
+/// Limits the bytes under way: a cycle submits no further request while its requests under way
+/// have as many bytes as `LARGE_MAX` requests of the largest size.
 const LARGE_MAX: usize = 16;
 /// How many requests may fail before a cycle gives up, including the smaller requests that a failed
 /// request is split into. If only some places of the file can't be written, the limit is high

@@ -15,9 +15,9 @@
 //!   `set_len` lowers the length first, then waits until no thread holds a page beyond the new
 //!   length. So either the write came first, and `set_len` cuts its bytes off; or the writer sees
 //!   the new length, and writes past the end, as in L1.
-//! - L3. If `set_len` fails, it restores the old length. So a thread may change a page in place
-//!   that reaches beyond the file's end only if it checked the length while it held `extension`.
-//!   Otherwise the page's guard (`PageMut`) could be made while the length is shorter for a moment.
+//! - L3. If `set_len` fails, it restores the old length. So a guard (`PageMut`) of a page that
+//!   reaches beyond the file's end may be made only by a thread that checks the length while it
+//!   holds `extension`. Otherwise the guard could be made while the length is shorter for a moment.
 //!   Once the old length is restored, the guard would end too early, and old bytes would follow the
 //!   new ones.
 //!
