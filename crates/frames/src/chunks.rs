@@ -29,7 +29,7 @@
 //!   written pages can skip chunks with w = 0.
 //!
 //! One race is accepted: memory may briefly be used without being charged. A reader is about to set
-//! the referenced bit of a page. Meanwhile the page and all other pages of its chunk are evicted,
+//! the hot bit of a page. Meanwhile the page and all other pages of its chunk are evicted,
 //! and the chunk is given back. The reader's compare-and-swap then fails, but the attempt counts as
 //! a write, so the system provides a zeroed page there. This system page isn't charged until the
 //! chunk is used again or its map is dropped. The reader loads the word immediately before the

@@ -27,8 +27,8 @@ pub(crate) use real::Lookup;
 pub(crate) use model::Lookup;
 
 impl Lookup {
-    /// Copies bytes of a page, if the page is in memory, whole, referenced (used since reclaim last
-    /// looked), and not written to. Otherwise returns false. (See `page_map`.)
+    /// Copies bytes of a page, if the page is in memory, whole, hot (used several times since
+    /// reclaim last looked), and not written to. Otherwise returns false. (See `page_map`.)
     #[inline(always)]
     pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8]) -> bool {
         let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
@@ -70,7 +70,7 @@ impl Lookup {
             return self.copy_and_look(frames, (word, before), offset, into, still) == Some(before);
         }
         before.is_written()
-            && self.frame(frames, before).0.write_state.is_referenced()
+            && self.frame(frames, before).0.write_state.is_hot()
             && self.copy_version(frames, (word, before), offset, into, still)
     }
 

@@ -146,7 +146,7 @@ impl Frames {
         // Release pairs with the Acquire of the next `begin_load`, so the loader sees what `ready`
         // did. Release also publishes the end of this stay, together with the locks of
         // `free_frames` that the freed frame passes through. The exchange is retried because a
-        // reader may set the referenced bit meanwhile; no other thread changes the word.
+        // reader may set the hot bit meanwhile; no other thread changes the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);
             debug_assert!(now.same_stay(seen.word), "a frozen frame's word changed");

@@ -229,7 +229,7 @@ impl PageMap {
                 return before.frame().is_some() && self.read_word(word, offset, into, ahead, still);
             }
             if self.lookup.copy_version(self.frames(), (word, before), offset, into, &still) {
-                self.lookup.frame(self.frames(), before).0.write_state.reference();
+                self.lookup.frame(self.frames(), before).0.write_state.count_use();
                 return true;
             }
             backoff.wait();
@@ -251,7 +251,7 @@ impl Frames {
         let mut writing = Writing { frames: self, frame, unwritten: None };
         // The frame may have gone to another page before this thread froze it. Then the word
         // doesn't name the frame any more. If the word still names the frame, only the word's
-        // referenced bit can change while the frame is frozen. Relaxed is enough, because `freeze`
+        // hot bit can change while the frame is frozen. Relaxed is enough, because `freeze`
         // is Acquire.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
@@ -263,14 +263,14 @@ impl Frames {
     }
 }
 
-/// Makes the word of a frozen page a written one, and moves its referenced bit to the record.
+/// Makes the word of a frozen page a written one, and moves its hot bit to the record.
 fn become_written(word: &AtomicU64, record: &FrameRecord) {
     // Relaxed: the Acquire of `freeze`.
     let seen = PageWord::from_bits(word.load(Ordering::Relaxed));
     let mut now = seen;
     loop {
         // Release pairs with the Acquire loads of readers (V3). Relaxed on failure: a reader has
-        // set the referenced bit.
+        // set the hot bit.
         let written = now.with_written().bits();
         match word.compare_exchange(now.bits(), written, Ordering::Release, Ordering::Relaxed) {
             // Transition: page word, resident → written.
@@ -279,8 +279,8 @@ fn become_written(word: &AtomicU64, record: &FrameRecord) {
         }
         debug_assert!(now.same_stay(seen), "a frozen frame's word changed");
     }
-    if now.is_referenced() {
-        record.write_state.reference();
+    if now.is_hot() {
+        record.write_state.set_hot();
     }
 }
 

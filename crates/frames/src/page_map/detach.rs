@@ -70,7 +70,7 @@ impl PageMap {
         };
         // The frame may have gone to another page before this thread froze it. Then the page's word
         // doesn't name the frame any more. If the word still names the frame, only the word's
-        // referenced bit can change while the frame is frozen. Relaxed is enough, because `freeze`
+        // hot bit can change while the frame is frozen. Relaxed is enough, because `freeze`
         // is Acquire.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
