@@ -274,11 +274,6 @@ impl WriteState {
     // ---- readahead. Relaxed as well: a reader may use the record after the frame went to another
     // page, but the worst that it can do is to take that page's mark for readahead.
 
-    /// Returns whether the page was read ahead and hasn't been used.
-    pub(crate) fn ahead(&self) -> Ahead {
-        Ahead::of(self.0.load(Ordering::Relaxed))
-    }
-
     #[inline]
     pub(crate) fn is_ahead(&self) -> bool {
         self.0.load(Ordering::Relaxed) & AHEAD != 0

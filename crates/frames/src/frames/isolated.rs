@@ -30,6 +30,18 @@ pub enum Use {
     Certain(u32),
 }
 
+impl Use {
+    /// Returns the number of uses. Doubtful ones count as one.
+    #[must_use]
+    pub fn count(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Doubtful => 1,
+            Self::Certain(uses) => uses,
+        }
+    }
+}
+
 /// A resident frame that is on no list. Only its holder may list it again or evict its page. It
 /// must not be forgotten: the holder must call [`Frames::put_back`] or [`Frames::evict`].
 #[derive(Debug)]

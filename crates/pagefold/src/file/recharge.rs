@@ -103,7 +103,7 @@ impl Manager {
         from.lists.unlink(&self.frames, &[frame]);
         let moved = self.frames.set_group(&isolated, to.id);
         if moved {
-            to.lists.enter(&self.frames, Batch::<1>::from([isolated]), &mut leftovers);
+            to.lists.enter(&self.frames, Batch::<1>::from([isolated]), to.now(), &mut leftovers);
             self.settle(to, leftovers);
             self.uncharge(&from, 1);
         } else {

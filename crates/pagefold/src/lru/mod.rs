@@ -53,16 +53,20 @@
 
 pub(crate) mod admission;
 pub(crate) mod batch;
+pub(crate) mod clock;
 pub(crate) mod entry_batches;
+pub(crate) mod interval;
 pub(crate) mod list;
 pub(crate) mod rank;
 pub(crate) mod shadow;
 pub(crate) mod stripe;
+mod window;
 
 use frames::{FrameId, Frames, IsolatedFrame};
 use sync::lock::OnceCell;
 
 use crate::lru::batch::{Batch, Leftovers};
+use crate::lru::clock::Now;
 use crate::lru::rank::{Place, Rank, STRIPES_MAX};
 use crate::lru::stripe::Stripe;
 
@@ -95,11 +99,6 @@ impl GroupLists {
     /// number for this CPU's stripe, times the number of stripes.
     pub(crate) fn waiting(&self) -> u64 {
         (self.stripe_count() * self.stripe(self.own()).waiting()) as u64
-    }
-
-    /// Returns the number of pages that may be unused.
-    pub(crate) fn maybe_unwanted(&self) -> usize {
-        self.stripes().map(Stripe::maybe_unwanted).sum()
     }
 
     fn stripes(&self) -> impl Iterator<Item = &Stripe> {
@@ -142,12 +141,12 @@ impl GroupLists {
     }
 
     /// Lists loaded pages. The page that was loaded last becomes the hottest.
-    pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, leftovers: &mut Leftovers) {
+    pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, now: Now, leftovers: &mut Leftovers) {
         let number = self.own();
         for frame in &loaded {
-            Rank::of(frames, frame.id()).in_stripe(number).give(frames, frame);
+            Rank::of(frames, frame.id()).in_stripe(number).used_at(now).give(frames, frame);
         }
-        self.stripe(number).enter(frames, loaded, leftovers);
+        self.stripe(number).enter(frames, loaded, now, leftovers);
         self.grow();
     }
 
@@ -159,13 +158,12 @@ impl GroupLists {
         }
     }
 
-    /// Moves an isolated, listed frame to the cold end of cold and clears its level and referenced
-    /// bit.
+    /// Moves an isolated, listed frame to the cold end of the window, without history or uses.
     pub(crate) fn cool(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
         self.unlink(frames, &[frame.id()]);
         let rank = Rank::of(frames, frame.id());
         rank.coldest().give(frames, &frame);
-        let _ = frames.take_referenced(frame.id());
+        let _ = frames.take_use(frame.id());
         self.stripe(usize::from(rank.place().stripe)).put_back_coldest(frames, frame, leftovers);
     }
 

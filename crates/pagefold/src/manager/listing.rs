@@ -43,7 +43,7 @@ impl Manager {
         }
         self.entries.pass(&self.frames, run);
         let mut leftovers = Leftovers::default();
-        group.lists.enter(&self.frames, std::mem::take(run), &mut leftovers);
+        group.lists.enter(&self.frames, std::mem::take(run), group.now(), &mut leftovers);
         self.settle(group, leftovers);
     }
 
@@ -61,7 +61,7 @@ impl Manager {
             batch = others;
             let mut leftovers = Leftovers::default();
             let entered = self.groups.with(number, |group| {
-                group.lists.enter(frames, own, &mut leftovers);
+                group.lists.enter(frames, own, group.now(), &mut leftovers);
                 group.uncharge(std::mem::take(&mut leftovers.orphans));
                 self.count_wasted_of(&leftovers.wasted, group);
             });

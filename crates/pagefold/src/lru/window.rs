@@ -1,0 +1,150 @@
+//! The size of the window: for how long pages that have no place in main stay in memory.
+//!
+//! A page that comes back soon after it left the window shows that the window may be too small.
+//! Whether it is depends on main. If the page finds a page of main that it displaces, memory lies
+//! idle there while the window is short of it, so the window grows. If it finds none, main is in
+//! use, and the window shrinks. So in a loop that is larger than the memory, where no page of main
+//! is ever displaced, the window stays as small as it may be, although every page comes back. A
+//! page that comes back soon after it left *main* shrinks the window as well.
+//!
+//! The window grows fast if many challenges are won, because then the working set changes, and
+//! slowly if few are. Steps are numbers of pages, whatever the memory's size: a miss moves the
+//! window by a few pages, so as many misses as there are pages can move all of it.
+
+use sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::lru::batch::BATCH_MAX;
+use crate::lru::rank::Origin;
+
+/// The window's least and largest part of the pages.
+const LEAST: usize = 100;
+const MOST: (usize, usize) = (9, 10);
+/// The window grows by this many pages, slowly or fast, and shrinks by this many.
+const GROWS: usize = 2;
+const GROWS_FAST: usize = 6;
+const SHRINKS: usize = 1;
+/// It grows fast if more than this share of the recent challenges were won.
+const FAST: u32 = ONE / 5;
+/// A challenge changes the share by this part.
+const MEMORY: u32 = 20;
+/// 1 as a share.
+const ONE: u32 = 1 << 16;
+
+/// Returns how many pages reclaim frees at a time in a stripe of `pages` pages.
+pub(crate) fn step(pages: usize) -> usize {
+    (pages / 128).clamp(1, BATCH_MAX)
+}
+
+/// The window of one stripe, and what the stripe knows of its size. Relaxed: only the policy
+/// depends on these numbers, and a lost update does no harm.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// The pages that the window should have.
+    target: AtomicUsize,
+    /// The share of challenges that were won, as a running mean.
+    won: AtomicU32,
+    /// The pages that were to remain after the last reclaim. 0 before the first one.
+    base: AtomicUsize,
+}
+
+impl Window {
+    /// Returns how many pages the window should have.
+    pub(crate) fn target(&self) -> usize {
+        self.target.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Returns whether a stripe of `pages` pages grows: it has more pages than reclaim left it, or
+    /// has lost many since. Then new pages may go directly to main.
+    pub(crate) fn grows(&self, pages: usize) -> bool {
+        let (base, slack) = (self.base.load(Ordering::Relaxed), 2 * step(pages));
+        pages > base + slack || base > pages + pages / 8 + slack
+    }
+
+    /// Returns the most pages that main may have in a stripe of `pages` pages.
+    pub(crate) fn main_max(&self, pages: usize) -> usize {
+        let base =
+            if self.grows(pages) { pages.saturating_sub(step(pages)) } else { self.base.load(Ordering::Relaxed) };
+        base.saturating_sub(self.target().max(pages / LEAST))
+    }
+
+    /// Notes that reclaim is about to free `wanted` of `pages` pages.
+    pub(crate) fn reclaims(&self, pages: usize, wanted: usize) {
+        self.base.store(pages.saturating_sub(wanted), Ordering::Relaxed);
+        self.set_target(self.target(), pages);
+    }
+
+    /// Notes that a page found room in main.
+    pub(crate) fn found_room(&self, origin: Origin) {
+        if origin == Origin::SoonToMain {
+            self.shrink();
+        }
+    }
+
+    /// Notes the outcome of a page's challenge, in a stripe of `pages` pages.
+    pub(crate) fn challenged(&self, origin: Origin, is_won: bool, pages: usize) {
+        if origin == Origin::New {
+            return; // It was used in the window, which tells nothing of the window's size.
+        }
+        let won = self.won.load(Ordering::Relaxed);
+        let won = if is_won { won + (ONE - won) / MEMORY } else { won - won / MEMORY };
+        self.won.store(won, Ordering::Relaxed);
+        match (origin, is_won) {
+            (Origin::SoonToWindow, true) => {
+                self.set_target(self.target() + if won > FAST { GROWS_FAST } else { GROWS }, pages);
+            }
+            (Origin::SoonToWindow, false) | (Origin::SoonToMain, _) => self.shrink(),
+            _ => {}
+        }
+    }
+
+    fn shrink(&self) {
+        let base = self.base.load(Ordering::Relaxed);
+        self.set_target(self.target().saturating_sub(SHRINKS), base);
+    }
+
+    fn set_target(&self, target: usize, pages: usize) {
+        let (least, most) = ((pages / LEAST).max(1), pages * MOST.0 / MOST.1);
+        self.target.store(target.clamp(least, most.max(least)), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_follows_what_comes_back() {
+        let window = Window::default();
+        window.reclaims(1007, 7);
+        assert_eq!((window.target(), window.main_max(1000)), (10, 990));
+        window.challenged(Origin::New, true, 1000);
+        window.challenged(Origin::Back, true, 1000);
+        assert_eq!(window.target(), 10);
+        window.challenged(Origin::SoonToWindow, true, 1000);
+        assert_eq!(window.target(), 12, "slowly");
+        for _ in 0..5 {
+            window.challenged(Origin::Back, true, 1000);
+        }
+        window.challenged(Origin::SoonToWindow, true, 1000);
+        assert_eq!((window.target(), window.main_max(1000)), (18, 982), "fast");
+        window.challenged(Origin::SoonToWindow, false, 1000);
+        window.challenged(Origin::SoonToMain, true, 1000);
+        window.found_room(Origin::SoonToMain);
+        window.found_room(Origin::Back);
+        assert_eq!(window.target(), 15);
+        (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, true, 1000));
+        assert_eq!(window.target(), 900, "no more than nine tenths");
+        (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, false, 1000));
+        assert_eq!(window.target(), 10, "no less than a hundredth");
+    }
+
+    #[test]
+    fn a_stripe_that_isnt_full_grows() {
+        let window = Window::default();
+        assert!(window.grows(1000) && window.main_max(1000) == 983, "nothing was reclaimed yet");
+        assert_eq!([0, 1, 2].map(|pages| window.main_max(pages)), [0; 3]);
+        window.reclaims(1000, 7);
+        assert_eq!([993, 1000, 1007].map(|pages| window.grows(pages)), [false; 3]);
+        assert_eq!([2000, 500].map(|pages| window.grows(pages)), [true; 2]);
+    }
+}
