@@ -60,7 +60,7 @@ pub(crate) mod list;
 pub(crate) mod rank;
 pub(crate) mod shadow;
 pub(crate) mod stripe;
-mod window;
+pub(crate) mod window;
 
 use frames::{FrameId, Frames, IsolatedFrame};
 use sync::lock::OnceCell;
