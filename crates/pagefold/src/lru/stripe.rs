@@ -237,14 +237,13 @@ impl Stripe {
         if window.len() + beaten.len() == 0 {
             self.ripen_to(frames, 0, now, leftovers);
         }
-        let mut result = Cut::default();
+        let mut result = Cut { main_room: self.main_room(), ..Cut::default() };
         let outside = self.len().saturating_sub(self.main().len() + self.window.target());
         beaten.cut(frames, wanted, &mut result.window, leftovers);
         let missing = wanted - result.window.len();
         window.cut(frames, missing.min(outside.saturating_sub(result.window.len())), &mut result.window, leftovers);
         self.cut_main(frames, wanted - result.window.len(), &mut result.main, leftovers);
         self.away.fetch_add(result.window.len() + result.main.len(), Ordering::Relaxed);
-        result.main_room = self.main_room();
         result
     }
 
