@@ -282,12 +282,12 @@ impl GroupState {
 
     /// Returns the group's time.
     pub(crate) fn now(&self) -> Now {
-        self.clock.now(self.charged())
+        self.clock.now(self.charged_for_pages())
     }
 
     /// Adapts the unit of the group's time to its size.
     pub(crate) fn fit_clock(&self) {
-        self.clock.fit(self.charged());
+        self.clock.fit(self.charged_for_pages());
     }
 
     /// Counts evictions from the window and from main.

@@ -87,7 +87,7 @@ fn shift_for(size: u64) -> u32 {
 /// A moment in the life of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// The group's pages, at least 1.
+    /// The group's pages, on its lists or not, at least 1.
     pub(crate) size: u64,
     window: u64,
     main: u64,

@@ -15,6 +15,10 @@ use crate::lru::window::{Window, step};
 /// but pages change places that are about as good.
 pub(crate) const LOOKS: usize = 2;
 
+/// If this many times as many pages as the window should have are outside of main, main has no use
+/// for their room.
+const UNWANTED: usize = 8;
+
 /// The pages that reclaim cuts off the lists to look at.
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
@@ -24,6 +28,8 @@ pub(crate) struct Cut {
     pub(crate) main: Batch<BATCH_MAX>,
     /// The number of pages that main has room for.
     pub(crate) main_room: usize,
+    /// Whether uses in the window tell that a page is used repeatedly.
+    pub(crate) uses_tell: bool,
 }
 
 /// The outcome of challenges.
@@ -81,13 +87,14 @@ impl Stripe {
 
     /// Returns the number of pages that main has room for.
     fn main_room(&self) -> usize {
-        let away = self.away.load(Ordering::Relaxed);
-        self.window.main_max(self.len() + away).saturating_sub(self.main().len() + away)
+        let in_main = self.main().len() + self.away.load(Ordering::Relaxed);
+        self.window.main_max(self.pages()).saturating_sub(in_main)
     }
 
     /// Returns how many pages can wait for their first use without taking room from main.
     pub(crate) fn waiting(&self) -> usize {
-        self.len().saturating_sub(self.main().len()).max(self.window.target())
+        let (waiting, target) = (self.len().saturating_sub(self.main().len()), self.window.target());
+        if waiting > UNWANTED * target { waiting } else { target }
     }
 
     /// Lists loaded pages, which become the youngest.
@@ -237,12 +244,15 @@ impl Stripe {
         if window.len() + beaten.len() == 0 {
             self.ripen_to(frames, 0, now, leftovers);
         }
-        let mut result = Cut { main_room: self.main_room(), ..Cut::default() };
+        let mut result = Cut { main_room: self.main_room(), uses_tell: self.window.is_long(), ..Cut::default() };
         let outside = self.len().saturating_sub(self.main().len() + self.window.target());
         beaten.cut(frames, wanted, &mut result.window, leftovers);
         let missing = wanted - result.window.len();
         window.cut(frames, missing.min(outside.saturating_sub(result.window.len())), &mut result.window, leftovers);
         self.cut_main(frames, wanted - result.window.len(), &mut result.main, leftovers);
+        if result.window.is_empty() && result.main.is_empty() {
+            window.cut(frames, wanted, &mut result.window, leftovers);
+        }
         self.away.fetch_add(result.window.len() + result.main.len(), Ordering::Relaxed);
         result
     }
@@ -255,7 +265,7 @@ impl Stripe {
     /// Cuts off up to `wanted` pages that may be unwanted: beaten pages, pages of the window, then
     /// pages of main.
     pub(crate) fn cut_unwanted(&self, frames: &Frames, wanted: usize, leftovers: &mut Leftovers) -> Cut {
-        let mut result = Cut { main_room: usize::MAX, ..Cut::default() };
+        let mut result = Cut { main_room: usize::MAX, uses_tell: true, ..Cut::default() };
         let wanted = wanted.min(BATCH_MAX);
         for kind in [Kind::Beaten, Kind::Window] {
             self.list(kind).cut(frames, wanted - result.window.len(), &mut result.window, leftovers);

@@ -19,6 +19,13 @@ use crate::lru::rank::Origin;
 /// The window's least and largest part of the pages.
 const LEAST: usize = 100;
 const MOST: (usize, usize) = (9, 10);
+/// Each time that reclaim frees pages, it forgets this part of the difference to the least and to
+/// the largest number of pages of earlier times.
+const FORGETS_LEAST: usize = 16;
+const FORGETS_MOST: usize = 8;
+const PARTS: usize = 256;
+/// Uses in a window tell something if it has more than this many times the least length.
+const LONG: usize = 2;
 /// The window grows by this many pages, slowly or fast, and shrinks by this many.
 const GROWS: usize = 2;
 const GROWS_FAST: usize = 6;
@@ -43,8 +50,11 @@ pub(crate) struct Window {
     target: AtomicUsize,
     /// The share of challenges that were won, as a running mean.
     won: AtomicU32,
-    /// The pages that were to remain after the last reclaim. 0 before the first one.
+    /// The least number of pages that remained after reclaim lately, in 1/`PARTS`. The number of
+    /// pages varies, because loads bring many pages at a time. 0 before the first reclaim.
     base: AtomicUsize,
+    /// The largest number of pages before reclaim lately.
+    full: AtomicUsize,
 }
 
 impl Window {
@@ -53,23 +63,34 @@ impl Window {
         self.target.load(Ordering::Relaxed).max(1)
     }
 
+    /// Returns whether the window is so long that a page that was used in it is used repeatedly. In
+    /// a window of about the least length, all uses may be of one burst: those of a few readers that
+    /// follow each other through a file, for example.
+    pub(crate) fn is_long(&self) -> bool {
+        self.target() > LONG * (self.base() / LEAST).max(1)
+    }
+
     /// Returns whether a stripe of `pages` pages grows: it has more pages than reclaim left it, or
     /// has lost many since. Then new pages may go directly to main.
     pub(crate) fn grows(&self, pages: usize) -> bool {
-        let (base, slack) = (self.base.load(Ordering::Relaxed), 2 * step(pages));
-        pages > base + slack || base > pages + pages / 8 + slack
+        let (full, slack) = (self.full.load(Ordering::Relaxed), 2 * (step(pages) + BATCH_MAX));
+        full == 0 || pages > full + slack || full > pages + pages / 8 + slack
     }
 
     /// Returns the most pages that main may have in a stripe of `pages` pages.
     pub(crate) fn main_max(&self, pages: usize) -> usize {
         let base =
-            if self.grows(pages) { pages.saturating_sub(step(pages)) } else { self.base.load(Ordering::Relaxed) };
+            if self.grows(pages) { pages.saturating_sub(step(pages)) } else { self.base() };
         base.saturating_sub(self.target().max(pages / LEAST))
     }
 
     /// Notes that reclaim is about to free `wanted` of `pages` pages.
     pub(crate) fn reclaims(&self, pages: usize, wanted: usize) {
-        self.base.store(pages.saturating_sub(wanted), Ordering::Relaxed);
+        let (rest, base) = (pages.saturating_sub(wanted) * PARTS, self.base.load(Ordering::Relaxed));
+        let risen = base + rest.saturating_sub(base) * wanted / (FORGETS_LEAST * step(pages));
+        self.base.store(if base == 0 { rest } else { rest.min(risen) }, Ordering::Relaxed);
+        let full = self.full.load(Ordering::Relaxed);
+        self.full.store(pages.max(full - full.saturating_sub(pages).div_ceil(FORGETS_MOST)), Ordering::Relaxed);
         self.set_target(self.target(), pages);
     }
 
@@ -97,9 +118,12 @@ impl Window {
         }
     }
 
+    fn base(&self) -> usize {
+        self.base.load(Ordering::Relaxed) / PARTS
+    }
+
     fn shrink(&self) {
-        let base = self.base.load(Ordering::Relaxed);
-        self.set_target(self.target().saturating_sub(SHRINKS), base);
+        self.set_target(self.target().saturating_sub(SHRINKS), self.base());
     }
 
     fn set_target(&self, target: usize, pages: usize) {
@@ -144,7 +168,7 @@ mod tests {
         assert!(window.grows(1000) && window.main_max(1000) == 983, "nothing was reclaimed yet");
         assert_eq!([0, 1, 2].map(|pages| window.main_max(pages)), [0; 3]);
         window.reclaims(1000, 7);
-        assert_eq!([993, 1000, 1007].map(|pages| window.grows(pages)), [false; 3]);
+        assert_eq!([993, 1000, 1100].map(|pages| window.grows(pages)), [false; 3]);
         assert_eq!([2000, 500].map(|pages| window.grows(pages)), [true; 2]);
     }
 }

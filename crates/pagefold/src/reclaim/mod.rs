@@ -386,10 +386,13 @@ fn sort_cut(frames: &Frames, now: Now, cut: Cut, insist: bool, sorting: &mut Sor
         // A page that was read ahead and came back: it was used, and hasn't got its place yet.
         let is_back = rank.origin() != Origin::New && !frames.is_unused_ahead(frame.id());
         let rank = match used {
-            Use::Certain(uses) => rank.seen(uses, now, frame.id()),
+            Use::Certain(uses) if cut.uses_tell => rank.seen(uses, now, frame.id()),
+            Use::Certain(_) => rank.used_at(now),
             _ => rank,
         };
-        if insist || !(matches!(used, Use::Certain(_)) || is_back || used == Use::Doubtful && main_room > 0) {
+        let is_used = matches!(used, Use::Certain(_)) && (cut.uses_tell || rank.leaves() == Left::Main);
+        if insist || !(is_used || is_back || used == Use::Doubtful && main_room > 0) {
+            rank.give(frames, &frame);
             sorting.victims.push(frame);
         } else if used == Use::Doubtful && !is_back {
             // The page may have been used, and main has room, so no other page needs its place yet.
