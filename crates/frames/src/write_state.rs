@@ -52,7 +52,7 @@ const USE: u32 = 1 << 8;
 const USES: u32 = 0b11 * USE;
 
 /// Uses are counted up to this number.
-pub(crate) const USES_MAX: u32 = 3;
+pub const USES_MAX: u32 = 3;
 
 const _: () = assert!((USES_MAX - 1) * USE <= USES, "the count has room for all uses but the last");
 

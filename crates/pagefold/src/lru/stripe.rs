@@ -15,10 +15,6 @@ use crate::lru::window::{Window, step};
 /// but pages change places that are about as good.
 pub(crate) const LOOKS: usize = 2;
 
-/// If this many times as many pages as the window should have are outside of main, main has no use
-/// for their room.
-const UNWANTED: usize = 8;
-
 /// The pages that reclaim cuts off the lists to look at.
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
@@ -30,6 +26,15 @@ pub(crate) struct Cut {
     pub(crate) main_room: usize,
     /// Whether uses in the window tell that a page is used repeatedly.
     pub(crate) uses_tell: bool,
+}
+
+/// The outcome of a look at a page of main.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The page was used since the last look.
+    Used,
+    /// The page wasn't used. Its interval is expected to have this many loads.
+    Unused(u64),
 }
 
 /// The outcome of challenges.
@@ -91,10 +96,9 @@ impl Stripe {
         self.window.main_max(self.pages()).saturating_sub(in_main)
     }
 
-    /// Returns how many pages can wait for their first use without taking room from main.
+    /// Returns how many pages that were read ahead may wait for their first use.
     pub(crate) fn waiting(&self) -> usize {
-        let (waiting, target) = (self.len().saturating_sub(self.main().len()), self.window.target());
-        if waiting > UNWANTED * target { waiting } else { target }
+        self.window.target() + self.window.idle(self.main().len())
     }
 
     /// Lists loaded pages, which become the youngest.
@@ -177,7 +181,7 @@ impl Stripe {
             let interval = rank.interval().loads().unwrap_or(u64::MAX);
             let mut loser = None;
             for opponent in opponents.by_ref().take(LOOKS) {
-                if is_beaten(frames, &opponent, interval, now) {
+                if self.is_beaten(frames, &opponent, interval, now) {
                     loser = Some(opponent);
                     break;
                 }
@@ -192,6 +196,29 @@ impl Stripe {
         self.put_back(frames, kept, leftovers);
         self.return_cut::<{ LOOKS * BATCH_MAX }>(frames, opponents.collect(), leftovers);
         outcome
+    }
+
+    /// Returns whether a page of main loses its place to a page with that mean interval. Notes the
+    /// uses of the page of main.
+    fn is_beaten(&self, frames: &Frames, opponent: &IsolatedFrame, interval: u64, now: Now) -> bool {
+        match self.look(frames, opponent, now) {
+            Look::Used => false,
+            Look::Unused(expected) => expected > interval,
+        }
+    }
+
+    /// Looks at a page of main, and notes its uses.
+    pub(crate) fn look(&self, frames: &Frames, page: &IsolatedFrame, now: Now) -> Look {
+        let rank = Rank::of(frames, page.id());
+        let used = frames.take_use(page.id());
+        let age = rank.age(now);
+        let is_idle = used == Use::None && rank.interval().loads().is_none_or(|mean| age >= 2 * mean);
+        self.window.looked(is_idle);
+        if used == Use::None {
+            return Look::Unused(rank.interval().expected(age));
+        }
+        rank.seen(used.count(), now, page.id()).give(frames, page);
+        Look::Used
     }
 
     /// Ends the isolation of frames that were just linked, and takes out those whose pages are
@@ -257,6 +284,21 @@ impl Stripe {
         result
     }
 
+    /// See [`Window::gives_way`].
+    pub(crate) fn gives_way(&self) {
+        self.window.gives_way();
+    }
+
+    /// See [`Window::left_unused`].
+    pub(crate) fn left_unused(&self, pages: usize) {
+        self.window.left_unused(pages);
+    }
+
+    /// Notes that a pass spared pages that were read ahead, or none.
+    pub(crate) fn spared(&self, pages: usize) {
+        self.window.spared(pages > 0, self.len().saturating_sub(self.main().len()));
+    }
+
     /// Notes that pages that were cut are back on the lists or evicted.
     pub(crate) fn returned(&self, pages: usize) {
         self.away.fetch_sub(pages, Ordering::Relaxed);
@@ -296,19 +338,6 @@ impl Stripe {
             list.splice_tail(frames, local);
         }
         self.publish(frames, rest, leftovers);
-    }
-}
-
-/// Returns whether a page of main loses its place to a page with that mean interval. Notes the uses
-/// of the page of main.
-fn is_beaten(frames: &Frames, opponent: &IsolatedFrame, interval: u64, now: Now) -> bool {
-    let rank = Rank::of(frames, opponent.id());
-    match frames.take_use(opponent.id()) {
-        Use::None => rank.interval().expected(rank.age(now)) > interval,
-        used => {
-            rank.seen(used.count(), now, opponent.id()).give(frames, opponent);
-            false
-        }
     }
 }
 

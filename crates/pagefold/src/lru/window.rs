@@ -23,6 +23,9 @@ const MOST: (usize, usize) = (9, 10);
 /// the largest number of pages of earlier times.
 const FORGETS_LEAST: usize = 16;
 const FORGETS_MOST: usize = 8;
+/// Each pass that meets no page that was read ahead and not used forgets this part of the room that
+/// such pages took.
+const FORGETS_AHEAD: usize = 64;
 const PARTS: usize = 256;
 /// Uses in a window tell something if it has more than this many times the least length.
 const LONG: usize = 2;
@@ -30,10 +33,14 @@ const LONG: usize = 2;
 const GROWS: usize = 2;
 const GROWS_FAST: usize = 6;
 const SHRINKS: usize = 1;
+/// It shrinks by a page for so many new pages that leave it unused.
+const UNUSED_SHRINK: usize = 10;
 /// It grows fast if more than this share of the recent challenges were won.
 const FAST: u32 = ONE / 5;
 /// A challenge changes the share by this part.
 const MEMORY: u32 = 20;
+/// A look at a page of main changes the share of idle pages by this part.
+const BUSY_MEMORY: u32 = 64;
 /// 1 as a share.
 const ONE: u32 = 1 << 16;
 
@@ -53,6 +60,13 @@ pub(crate) struct Window {
     /// The least number of pages that remained after reclaim lately, in 1/`PARTS`. The number of
     /// pages varies, because loads bring many pages at a time. 0 before the first reclaim.
     base: AtomicUsize,
+    /// The share of looks at main that found a page that isn't idle, as a running mean.
+    busy: AtomicU32,
+    /// New pages that left the window unused, since the window shrank for that.
+    unused: AtomicUsize,
+    /// How many pages were outside of main beyond the target when pages that had been read ahead
+    /// were spared, decreasing since.
+    ahead: AtomicUsize,
     /// The largest number of pages before reclaim lately.
     full: AtomicUsize,
 }
@@ -79,9 +93,8 @@ impl Window {
 
     /// Returns the most pages that main may have in a stripe of `pages` pages.
     pub(crate) fn main_max(&self, pages: usize) -> usize {
-        let base =
-            if self.grows(pages) { pages.saturating_sub(step(pages)) } else { self.base() };
-        base.saturating_sub(self.target().max(pages / LEAST))
+        let base = if self.grows(pages) { pages.saturating_sub(step(pages)) } else { self.base() };
+        base.saturating_sub(self.target().max(pages / LEAST) + self.ahead.load(Ordering::Relaxed))
     }
 
     /// Notes that reclaim is about to free `wanted` of `pages` pages.
@@ -92,6 +105,33 @@ impl Window {
         let full = self.full.load(Ordering::Relaxed);
         self.full.store(pages.max(full - full.saturating_sub(pages).div_ceil(FORGETS_MOST)), Ordering::Relaxed);
         self.set_target(self.target(), pages);
+    }
+
+    /// Notes that a pass spared pages that were read ahead and not used yet, or that it met none,
+    /// while `outside` pages were outside of main. As long as there are such pages, main doesn't take
+    /// their room back.
+    pub(crate) fn spared(&self, any: bool, outside: usize) {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let next = if any { outside.saturating_sub(self.target()) } else { ahead - ahead.div_ceil(FORGETS_AHEAD) };
+        if next != ahead {
+            self.ahead.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a look at a page of main: whether the page is idle, that is, unused for longer than
+    /// can be expected.
+    pub(crate) fn looked(&self, is_idle: bool) {
+        let busy = self.busy.load(Ordering::Relaxed);
+        let next = if is_idle { busy - busy / BUSY_MEMORY } else { busy + (ONE - busy) / BUSY_MEMORY };
+        if next != busy {
+            self.busy.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// Estimates how many of `main` pages of main are idle.
+    pub(crate) fn idle(&self, main: usize) -> usize {
+        let idle = ONE - self.busy.load(Ordering::Relaxed);
+        (main as u64 * u64::from(idle) / u64::from(ONE)) as usize
     }
 
     /// Notes that a page found room in main.
@@ -115,6 +155,23 @@ impl Window {
             }
             (Origin::SoonToWindow, false) | (Origin::SoonToMain, _) => self.shrink(),
             _ => {}
+        }
+    }
+
+    /// Notes that a page that is hot leaves the window for main, although all of main is in use: the
+    /// window is larger than it has to be.
+    pub(crate) fn gives_way(&self) {
+        self.shrink();
+    }
+
+    /// Notes that new pages leave the window that weren't used in it. They don't need a window.
+    pub(crate) fn left_unused(&self, pages: usize) {
+        if pages > 0 {
+            let unused = self.unused.fetch_add(pages, Ordering::Relaxed) + pages;
+            if unused >= UNUSED_SHRINK {
+                self.unused.store(unused % UNUSED_SHRINK, Ordering::Relaxed);
+                self.set_target(self.target().saturating_sub(unused / UNUSED_SHRINK), self.base());
+            }
         }
     }
 

@@ -40,7 +40,7 @@ use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::clock::{Left, Now};
 use crate::lru::rank::{Kind, Origin, Rank};
-use crate::lru::stripe::{Cut, Outcome, Stripe};
+use crate::lru::stripe::{Cut, Look, Outcome, Stripe};
 use crate::manager::Manager;
 use crate::manager::ranking::{Candidate, For};
 use crate::stats::Counters;
@@ -270,12 +270,23 @@ impl Manager {
         let mut looked_at = cut.window.len() + cut.main.len();
         let away = looked_at;
 
-        let challengers = sort_cut(frames, now, cut, insist, &mut sorting);
-        if !challengers.is_empty() {
-            let Outcome { won, lost, beaten } = stripe.challenge(frames, challengers, now, &mut leftovers);
+        let Challengers { usual, hot } = sort_cut(frames, stripe, now, cut, insist, &mut sorting);
+        if !usual.is_empty() {
+            let Outcome { won, lost, beaten } = stripe.challenge(frames, usual, now, &mut leftovers);
             sorting.stay.extend(won);
             sorting.victims.extend(lost.into_iter().chain(beaten));
         }
+        if !hot.is_empty() {
+            let Outcome { won, lost, beaten } = stripe.challenge(frames, hot, now, &mut leftovers);
+            sorting.stay.extend(won);
+            sorting.victims.extend(beaten);
+            for frame in lost {
+                stripe.gives_way();
+                let rank = Rank::of(frames, frame.id());
+                sorting.stay(frames, frame, rank.settled(Kind::Main));
+            }
+        }
+        stripe.spared(sorting.spared);
         let (mut freed, unclean) = self.evict_victims(group, now, &mut sorting);
         let staying = (unclean + sorting.spared).min(BATCH_MAX);
         if staying > 0 {
@@ -363,21 +374,31 @@ impl Manager {
     }
 }
 
+/// Pages of the window that get a place in main if they win it from a page there.
+#[derive(Default)]
+struct Challengers {
+    usual: Batch<BATCH_MAX>,
+    /// Pages that were used so often that they get a place in any case.
+    hot: Batch<BATCH_MAX>,
+}
+
 /// Decides for each page that was cut off whether it stays or goes. Returns the challengers: pages
 /// of the window that get a place in main only if they win it from a page there
 /// ([`Stripe::challenge`]).
-fn sort_cut(frames: &Frames, now: Now, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
+fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, sorting: &mut Sorting) -> Challengers {
+    let waiting = stripe.waiting() as u64;
     for frame in cut.window.iter().chain(&cut.main) {
         frames.prefetch_word(frame);
     }
     for frame in cut.main {
-        sort_main(frames, now, frame, insist, sorting);
+        sort_main(frames, stripe, now, frame, insist, sorting);
     }
     let mut main_room = cut.main_room;
-    let mut challengers = Batch::new();
+    let (mut challengers, mut unused) = (Challengers::default(), 0);
     for frame in cut.window {
         let rank = Rank::of(frames, frame.id());
-        if !insist && frames.spare_ahead(frame.id()) {
+        let is_recent = || rank.age(now) < waiting;
+        if !insist && frames.is_unused_ahead(frame.id()) && is_recent() {
             sorting.spared += 1;
             sorting.stay(frames, frame, rank.on(Kind::Window));
             continue;
@@ -387,36 +408,34 @@ fn sort_cut(frames: &Frames, now: Now, cut: Cut, insist: bool, sorting: &mut Sor
         let is_back = rank.origin() != Origin::New && !frames.is_unused_ahead(frame.id());
         let rank = match used {
             Use::Certain(uses) if cut.uses_tell => rank.seen(uses, now, frame.id()),
-            Use::Certain(_) => rank.used_at(now),
-            _ => rank,
+            Use::None => rank,
+            _ => rank.used_at(now),
         };
         let is_used = matches!(used, Use::Certain(_)) && (cut.uses_tell || rank.leaves() == Left::Main);
-        if insist || !(is_used || is_back || used == Use::Doubtful && main_room > 0) {
+        if insist || !(is_used || is_back) {
+            unused += usize::from(used == Use::None && rank.origin() == Origin::New);
             rank.give(frames, &frame);
             sorting.victims.push(frame);
-        } else if used == Use::Doubtful && !is_back {
-            // The page may have been used, and main has room, so no other page needs its place yet.
-            // It gets time to be used once more.
-            sorting.stay(frames, frame, rank.on(Kind::Window));
         } else if main_room > 0 {
             main_room -= 1;
             sorting.stay(frames, frame, rank.settled(Kind::Main));
         } else {
             rank.give(frames, &frame);
-            challengers.push(frame);
+            let is_hot = cut.uses_tell && used == Use::Certain(frames::USES_MAX);
+            if is_hot { challengers.hot.push(frame) } else { challengers.usual.push(frame) }
         }
     }
+    stripe.left_unused(unused);
     challengers
 }
 
 /// Decides whether a page from the end of main stays: if it is in use, and reclaim doesn't insist.
-fn sort_main(frames: &Frames, now: Now, frame: IsolatedFrame, insist: bool, sorting: &mut Sorting) {
-    match frames.take_use(frame.id()) {
-        used if insist || used == Use::None => sorting.victims.push(frame),
-        used => {
-            let rank = Rank::of(frames, frame.id()).seen(used.count(), now, frame.id());
-            sorting.stay(frames, frame, rank.on(Kind::Main));
-        }
+fn sort_main(frames: &Frames, stripe: &Stripe, now: Now, frame: IsolatedFrame, insist: bool, sorting: &mut Sorting) {
+    if stripe.look(frames, &frame, now) == Look::Used && !insist {
+        let rank = Rank::of(frames, frame.id());
+        sorting.stay(frames, frame, rank.on(Kind::Main));
+    } else {
+        sorting.victims.push(frame);
     }
 }
 
@@ -435,7 +454,7 @@ fn cut_substitutes(
     stripe.cut_main(frames, wanted, &mut substitutes, leftovers);
     let looked_at = substitutes.len();
     for substitute in substitutes {
-        sort_main(frames, now, substitute, insist, sorting);
+        sort_main(frames, stripe, now, substitute, insist, sorting);
     }
     looked_at
 }

@@ -112,8 +112,8 @@ impl Manager {
             sort_main(frames, now, frame, &mut sorting);
         }
         // There are no challengers: main has room for all pages that are in use.
-        let challengers = sort_cut(frames, now, cut, false, &mut sorting);
-        debug_assert!(challengers.is_empty(), "main has room");
+        let challengers = sort_cut(frames, stripe, now, cut, false, &mut sorting);
+        debug_assert!(challengers.usual.is_empty() && challengers.hot.is_empty(), "main has room");
         let (mut freed, _) = self.evict_victims(group, now, &mut sorting);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
