@@ -137,10 +137,10 @@ impl Checker {
 }
 
 impl Written {
-    /// Classifies the bytes at the start of `read`, which is a block or the rest of one, and
-    /// returns how many bytes have that class: bytes from before the run, a stamp, or unclear if
-    /// there is only a part of a cell (`CELL` bytes). The class is `None` if the first cell is
-    /// whole and neither of the first two.
+    /// Returns the class of the bytes at the start of `read`, and how many bytes have this class.
+    /// `read` is a block, or the rest of a block. The bytes are from before the run, or a stamp, or
+    /// unclear, if `read` has only a part of the first cell (`CELL` bytes). The class is `None` if
+    /// the first cell is whole, but neither from before the run nor a stamp.
     fn look(&self, at: u64, read: &[u8], before: &[u8]) -> (Option<Found>, u64) {
         let cell_len = (CELL - at % CELL).min(read.len() as u64);
         if cell_len < CELL {
@@ -163,10 +163,12 @@ impl Written {
         (Some(Found::Stamp(stamp)), equal as u64 / CELL * CELL)
     }
 
-    /// Checks a cell that holds neither the bytes to compare with nor a stamp. The cell is right if
-    /// it is mixed (`MixedCells`). It may also be right if the kernel provides the bytes to compare
-    /// with: the kernel may have read them from the file after a write-back changed them. So they
-    /// are read again, and the cell counts as right if it equals them now, or if they are a stamp.
+    /// Checks a cell that equals neither the bytes from before the run nor a stamp. The cell is
+    /// right if it is mixed (`MixedCells`).
+    ///
+    /// If the kernel provides the bytes from before the run, these bytes may be wrong: the kernel
+    /// may have read them from the file after a write-back changed the file. So they are read
+    /// again. The cell is right if it equals them now, or if they are a stamp.
     fn check_foreign(&self, before: &Before, cell: Range<u64>, read: &[u8]) -> Result<(), Wrong> {
         let number = cell.start / CELL;
         if self.mixed.contains(number) {

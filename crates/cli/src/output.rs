@@ -1,7 +1,7 @@
 //! Destinations of results: standard output, and the files of `--prometheus` and `--plot`.
 //!
-//! The reader of a pipe may be slow, or may never read. If the command is blocked while it writes
-//! its last results to such a pipe, a signal that asks the command to end takes effect at once.
+//! The reader of a pipe may be slow, or may never read. So the command may be blocked while it
+//! writes its last results. A signal that asks the command to end then takes effect at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -19,8 +19,8 @@ pub(crate) struct Shared {
     all_ended: Condvar,
 }
 
-/// The counts of a thread, for the live line, on a pair of cache lines of its own. Relaxed
-/// throughout: the figures may be slightly old.
+/// The counts of one thread, for the live line. They lie on a pair of cache lines that no other
+/// thread's counts are on. All accesses are Relaxed: the figures may be slightly old.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress {
@@ -31,7 +31,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Adds completed operations of the thread.
+    /// Sets the number of operations that the thread has completed.
     pub(crate) fn ops(&self, ops: u64) {
         self.ops.store(ops, Ordering::Relaxed);
     }

@@ -7,9 +7,11 @@
 //! - the policy's own objects, such as groups and open files, when they are made.
 //!
 //! I1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
-//! excess is given back. (A thread that lowers the budget by much keeps this excess small: it
-//! lowers `max` step by step. For each extent that it gives back, it calls `Budget::give_up`, which
-//! lowers the limit to the memory that is then still in use, plus a reserve for page maps.)
+//! excess is given back.
+//!
+//! A thread that lowers the budget by much keeps the excess small, because it lowers `max` step by
+//! step: it calls `Budget::give_up` for each extent that it gives back. This lowers the limit to
+//! the memory that is then still in use, plus a reserve for page maps.
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 
@@ -70,8 +72,9 @@ impl Budget {
             used.checked_add(bytes).filter(|&after| after <= max)
         });
         let Ok(before) = charged else { return false };
-        // Pairs with the fence in `limit`: either this thread sees the limit that was lowered
-        // meanwhile, or the thread that lowered it sees this charge and gives back the excess.
+        // Pairs with the fence in `limit`. If another thread has lowered the limit meanwhile,
+        // either the check below sees the lower limit, or the other thread sees this charge in
+        // `used` and gives back the excess.
         fence_after_update();
         if before + bytes > self.max() {
             self.uncharge(bytes);
@@ -93,10 +96,10 @@ impl Budget {
         self.goal.load(Ordering::Relaxed)
     }
 
-    /// Begins to lower the limit to `goal`. Each time memory is given back, the limit is lowered to
-    /// `used + rest`, until it reaches `goal`. So other threads can't charge the memory that
-    /// [`give_up`](Self::give_up) has uncharged; they can only charge `rest` bytes. Only one thread
-    /// may do this at a time.
+    /// Begins to lower the limit to `goal`. Each time memory is given back with
+    /// [`give_up`](Self::give_up), the limit falls to `used + rest`, until it reaches `goal`. So
+    /// other threads can't charge the memory that was given back; they can only charge `rest`
+    /// bytes. Only one thread may lower the limit at a time.
     pub(crate) fn lower_to(&self, goal: u64, rest: u64) {
         self.goal.store(goal, Ordering::Relaxed);
         self.give_up(0, rest);

@@ -1,14 +1,16 @@
 //! A backend that fails on purpose, at calls that the test chooses.
 //!
 //! Every call to the backend and its files has a number, and a [`Schedule`] determines which
-//! numbers fail. A sweep makes call 1 fail, then call 2, and so on, until [`FaultyBackend::calls`]
-//! shows that the chosen call was never made.
+//! numbers fail. A sweep makes call 1 fail, then call 2, and so on. The sweep ends when
+//! [`FaultyBackend::calls`] is below the number of the call that was to fail: then that call was
+//! never made.
 //!
 //! A failed read does everything that the contract of [`BackingFile::read`] allows: it overwrites
 //! the buffer past the bytes delivered with garbage. So a caller that forgets to zero or refill the
-//! buffer exposes the garbage to its reader. A failed write has written some of its sectors from
-//! the front; the number of the call determines how many, from none to all. The other calls do
-//! nothing when they fail.
+//! buffer exposes the garbage to its reader.
+//!
+//! A failed write has written some of its sectors, from the front; the number of the call
+//! determines how many, from none to all. Other calls do nothing when they fail.
 
 use std::path::Path;
 

@@ -1,10 +1,11 @@
 //! The reaper: a thread that completes requests that no other thread waits for.
 //!
-//! The reaper sleeps in `epoll_wait` on all rings at once. A ring is registered disarmed: its
-//! answers don't wake the reaper. It is armed for one event while it has unfinished requests and no
-//! *leader*, a thread that waits for its answers ([`Reaping`](crate::reaping::Reaping)). If the
-//! leader has left only for a moment, a timer is set instead. So answers to a led ring don't wake
-//! the reaper, and idle rings cost nothing.
+//! The reaper sleeps in `epoll_wait` on all rings at once. An answer wakes the reaper only if the
+//! answer's ring is *armed*, and then disarms the ring. A ring is armed while it has unfinished
+//! requests and no *leader*, the thread that waits for the ring's answers
+//! ([`Reaping`](crate::reaping::Reaping)). So answers to a led ring don't wake the reaper, and idle
+//! rings cost nothing. If the leader has left only for a moment, a timer is set instead of arming
+//! the ring.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -137,8 +138,8 @@ impl Watch {
         }
     }
 
-    /// Makes the reaper visit the ring once, after a delay. If there is no descriptor for a timer,
-    /// arms the ring for its next answer instead.
+    /// Makes the reaper visit the ring once, after a delay. If the timer can't be created or set,
+    /// arms the ring instead, so that the ring's next answer wakes the reaper.
     pub(crate) fn set_later(&self, uring: &IoUring) {
         let after = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },

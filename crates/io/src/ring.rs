@@ -1,14 +1,16 @@
 //! One io_uring: submits requests to the kernel and takes its answers.
 //!
-//! A request waits in the *lane* of its device until there is a *slot* for it, and occupies the
-//! slot while the kernel has it. There are as many slots as entries in the completion queue, so the
-//! queue can't overflow. A device may start another request only while it has fewer than 3 ×
-//! (number of free slots) in flight. So a device stops at about three quarters of the slots that
-//! the others leave free, and a device that doesn't answer leaves slots for the others.
+//! A request waits in the *lane* of its device until it gets a *slot*, and occupies the slot while
+//! the kernel has the request. There are as many slots as entries in the completion queue, so that
+//! queue can't overflow.
 //!
-//! The submission queue is deliberately short: each time it is full, the submitter enters the
-//! kernel, so that the device starts on the first few requests of a batch while the rest are being
-//! prepared.
+//! A device may start another request only while it has fewer than 3 × (number of free slots) in
+//! flight. So one device occupies at most about three quarters of the slots that the others leave
+//! free. The last quarter stays free for other devices, even if this device never answers.
+//!
+//! The submission queue is deliberately short. Each time it is full, the submitter enters the
+//! kernel. So the device starts on the first few requests of a batch while the submitter prepares
+//! the rest.
 //!
 //! | slot | touched by | becomes |
 //! |---|---|---|
@@ -16,21 +18,23 @@
 //! | in flight | the kernel has pointers into its memory, and reads its list of runs | free, when the leader has taken its answer |
 //!
 //! - U1. One thread at a time is the *submitter*: it has set `submitting`, pushes entries, and
-//!   enters the kernel to submit them. It holds no lock while it is in the kernel. Other threads
-//!   wait for the submitter for a few yields at most, and then leave their requests to the pool.
-//!   The submission queue is empty when `submitting` is unset, unless the ring is dead.
+//!   enters the kernel to submit them. The submitter holds no lock while it is in the kernel.
+//!   Another thread that has requests to submit waits for the submitter for a few yields at most,
+//!   and then leaves its requests to the pool. While `submitting` is unset, the submission queue is
+//!   empty, unless the ring is dead.
 //! - U2. Only the leader ([`Reaping`]) reads the completion queue. It also holds the lock, because
 //!   it frees slots.
-//! - U3. The contents of a slot in flight (request, list of runs, open file) aren't accessed, moved
-//!   out or dropped until the leader has taken the kernel's answer. The only exceptions are
-//!   requests that the kernel never saw (U6). So dropping a ring first waits until no slot is in
-//!   flight.
+//! - U3. While a slot is in flight, no thread accesses, moves or drops its contents: the request,
+//!   the list of runs, and the open file. This ends when the leader has taken the kernel's answer,
+//!   or when the submitter takes back a request that the kernel never saw (U6). So dropping a ring
+//!   first waits until no slot is in flight.
 //! - U4. `unfinished` counts a request from before it enters a lane until after it has completed,
 //!   or was handed to the pool's threads.
 //! - U5. The submitter unsets `submitting` under the lock, and only when no lane could use a slot.
-//!   A thread that frees a slot does so under the lock. If a lane could then use the slot and there
-//!   is no submitter, this thread becomes the submitter; the reaper summons a thread of the pool to
-//!   submit instead. So no request is left waiting in a lane that could use a slot:
+//!   A thread that frees a slot does so under the lock, too. If a lane could then use the slot and
+//!   there is no submitter, that thread becomes the submitter. Only the reaper doesn't submit: it
+//!   summons a thread of the pool to become the submitter instead. So no request is left waiting in
+//!   a lane that could use a slot:
 //!
 //! ```text
 //! submitter: lane full ── lock, no slot, unset ─┐
@@ -38,16 +42,16 @@
 //! ```
 //!
 //! - U6. The kernel may refuse to be entered, because of a seccomp filter or lack of memory. Then
-//!   the ring is *dead*: nothing is pushed any more. The kernel will never read the pushed entries
-//!   that it hasn't taken. So the submitter takes their requests out of the slots, and hands them
-//!   to the pool's threads, together with all requests in lanes. The kernel still answers the
-//!   requests that it has taken.
-//! - U7. A request that is handed to the pool's threads gets no answer from this ring, but counts
-//!   as unfinished here until it is in the pool's queue. So unfinished requests alone don't mean
-//!   that an answer will come, and a leader that waited for one could sleep forever. A leader
-//!   sleeps without a time limit only if the kernel certainly has a request: if more slots are in
-//!   flight than the submitter is entering the kernel with. (The submitter may have to take back
-//!   all requests that it is entering with.) Otherwise the leader checks again after a pause:
+//!   the ring is *dead*: no thread pushes or submits entries any more, so the kernel never reads
+//!   the pushed entries that it hasn't taken. The submitter takes the requests of these entries out
+//!   of their slots, and hands them to the pool's threads, together with all requests in lanes. The
+//!   kernel still answers the requests that it has taken.
+//! - U7. A request that is being handed to the pool's threads gets no answer from this ring, but
+//!   counts as unfinished here until it is in the pool's queue. So a leader that only checked for
+//!   unfinished requests could sleep forever. The submitter may have to take back all requests that
+//!   it is entering the kernel with (U6), so the kernel certainly has a request only if more slots
+//!   than those are in flight. Only then does a leader sleep without a time limit. Otherwise the
+//!   leader checks again after a pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
@@ -55,15 +59,17 @@
 //! ```
 //!
 //! The reaper serves all rings, so it leaves all work that may delay it to the threads of the pool:
-//! the rest of a request that was answered short, dropping pages from the kernel's cache,
-//! submitting. It does query a file's length, because that doesn't wait: all files whose requests
-//! go to rings are prompt ones.
+//! submitting requests, continuing a request that was answered short, and dropping pages from the
+//! kernel's cache. The reaper does query a file's length itself. This doesn't wait, because only
+//! requests for *prompt* files go to rings.
 //!
-//! The kernel posts an answer in the context of the submitting thread, when that thread next leaves
-//! the kernel or sleeps in it; if necessary, the kernel interrupts the thread. If the thread has
-//! ended, the kernel posts the answer elsewhere. If the thread ends before the kernel has started
-//! one of its buffered reads or writes, the answer is that the request was cancelled, or that its
-//! address is bad. A thread of the pool then makes the attempt, with a system call.
+//! The kernel posts an answer in the context of the thread that submitted the request, when this
+//! thread next leaves the kernel or sleeps in it. If necessary, the kernel interrupts the thread.
+//! If the thread has ended, the kernel posts the answer elsewhere.
+//!
+//! A thread may end before the kernel has started one of the thread's buffered reads or writes.
+//! Then the kernel answers that the request was cancelled, or that its address is bad. On such an
+//! answer, a thread of the pool makes the attempt again, with a system call.
 
 use std::collections::VecDeque;
 use std::io;
@@ -388,10 +394,10 @@ impl Ring {
                 // Transition: ring slot, free → in flight.
                 state.slots[slot] = Some(in_flight);
                 let entry = entry.user_data(slot as u64);
-                // SAFETY: U1 makes this thread the only one that uses the submission queue.
-                // Everything that the entry points to stays in the slot until the answer is taken
-                // (U3): memory that doesn't move, as `StableBytes` guarantees, the list of runs on
-                // the heap, and the descriptor of a file that stays open.
+                // SAFETY: U1 makes this thread the only one that uses the submission queue. The
+                // slot keeps everything that the entry points to until the answer is taken (U3):
+                // memory that doesn't move, as `StableBytes` guarantees; the list of runs, which is
+                // on the heap; and the file, whose descriptor stays open.
                 #[allow(unsafe_code)]
                 let push = unsafe { self.uring.submission_shared().push(&entry) };
                 let _ = push.inspect_err(|_| unreachable!("the kernel has taken everything"));
@@ -679,9 +685,9 @@ mod tests {
     use crate::patience::{has_uring, wait_until};
     use crate::reaper::Reaper;
 
-    /// Regression: the reaper retired a ring and took the requests waiting in its lanes. The leader
-    /// took the last answer before those requests were subtracted from `unfinished`, and slept for
-    /// an answer that never came.
+    /// Regression: the reaper retired a ring, and handed the requests in its lanes to the pool.
+    /// Before the reaper subtracted these requests from `unfinished`, the leader took the last
+    /// answer. The leader still saw unfinished requests, and slept for an answer that never came.
     #[test]
     fn a_leader_does_not_sleep_for_what_is_being_handed_over() {
         let (others, reaper) = (Arc::new(Others::new(Pool::new(1).unwrap())), Arc::new(Reaper::new().unwrap()));

@@ -61,8 +61,8 @@ pub enum Schedule {
         /// How they fail.
         fault: Fault,
     },
-    /// One in `n` on average; none if `n` is 0. Whether a call fails, and with which of the faults,
-    /// depends only on the seed and the call's number.
+    /// One call in `n` on average; none if `n` is 0. The seed and the call's number alone determine
+    /// whether the call fails, and with which of the faults.
     OneIn {
         /// The average number of calls per fault.
         n: u64,

@@ -139,9 +139,9 @@ fn a_thread_helps_in_another_ones_queue() {
     over.assert(PAGES as usize);
 }
 
-/// If the submitting thread ends, the kernel cancels the requests that it hadn't started yet. They
-/// must be performed all the same. This happens to buffered reads, because the kernel gives them to
-/// worker threads that end with the submitter.
+/// The kernel cancels requests that it hasn't started when the thread that submitted them ends.
+/// These requests must be performed all the same. Buffered reads can be cancelled, because the
+/// kernel gives them to worker threads, which end with the submitter.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     for direct in [DirectIo::Never, DirectIo::Auto] {
@@ -176,9 +176,9 @@ fn dropping_the_last_handle_waits_for_what_is_in_flight() {
     }
 }
 
-/// Regression: a thread that was summoned to a ring holds a handle of the ring, and so of the pool.
-/// That handle kept the pool from being dropped, and only dropping the pool waited for its
-/// requests.
+/// Regression: only dropping the pool waited for the pool's requests. A thread that was summoned to
+/// a ring holds a handle of the ring, and so of the pool. This handle kept the pool alive when the
+/// last handle of the rings was dropped, so the drop didn't wait for the requests.
 #[test]
 fn dropping_the_last_handle_waits_for_what_threads_do() {
     let (_directory, path) = file_of_pages();
@@ -204,8 +204,9 @@ fn dropping_the_last_handle_waits_for_what_threads_do() {
 #[test]
 fn the_reaper_may_drop_the_rings() {
     let (_directory, path) = file_of_pages();
-    // This memory isn't aligned for direct reads, so with direct I/O a thread of the pool performs
-    // the read and drops the last handle; with buffered I/O, the reaper drops it.
+    // This memory isn't aligned for direct I/O. So if the file is direct, a thread of the pool
+    // performs the read and drops the last handle. If the file is buffered, the reaper completes
+    // the read and drops the handle.
     for direct in [DirectIo::Auto, DirectIo::Never].repeat(10) {
         let Some(uring) = rings_with(direct, *RINGS.start(), Sizes::default()) else { return };
         if !goes_through_rings(&uring, &path) {
@@ -258,9 +259,9 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     if !goes_through_rings(&uring, &path) {
         return;
     }
-    // The reads are buffered, because this memory isn't aligned for direct I/O: threads of the pool
-    // would perform direct reads. No requests come before these, so the reaper isn't active when
-    // this thread wants to lead.
+    // The reads must be completed by the thread that leads, so they are buffered: this memory isn't
+    // aligned for direct I/O, and threads of the pool would perform direct reads. No requests come
+    // before these reads, so the reaper isn't active when this thread wants to lead.
     let file = uring.open(&path, Access::Read).unwrap();
     let over = Arc::new(Over::default());
     let mut requests: Vec<_> = (0..64).map(|page| read(page, &over)).collect();

@@ -34,8 +34,9 @@ impl Drop for Region {
     }
 }
 
-/// Gives the cache line of `value` a name in the profile, under which waits for the line and
-/// transfers of it are counted. This is for spinlocks and other hot words of the program.
+/// Gives the cache line of `value` a name in the profile. Waits for the line, and transfers of the
+/// line, are counted under this name. Use it for spinlocks and other contended words of the
+/// program.
 pub fn name<T: ?Sized>(value: &T, name: &str) {
     if let Some(world) = world::current() {
         let mut state = world.state.borrow_mut();

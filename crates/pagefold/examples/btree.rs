@@ -1,12 +1,12 @@
 //! A B-tree whose nodes are pages of a file: looked at through pins, changed in place.
 //!
-//! A page of the tree that is in memory is found without a lock. It can't be evicted while its
-//! guard lives. Other pages are evicted when the group reaches its limit, so the tree may be larger
-//! than memory.
+//! To find a page of the tree that is in memory, a reader needs no lock. The reader's guard pins
+//! the page, so the page can't be evicted while the guard lives. Other pages are evicted when the
+//! group reaches its limit, so the tree may be larger than memory.
 //!
-//! After a `sync`, the tree on the disk is complete. If the power fails at another moment, the disk
-//! may have only some of the pages that a split changed. A tree that must survive that needs a log,
-//! or has to write new pages instead of changing old ones.
+//! Right after a `sync`, the tree on the disk is complete. If the power fails at another moment,
+//! the disk may have only some of the pages that a split changed. A tree that must survive such a
+//! power failure needs a log, or has to write new pages instead of changing old ones.
 //! ```sh
 //! cargo run --release -p pagefold --example btree
 //! ```
@@ -22,10 +22,10 @@ const ENTRIES_MAX: usize = 255;
 /// Keys that this example puts in: about 1.3 MiB of nodes.
 const KEYS: u64 = 50_000;
 
-/// A node's bytes as 64-bit words. The lower half of the first word is the number of entries, the
-/// upper half is the node's level (0 for leaves). The entries follow, sorted by key; each is a key
-/// and a value. Above the leaves, the value is the page of the child that has the keys from this
-/// key up to the next entry's.
+/// A node's bytes as 64-bit words. The lower half of the first word is the number of entries, and
+/// the upper half is the node's level (0 for leaves). The entries follow, sorted by key; each
+/// consists of a key and a value. Above the leaves, an entry's value is the page of the child that
+/// has the keys from this entry's key up to the next entry's key.
 struct Node<B>(B);
 
 impl<B: Deref<Target = [u8]>> Node<B> {
@@ -60,8 +60,8 @@ impl<B: Deref<Target = [u8]>> Node<B> {
         low
     }
 
-    /// Returns the page of the child that would contain `key`. There always is one, because the
-    /// first key of an inner node is at most as large as any key that is looked up in the node.
+    /// Returns the page of the child that would contain `key`. There always is such a child,
+    /// because no key that is looked up in an inner node is smaller than the node's first key.
     fn child(&self, key: u64) -> u64 {
         self.entry(self.up_to(key) - 1).1
     }

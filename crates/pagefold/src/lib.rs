@@ -31,17 +31,18 @@
 //! - [`Pagefold`] is one memory budget. Frames, loads in flight, pinned pages, page maps and other
 //!   metadata count towards it.
 //! - A [`Group`] is a tenant: a limit, and the pages charged to it.
-//! - A [`File`] is read with [`read_at`](File::read_at), without a lock if the page is in memory,
-//!   or through a [`PinnedPage`]. It is written with [`write_at`](File::write_at) or through a
-//!   [`PageMut`], and made durable with [`sync`](File::sync).
+//! - A [`File`] is read with [`read_at`](File::read_at), which takes no lock if the page is in
+//!   memory, or through a [`PinnedPage`]. A file is written with [`write_at`](File::write_at) or
+//!   through a [`PageMut`], and made durable with [`sync`](File::sync).
 //! - A [`Space`] is an address space of memory that belongs to no file. With swap ([`SwapArea`]) it
 //!   may be larger than the budget.
 //! - [`Stats`] has the statistics, as a struct, as text, and [for
 //!   Prometheus](Stats::to_prometheus).
 //!
-//! Reads block their thread while the device reads. Writes don't wait for the device, unless much
-//! dirty data waits for write-back. This crate contains no `unsafe` code: that is in
-//! `pagefold-frames`.
+//! A read blocks its thread while the device reads. A write doesn't wait for the device, unless
+//! much dirty data waits for write-back.
+//!
+//! This crate contains no `unsafe` code. The crates below it do, above all `pagefold-frames`.
 #![forbid(unsafe_code)]
 
 /// Where files are opened: the machine's file systems, simulated disks in memory, and the traits

@@ -1,9 +1,11 @@
-//! The memory that compressed pages may take. It is charged before use, chunk by chunk, up to a
-//! limit; some chunks are kept in stock.
+//! The memory that compressed pages may take, up to a limit. It is charged before use, chunk by
+//! chunk. Some chunks are charged in advance, and kept in a *stock* for when nothing more can be
+//! charged.
 //!
-//! With a limit of 8 chunks or more, one chunk is reserved for *exchanges*, in which one page is
-//! swapped out so that another can be swapped in ([`Need::Last`]). Without this chunk no page could
-//! come back when memory and the area are full.
+//! With a limit of 8 chunks or more, one chunk is reserved for *exchanges* ([`Need::Last`]): one
+//! page is swapped out so that another can be swapped in. Without this chunk no page could come
+//! back when memory and the area are full, because there would be no room for the page that must
+//! leave memory first.
 
 use std::fmt;
 
@@ -101,8 +103,8 @@ impl Allowance {
         self.memory.uncharge(self.chunk);
     }
 
-    /// Gives back the memory of one chunk: to `memory` if the stock is full, or if more is charged
-    /// than the limit allows now; otherwise to the stock.
+    /// Gives back the memory of one chunk to the stock. If the stock is full, or more is charged
+    /// than the limit allows now, gives it back to `memory` instead.
     pub(crate) fn give_back(&self) {
         let is_beyond = self.is_beyond();
         let more = |stock: u64| (stock < self.reserve && !is_beyond).then_some(stock + 1);

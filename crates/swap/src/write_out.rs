@@ -31,8 +31,9 @@ impl Tried {
     }
 }
 
-/// Allocates slots in one area, at most the given number. Areas in the first set of bits are used
-/// only if no other area has room; areas in the second set are never used.
+/// Allocates slots in one area, at most the given number, and returns the area. The two sets of
+/// bits name areas. An area in the first set is used only if no other area whose device answers has
+/// room. An area in the second set is never used.
 type Allocate<'a> = dyn Fn(usize, u32, u32, &mut SlotBatch) -> Option<Arc<Handle>> + 'a;
 
 type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;

@@ -10,8 +10,9 @@ const MLOCK_ONFAULT: u32 = 1;
 /// Returns whole system pages to the system; they read as zeros afterwards. Returns false and
 /// changes nothing if the system refuses.
 ///
-/// The system refuses to take back locked memory, such as all memory after `mlockall`. So locked
-/// memory is unlocked first, and locked again as it becomes resident.
+/// The system refuses to take back locked memory, and after `mlockall` all memory is locked. So if
+/// the system refuses, this function unlocks the memory and tries again. Then it locks the memory
+/// again: each page is locked as it becomes resident.
 ///
 /// # Safety
 /// The range must be private anonymous memory of the caller's. All of its values may become zeros
@@ -53,8 +54,9 @@ pub fn is_in_dumps() -> bool {
 
 static IS_IN_DUMPS: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the next call must behave as if the system had refused it. Code asks this before
-/// each call that takes, opens or gives back memory. Always false without the feature `refusals`.
+/// Returns whether the caller must behave as if the system had refused its next system call. Code
+/// asks this before each system call that takes memory, makes it writable, or gives it back. Always
+/// false without the feature `refusals`.
 #[inline]
 #[must_use]
 pub fn is_refused() -> bool {

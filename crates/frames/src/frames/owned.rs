@@ -33,11 +33,12 @@ impl<'a> OwnedFrame<'a> {
         self.id
     }
 
-    /// Lets `fill` write the frame's bytes. `fill` must write all of them, because the rest would
-    /// still be another page's bytes; otherwise the caller must not publish the frame.
+    /// Lets `fill` write the frame's bytes. `fill` must write all of them, or the caller must not
+    /// publish the frame: bytes that aren't written are still another page's.
     pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
         // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: if a reader copies a
-        // byte that `fill` has written, the reader also sees that the frame's last stay is over.
+        // byte that `fill` has written, the reader's second load of the page word shows that the
+        // frame's last stay is over.
         fence(Ordering::Release);
         fill(self.frames.bytes(self.id))
     }

@@ -19,9 +19,10 @@ use crate::write::page_mut::{CopyCharge, Owner, PageMut};
 use io::Access;
 
 impl Group {
-    /// Opens a file for reading. Pages that this handle loads are charged to this group. If the
-    /// file is open already, in any group and under any name, both handles share the same cache.
-    /// Another Pagefold has a cache of its own, and doesn't see writes through this one.
+    /// Opens a file for reading. Pages that this handle loads are charged to this group. If this
+    /// Pagefold has the file open already, in any group and under any name, both handles share the
+    /// same cache. Another Pagefold has a cache of its own, and doesn't see writes through this
+    /// Pagefold.
     ///
     /// # Errors
     /// The backend's, for example [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or
@@ -83,7 +84,7 @@ impl File {
     ///
     /// A page that is in memory is copied without a lock, and without a write to any memory that
     /// threads share. A range of several pages is read page by page: each page is copied as it was
-    /// at one moment, but the whole range isn't.
+    /// at one moment, but different pages may be copied as of different moments.
     ///
     /// # Errors
     /// [`Error::ReadFailed`] if a page can't be loaded; the pages before it have been copied to
@@ -113,12 +114,13 @@ impl File {
     }
 
     /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard
-    /// lives. At the end of the file, the slice ends where the file ends.
+    /// lives. For the file's last page, the slice ends where the file ends.
     ///
-    /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time. Nor
-    /// can a pinned page be written to. A writer waits for existing pins, and keeps new pins
-    /// waiting meanwhile, at first for about 30 ms. So pins that last no longer than that delay the
-    /// writer only until they end.
+    /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time.
+    ///
+    /// A pinned page can't be written to, either. A writer waits for existing pins to end, and
+    /// keeps new pins waiting while it waits, at first for about 30 ms. So a pin that is shorter
+    /// than that delays the writer only until the pin ends.
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page. [`Error::PageBusy`] after seconds if the
@@ -137,8 +139,8 @@ impl File {
     /// executor, and blocks no thread. Nothing is loaded before the first poll.
     ///
     /// If the future is dropped early, the page still arrives in memory. If the page has arrived
-    /// and the future isn't polled, the page stays in memory for the future, until a writer needs
-    /// the page or memory is short. After that, the next poll may have to load the page again.
+    /// but the future isn't polled, the page stays pinned for the future until a writer needs the
+    /// page or memory is short. After that, the next poll may have to load the page again.
     pub fn page_async(&self, n: u64) -> PageFuture<'_> {
         PageFuture::new(&self.handle, n)
     }
@@ -177,9 +179,9 @@ impl File {
     }
 
     /// Begins to load the pages that the byte range touches, and returns without waiting for them.
-    /// Loads at most half of the group's limit, and only into memory that is free or whose pages
-    /// aren't in use: pages in use stay. A page that can't be read is left out, and the next reader
-    /// of that page gets the error.
+    /// Loads at most half of the group's limit. Loads pages only into free memory, or into memory
+    /// of pages that aren't in use. A page that can't be read is left out, and the next reader of
+    /// that page gets the error.
     ///
     /// A backend without threads or a ring of its own reads before this returns.
     pub fn prefetch(&self, range: Range<u64>) {
@@ -209,20 +211,22 @@ impl File {
         }
     }
 
-    /// Writes all of `buf` at `offset`, into memory. The data reaches the file within seconds, with
-    /// [`sync`](Self::sync), when the file's last handle is dropped, or when the process ends
-    /// normally. If the process is killed before that, the data is lost.
+    /// Writes all of `buf` at `offset`, into memory. The data reaches the file within seconds, or
+    /// earlier: with [`sync`](Self::sync), when the file's last handle is dropped, or when the
+    /// process ends normally. If the process is killed before that, the data is lost.
     ///
     /// If the file ends before the written range, it becomes longer, and the gap is filled with
-    /// zeros. Before it fills a gap, the call makes the file itself longer, up to the end of what
-    /// it writes to the first page. If the call then fails, the file may stay that long, with zeros
-    /// from its old end on.
+    /// zeros. To fill the gap, the call first makes the file itself longer, up to the end of the
+    /// bytes that it writes to the first page. If the call then fails, the file may stay that long,
+    /// with zeros after its old end.
     ///
-    /// Other threads see each page as it was before the write or after it. If the write leaves a
-    /// gap, they may see zeros first. A page that is overwritten entirely isn't read first. If much
-    /// dirty data waits for write-back, the call is throttled by milliseconds. If the file's device
-    /// doesn't answer and the group has reached its limit of dirty pages, each page of the write
-    /// takes half a second longer.
+    /// Other threads see each page as it was before the write or after the write. If the write
+    /// leaves a gap, they may see zeros first. A page that is overwritten entirely isn't read
+    /// first.
+    ///
+    /// If much dirty data waits for write-back, the call is throttled by milliseconds. If the
+    /// file's device doesn't answer and the group has reached its limit of dirty pages, each page
+    /// of the write takes half a second longer.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; those of
@@ -234,13 +238,13 @@ impl File {
         self.handle.write_pages(buf, offset)
     }
 
-    /// Returns a guard through which this thread alone changes page `n`, as a slice. The slice is a
-    /// copy of the page. When the guard is dropped, the copy replaces the page. Until then
-    /// [`read_at`](Self::read_at) returns the old content; [`page`](Self::page), and threads that
-    /// write to the page, wait.
+    /// Returns a guard through which only this thread can change page `n`. The guard dereferences
+    /// to a slice, which is a copy of the page. When the guard is dropped, the copy replaces the
+    /// page. Until then [`read_at`](Self::read_at) returns the old content, while
+    /// [`page`](Self::page) and threads that write to the page wait.
     ///
-    /// The page is copied twice, and the copy is charged to the group: it needs room for two pages.
-    /// For small changes [`write_at`](Self::write_at) is faster.
+    /// The page is copied twice, and the copy is charged to the group, which therefore needs room
+    /// for two pages. For small changes [`write_at`](Self::write_at) is faster.
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page; otherwise those of
@@ -293,9 +297,9 @@ impl File {
         self.handle.advise(range, advice)
     }
 
-    /// Charges those of the file's pages in `range`, in bytes, that are in memory to `group`,
-    /// whichever group they were charged to. Returns the number of bytes. Skips pages that are
-    /// pinned or being changed, and dirty pages: [sync](Self::sync) first.
+    /// Charges pages of the file to `group`: those in the byte range `range` that are in memory,
+    /// whichever group they were charged to. Returns the number of bytes that were recharged. Skips
+    /// pages that are pinned or being changed. Also skips dirty pages: [sync](Self::sync) first.
     ///
     /// Makes room in `group` beforehand by evicting the group's coldest pages, but not if the pages
     /// exceed the group's whole limit.
@@ -313,8 +317,8 @@ impl File {
         Ok(manager.recharge(file, pages, None, group.state())? * file.page_bytes())
     }
 
-    /// Returns the file's length in bytes, as of the last time when the file was opened or a read
-    /// met its end. Another process may have changed it since.
+    /// Returns the file's length in bytes, as it was when the file was last opened, or when a read
+    /// last met the file's end. Another process may have changed the length since.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.handle.file.len()
@@ -344,17 +348,17 @@ impl File {
         self.handle.file.manager.file_stats(&self.handle.file)
     }
 
-    /// Closes the file, after a [sync](Self::sync) if it is open for writing. When the last handle
-    /// is closed or dropped, the file's pages leave memory. For many files, see
+    /// Closes the file. If it is open for writing, [syncs](Self::sync) it first. When the last
+    /// handle is closed or dropped, the file's pages leave memory. For many files, see
     /// [`close_all`](Self::close_all).
     ///
     /// Dropping the last handle without this call also writes dirty data back, so that other
-    /// processes see it, but doesn't sync: the data may be lost in a power cut. If that write-back
-    /// fails, the error is only logged, and the data is lost.
+    /// processes see the data. But it doesn't sync, so the data may be lost in a power cut. If that
+    /// write-back fails, the error is only logged, and the data is lost.
     ///
-    /// A handle may be neither closed nor dropped when the process ends, for example in a `static`.
-    /// If the process ends by `exit` or a return from `main`, its dirty data is written back within
-    /// ten seconds, as if the handle were dropped.
+    /// A handle may be neither closed nor dropped when the process ends, for example a handle in a
+    /// `static`. If the process ends by `exit` or a return from `main`, the file's dirty data is
+    /// written back within ten seconds, as if the handle were dropped.
     ///
     /// # Errors
     /// Those of [`sync`](Self::sync). If other handles are open, data that couldn't be written

@@ -66,8 +66,8 @@ impl Handle {
     }
 
     /// Creates another handle of the file, for a group that has the file mapped. The handle's hit
-    /// counter starts without a slot on each CPU, which would take 8 bytes per CPU: most hits of a
-    /// mapped file are counted by the mapping.
+    /// counter starts without slots, which would take 8 bytes per CPU. They would seldom be used,
+    /// because most hits of a mapped file are counted by the mapping.
     ///
     /// # Errors
     /// Those of charging the budget.
@@ -76,9 +76,9 @@ impl Handle {
         Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
     }
 
-    /// The bytes that a new handle is charged, including the `DirtyPart` that its writes may
-    /// create. Excludes memory that is charged when it is allocated later, and the hit counter's
-    /// slots on each CPU.
+    /// Returns the number of bytes that a new handle is charged. This includes the `DirtyPart` that
+    /// the handle's writes may create. It excludes the hit counter's slots on each CPU, and other
+    /// memory that is charged when it is allocated later.
     pub(crate) fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
@@ -128,9 +128,10 @@ impl Handle {
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
-    /// Writes back `pages`, or all pages, and makes them durable. If another process has truncated
-    /// the file, adopts the new length first, so that bytes past the new end aren't written again.
-    /// If the length can't be adopted, the write-back fails, too.
+    /// Writes back `pages`, or all pages if that is `None`, and makes them durable. If another
+    /// process has truncated the file, first adopts the new length, so that bytes past the new end
+    /// aren't written again. If adopting the length fails, that error is ignored, because the
+    /// write-back that follows fails, too.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
         let writable = self.writable;
@@ -143,9 +144,9 @@ impl Handle {
         self.tell(result)
     }
 
-    /// Returns any write-back error that wasn't reported through this handle yet; otherwise the
-    /// result `now` of this call's own write-back. So this call reports its own error even if
-    /// another thread has reported it through the same handle meanwhile.
+    /// Returns any write-back error that wasn't reported through this handle yet; otherwise `now`,
+    /// the result of this call's own write-back. So this call reports its own error even if another
+    /// thread has already reported that error through the same handle.
     fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))

@@ -1,10 +1,11 @@
 //! The table of open files: one state for each file, however often it is open.
 //!
 //! A file is found by its [`Identity`]. On some file systems several files have the same identity.
-//! They are told apart by their [`Fingerprint`](crate::io::Fingerprint). Fingerprints are compared
-//! without holding the table's lock, because getting one asks the system. So a file is added only
-//! if it was compared with all files of its identity, and no other file of this identity was added
-//! meanwhile.
+//! Files of one identity are told apart by their [`Fingerprint`](crate::io::Fingerprint).
+//!
+//! Fingerprints are compared without holding the table's lock, because getting a fingerprint asks
+//! the system. So the table may change during the comparison. Therefore a file is added only if it
+//! was compared with all files of its identity that the table has when the file is added.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

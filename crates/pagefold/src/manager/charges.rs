@@ -1,6 +1,8 @@
-//! Charges pages of files and of spaces to groups. If CPUs keep stocks of the group's charges
-//! (`stocks`), a charge comes from the CPU's stock, and the group's counter is changed by a batch
-//! at a time. Otherwise each charge changes the counter.
+//! Charges pages of files and of spaces to groups.
+//!
+//! While CPUs keep stocks of a group's charges (`stocks`), a charge comes from the CPU's stock, and
+//! the group's counter changes only once for a batch of charges. Otherwise each charge changes the
+//! counter.
 
 use sync::Arc;
 
@@ -48,12 +50,13 @@ impl Manager {
     }
 
     /// Uncharges pages, for a caller that holds the table of groups in shared mode. The caller must
-    /// pass the result to [`give_back`](Self::give_back) after it has released the table.
+    /// pass the result to [`give_back`](Self::give_back), but only after it has released the table:
+    /// `give_back` accesses the table itself.
     pub(crate) fn stock_or_uncharge(&self, group: &GroupState, pages: u64) -> Option<Stock> {
         let batch = group.stock_batch();
-        // If the group is abandoned or above a lowered limit, these charges don't go into stock: an
-        // abandoned group is forgotten when its last charge is gone, and a group above its limit
-        // has to shrink to the limit.
+        // Charges in a CPU's stock still count as the group's. So these charges don't go into stock
+        // in two cases: the group is abandoned, and is forgotten only when its last charge is gone;
+        // or the group is above a lowered limit, and has to shrink to the limit.
         if batch == 0 || group.is_abandoned() || group.charged() > group.max() {
             group.uncharge(pages);
         } else if pages > 0 {

@@ -111,9 +111,9 @@ impl Manager {
         }
     }
 
-    /// Takes frames for up to `wanted` pages. May return fewer. It retries reclaim a few times,
-    /// because other threads can take the freed frames first, and waits for nothing else. See also
-    /// [`take_frame`](Self::take_frame).
+    /// Takes frames for up to `wanted` pages, and may take fewer. Other threads can take the frames
+    /// that reclaim has freed, so this function retries reclaim a few times. Unlike
+    /// [`take_frame`](Self::take_frame), it waits for nothing.
     pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
         let end = into.len() + wanted;
         let mut turns = 1 + wanted.div_ceil(DIRECT_BATCH);
@@ -189,8 +189,8 @@ impl Manager {
         self.ask_for_clean(whose) || self.in_flight(None)
     }
 
-    /// Returns whether pages of `group`, or of any group, are being loaded or looked at by reclaim.
-    /// These pages may become evictable without further action.
+    /// Returns whether pages of `group`, or of any group, are being loaded, or are being looked at
+    /// by reclaim. Such pages may become evictable without further action.
     fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.pages_of(group) > group.lists.len() as u64 + group.anonymous();
         group.map_or_else(|| self.groups.any(some), some)
@@ -203,8 +203,8 @@ impl Manager {
         Error::LimitReached { group: name, max: Size(max), charged, swap: self.swap_failure(group) }
     }
 
-    /// Charges memory that isn't pages to a group, as if it were `pages` pages. The group counts it
-    /// as anonymous pages that are on no list. Reclaims as for a page.
+    /// Charges memory that isn't pages to a group, as if it were `pages` pages. The group counts
+    /// these charges as anonymous pages that are on no list. Reclaims as for a page.
     ///
     /// # Errors
     /// Those of [`take_frame`](Self::take_frame).
@@ -236,9 +236,9 @@ impl Manager {
         }
     }
 
-    /// Waits a millisecond if pages of `group`, or of any group, are in flight and so can't be
-    /// evicted yet. Returns false without waiting if there are none, or after `LANDING_TURNS`
-    /// waits.
+    /// Waits a millisecond if pages of `group`, or of any group, are in flight: such pages can't be
+    /// evicted yet. Returns whether it waited. It doesn't wait if no pages are in flight, or after
+    /// `LANDING_TURNS` waits.
     pub(crate) fn await_landings(&self, group: Option<&GroupState>, turns: &mut u32) -> bool {
         self.drain_entries();
         let awaited = *turns < LANDING_TURNS && self.in_flight(group);

@@ -14,8 +14,8 @@ pub(crate) struct Call {
     pub(crate) pages: Range<u64>,
     /// The loads of pages before this one were launched.
     pub(crate) launched: u64,
-    /// The number of pages that the call launched and hasn't used yet. They were counted as misses
-    /// when they were launched, so their first use isn't counted as a hit.
+    /// The number of pages that the call launched and hasn't used yet. Each was counted as a miss
+    /// when it was launched, so its first use isn't counted as a hit.
     pub(crate) counted: u64,
     /// The call was reported to readahead, or needn't be.
     pub(crate) told: bool,

@@ -74,9 +74,9 @@ impl Handle {
             }
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
-                // The copy has reached the end of the file, within a page. If the file has grown
-                // since, the copied bytes and the bytes that follow may be from different writes,
-                // so the copied bytes are read again.
+                // The copy ends at the end of the file, inside a page. The file may have grown
+                // since. Then the copied bytes and the bytes that follow them may be from different
+                // writes, so the copied bytes are read again.
                 match self.read_beyond(end, &mut buf[done..])? {
                     Beyond::Nothing => break,
                     Beyond::Apart(n) => done += n,
@@ -87,10 +87,12 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads the last bytes of the file, which lie in one page. The bytes and the file's length are
-    /// from the same moment, because a writer changes both in one step of the page's version (L1 of
-    /// `write`). A pin excludes writers altogether. Returns false if the file no longer ends where
-    /// `into` ends, or if the page has left memory again.
+    /// Reads the last bytes of the file, which lie in one page. Returns false if the file no longer
+    /// ends where `into` ends, or if the page has left memory again.
+    ///
+    /// The bytes and the file's length are from the same moment. A writer changes both within one
+    /// change of the page's version (L1 of `write`), which the copy without a pin checks. If this
+    /// function pins the page, there can be no writer at all.
     fn read_end(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<bool, Error> {
         let (page, end) = (at >> self.file.page_shift(), at + into.len() as u64);
         let is_end = || self.file.len() == end;
@@ -107,10 +109,10 @@ impl Handle {
     /// Checks whether another process has made the file longer than is known, so that it has a byte
     /// at `at`, past the known end.
     ///
-    /// While the page with the old end is in use, the new length can't be applied. Then the bytes
-    /// are read directly from the file, up to the end of a page, and aren't kept in memory. They
-    /// are current: after a write through Pagefold to these bytes, the known length would include
-    /// them.
+    /// The new length can't be applied while the page with the old end is in use. In that case the
+    /// bytes are read directly from the file, up to the end of a page, and aren't kept in memory.
+    /// The bytes are current: if they had been written through Pagefold since, the known length
+    /// would include them.
     fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
         let file = &*self.file;
         file.manager.refuse_child()?;
@@ -219,9 +221,9 @@ impl Handle {
         }
     }
 
-    /// Copies bytes of a page that is in memory, and pins the page meanwhile. The pin excludes
-    /// writers, so the copy succeeds even if the page is written to constantly. Returns false if
-    /// the page isn't in memory, or the file no longer has all of the bytes.
+    /// Pins a page that is in memory, and copies bytes of the page. The pin excludes writers, so
+    /// the copy succeeds even if other threads write to the page all the time. Returns false if the
+    /// page isn't in memory, or if the file no longer has all of the bytes.
     pub(crate) fn read_pinned(&self, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
         let Some(frame) = self.pin_in_memory(page)? else { return Ok(false) };
         frame.copy_to((at - (page << self.file.page_shift())) as usize, into);

@@ -3,16 +3,16 @@
 //! A future launches the load of its page (`flight`), or finds that another thread is loading it.
 //! The thread that completes the load wakes the future.
 //!
-//! A page that was loaded for a future is pinned for it, but other threads may take that pin back
+//! A page that was loaded for a future is pinned for it, but other threads may take that pin away
 //! ([`mailbox`](crate::manager::mailbox)). So a future that isn't polled blocks neither writers of
 //! its page nor readers that need memory.
 //!
-//! A future that is dropped gives up only its pin, or its place among the waiting threads and
-//! futures. A load in flight needs no future, and brings its page into memory in any case.
+//! Dropping a future gives up only its pin, or its place among the waiting threads and futures. A
+//! load in flight needs no future: it brings its page into memory in any case.
 //!
-//! A poll never blocks. Work that may block is left to a worker thread: refreshing the file's
-//! length, and making room for page maps. If a future can't get a frame, or a writer holds the
-//! page, the future retries after a pause (`timers`).
+//! A poll never blocks. Two kinds of work may block, and are left to a worker thread: refreshing
+//! the file's length, and making room for page maps. If a future can't get a frame, or a writer
+//! holds the page, the future retries after a pause (`timers`).
 
 use std::fmt;
 use std::future::Future;
@@ -38,8 +38,8 @@ use io::IoError;
 /// After that it fails.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// A future that can't get a frame retries for at least this time, and at least this number of
-/// times. After that it fails even before `PATIENCE` is over if no page is likely to be freed for
-/// it.
+/// times. After that it fails if no page is likely to be freed for it, even if `PATIENCE` isn't
+/// over.
 const PATIENCE_PINNED: Duration = Duration::from_millis(200);
 const TRIES_PINNED_MAX: u32 = 8;
 /// The first and the longest pause between tries.
@@ -266,9 +266,10 @@ impl<'a> PageFuture<'a> {
             self.wait_in(State::Loading(load));
             return Ok(Look::Wait);
         }
-        // Here the page is in memory or is being loaded, or the page map has no word for it. In the
-        // last case a worker makes room for the part of the map that holds the word. That may take
-        // a while, but one part holds the words of many pages.
+        // Here the page is in memory or is being loaded, or the page map has no word for it. If
+        // there is no word, a worker makes room for the part of the map that holds the word. Making
+        // room may take a while, but it is seldom needed, because one part holds the words of many
+        // pages.
         if matches!(map.state(page), PageState::Vacant { .. }) {
             self.tries_pinned += 1;
             if self.tries_pinned > LOST_MAX {
@@ -280,8 +281,8 @@ impl<'a> PageFuture<'a> {
         Ok(Look::Wait)
     }
 
-    /// Enters a state in which the future waits without a time limit of its own. Forgets since when
-    /// the future has lacked a frame or waited for a writer.
+    /// Enters a state in which the future waits without a time limit of its own. Clears
+    /// `short_since`, because the future no longer lacks a frame or waits for a writer.
     fn wait_in(&mut self, state: State<'a>) {
         (self.state, self.timer, self.short_since) = (state, None, None);
     }

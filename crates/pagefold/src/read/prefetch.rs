@@ -96,7 +96,8 @@ impl Handle {
     }
 
     /// Begins to load `pages` for an advice, one part after the other, and calls `visit` with each
-    /// part. Loads up to `most` pages. Stops when the only memory left is that of pages in use.
+    /// part. Loads at most `most` pages. Stops when more memory could be had only by evicting pages
+    /// in use.
     ///
     /// # Errors
     /// The errors of `visit`; [`Error::DeviceTimeout`](crate::Error::DeviceTimeout).

@@ -66,11 +66,13 @@ impl fmt::Debug for MappedPage<'_> {
 }
 
 impl Space {
-    /// Pins the page that contains `address`, and returns a guard that gives access to all bytes of
-    /// the page, from its first byte on. (The last page of a mapped file ends where the file ends.)
+    /// Pins the page that contains `address`. Returns a guard that gives access to all bytes of the
+    /// page, from its first byte on. The last page of a mapped file ends where the file ends.
+    ///
     /// While the guard lives, no thread writes to the page. A page of anonymous memory can't be
-    /// unmapped or moved meanwhile. A page of a file can, but the guard keeps the page's bytes
-    /// unchanged. A page that was never written reads as zeros, and isn't pinned.
+    /// unmapped or moved while it is pinned. A page of a file can be, but the guard keeps the
+    /// page's bytes unchanged. A page that was never written isn't pinned; its guard reads as
+    /// zeros.
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at); [`Error::AddressBusy`] if the page stays busy for
@@ -83,10 +85,10 @@ impl Space {
     }
 
     /// Holds the page that contains `address` for this thread alone, so that the caller can change
-    /// it as a slice. The slice is a copy of the page, and replaces the page when the guard is
-    /// dropped. Until then [`read_at`](Self::read_at) returns the old bytes, and
-    /// [`page`](Self::page) and writers of the page wait. The memory that contains the page can't
-    /// be unmapped, moved or protected meanwhile.
+    /// the page as a slice. The slice is a copy of the page, and replaces the page when the guard
+    /// is dropped. Until then [`read_at`](Self::read_at) returns the old bytes, while
+    /// [`page`](Self::page) and writers of the page wait. Until then, too, the memory that contains
+    /// the page can't be unmapped, moved or protected.
     ///
     /// # Errors
     /// Those of [`write_at`](Self::write_at); [`Error::AddressBusy`].

@@ -1,15 +1,15 @@
 //! Memory for compressed swap areas: how it is charged and obtained.
 //!
 //! A compressed area takes memory from the budget as it fills, one chunk at a time. Pages are
-//! swapped out when memory is short, and then frames take up the whole budget. So an extent of
-//! frames has to be drained to make room for the area's next chunk. But the extent's pages go to
-//! swap in turn, and may have to be compressed as well, which needs memory for the area again.
+//! swapped out when memory is short; then frames take up the whole budget. So to get its next
+//! chunk, the area needs an extent of frames to be drained. But the pages of that extent are
+//! swapped out in turn, and may have to be compressed, for which the area again needs memory.
 //!
-//! To break this cycle, the area has a *stock* of the size of an extent, which is charged in
-//! advance and used when no other memory can be had. A thread that is about to reclaim refills the
-//! stock first, while it has no page isolated, because an isolated page would block the drain of
-//! its extent. If there is no memory for a page all the same, the page goes to the next area, or
-//! stays in memory.
+//! To break this cycle, the area has a *stock*: memory of the size of an extent, which is charged
+//! in advance, and used when no other memory can be had. A thread that is about to reclaim refills
+//! the stock first, while it has no page isolated. (If it had isolated a page of the extent, the
+//! extent couldn't be drained.) If there is no memory for a page even so, the page goes to the next
+//! area, or stays in memory.
 
 use std::time::Duration;
 

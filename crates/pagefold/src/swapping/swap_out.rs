@@ -1,8 +1,9 @@
 //! Swapping out: how anonymous pages leave memory.
 //!
-//! Reclaim isolates the pages, so that no other thread can evict them, and passes them on together.
-//! Each page stays in its frame while its bytes are checked (`frames::swapping`). The outcome is
-//! the page's new *entry*, which records where its bytes are, or that the page stays in memory:
+//! Reclaim isolates pages, so that no other thread can evict them, and passes them to this module
+//! in batches. Each page stays in its frame while its bytes are checked (`frames::swapping`). Then
+//! the page either stays in memory, or leaves memory and gets a new *entry* in its page word, which
+//! records where the page's bytes are:
 //! ```text
 //!   keeps a slot, and wasn't written to since ─────────────▶ its entry again: no I/O
 //!   one word again and again ──────────────────────────────▶ that word as its entry: no slot, no I/O
@@ -11,8 +12,8 @@
 //!                          │            └─ no: the slot is freed, the page stays
 //!                          └─ failed, or no slot: the page stays, as one that its file doesn't have
 //! ```
-//! If a page stays in memory, reclaim puts the page back on the lists, and looks at it again later.
-//! Meanwhile reclaim evicts other pages: those of files, as long as there are any.
+//! If a page stays in memory, reclaim puts the page back on its list, and looks at it again later.
+//! In between, reclaim evicts other pages, for example pages of files, as long as there are any.
 //!
 //! The caller must hold no page word, no list and no lock except `room_making`, because this waits
 //! for the device.
@@ -185,17 +186,18 @@ impl Manager {
         self.uncharge_swapped(group, freed as u64);
     }
 
-    /// Frees swap slots that these pages kept when they were read back, and that have held outdated
-    /// bytes since the pages were written to. To leave again, such a page needs a new slot, and the
-    /// group's limit has no room for both. Returns whether the pages kept any slots.
+    /// Frees the outdated slots of these pages. A page that is read back keeps its slot, but once
+    /// the page is written to, the bytes in the slot are outdated. To leave memory again, the page
+    /// needs a new slot, and the group's limit has no room for both. Returns whether any of the
+    /// pages kept a slot.
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
         kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
     }
 
-    /// Frees slots with outdated bytes, whose pages were written to since they were read back.
-    /// Frees only a few, because a fault waits for this.
+    /// Frees outdated slots: those whose pages were written to since they were read back. A fault
+    /// waits for this, so only a few slots are freed at a time.
     fn take_slots_in_vain(&self) {
         // One thread at a time is enough, and only now and then.
         let Some(mut search) = self.slot_search.try_lock() else { return };
@@ -252,10 +254,10 @@ impl Manager {
         (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
     }
 
-    /// Puts anonymous pages that were touched before there was a swap area on their groups' lists,
-    /// so that reclaim finds them. This may miss a page that is touched while it runs. The page
-    /// then stays in memory until it is unmapped, or until the memory of its frame is to be given
-    /// back (`evict_anonymous`).
+    /// Puts anonymous pages on their groups' lists, so that reclaim finds them: pages that were
+    /// touched before there was a swap area are on no list. A page that is touched while this runs
+    /// may be missed. Such a page stays in memory until it is unmapped, or until the memory of its
+    /// frame is to be given back (`evict_anonymous`).
     pub(crate) fn list_anonymous(&self) {
         for frame in self.frames.populated() {
             let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
@@ -275,9 +277,9 @@ impl Manager {
     }
 }
 
-/// The limits of the search for slots with outdated bytes, whose pages were written to since they
-/// were read back: the shortest time between two searches, the most slots looked at (about 100 µs),
-/// and the most pages whose slot is freed.
+/// The limits of the search for outdated slots (`take_slots_in_vain`): the shortest time between
+/// two searches, the most slots that a search looks at (about 100 µs), and the most slots that it
+/// frees.
 const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1 << 15;
 const TAKEN_MAX: u32 = 1024;

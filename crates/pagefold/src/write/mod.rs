@@ -1,31 +1,35 @@
-//! The path of a write: the bytes are written to pages in memory, one page at a time. Write-back
+//! The path of a write. The bytes are written to pages in memory, one page at a time. Write-back
 //! later writes these pages to the file.
 //!
 //! - A page isn't read first if all of it is written, or if the file has no bytes of it.
 //! - L1. A thread that writes past the end, or calls `set_len`, holds the lock `extension`. A
-//!   writer past the end changes the bytes, and then the length, while the page's version is odd.
-//!   So if a reader took the old length for the file's end, and then copies any of the new bytes,
-//!   it finds the length grown and looks at the page again. Before such a write, the writer drops
-//!   pages beyond the end that are still in memory from when the file was longer.
+//!   writer past the end changes the bytes, and then the length, while the page's version is odd. A
+//!   reader discards bytes that it copied during that time. So if a reader copies any of the new
+//!   bytes, the length has grown by then. A reader that took the old length for the file's end
+//!   finds the length grown, and looks at the page again.
 //!
-//!   Write-back writes a page only up to the length. So the page becomes dirty only after the
-//!   length has grown; otherwise write-back could miss the new bytes.
-//! - L2. Writers within the file don't hold `extension`, so `set_len` may run at the same time. A
-//!   writer checks the length again once it holds the page, or the page's word in *loading*.
-//!   `set_len` lowers the length first, then waits until no thread holds a page beyond the new
-//!   length. So either the write came first, and `set_len` cuts its bytes off; or the writer sees
-//!   the new length, and writes past the end, as in L1.
-//! - L3. If `set_len` fails, it restores the old length. So a guard (`PageMut`) of a page that
-//!   reaches beyond the file's end may be made only by a thread that checks the length while it
-//!   holds `extension`. Otherwise the guard could be made while the length is shorter for a moment.
-//!   Once the old length is restored, the guard would end too early, and old bytes would follow the
-//!   new ones.
+//!   Before a write past the end, the writer drops pages beyond the end that are still in memory
+//!   from when the file was longer.
 //!
-//! - L4. A page is charged to the group that makes it dirty. If a clean page is charged to another
-//!   group, the writer first recharges the page to the writer's own group. So other groups can't
-//!   fill a group's limit with dirty pages, and a writer is throttled, or its call fails, only
-//!   because of its own group's pages. A dirty page stays charged to the same group until it is
-//!   clean.
+//!   The page becomes dirty only after the length has grown. Write-back writes a page only up to
+//!   the length; if the page became dirty earlier, write-back could write it without the new bytes.
+//! - L2. A writer within the file doesn't hold `extension`, so `set_len` may run at the same time.
+//!   The writer first gets hold of the page, or of its word in *loading*, and then checks the
+//!   length again. `set_len` first lowers the length, and then waits until no thread holds a page
+//!   beyond the new length. So there are two cases. If the writer got hold of the page first,
+//!   `set_len` cuts off the written bytes. Otherwise the writer sees the new length, and writes
+//!   past the end, as in L1.
+//! - L3. `set_len` lowers the length, and restores the old length if it fails. A guard (`PageMut`)
+//!   covers its page only up to the length at the time when the guard is made. Suppose that a guard
+//!   is made while the length is lowered for a moment. Once the old length is restored, the guard
+//!   is too short, and old bytes follow the new ones. So a guard of a page that doesn't lie wholly
+//!   within the length may be made only by a thread that checks the length while it holds
+//!   `extension`.
+//!
+//! - L4. A page is charged to the group that makes it dirty, and stays charged to that group until
+//!   it is clean. If a clean page is charged to another group, the writer first recharges the page
+//!   to its own group. So the dirty pages of one group never count towards another group's limit,
+//!   and a writer is throttled, or its call fails, only because of its own group's pages.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -63,8 +67,8 @@ pub(crate) enum Written {
 }
 
 /// A callback that returns whether a write may happen. The writer calls it once it holds the page
-/// exclusively. A thread that withdraws the permission must afterwards wait for writers that
-/// already hold a page.
+/// exclusively. A thread that withdraws the permission must then wait for the writers that hold a
+/// page at that time, because their writes may have been permitted before.
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
@@ -127,9 +131,9 @@ impl Handle {
                 self.file.close_gap(piece)?;
                 return Ok(turn);
             }
-            // Closing the gap may wait for the device without a limit, so a worker does it, and
-            // this call waits for the worker for a limited time. The loop checks again because
-            // another thread may cut the file before this thread holds the lock again.
+            // Closing the gap may wait for the device without a limit. So a worker closes the gap,
+            // and this call waits for the worker for a limited time. The loop checks again, because
+            // another thread may truncate the file before this thread holds the lock again.
             drop(turn);
             let piece = piece.clone();
             self.file.in_time(move |file| {
@@ -184,8 +188,8 @@ impl Handle {
     }
 
     /// Writes bytes within one page, if the file's length is at least `within`. If `within` is
-    /// `None`, writes whatever the length is, and may make the file longer; the caller must then
-    /// hold `extension`.
+    /// `None`, writes the bytes whatever the length is, which may make the file longer; in this
+    /// case the caller must hold `extension`.
     fn write_page(
         &self,
         piece: &[u8],
@@ -283,9 +287,10 @@ impl Handle {
     }
 
     /// Returns whether a page that isn't in memory must be read before the bytes from `at` to `to`
-    /// are written to it, because the file has bytes of the page that this write doesn't replace.
-    /// `turn` is set if the caller holds `extension`. If it doesn't, the file may be longer than
-    /// the known length (`length`), and may have bytes up to the page's end.
+    /// are written to it: whether the file has bytes of the page that this write doesn't replace.
+    /// `turn` is set if the caller holds `extension`. If the caller doesn't, the file may have
+    /// become longer than the known length (`length`), so it is taken to have bytes up to the
+    /// page's end.
     pub(crate) fn needs_reading(&self, at: u64, to: u64, turn: bool) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
@@ -296,7 +301,8 @@ impl Handle {
 
     /// Creates a page in memory without reading it from the file: zeros, with `piece` copied in. If
     /// `grows` is set, the file then ends where the piece ends. Returns `None` if the caller has to
-    /// look at the page again, because another thread got there first or room had to be made.
+    /// look at the page again: another thread got there first, or room had to be made for the
+    /// page's word.
     fn make_page(
         &self,
         piece: &[u8],
@@ -348,18 +354,18 @@ impl Handle {
         Ok(Some(Written::Done))
     }
 
-    /// Returns exclusive access to a page of the file that the caller wants to change, and the
-    /// number of the page's bytes that lie within the file.
+    /// Obtains exclusive access to a page of the file, for a change by the caller. Also returns how
+    /// many of the page's bytes lie within the file.
     pub(crate) fn change_page(&self, page: u64) -> Result<(Writing<'_>, usize), Error> {
         let file = &*self.file;
         self.check_writable()?;
         file.manager.wait_for_clean(self)?;
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
-        // `set_len` may have lowered the length for a moment, and may restore the old one (L3). For
-        // a page that lies wholly within the length this doesn't matter: if `set_len` cuts such a
-        // page, it waits until the page is released. For other pages, this thread checks the length
-        // while it holds `extension`.
+        // `set_len` may have lowered the length for a moment, and may restore the old one (L3). If
+        // the page lies wholly within the length, this doesn't matter: before `set_len` cuts off
+        // bytes of the page, it waits until the page is released. Otherwise this thread checks the
+        // length while it holds `extension`.
         if end <= file.len()
             && let Some(held) = self.hold_page(page, Some(end))?
         {
@@ -370,8 +376,8 @@ impl Handle {
     }
 
     /// Obtains exclusive access to a page for [`change_page`](Self::change_page). Returns `None` if
-    /// the file ends before `within`. If `within` is `None`, a single byte of the page within the
-    /// file is enough, and the caller must hold `extension`.
+    /// the file ends before `within`. If `within` is `None`, returns `None` only if the file has no
+    /// byte of the page, and the caller must hold `extension`.
     fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
         let file = &*self.file;
         let start = page << file.page_shift();
@@ -418,8 +424,8 @@ impl Handle {
         writing.group() != self.group.state().id && writing.is_clean()
     }
 
-    /// Tries to charge a clean page to the handle's group. This fails if the page has left memory
-    /// or is in use at this moment. Whether or not it succeeds, the caller looks at the page again.
+    /// Tries to charge a clean page to the handle's group. The attempt fails if the page has left
+    /// memory, or is in use at this moment. In any case the caller must look at the page again.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; [`Error::PageBusy`] if the page was in use at each attempt, for
@@ -427,9 +433,9 @@ impl Handle {
     fn adopt(&self, page: u64, backoff: &mut Backoff) -> Result<(), Error> {
         let (file, group) = (&*self.file, self.group.state());
         let manager = &*file.manager;
-        // `take_frame` makes room for one more page of the group: it reclaims, and waits for the
-        // group's own dirty pages to become clean, just as for a page that is loaded. The frame
-        // itself isn't needed, only its charge, which passes to the page.
+        // `take_frame` makes room for one more page of the group, just as for a page that is
+        // loaded: it reclaims, and waits for the group's own dirty pages to become clean. The page
+        // needs only the charge of the frame, not the frame itself.
         let charge = manager.take_frame(group)?.into_page_charge();
         manager.drain_entries(); // Only pages on lists can change their group.
         let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };

@@ -55,11 +55,12 @@ impl Drop for CopyCharge<'_> {
 
 /// A page that a thread changes in place. While this exists, no other thread writes to the page or
 /// pins it. Changes are made to a copy, because readers without a lock may be copying from the page
-/// itself. All changes become visible in the page at once when this is dropped, even by a panic.
+/// itself. When this is dropped, even by a panic, all changes become visible in the page at once.
 ///
-/// Other threads can read the page meanwhile, with its old bytes. Threads that pin the page, or
-/// write to it, wait. The thread that holds the `PageMut` must do neither: it would wait for
-/// itself, until the call fails with [`Error::PageBusy`].
+/// Until then, other threads that read the page get its old bytes, and threads that want to pin the
+/// page or write to it wait. The thread that holds the `PageMut` must neither pin the page nor
+/// write to it in another way: it would wait for itself, until the call fails with
+/// [`Error::PageBusy`].
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
