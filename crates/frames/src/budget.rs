@@ -96,8 +96,8 @@ impl Budget {
         self.goal.load(Ordering::Relaxed)
     }
 
-    /// Begins to lower the limit to `goal`. Each time memory is given back with
-    /// [`give_up`](Self::give_up), the limit falls to `used + rest`, until it reaches `goal`. So
+    /// Begins to lower the limit to `goal`. The limit falls to `used + rest` at once, and again
+    /// each time memory is given back with [`give_up`](Self::give_up), until it reaches `goal`. So
     /// other threads can't charge the memory that was given back; they can only charge `rest`
     /// bytes. Only one thread may lower the limit at a time.
     pub(crate) fn lower_to(&self, goal: u64, rest: u64) {

@@ -323,9 +323,10 @@ impl Frames {
         self.budget.set_max(bytes);
     }
 
-    /// Begins to lower the budget's limit to `bytes`. The limit falls only as extents are given
-    /// back, and stays above the memory in use by a reserve. So page maps and other metadata can
-    /// still be charged meanwhile. Call [`set_budget`](Self::set_budget) to complete the change.
+    /// Begins to lower the budget's limit to `bytes`. At first the limit falls to the memory in use
+    /// plus a reserve, and then further as extents are given back, but never below `bytes`. Because
+    /// of the reserve, page maps and other metadata can still be charged meanwhile. Call
+    /// [`set_budget`](Self::set_budget) to complete the change.
     pub fn lower_budget(&self, bytes: u64) {
         self.budget.lower_to(bytes, self.layout.map_reserve);
     }

@@ -291,9 +291,9 @@ impl FreeFrames {
             return None;
         }
         let depot = &self.depots[node];
-        // If the depots have plenty of frames, this thread waits for the lock: it will get some
-        // frames, and new memory would cost more. If they have few frames, it doesn't wait: if all
-        // CPUs that are short of frames waited, most of them would then find the depot empty.
+        // If the depots have plenty of frames, this thread waits for the lock: it will probably get
+        // some frames, and new memory would cost more. If they have few frames, it doesn't wait: if
+        // all CPUs that are short of frames waited, most of them would then find the depot empty.
         let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
         let batch = depot.take(table)?;
         drop(depot);

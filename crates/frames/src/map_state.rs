@@ -38,7 +38,8 @@ impl MapState {
 
     /// Creates the state for an object that may grow to the maximum length. The map gets one run of
     /// words, for its first pages (the near pages). The run has room for `roomy` pages if plenty of
-    /// words are free, otherwise for `pages` pages, or for fewer if no free run is that long.
+    /// words are free, otherwise for `pages` pages. The run is shorter if no free run is that long,
+    /// or if too few words would stay free (`segments`).
     pub(crate) fn growing(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
         let mut wanted = pages;
         loop {

@@ -25,8 +25,8 @@ pub enum Access {
     /// file with other kinds of access.
     Alone,
     /// For reading and writing: a new file without a name. Its mode is 0600, so only processes of
-    /// its owner may open it. The path must be a directory, or a name that doesn't exist in a
-    /// directory that does. Fails with `EEXIST` if a file has the name.
+    /// its owner may open it. The path must be a directory, or an unused name in an existing
+    /// directory. Fails with `EEXIST` if a file has the name.
     Unnamed,
 }
 

@@ -45,12 +45,13 @@
 //!   there is no answer, and then leaves the ring watched as usual. If the leader comes back before
 //!   the timer expires, the visit is needless but harmless. A visit to a ring with a leader changes
 //!   nothing; a visit to any other ring leaves the ring watched if necessary.
-//! - L6. A leader that leaves wakes all followers, and leaves the ring to them, unwatched. Each
-//!   follower becomes the leader if there is none, and otherwise checks `done()` again. A follower
-//!   that reaches its time limit still counts in `followers` until it has decremented the number
-//!   under the lock. If the leader left before that, and the follower simply returned, unfinished
-//!   requests would stay unwatched. So the follower first checks for a leader: if there is none,
-//!   the follower leads for a moment, and makes the reaper watch the ring when it leaves.
+//! - L6. If there are followers, a leader that leaves wakes them all, and leaves the ring to them,
+//!   unwatched. Each follower becomes the leader if there is none, and otherwise checks `done()`
+//!   again. A follower that reaches its time limit still counts in `followers` until it has
+//!   decremented the number under the lock. If the leader left before that, and the follower simply
+//!   returned, unfinished requests would stay unwatched. So the follower first checks for a leader:
+//!   if there is none, the follower leads for a moment, and makes the reaper watch the ring when it
+//!   leaves.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};

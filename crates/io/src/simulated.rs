@@ -146,8 +146,8 @@ impl SimulatedDisk {
 
     /// Limits the space for new pages of all files together to `bytes`. A page of 4 KiB is new if
     /// it wasn't part of its file when the file was given to the disk, or if it has been cut off
-    /// since then. A write that needs more space than is left fails with `ENOSPC`. Truncating a
-    /// file or raising the limit makes room.
+    /// since then. If no space is left for a new page, writing that page fails with `ENOSPC`; a
+    /// write stores the pages before it. Truncating a file or raising the limit makes room.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.files.lock().set_capacity(bytes / 4096);
     }

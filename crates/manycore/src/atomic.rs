@@ -258,9 +258,9 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// Executes one round of a spin. Inside a machine, suspends the CPU until there is a change to one
-/// of the lines that this thread has read since its last hint. If one of these lines has changed
-/// already, or if there is no such line, or if there are too many, the hint costs one pause
+/// Executes one round of a spin. Inside a machine, suspends the CPU until a value changes in one of
+/// the lines that this thread has read since its last hint. If a value in one of these lines has
+/// changed already, or if there is no such line, or if there are too many, the hint costs one pause
 /// instead.
 #[inline]
 #[track_caller]

@@ -42,7 +42,7 @@
 //! A read blocks its thread while the device reads. A write doesn't wait for the device, unless
 //! much dirty data waits for write-back.
 //!
-//! This crate contains no `unsafe` code. The crates below it do, above all `pagefold-frames`.
+//! This crate contains no `unsafe` code. Some crates below it do, above all `pagefold-frames`.
 #![forbid(unsafe_code)]
 
 /// Where files are opened: the machine's file systems, simulated disks in memory, and the traits

@@ -28,9 +28,9 @@
 //!   is the right edge, whatever happened since the thread read the hint.
 //! - L2. `next` of X and `prev` of X's successor are written only by the thread that holds the edge
 //!   X→successor, or by a thread that owns both nodes.
-//! - L3. Only the thread that has claimed a node deletes it. A node's owner publishes the node's
-//!   links; only then can the node be claimed. (The caller provides the claim; see
-//!   [`SmpList::del`].)
+//! - L3. Only the thread that has claimed a node deletes it. A node can be claimed only after its
+//!   links are published, and only the node's owner publishes them. (The caller provides the claim;
+//!   see [`SmpList::del`].)
 //! - L4. If one thread has claimed two neighbours, an open edge between them changes only through
 //!   that thread. So the thread needn't hold this edge, and it deletes a run of claimed nodes like
 //!   a single node (`cut`).

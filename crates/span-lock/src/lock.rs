@@ -66,17 +66,18 @@ impl RangeLock {
         RangeWriteGuard::new(self.lock(range, Mode::Write), self.order.name())
     }
 
-    /// Locks `range` for reading, without waiting. Returns `None` if another thread holds a part of
-    /// `range` for writing, or is just trying to lock a part for writing. Also returns `None` while
-    /// the lock is being made [compact](Self::compact), which can happen at any time.
+    /// Locks `range` for reading, without waiting. Returns `None` if any thread, this one included,
+    /// holds a part of `range` for writing, or if another thread is just trying to lock a part for
+    /// writing. Also returns `None` while the lock is being made [compact](Self::compact). This can
+    /// happen at any time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read(&self, range: LockRange) -> Option<RangeReadGuard<'_>> {
         self.lock_within(range, Mode::Read, &Patience::None).map(|held| RangeReadGuard::new(held, self.order.name()))
     }
 
-    /// Locks `range` for writing, without waiting. Returns `None` if another thread holds a part of
-    /// `range`, or is just trying to lock a part. Also returns `None` while the lock is being made
-    /// [compact](Self::compact), which can happen at any time.
+    /// Locks `range` for writing, without waiting. Returns `None` if any thread, this one included,
+    /// holds a part of `range`, or if another thread is just trying to lock a part. Also returns
+    /// `None` while the lock is being made [compact](Self::compact), which can happen at any time.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self, range: LockRange) -> Option<RangeWriteGuard<'_>> {
         self.lock_within(range, Mode::Write, &Patience::None).map(|held| RangeWriteGuard::new(held, self.order.name()))

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | *absent* | none | | a CPU that finds no *open* chunk, and may take more memory |
 //! | *held* | yes | some, or all | the CPU whose hand it is in; others if they find none of these |
-//! | *open* | yes | an eighth or more, not all | a CPU that needs a chunk |
+//! | *open* | yes | more than an eighth, not all | a CPU that needs a chunk |
 //! | *full* | yes | fewer | the CPU whose hand it is still in; else no CPU, until enough are freed |
 //!
 //! Invariants:

@@ -72,8 +72,8 @@ impl PageMap {
         };
         // Checks that the frame still holds this page. The frame may have gone to another page
         // before this thread froze it, and then the page's word doesn't name the frame any more.
-        // Relaxed is enough, because `freeze` is Acquire. While the frame is frozen, only the
-        // referenced bit of the page's word can change.
+        // Relaxed is enough, because `freeze` is Acquire. If the word still names the frame, only
+        // its referenced bit can change while the frame is frozen.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }

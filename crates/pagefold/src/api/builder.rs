@@ -162,16 +162,16 @@ impl Builder {
     }
 
     /// Adds a swap area: a new, unnamed file of `size`. The file is created in the directory
-    /// `path`. If `path` doesn't exist, it is created in the parent directory of `path`. For areas
-    /// of other kinds, or with a priority, see [`swap_area`](Self::swap_area).
+    /// `path`, or in the parent directory of `path` if `path` doesn't exist. For areas of other
+    /// kinds, or with a priority, see [`swap_area`](Self::swap_area).
     #[must_use]
     pub fn swap(self, path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         self.swap_area(SwapArea::unlinked(path, size))
     }
 
     /// Adds a swap area of compressed pages, which is filled before all other areas. It takes up to
-    /// `limit` bytes of the budget. A page that doesn't shrink to less than three quarters of its
-    /// size goes to another area. When this area is full, the pages that have been in it longest
+    /// `limit` bytes of the budget. A page that doesn't shrink to three quarters of its size or
+    /// less goes to another area. When this area is full, the pages that have been in it longest
     /// move to the other areas.
     ///
     /// ```

@@ -317,8 +317,9 @@ impl File {
         Ok(manager.recharge(file, pages, None, group.state())? * file.page_bytes())
     }
 
-    /// Returns the file's length in bytes, as it was when the file was last opened, or when a read
-    /// last met the file's end. Another process may have changed the length since.
+    /// Returns the file's length in bytes, including bytes that were written through this Pagefold.
+    /// Another process may have changed the length since this Pagefold last asked the system for
+    /// it, for example when the file was opened, or when a read met the file's end.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.handle.file.len()

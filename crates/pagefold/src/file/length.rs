@@ -43,8 +43,8 @@
 //! ```
 //! A writer that holds `extension` doesn't read a page if it overwrites all bytes that the file has
 //! of the page. Without `extension`, the writer would miss bytes that another process appends to
-//! the page. So a writer that doesn't hold `extension` reads the page unless it overwrites the
-//! whole page (`Handle::needs_reading`).
+//! the page. So a writer that doesn't hold `extension` reads every page that starts below
+//! `disk_len`, unless it overwrites the whole page (`Handle::needs_reading`).
 
 use std::ops::Range;
 

@@ -17,8 +17,8 @@
 //! - R3. Each group is asked for one batch, and only a bounded number of its pages are looked at.
 //!   Then the group that can now give the most is asked, so groups of equal share take turns. A
 //!   group that had nothing to give isn't asked again for a while
-//!   ([`Walk`](crate::group::walk::Walk)). All its pages may be pinned, but pins aren't counted
-//!   anywhere. So reclaim would have to look at all these pages in vain to find that out again.
+//!   ([`Walk`](crate::group::walk::Walk)). Its pages may be pinned, but pins aren't counted
+//!   anywhere. So reclaim can find this out only by looking at the pages in vain.
 //! - R4. While frames are short, a group gets no free frame if none of its own pages can be evicted
 //!   and, by R1, no other group can give it any. The frames that are free then were freed by other
 //!   groups for their own use (`Manager::has_to_give_first`).

@@ -98,7 +98,7 @@ impl Handle {
 
     /// Begins to load those of `pages` that aren't in memory. `pages` must be in ascending order.
     /// Loads as many as there are frames for, counting frames that can be reclaimed without
-    /// waiting. The requests belong to `batch`.
+    /// waiting for loads or write-back. The requests belong to `batch`.
     pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose, batch: &Batch) -> Launched {
         self.launch_by(pages, purpose, batch, None)
     }

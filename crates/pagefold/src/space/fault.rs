@@ -252,7 +252,7 @@ impl SpaceState {
     }
 
     /// Gives back memory that turned out not to be needed. If another page was swapped out in
-    /// exchange for it, brings that page back, unless another thread has brought it back already.
+    /// exchange for it, tries to bring that page back; if that fails, the page stays in its slot.
     pub(super) fn give_up(&self, mut memory: Memory<'_>, along: Option<Along<'_>>) {
         let exchange = memory.exchange.take();
         drop((memory, along));

@@ -3,7 +3,7 @@
 //! **A hit takes no lock and no pin** (S5). The fast path of [`Space::read_at`] finds the page's
 //! entry, and from the entry the page map. Then it reads the page as a hit in a file does
 //! (`frames::PageMap`): it looks at the page word, copies the bytes, and looks at the page word
-//! again. Before that second look it also checks the entry:
+//! again. Between the copy and that second look it also checks the entry:
 //! ```text
 //!   e = entry                       may be read
 //!   w = word        hot             in the map that e tells: the region's, or that in the mapping's window

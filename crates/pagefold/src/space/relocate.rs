@@ -85,7 +85,8 @@ impl Space {
     /// protections and advice. Accesses to the old and the new addresses wait during the move.
     ///
     /// All pages of the range that are in swap are brought into memory before the first page moves.
-    /// So the whole range must fit into memory at once; move large ranges in steps.
+    /// So all anonymous pages of the range that were written to must fit into memory at once. Move
+    /// large ranges in steps.
     ///
     /// # Errors
     /// [`Error::BadAddress`], also if the two ranges overlap; [`Error::NotMapped`];

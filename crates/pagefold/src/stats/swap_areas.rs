@@ -37,7 +37,8 @@ pub struct CompressedSwapStats {
     pub original_bytes: u64,
     /// The compressed size of the pages in the area.
     pub compressed_bytes: u64,
-    /// Pages that the area refused because they don't shrink to less than three quarters.
+    /// Pages that the area refused because they don't shrink to three quarters of their size or
+    /// less.
     pub incompressible_pages: u64,
     /// Pages that the area refused because there was no memory for them.
     pub no_room_pages: u64,

@@ -87,10 +87,11 @@ impl SwapArea {
     /// stock of free memory. The stock is as large as one of the pieces in which memory is taken
     /// from the system: 2 MiB in larger budgets.
     ///
-    /// A page that doesn't shrink to less than three quarters goes to another area, or stays in
-    /// memory. When the area is full, the pages that have been in it longest are recompressed more
-    /// densely (Zstandard, with the feature `zstd`). If these pages are still in the area later,
-    /// they move to other areas. The default priority is 100, so that this area is filled first.
+    /// A page that doesn't shrink to three quarters of its size or less goes to another area, or
+    /// stays in memory. When the area is full, the pages that have been in it longest are
+    /// recompressed more densely (Zstandard, with the feature `zstd`). If these pages are still in
+    /// the area later, they move to other areas. The default priority is 100, so that this area is
+    /// filled first.
     ///
     /// Choose a limit that leaves most of the budget to uncompressed pages; a limit above the
     /// budget is an error. The area's memory isn't charged to groups.

@@ -30,8 +30,8 @@ const LARGE_MAX: usize = 16;
 /// enough for the rest to be written. If the device is gone, the limit is low enough for calls not
 /// to wait long. When the cycle gives up, requests that are still under way may fail in addition.
 const FAILURES_MAX: u32 = 128;
-/// A cycle consists of stages, each of which ends with a sync. A stage ends once 1/`STAGES` of the
-/// pages that were unclean when the cycle began have been written.
+/// A cycle consists of stages, each of which ends with a sync (but see B7 of `writeback`). A stage
+/// ends once 1/`STAGES` of the pages that were unclean when the cycle began have been written.
 const STAGES: u64 = 8;
 /// The bounds of that number of pages.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
