@@ -72,8 +72,9 @@ pub(crate) struct ReplayArgs {
     /// a group, and each thread named there becomes a thread. If the trace names more threads than
     /// --threads [default: 128], several of them share one thread.
     ///
-    /// A trace that names no threads is replayed by one thread, in order. With --threads, or with a
-    /// number as --groups, its operations are dealt to that many threads.
+    /// A trace that names no threads is replayed by one thread, in order. With --threads N, its
+    /// operations are dealt to N threads in turn. --groups N does the same if --threads isn't
+    /// given.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -106,9 +107,9 @@ pub(crate) struct ReplayArgs {
     /// Accesses to make up: zipf:EXPONENT, uniform, seq, scan+zipf:EXPONENT
     ///
     /// zipf: a few places of the file are hot, different places for each group. seq: all places in
-    /// order, then again from the start; the threads start at equal distances. scan+zipf: reads
-    /// alternate between seq and zipf. In a list, as in `seq,zipf:0.99`, the patterns are dealt to
-    /// the groups in turn.
+    /// order, over and over; the threads start at evenly spaced places. scan+zipf: reads alternate
+    /// between seq and zipf. In a list, as in `seq,zipf:0.99`, the patterns are dealt to the groups
+    /// in turn.
     #[arg(short, long, value_name = "PATTERN", value_delimiter = ',', default_value = "zipf:0.99")]
     #[arg(conflicts_with = "trace", help_heading = "Accesses")]
     pub(crate) generate: Vec<Pattern>,
@@ -235,10 +236,10 @@ pub(crate) struct ReplayArgs {
 
     /// Compare every byte read with what the file holds [default for a temporary file]
     ///
-    /// Each write stamps its bytes with the writing thread, the time and the place. So a read is an
-    /// error if it gets other bytes than those from before the run or those that some thread wrote
-    /// to that place. It is also an error if a thread reads bytes that are older than its own last
-    /// write to that place.
+    /// Each write stamps its bytes with the writing thread, the time and the place. So every byte
+    /// that is read must be either a byte from before the run, or a byte that some thread wrote to
+    /// that place; anything else is an error. It is also an error if a thread reads bytes that are
+    /// older than its own last write to that place.
     ///
     /// At the end the file is synced, read once more without Pagefold, and compared with the last
     /// writes. This takes memory besides the budget: about 60 bytes for each range written.

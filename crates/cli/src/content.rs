@@ -62,8 +62,9 @@ impl Content {
         }
     }
 
-    /// Cuts `offset..offset + len` at the ends of blocks, and calls `part` for each piece with its
-    /// place in the caller's bytes and its contents. Stops at the first `Some`, and returns it.
+    /// Splits `offset..offset + len` at the boundaries of blocks. Calls `part` for each piece, with
+    /// the place of the piece in the caller's bytes and with the contents that the file should have
+    /// there. Stops at the first call that returns `Some`, and returns its result.
     fn each_part<T>(self, offset: u64, len: usize, mut part: impl FnMut(usize, &[u8]) -> Option<T>) -> Option<T> {
         let mut block = [0; BLOCK];
         let mut done = 0;

@@ -134,8 +134,8 @@ impl Generator {
     }
 }
 
-/// A permutation of `0..n` that spreads the hot ranks over the file. It keeps the distribution of
-/// accesses, as a hash wouldn't: a hash would map several ranks to one place.
+/// A permutation of `0..n` that spreads the hot ranks over the file. A permutation preserves the
+/// distribution of accesses; a hash wouldn't, because it would map several ranks to one place.
 ///
 /// Each step permutes the numbers that have as many bits as `n` needs. If the last step's result is
 /// `n` or above, all steps are applied to it again. More than half of these numbers are below `n`,

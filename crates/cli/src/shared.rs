@@ -19,8 +19,9 @@ pub(crate) struct Shared {
     all_ended: Condvar,
 }
 
-/// The counts of one thread, for the live line. They lie on a pair of cache lines that no other
-/// thread's counts are on. All accesses are Relaxed: the figures may be slightly old.
+/// The counts of one thread, which the live line shows during a run. They have a pair of cache
+/// lines to themselves, to avoid false sharing. All accesses are Relaxed: the figures may be
+/// slightly old.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress {

@@ -3,8 +3,8 @@
 //! still running one second after the first signal, it prints what it is waiting for.
 //!
 //! Even the first signal ends the process immediately if nothing would be lost: while the command
-//! waits for input, which may never come; while the operating system provides memory; and while the
-//! command writes its last results.
+//! reads a trace, whose input may never come; while it touches the memory of the budget
+//! (`--pretouch`); and while it writes its last results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -17,12 +17,12 @@
 //! These are the checks:
 //!
 //! - C1. A whole cell that was read must hold either its bytes from before the run, or a stamp of
-//!   this run for this place. The checksum of a stamp depends on the place and the run, so it is
-//!   wrong in a torn cell and in a stamp of another page or another run.
+//!   this run for this place. The checksum of a stamp covers its other bytes, the place and the
+//!   run, so it is wrong in a torn cell and in a stamp of another place or another run.
 //! - C2. A thread reads its own last write, or a stamp of another thread (`WriteLog`).
-//! - C3. A cell in which a write began or ended may hold parts of several writes (`MixedCells`), so
-//!   reads don't check it. If a read covers only a part of a cell, it doesn't check that cell,
-//!   either.
+//! - C3. If a write's range begins or ends inside a cell, the cell may hold parts of several writes
+//!   (`MixedCells`), so reads don't check it. Nor does a read check a cell of which it covers only
+//!   a part.
 //! - C4. At the end each byte, those of C3 too, must come from a last write (`reread`).
 //!
 //! The checksum is [`mix`], as in `content`: a few multiplications for each cell.

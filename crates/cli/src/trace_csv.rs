@@ -1,8 +1,8 @@
 //! Parses traces in CSV as in RFC 4180: fields in quotes may contain commas, line ends and doubled
 //! quotes.
 //!
-//! The first line may be a header. The columns are then found by their names, if published traces
-//! use these names; columns that a replay doesn't need are ignored.
+//! The first line may be a header. The columns are then found by their names: the names that
+//! published traces use are known. Columns that a replay doesn't need are ignored.
 //!
 //! A trace that could be misunderstood is an error:
 //! - a column that may be the operation, but has an unknown name;

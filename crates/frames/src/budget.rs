@@ -2,16 +2,17 @@
 //!
 //! What is charged, and when:
 //! - an *extent* of frames (`extents`), with its share of the frame table, before it is first used.
-//!   A free frame stays charged, because the system still holds its memory;
+//!   A free frame stays charged, because its memory hasn't been given back to the system;
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
 //! - the policy's own objects, such as groups and open files, when they are made.
 //!
 //! I1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
 //! excess is given back.
 //!
-//! A thread that lowers the budget by much keeps the excess small, because it lowers `max` step by
-//! step: it calls `Budget::give_up` for each extent that it gives back. This lowers the limit to
-//! the memory that is then still in use, plus a reserve for page maps.
+//! If a thread lowered the budget by a large amount in one step, the excess (`used` above `max`)
+//! would be large. So the thread lowers `max` in steps: for each extent that it gives back, it
+//! calls `Budget::give_up`, which lowers `max` to the memory that is still in use, plus a reserve
+//! for page maps.
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 

@@ -1,12 +1,13 @@
 //! Chunks: the parts in which page maps get memory and give it back.
 //!
 //! A page map has an 8-byte word for each page of a file. For a file many times larger than the
-//! budget, these words alone would fill the budget. So page words lie in *chunks* of one system
-//! page. Each chunk is charged separately, when one of its words is first used.
+//! budget, these words alone would fill the budget. So page words are divided into *chunks*, each
+//! as large as one system page. A chunk is charged only when one of its words is first used.
 //!
-//! If memory is short, chunks are given back. A chunk can be given back if no page of its words is
-//! in memory, being loaded or swapped out. Only *shadows* are lost, the traces that evicted pages
-//! leave in their words: the policy forgets that these pages were once in memory.
+//! If memory is short, chunks are given back. A chunk can be given back if none of the pages that
+//! its words describe is in memory, being loaded or swapped out. The chunk's *shadows*, which
+//! evicted pages leave in their words, are lost then: the policy forgets that these pages were once
+//! in memory.
 //!
 //! Lookups don't check whether a chunk is present: an absent chunk reads as zeros, and a zero word
 //! means *vacant*.
@@ -25,23 +26,25 @@
 //!   neither locked nor absent.
 //! - C2. A chunk is given back only if its count is 0, so the word of a resident or swapped page is
 //!   never lost.
-//! - C3. w, the count of written words, is incremented before a word becomes written, and
-//!   decremented only once the word has ceased to be written. So w is never too low, and a search
-//!   for written pages can skip chunks with w = 0.
+//! - C3. w counts the chunk's words in the state *written*. It is incremented before a word enters
+//!   this state, and decremented only after the word has left it. So w is never too low, and a
+//!   search for written pages can skip chunks with w = 0.
 //!
 //! One race is accepted, after which a system page is in use without being charged:
 //! - A reader loads the word of a page, and is about to set the page's referenced bit in it.
 //! - Then the page and all other pages of its chunk are evicted, and the chunk is given back.
-//! - The reader's compare-and-swap fails. Still, the system treats it as a write, and provides a
-//!   zeroed page there, which isn't charged until the chunk is used again.
+//! - The reader's compare-and-swap fails. But even a failed compare-and-swap counts as a write to
+//!   memory, so the system provides a zeroed page for the absent chunk. This page isn't charged
+//!   until the chunk is used again.
 //!
 //! The reader loads the word immediately before the compare-and-swap, so the race can happen only
 //! within a few instructions.
 //!
 //! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present.
 //! So a thread that has entered changes a word only after the chunk was prepared. Locking a chunk
-//! to give it back is `Acquire` and pairs with the `Release` of `leave`. So the shadow of the
-//! chunk's last eviction is stored before the chunk is discarded, and never into an absent chunk.
+//! to give it back is `Acquire` and pairs with the `Release` of `leave`. An evictor stores the
+//! page's shadow before it calls `leave`. So all shadows are stored before the chunk is discarded,
+//! and none is stored into an absent chunk.
 
 use core::ops::Range;
 

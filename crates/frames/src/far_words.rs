@@ -26,9 +26,9 @@
 //! - FAR-3. Parts of near pages have no segment here.
 //!
 //! A reader that finds no link treats the page as vacant. That may be wrong: another thread may be
-//! loading the page at the moment, or may have loaded it without any synchronization that orders
-//! the load before this lookup. So a thread that is about to load the page checks again under the
-//! lock:
+//! bringing the page into memory at the moment, or may have done so already, and nothing ensures
+//! that this reader sees the new link yet. So a thread that is about to load the page looks for the
+//! link again under the lock:
 //! ```text
 //!   reader, or second loader               first loader
 //!   root: covers the part not yet

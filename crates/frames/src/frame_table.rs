@@ -34,14 +34,16 @@
 //!   A: count FROZEN + 1 → 1                       that was its pin from then on
 //!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
 //! ```
-//! A place belongs to the frame, not to the page. If the page leaves the frame meanwhile, the
-//! holder of the place finds that the page word has changed, and gives the place back. Until then
-//! the place counts as a pin of the page that is in the frame next. That only delays other threads.
+//! A place belongs to the frame, not to the page. If the page leaves the frame before the place has
+//! become a pin, the holder of the place finds that the page word has changed, and gives the place
+//! back. Until then the place acts as a pin of whichever page gets the frame next. That is
+//! harmless: it only delays threads that want to freeze the frame.
 //!
-//! A pinner takes no place in two cases. If `WRITER_WAITS` is set, the writer goes first. If
-//! another pinner already holds a place, one place is enough: when it becomes a pin, all other
-//! pinners can pin the page as well. With more places, the next writer would have to wait for the
-//! holder of each, and the holders may be asleep.
+//! A pinner takes no place in two cases. First, if `WRITER_WAITS` is set: then the writer goes
+//! first. Second, if another pinner already holds a place. One place is enough: once it has become
+//! a pin, no writer can freeze the frame for the moment, so the other pinners can pin the page as
+//! well. With more places, the next writer would have to wait for the holder of each, and the
+//! holders may be asleep.
 //!
 //! `WRITER_WAITS` is a hint: it excludes no thread permanently, and a missing or leftover flag only
 //! causes a delay. So any writer may clear a flag that another writer has set. It is cleared by
@@ -106,8 +108,9 @@ pub(crate) struct FrameRecord {
     generation: AtomicU32,
     /// The memory group that is charged for the page.
     group: AtomicU32,
-    /// Links of the LRU list that the frame is on. They belong to the policy, and don't tell which
-    /// thread owns the frame. So free frames are chained by `slot`, not by these links.
+    /// Links of the LRU list that the frame is on. The policy controls them, so the exclusive
+    /// ownership of frames mustn't depend on them. Therefore free frames are chained by `slot`, not
+    /// by these links.
     links: Links,
     /// Another frame, which a walk from the cold end of the list is likely to reach a few steps
     /// after this one. A hint for the CPU's prefetch.
@@ -263,8 +266,9 @@ impl FrameTable {
     // ---- count
 
     /// Makes the caller the owner of a frame that has no pin. Returns false if the frame is pinned
-    /// or has an owner. Freezing clears `WRITER_WAITS`, also if another writer has set it; that
-    /// writer then finds the frame frozen.
+    /// or has an owner. Freezing clears `WRITER_WAITS`, even if another writer has set it. This
+    /// does no harm: the other writer finds the frame frozen, and can set the flag again when it
+    /// retries.
     #[inline]
     pub(crate) fn freeze(&self, frame: FrameId) -> bool {
         let count = &self.record(frame).count;
@@ -330,8 +334,9 @@ impl FrameTable {
     /// the frame's labels.
     pub(crate) fn list_owned(&self, frame: FrameId) {
         // Transition: place, isolated → listed, of an owned frame.
-        // Release pairs with `isolate`: from now on, a thread that goes through all frames by
-        // number can isolate this frame, and then sees its labels.
+        // Release pairs with the Acquire of `isolate`. From now on, a thread that goes through all
+        // frames by number, as a drain does, can isolate this frame; that thread then also sees the
+        // frame's labels.
         self.record(frame).place.store(LISTED, Ordering::Release);
     }
 

@@ -56,8 +56,8 @@ pub struct Frames {
     layout: Layout,
     /// Tells whether this is a forked child process. A child inherits none of the pages: frames and
     /// their records read as zeros there, and page words as *vacant*. So a lookup in the child
-    /// finds nothing, and the child goes on to load the page. Only the load checks this mark, and
-    /// is refused; the hit path doesn't pay for a check.
+    /// finds nothing, and the child goes on to load the page. The load checks this mark, and fails
+    /// in a child; the hit path doesn't pay for a check.
     ///
     /// If a thread holds a guard (such as a pin) when it forks, the guard reads zeros in the child,
     /// and dropping the guard there has no effect.
@@ -406,9 +406,10 @@ impl smp_list::Nodes for Frames {
         self.table.links(FrameId::new(number))
     }
 
-    /// Prefetches the record of a frame that a walk of the list will soon reach; it was recorded by
-    /// [`set_ahead`](Self::set_ahead). Without this, the walk would have a cache miss at every
-    /// step, because it can only follow the links.
+    /// Prefetches the record of the frame that a walk of the list will probably reach a few steps
+    /// after frame `number`: the one that [`set_ahead`](Self::set_ahead) has recorded. Without
+    /// this, the walk would have a cache miss at every step, because it knows the next frame only
+    /// once it has read the links of the current one.
     #[inline]
     fn prefetch_ahead(&self, number: u32) {
         if let Some(ahead) = self.table.ahead(FrameId::new(number)) {

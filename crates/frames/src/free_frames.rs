@@ -24,8 +24,8 @@
 //! all batches, takes out the frames whose memory is to be given back, and puts back the rest.
 //!
 //! During a sift, most batches of a depot may not have been sifted yet. If another thread finds no
-//! frame in the sifted batches, it takes one that hasn't been sifted. This thread then sifts the
-//! batch itself: it takes out the frames that the drain wants.
+//! frame in the sifted batches, it takes a batch that hasn't been sifted, and sifts this batch
+//! itself: it takes out the frames that the drain wants.
 //!
 //! Nothing here allocates memory: the batches of a depot are linked through their first frames.
 //!
@@ -226,8 +226,9 @@ impl FreeFrames {
     }
 
     /// Takes a frame when this CPU's stock is empty. Searches the depots of all nodes; then, during
-    /// a sift, the batches of the depots that the sift hasn't reached yet; and then the stocks of a
-    /// few other CPUs. Sifts a batch that the sift hasn't reached: passes it to `keep`.
+    /// a sift, those batches in the depots that haven't been sifted yet; and then the stocks of a
+    /// few other CPUs. Passes each unsifted batch that it takes to `keep`, which takes out the
+    /// frames that the drain wants.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let here = self.nodes.here();
         for step in 0..self.depots.len() {

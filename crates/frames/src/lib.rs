@@ -14,7 +14,8 @@
 //! in `tests/loom_*.rs`.
 //!
 //! Lock order, outermost first: the drain lock (`drain_turn` of `extents`) → list of caught frames
-//! → CPU's stock → node's depot. The locks of the population and of the free segments are leaves.
+//! → CPU's stock → node's depot. Two locks are leaves: that of the population (the set of extents
+//! that have memory), and that of the free segments.
 
 mod budget;
 mod chunks;

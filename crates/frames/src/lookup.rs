@@ -6,8 +6,9 @@
 //! value. Every clone of a map has its own copy of the lookup.
 //!
 //! - L1. Everything that a lookup points to stays in place while the frames live, and the owner of
-//!   the lookup keeps the frames alive. So a lookup may be used after its map has ended: the lookup
-//!   then finds pages of another map, or none.
+//!   the lookup keeps the frames alive. So using a lookup after its map was dropped is memory-safe.
+//!   But the lookup then finds pages of another map, or none; the caller must detect this
+//!   (`page_maps`).
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
 //! - L3. `whole_pages` and `near_pages` are at most the number of words in the map's first run. Far
 //!   pages aren't found here (`far_words`).
@@ -40,8 +41,8 @@ impl Lookup {
 
     /// Copies bytes like [`read_hot`](Self::read_hot), but also from a page that was written to.
     /// After the copy, calls `still`, which checks a further condition of the caller. Returns true
-    /// only if `still` returned true, and if the page was in memory with the copied bytes during
-    /// that call (V4 of `writing`).
+    /// only if `still` returned true, and if during that call the page was in memory and still had
+    /// the bytes that were copied (V4 of `writing`).
     #[inline(always)]
     pub(crate) fn read_hot_or_written(
         self,
@@ -75,7 +76,7 @@ impl Lookup {
             && self.copy_version(frames, (word, before), offset, into, still)
     }
 
-    /// Copies from the frame that the resident word `before` names, calls `still`, then loads
+    /// `before` is a resident word. Copies from the frame that it names, calls `still`, then loads
     /// `word` again and returns the new value (see `page_map`). Returns `None` if `still` returns
     /// false.
     #[inline(always)]

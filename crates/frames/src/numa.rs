@@ -42,10 +42,10 @@ impl Nodes {
         self.count
     }
 
-    /// Returns log2 of the length of a run: the number of consecutive extents that are placed on
-    /// one node. Each node gets at most 128 runs. The reason: the kernel keeps a separate mapping
-    /// for each run whose neighbours are on other nodes, and a process may have at most 65,530
-    /// mappings.
+    /// Returns log2 of the length of a run, that is, of the number of consecutive extents that are
+    /// placed on one node. Runs are long enough that each node gets at most 128 of them. This
+    /// limits the number of mappings: the kernel keeps a separate mapping for each run whose
+    /// neighbours are on other nodes, and a process may have at most 65,530 mappings.
     pub(crate) fn run_shift(&self, extents: usize) -> u32 {
         const RUNS: usize = 64;
         (extents / (RUNS * self.count)).max(1).ilog2()

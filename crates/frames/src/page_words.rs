@@ -2,17 +2,18 @@
 //! maps.
 //!
 //! A page's word keeps its index in this array for as long as its map lives, and a frame's record
-//! holds the index of its page's word. A thread may use an outdated index. The thread still loads
-//! some word, because the array is never unmapped. It detects the outdated index because the word
-//! differs from the resident word that it expects: a resident word is never reused (`page_word`).
+//! holds the index of its page's word. A thread can use an index that is out of date. This is safe,
+//! because the array is never unmapped, so the thread always loads some word. The thread also
+//! notices: the loaded word differs from the resident word that the thread expects, because a
+//! resident word is never reused (`page_word`).
 //!
 //! The array is allocated in *segments* (`segments`). A segment consists of 32 *blocks*, and a
-//! block consists of *chunks* of one system page (`chunks`). A block is closed until the first page
-//! in it is loaded. A closed block costs nothing, not even a commit charge.
+//! block consists of *chunks* of one system page (`chunks`). A block stays closed until a page
+//! whose word is in the block is loaded. A closed block costs nothing, not even a commit charge.
 //!
-//! One system page holds the states of the chunks of several blocks: the blocks with the same
-//! number in a group of neighbouring segments ([`Chunks`]). That system page is charged while at
-//! least one of these blocks is open.
+//! The states of a block's chunks don't fill a system page, so several blocks share one: the blocks
+//! at the same position in each segment of a group of neighbouring segments ([`Chunks`]). The
+//! shared system page is charged while at least one of these blocks is open.
 //!
 //! Segments are made writable in *strides* of 512, or one by one if the system refuses a whole
 //! stride. Strides keep the number of mappings small: to the kernel, each writable part of the
@@ -34,9 +35,10 @@ use crate::region::{Protection, Region};
 use crate::segments::Segments;
 use crate::word_geometry::{BLOCKS_SHIFT, WordGeometry};
 
-/// Each visit of a segment's sparse chunks starts this many chunks further on than the previous
-/// visit, whichever segment that was. The step has no factor in common with 512, the number of
-/// chunks in a segment, so the visits start at each position in turn.
+/// The starting position within a segment advances by this many chunks from one visit of sparse
+/// chunks to the next, whichever segments are visited. The step has no factor in common with 512,
+/// the number of chunks in a segment, so 512 successive visits start at 512 different positions.
+/// With a fixed start, visits that end early would always see the same chunks.
 const SPARSE_STEP: usize = 61;
 
 /// A lower limit for `segment_shift`. Maps are at least one segment apart, so the upper bits of a
@@ -75,9 +77,9 @@ pub(crate) struct PageWords {
 }
 
 impl PageWords {
-    /// Reserves the array. If the system refuses the full size, address space is short. Then this
-    /// reserves a quarter of the largest size that the system allows, but at least one segment, and
-    /// leaves the rest of the address space to the process.
+    /// Reserves the array. If the system refuses the full size, the process has little address
+    /// space. Then this function reserves a quarter of the largest size that the system would
+    /// grant, but at least one segment, and leaves the rest of the address space to the process.
     pub(crate) fn reserve(geometry: WordGeometry) -> Result<Self, ReserveError> {
         let with_total = |total_shift| Self::reserve_all(WordGeometry { total_shift, ..geometry });
         let refused = match with_total(geometry.total_shift) {
@@ -162,9 +164,9 @@ impl PageWords {
     /// Frees a part of the array that [`allocate`](Self::allocate) returned. If leaked guards still
     /// use pages in it, the part is leaked with them.
     ///
-    /// If the system refuses to take back the memory of a chunk, the chunk stays present, and its
-    /// block stays open. A closed block must not contain a present chunk: the next map that gets
-    /// the segment would use that chunk without opening the block.
+    /// If the system refuses to take back the memory of a chunk, the chunk stays present, so its
+    /// block must stay open. If the block were closed, the next map that gets the segment would use
+    /// the chunk without opening the block, and searches for the map's pages would skip the block.
     pub(crate) fn release(&self, range: Range<usize>, budget: &Budget) {
         let occupied = self.open_parts(range.clone());
         if occupied.map(|part| self.chunks.clear(part, &self.words, budget)).sum::<usize>() > 0 {
@@ -297,10 +299,10 @@ impl PageWords {
         opened
     }
 
-    /// Gives back each chunk that is idle and that the previous sweep also found idle. Returns the
-    /// number of chunks given back. Visits the open segments in turn, from where the previous call
-    /// ended (the *hand*), until `wanted` chunks are given back, but for at most two rounds, and at
-    /// most `segments_max` segments.
+    /// Gives back chunks that are idle now and that the previous sweep also found idle. Returns the
+    /// number of chunks given back. The sweep visits the open segments in turn, from where the
+    /// previous call ended (the *hand*). It ends when it has given back `wanted` chunks, made two
+    /// rounds, or visited `segments_max` segments, whichever comes first.
     pub(crate) fn sweep(&self, wanted: usize, segments_max: usize, budget: &Budget) -> usize {
         let turns = (2 * self.free.lock().open_count()).min(segments_max);
         let mut given = 0;
@@ -314,13 +316,13 @@ impl PageWords {
         given
     }
 
-    /// Calls `visit` for the frames of pages that share their chunk with at most one other page:
-    /// only these pages keep the chunk from becoming idle. Skips chunks with a written page. Ends
-    /// when `visit` returns false, or after one round over the open segments, or after
-    /// `segments_max` segments.
+    /// Calls `visit` for the frames of the resident pages of nearly idle chunks: those with at most
+    /// two words in use, none of them written. If the caller evicts these pages, the chunk becomes
+    /// idle and can be given back. Ends when `visit` returns false, after one round over the open
+    /// segments, or after `segments_max` segments.
     ///
-    /// Starts at the segment where the previous call or the previous sweep ended. Within each
-    /// segment, starts at a chunk that changes from call to call.
+    /// Starts at the segment where the previous call or the previous sweep ended. In each segment,
+    /// starts at another position than in the segment visited before (`SPARSE_STEP`).
     pub(crate) fn visit_sparse(&self, segments_max: usize, mut visit: impl FnMut(FrameId, MapPart) -> bool) {
         let turns = self.free.lock().open_count().min(segments_max);
         for _ in 0..turns {
@@ -423,9 +425,9 @@ mod tests {
         assert_eq!(words.allocate(1, 0).unwrap().start, segment, "the first segment is free again");
     }
 
-    /// Regression: segments were opened one by one. With every other segment open, there would be
-    /// 131,072 mappings, but the system allows a process only 65,530. When these were used up, the
-    /// system refused to load a page.
+    /// Regression: segments were opened one by one. With every other segment open, the array took
+    /// 131,072 mappings, but the system allows a process only 65,530. Once a process had reached
+    /// this limit, the system refused to open another segment, so pages couldn't be loaded.
     #[test]
     fn segments_become_writable_by_strides() {
         let (words, segment) = words();

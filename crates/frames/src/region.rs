@@ -5,14 +5,14 @@
 //! system and taken again (as zeros), but never holds values of another type. So a reader that was
 //! stopped for any length of time can still load a word safely.
 //!
-//! The kernel changes a region's memory in two ways that Rust's abstract machine doesn't know.
-//! First, [`Region::discard`] zeroes memory. To Rust code this looks as if another thread had
-//! stored zeros.
+//! The kernel changes a region's memory in two ways that Rust's abstract machine knows nothing
+//! about. The first is [`Region::discard`], which zeroes memory. To Rust code, this looks as if
+//! another thread had stored the zeros.
 //!
-//! Second, a forked child reads zeros everywhere in the region (`MADV_WIPEONFORK`), so the child
-//! inherits no page, and no copy of a page. The child may still read and drop a guard that its
-//! thread held at the fork. If the kernel can't wipe the memory at a fork, the child zeroes the
-//! memory (`sync::fork`).
+//! The second is a fork: a forked child reads zeros everywhere in the region (`MADV_WIPEONFORK`),
+//! so it inherits no page, and no copy of a page. If its thread held a guard at the fork, the child
+//! may still read through the guard, which returns zeros, and drop the guard. If the kernel can't
+//! wipe the memory at a fork, the child zeroes the memory itself (`sync::fork`).
 
 use std::ops::{Deref, Range};
 
@@ -152,9 +152,10 @@ mod real {
         pub(crate) fn touch(&self, range: Range<usize>) -> Result<(), ReserveError> {
             let (start, bytes) = self.bytes(&range);
             use rustix::io::Errno;
-            // SAFETY: the mapping is our own, and the advice doesn't change its contents. If the
-            // kernel doesn't know the advice (EINVAL, before 5.14), or a sandbox refuses it, the
-            // system provides memory at the first write instead.
+            // SAFETY: the mapping is our own. The advice asks the kernel to provide the memory now,
+            // and doesn't change its contents. If the kernel doesn't know the advice (EINVAL,
+            // before 5.14), or a sandbox refuses it, the system provides the memory at the first
+            // write, as usual.
             match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
                 Ok(()) if sync::memory::is_refused() => {
                     Err(ReserveError { bytes: bytes as u64, errno: rustix::io::Errno::NOMEM.raw_os_error() })
@@ -195,9 +196,10 @@ mod tests {
     use super::*;
     use sync::atomic::{AtomicU64, Ordering};
 
-    /// Regression: after `mlockall`, the system refuses to discard memory, but only an assertion
-    /// checked for that. So when the budget shrank, memory that the system hadn't taken back was
-    /// uncharged, and didn't read as zeros as it should.
+    /// Regression: after `mlockall`, the system refuses to discard memory, and only a debug
+    /// assertion checked for that. So when the budget shrank in a release build, memory that the
+    /// system hadn't taken back was no longer charged, and kept its old contents instead of reading
+    /// as zeros.
     #[test]
     fn locked_memory_is_given_back() {
         let words = crate::system_page_size() / size_of::<u64>();

@@ -14,15 +14,16 @@
 //!   word == a, version == v?  unchanged
 //!   word: → swapped
 //! ```
-//! - W1. A writer freezes the frame before it writes the first byte, and unfreezes the frame after
-//!   it has changed the version. If the writer's freeze comes first, the swapper sees the changed
-//!   version (Acquire of `freeze` to Release of `unfreeze`). If the swapper's freeze comes first,
-//!   the writer finds the page swapped. So if word and version are unchanged, the bytes that the
-//!   device has read are the page's, complete and consistent: P1.
-//! - W2. A remover leaves the frame frozen, and leaves it to the thread that has isolated it, here
-//!   the swapper. So the swapper's freeze fails. When the swapper then puts the frame back, the
-//!   swapper learns that the page was removed. Therefore a page may be unmapped while the device
-//!   reads it, and no thread waits.
+//! - W1. A writer freezes the frame before it writes the first byte, and unfreezes the frame only
+//!   after it has changed the version. If the writer's freeze comes first, the swapper sees the
+//!   changed version (the swapper's `freeze` is Acquire and pairs with the Release of the writer's
+//!   `unfreeze`). If the swapper's freeze comes first, the writer finds that the page was swapped
+//!   out. So if the swapper finds word and version unchanged, the device has read the page's bytes,
+//!   complete and consistent: P1.
+//! - W2. A remover that finds the frame isolated keeps it frozen, and leaves it to the thread that
+//!   isolated it, here the swapper, to free the frame. The swapper's freeze then fails, and when
+//!   the swapper puts the frame back, it learns that the page was removed. So a page can be
+//!   unmapped while the device reads it, and no thread waits.
 //! - W3. A page that was swapped in may keep its slot (`Labels::slot`). Until the page is written
 //!   to (its word becomes *written*), the slot has the page's bytes. A written page keeps its slot
 //!   *in vain*: the bytes in the slot are outdated. In both cases the page keeps the slot until the
@@ -30,9 +31,10 @@
 //! - W4. A page owns the slot that it keeps. The ownership passes to a thread only while the frame
 //!   is frozen; this thread is the page's remover, the swapper, or the caller of
 //!   [`Frames::take_slot`].
-//! - W5. A flusher may hold the swapper's page by mistake: the flusher has loaded the word of a
-//!   file page, and before it holds that page's frame, the frame goes to another page (S2 and S4 of
-//!   `write_state`). The swapper mustn't swap out a held page.
+//! - W5. A flusher can by mistake hold the page that the swapper is working on: the flusher loads
+//!   the word of a file page, but before the flusher holds the frame that this word names, the
+//!   frame goes to the swapper's page (S2 and S4 of `write_state`). The swapper must not swap out a
+//!   page that is held, even by mistake.
 //!
 //!   So while the swapper has the frame frozen, it changes the write state to `CLEAN` by one
 //!   read-modify-write, unless the state is `HELD`. If the flusher's hold comes first, the swapper
@@ -107,9 +109,9 @@ impl Frames {
     /// Swaps a page out by storing `entry` in its word, if the page is unchanged since the snapshot
     /// `seen`. `ready` is called before another thread can see the entry.
     ///
-    /// `of_slot` means that the slot that the page keeps has the page's bytes. Then `entry` must
-    /// refer to that slot, and the swap-out fails if another thread has taken the slot away
-    /// meanwhile.
+    /// Set `of_slot` if the slot that the page keeps contains the page's current bytes. `entry`
+    /// must then refer to that slot, and the swap-out fails if another thread has taken the slot
+    /// away meanwhile.
     ///
     /// Returns the frame. Without `of_slot`, also returns the slot that the page kept until now, or
     /// 0; the caller owns this slot.
@@ -147,10 +149,11 @@ impl Frames {
         let kept = self.table.slot(id);
         self.table.set_slot(id, 0);
         let swapped = PageWord::swapped(entry).bits();
-        // Release pairs with the Acquire of the next `begin_load`, so the loader sees what `ready`
-        // did. Release also publishes the end of this stay, together with the locks of
-        // `free_frames`, which the freed frame passes through. The loop retries because a reader
-        // may set the referenced bit meanwhile; no other thread changes the word.
+        // Release pairs with the Acquire of the next `begin_load` of this page, so the loader sees
+        // what `ready` did. The locks of `free_frames`, through which the freed frame passes, are
+        // needed as well: they order the end of this stay before the bytes that the frame's next
+        // stay puts into it. The loop retries because a reader may set the referenced bit
+        // meanwhile; no other thread changes the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);
             debug_assert!(now.same_stay(seen.word), "a frozen frame's word changed");
@@ -168,10 +171,10 @@ impl Frames {
         Some(self.table.slot(frame)).filter(|&slot| slot != 0)
     }
 
-    /// Takes away the slot that the page in `frame` keeps, and returns the group that the page is
-    /// charged to. The caller then owns the slot. Takes nothing and returns `None` if the page
-    /// doesn't keep `slot`, or is in use. With `only_in_vain`, also takes nothing if the slot has
-    /// the page's current bytes.
+    /// Takes away the slot that the page in `frame` keeps, so that the caller owns the slot.
+    /// Returns the group that the page is charged to. Returns `None`, and takes nothing, if the
+    /// page doesn't keep `slot` or is in use. If `only_in_vain` is set, the same happens if the
+    /// slot has the page's current bytes.
     #[must_use]
     pub fn take_slot(&self, frame: FrameId, slot: u64, only_in_vain: bool) -> Option<u32> {
         if !self.table.freeze(frame) {

@@ -8,10 +8,11 @@
 //! tables by [`Table`]s. A `Table` contains the table's number and a count of the table's previous
 //! uses, so its value is never reused.
 //!
-//! - T1. A freed table reads as zeros before it is allocated again. A reader that loads such a zero
-//!   also sees every change of the index that was made before the table was zeroed. The reason:
-//!   either a thread stored the zero with Release, or a system call replaced the memory by zeros,
-//!   and that call takes effect on all CPUs before it returns.
+//! - T1. A freed table reads as zeros before it is allocated again. A reader that loads one of
+//!   these zeros also sees every change that was made to the index before the table was zeroed. If
+//!   a thread stored the zero, the store was a Release, which pairs with the Acquire of the
+//!   reader's load. If a system call replaced the memory by zeros, these changes come first on
+//!   every CPU, because the call takes effect on all CPUs before it returns.
 //! - T2. A table number whose count of uses has reached its maximum is never allocated again.
 //!
 //! Each page map also has one table with the map's number, which exists as long as the map.
@@ -214,8 +215,9 @@ impl Tables {
     }
 }
 
-/// The addresses of all tables. The number of tables is a power of two. So a mask turns a word that
-/// contains a table's number at [`NUMBER_SHIFT`] into the table's offset in bytes.
+/// The addresses of all tables. The number of tables is a power of two, so a mask can select the
+/// bits of a table's number. In a word that contains the number at [`NUMBER_SHIFT`], the selected
+/// bits are the table's offset in bytes.
 #[cfg(not(pagefold_loom))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableLookup {

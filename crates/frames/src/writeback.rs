@@ -54,9 +54,9 @@ impl PageMap {
 
     /// Holds a page in its frame if the page is in the state `wanted`.
     ///
-    /// A clean page isn't held. But its readers may still take the slower path, because the page
-    /// was in use when it became clean. In that case, this call tries again to return the readers
-    /// to the fast path.
+    /// A clean page isn't held. If the page was in use when it became clean, `WRITTEN` couldn't be
+    /// removed from its word, and its readers still take the slower path. This call then tries
+    /// again to return the readers to the fast path.
     #[must_use]
     pub fn hold(&self, page: u64, wanted: Unclean) -> Hold<'_> {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
@@ -73,9 +73,10 @@ impl PageMap {
             }
             write_state::Hold::Busy => return Hold::Busy,
         }
-        // S4: checks that the frame still has this page. Relaxed: if the frame had gone to another
-        // page, and this other page had become dirty, both would have happened before the change of
-        // the write state that `hold` has read. So this load would see that the word has changed.
+        // S4: checks that the frame still has this page. A page is always `CLEAN` when it leaves
+        // its frame. So if the frame had gone to another page, the state that `hold` found would be
+        // that page's, set after the change of this page's word. `hold` is Acquire and pairs with
+        // the Release that set the state; therefore a Relaxed load sees that the word has changed.
         if word.load(Ordering::Relaxed) != before.bits() {
             state.end_hold(Some(wanted));
             return Hold::Other;

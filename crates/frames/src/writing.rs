@@ -1,9 +1,10 @@
 //! Writes to pages in memory, concurrently with readers that take no lock.
 //!
 //! A writer freezes the frame. From then on, the page has no pin, and no other writer, evictor or
-//! pinner can get the frame (I1, I2 of `frame_table`). But readers that take no lock and no pin
-//! (readers without a trace, `page_map`) may copy from the frame meanwhile. They detect the writer
-//! by a version in the frame's record, which is odd while a thread writes:
+//! pinner can get the frame (I1, I2 of `frame_table`). But a reader that takes neither a lock nor a
+//! pin (*reading without a trace*, see `page_map`) may copy from the frame at the same time. Such
+//! readers detect the writer by a version in the frame's record, which is odd while a thread
+//! writes:
 //! ```text
 //!   writer (frame frozen)                          reader
 //!   word: (f, g) → (f, g, WRITTEN)   first change  a = word.load(Acquire)      not written: as in `page_map`
@@ -26,17 +27,18 @@
 //!
 //! A reader of a written page also reads the frame's record: one cache line more than for other
 //! pages. Therefore a page of a file doesn't stay `WRITTEN`: once the file has the page's bytes,
-//! `writeback` *settles* the page, that is, removes `WRITTEN` from its word. Most hits of files
-//! take the fast path of a [`PageMap`]. That path is short because it handles no written pages.
+//! `writeback` *settles* the page, that is, removes `WRITTEN` from its word. So most hits on pages
+//! of files find a word without `WRITTEN`, and the fast path of a [`PageMap`] handles no other
+//! words, which keeps it short.
 //!
 //! Pages that belong to no file are never settled, so their readers need a fast path for written
 //! pages. These readers find the page by its map's number. Therefore only the lookup by number
 //! (`Lookup::read_hot_or_written`) has a fast path for written pages. It serves pages of files as
 //! well.
-//! - V4. A reader that must check a further condition, `still`, checks it between the copy and the
-//!   second load of the version. Word and version are the same before and after this check;
-//!   therefore the page is in its frame, with the copied bytes, during the check. If the reader
-//!   checked `still` after the second load, the page might have other bytes by then:
+//! - V4. A reader that must check a further condition, `still`, checks it after the copy and before
+//!   it loads the version again. If word and version are then unchanged, the page was in its frame,
+//!   with the copied bytes, when `still` was checked. If the reader checked `still` after the
+//!   second load, the page might have other bytes by then:
 //!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
@@ -54,8 +56,8 @@ use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 use crate::write_state::Ahead;
 
-/// The number of times that a reader tries to copy a page that threads write to without a pause. If
-/// all of these attempts fail, the caller should pin the page.
+/// The maximum number of attempts to copy a page while threads keep writing to it. If all of these
+/// attempts fail, the caller should pin the page.
 const READ_ATTEMPTS: u32 = 8;
 
 /// The result of [`PageMap::begin_write`].
@@ -78,9 +80,10 @@ pub enum BeginWrite<'a> {
 /// pin of the page may wait for another pin of the same page, while the writer waits for the first
 /// pin to end.
 ///
-/// So pinners are kept out for about 30 ms, let in for 8 ms, kept out for twice as long, let in for
-/// twice as long, and so on. While pinners are kept out, the writer waits only until the existing
-/// pins end; the intervals grow until one is longer than these pins.
+/// So pinners are kept out for about 30 ms, then let in for 8 ms, and both times about double from
+/// round to round. While pinners are kept out, the writer waits only for the existing pins to end.
+/// As the times grow, pinners are eventually kept out for longer than these pins last, and the
+/// writer gets the page.
 #[derive(Debug)]
 pub struct Writer<'a> {
     frames: &'a Frames,
@@ -189,9 +192,10 @@ fn keeps_pinners_out(attempts: u32) -> bool {
 pub struct Writing<'a> {
     frames: &'a Frames,
     frame: FrameId,
-    /// The index of the page's word, or `None` if the word is `WRITTEN`. Only the first change of
-    /// the page's bytes makes the word `WRITTEN`. The word of an unchanged page must stay as it is:
-    /// the page is clean, and a clean page causes no writeback that would settle it.
+    /// The index of the page's word if the word must still be made `WRITTEN`, or `None` if it is
+    /// `WRITTEN` already. The word becomes `WRITTEN` only when the page's bytes are first changed.
+    /// If no byte is changed, the word must stay as it is: the page is clean, and a clean page
+    /// causes no writeback that would remove `WRITTEN` again.
     unwritten: Option<usize>,
 }
 
@@ -251,9 +255,9 @@ impl Frames {
         }
         let mut writing = Writing { frames: self, frame, unwritten: None };
         // Checks that the frame still holds this page. The frame may have gone to another page
-        // before this thread froze it, and then the page's word doesn't name the frame any more.
-        // Relaxed is enough, because `freeze` is Acquire. If the word still names the frame, only
-        // its referenced bit can change while the frame is frozen.
+        // before this thread froze it; the page's word then no longer names the frame. Relaxed is
+        // enough: `freeze` is Acquire, and if the word still names the frame, other threads change
+        // at most the word's referenced bit while the frame is frozen.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
             return BeginWrite::Busy;
@@ -338,10 +342,10 @@ impl Writing<'_> {
         self.change_bytes(|| bytes.copy_from(offset, from));
     }
 
-    /// Writes like [`write`](Self::write), for a page that belongs to no file. If the page is dirty
-    /// already, leaves its write state unchanged, which saves a read-modify-write. This is allowed
-    /// because no flusher writes the page anywhere. A flusher may hold the page only by mistake,
-    /// for a moment, and then makes the page dirty again (S3, S4 of `write_state`).
+    /// Writes like [`write`](Self::write), but for a page that belongs to no file. If the page is
+    /// already dirty, leaves its write state unchanged, which saves a read-modify-write. This loses
+    /// no change, because no flusher writes the page anywhere. A flusher can only hold the page by
+    /// mistake, for a moment, and then makes the page dirty again (S3, S4 of `write_state`).
     ///
     /// # Panics
     /// If the range isn't within the page.

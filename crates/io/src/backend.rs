@@ -139,9 +139,9 @@ pub trait BackingFile: Send + Sync {
         None
     }
 
-    /// Returns whether the CPU copies the bytes of each read from the system's memory, without a
-    /// transfer by a device. If so, readahead gains nothing, and a read is cheaper if the memory
-    /// that it reads into is in the CPU's caches.
+    /// Returns whether the CPU serves reads by copying from the system's memory, so that no device
+    /// transfers anything (for example on tmpfs). If so, readahead gains nothing, and a read is
+    /// cheaper if its destination is in the CPU's caches.
     fn reads_by_copy(&self) -> bool {
         false
     }
@@ -172,8 +172,8 @@ pub trait BackingFile: Send + Sync {
     /// interruptions.
     ///
     /// The slices must hold at least `len` bytes. `offset` and the slices' lengths must be
-    /// multiples of 4 KiB. `len` must be one too, unless the range ends at the current end of the
-    /// file, or at the new end if the write extends the file.
+    /// multiples of 4 KiB. `len` must also be a multiple of 4 KiB, unless the write ends at the end
+    /// of the file or beyond it.
     ///
     /// If the file doesn't [need stable bytes](Self::needs_stable_bytes), the bytes may change
     /// during the write; the disk then gets a mixture of old and new bytes. After an error, any
@@ -253,22 +253,23 @@ pub trait BackingFile: Send + Sync {
         Queue::default()
     }
 
-    /// Helps to complete the requests that were submitted to `queue`, in this thread, until
-    /// `done()` is true or all of the requests have completed. See [`help_as`](Self::help_as).
+    /// Uses this thread to help complete the requests that were submitted to `queue`, until
+    /// `done()` is true or all of these requests have completed. See [`help_as`](Self::help_as).
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
         self.help_as(&queue, Helping::default(), done);
     }
 
-    /// Completes requests that were submitted to `queue`, in this thread, and waits for the device
-    /// if necessary. Requests that the device has already answered are completed first.
+    /// Uses this thread to complete requests that were submitted to `queue`, and waits for the
+    /// device if necessary. Requests that the device has already answered are completed first.
     ///
     /// Returns when `done()` is true, when the time limit of `how` has passed, or when no request
     /// is left: all requests of the queue's [batch](crate::Batch) have completed or, for a queue
     /// without a batch, all requests of the file.
     ///
-    /// Calls `done` repeatedly, in this thread. `done` may submit more requests. So a thread with
-    /// many requests can keep a part of them in flight during this call, and no other thread needs
-    /// to be woken to attend to this thread's [`queue`](Self::queue).
+    /// Calls `done` repeatedly, in this thread. `done` may submit more requests, for example one
+    /// for each that has completed, to keep a certain number of them in flight during this call. No
+    /// other thread needs to be woken to attend to this thread's [`queue`](Self::queue), because
+    /// this thread already does so.
     ///
     /// `done()` should become true through a completion in this queue. If another event makes it
     /// true, this call notices that only at the queue's next completion, or when the time limit has
@@ -288,9 +289,9 @@ pub struct Helping {
     /// threads leave these requests to this thread, unless it stays away for more than about a
     /// millisecond.
     pub back_soon: bool,
-    /// The thread must not make system calls that may wait for a device, because such a wait has no
-    /// time limit. The thread leaves these calls to other threads, and waits until the other
-    /// threads have made them.
+    /// The thread must not make system calls that may wait for a device, because the length of such
+    /// a wait can't be limited. The thread leaves these calls to other threads, and waits until
+    /// they are made, or until the time limit (`at_most`) has passed.
     pub waits_only: bool,
 }
 

@@ -5,9 +5,9 @@
 //! one of a small fixed set of buffers, and then written from the copy. Copies never take more
 //! memory than these buffers: if no buffer is free, the write waits until another write completes.
 //!
-//! A copy may be torn (contain old and new bytes). So may the bytes that reach a device that needs
-//! no copies. This does no harm: a page that changes while it is copied becomes dirty again, and so
-//! is written again.
+//! A copy may be torn, that is, contain old and new bytes. The same is true of the bytes that reach
+//! a device that needs no copies. Neither does harm: a page that changes while it is being copied
+//! or written becomes dirty again, and so is written again.
 
 use std::fmt;
 

@@ -3,10 +3,10 @@
 //! A name survives a power cut if its directory was synced after the name was created. So a file
 //! that is opened for writing gets a [`Name`], which can sync the directory.
 //!
-//! One sync makes all names durable that the directory had when the sync began. Files with these
-//! names need no further sync of the directory. To detect this, the syncs of a directory are
-//! numbered in order, and each `Name` records the number of the last sync that had begun when its
-//! file was opened. The name is durable once a later sync has succeeded.
+//! One sync of a directory makes durable all names that the directory had when the sync began, so
+//! these names need no further sync. The syncs of a directory are numbered in order, and each
+//! `Name` records the number of the latest sync that had begun when its file was opened. The name
+//! is durable once a sync with a higher number has succeeded.
 //!
 //! The files of a directory share one descriptor of the directory, and the kernel reports a failed
 //! sync only once per descriptor. So this module serializes the syncs of a directory and counts

@@ -11,8 +11,9 @@
 //!
 //! The kernel can drop a written page only after the page was written back, and only a sync
 //! guarantees that it was. So [`Written`] records one span, from the first to the last written
-//! range, and after a sync drops the whole span with one call. Pages of the span that weren't
-//! written are dropped as well, which is right: they are second copies, too.
+//! range, and after a sync drops the whole span with one call. This also drops pages of the span
+//! that weren't written. That is intended: Pagefold is the cache of this file, so the kernel's
+//! copies of these pages are second copies, too.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! The work queues of a thread pool: one queue (*line*) per file, served round robin.
 //!
 //! With one queue for all files, requests to a fast file would wait behind hundreds of requests to
-//! a slow file. So each file has a queue of its own. The pool serves the devices that have queued
-//! work round robin, and serves the files of each device round robin.
+//! a slow file. So each file has a queue of its own. The pool takes turns (round robin) among the
+//! devices that have queued work, and, for each device, among its files.
 //!
 //! The pool limits the number of its threads that work for one device at a time (`threads_max`). So
 //! a device that doesn't answer ties up that many threads and no more.
@@ -17,11 +17,11 @@
 //!   completed. Each completion increments `over`. A helper reads `over`, then checks `done()`, and
 //!   sleeps only if `over` hasn't changed since the read. So if a completion makes `done()` true
 //!   between the check and the sleep, the helper notices.
-//! - T3. A thread of the pool sleeps only if there is no work that it may begin: each device with
-//!   queued work already has `threads_max` threads. When work is queued, as many threads are woken
-//!   or started as its device may use for it. A thread that has completed a piece of work looks for
-//!   the next piece, possibly of another device. So whenever there is work that may begin, a thread
-//!   is awake to begin it:
+//! - T3. A thread of the pool sleeps only if there is no work that it may begin, that is, if each
+//!   device with queued work already has `threads_max` threads. When work is queued, a thread is
+//!   woken or started for each piece of it, within the limit of its device. A thread that has
+//!   completed a piece of work looks for the next piece, possibly of another device. So whenever
+//!   there is work that may begin, a thread is awake to begin it:
 //!
 //! ```text
 //! thread A: done with work of device D ── lock: D has a thread to spare, and E new work ── takes E's, not D's

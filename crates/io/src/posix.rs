@@ -17,8 +17,9 @@
 //! `EINVAL`. A disk does the same if a buffer isn't aligned as the disk requires. After such a
 //! rejection, all reads and writes of the file are buffered, if [`DirectIo::Auto`] allows that.
 //!
-//! During the change to buffered, a thread may make a buffered read without recording the range for
-//! dropping. The only effect is that the kernel keeps that range in its cache.
+//! While a file is being switched from direct to buffered I/O, a thread may make a buffered read or
+//! write without recording the range for dropping. The only effect is that the kernel keeps that
+//! range in its cache.
 //!
 //! Direct writes consist of whole pages. The part page at a file's end is written buffered. The
 //! alternative, to write a whole page and then truncate the file, would give the file a wrong
@@ -241,8 +242,8 @@ impl PosixFile {
     ///
     /// The kernel answers a write that begins at or beyond `RLIMIT_FSIZE` with `EFBIG` and with the
     /// signal SIGXFSZ, which kills a process that doesn't handle it. So a write of this kind must
-    /// never reach the kernel. A write that begins below the limit is answered short, without a
-    /// signal.
+    /// never reach the kernel. A write that begins below the limit and crosses it is harmless: the
+    /// kernel writes only the bytes below the limit, and sends no signal.
     pub(crate) fn check_limit(&self, offset: u64) -> Result<(), IoError> {
         let is_beyond = self.kind == Kind::Regular && soft_limit(Limit::FileSize).is_some_and(|limit| offset >= limit);
         if is_beyond { Err(IoError::FILE_TOO_LARGE) } else { Ok(()) }
@@ -381,9 +382,9 @@ impl Drop for PosixFile {
 }
 
 impl PosixFile {
-    /// Writes the rest of a page, if an attempt ended within the page, after `rest.start` bytes. An
-    /// attempt ends there at a limit on the file's length, or if the disk is full and has blocks
-    /// smaller than a page.
+    /// If an attempt wrote only `rest.start` bytes, and so ended within a page, writes the rest of
+    /// that page, up to `rest.end`. An attempt can end within a page at a limit on the file's
+    /// length, or if the disk is full and has blocks smaller than a page.
     ///
     /// Without this function, the caller's next attempt would start at the beginning of the page,
     /// and would be short again without an error. The kernel reports the error only to a write that

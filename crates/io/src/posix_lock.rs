@@ -2,8 +2,8 @@
 //!
 //! The lock belongs to the open file description, which a forked child shares until it calls `exec`
 //! or ends. So if the parent only closed its descriptor, the child would still hold the lock.
-//! Therefore the process that took the lock releases the lock by a call. A child never makes this
-//! call, because that would release its parent's lock.
+//! Therefore the process that took the lock releases it explicitly, by calling `flock`. A child
+//! never makes this call, because the call would release its parent's lock.
 
 use std::os::fd::OwnedFd;
 

@@ -8,17 +8,19 @@
 //!   any attempt reached.
 //! - R2. Each attempt starts at a multiple of [`RESTART`], because direct I/O, `BackingFile::read`
 //!   and `BackingFile::write` require that. If an attempt ends between two multiples, the next
-//!   attempt starts at the lower one, and moves the bytes from there on again.
+//!   attempt starts at the lower one, and reads or writes the bytes from there to the end of the
+//!   previous attempt a second time.
 //! - R3. After a short read, only the file's length shows whether the file ends there. Another read
 //!   couldn't show it: at the end of the file it would start at the same multiple of [`RESTART`] as
 //!   the read before (R2), and return the same bytes of the file's last block.
-//! - R4. An attempt makes progress if it gets further than `best`. The request ends with
-//!   `NoProgress` at the second attempt that makes no progress and reports no error, unless an
-//!   attempt between the two made progress. After a transient error, `retry` decides whether
-//!   another attempt is made.
+//! - R4. An attempt makes progress if it gets further than `best`. Attempts that make no progress
+//!   and report no error are counted; at the second one, the request ends with `NoProgress`. An
+//!   attempt that makes progress resets the count to 0. An attempt that fails with a transient
+//!   error isn't counted; `retry` decides whether another attempt is made.
 //! - W1. Bytes that an attempt reported as written stay written, so a write's `done` never
-//!   decreases. A later attempt may write some of these bytes again (R2) and fail. Then the file
-//!   has each of these bytes as one of the two attempts wrote it.
+//!   decreases. A later attempt may write some of these bytes again (R2) and fail. In the file,
+//!   each of these bytes then comes from one of the two attempts, but not necessarily all from the
+//!   same one.
 
 use arrayvec::ArrayVec;
 use sync::SharedBytes;
@@ -26,8 +28,8 @@ use sync::SharedBytes;
 use crate::IoError;
 use crate::retry::Retries;
 
-/// The number of attempts without a new byte and without an error that ends the request, if no
-/// attempt between them moves a new byte (R4).
+/// The number of fruitless attempts after which a request ends. An attempt is fruitless if it moves
+/// no new byte and reports no error; an attempt that moves a new byte resets the count (R4).
 const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 2;
 
 /// Attempts start at multiples of this: the smallest page size, and the largest logical block size

@@ -1,11 +1,10 @@
 //! The reaper: a thread that completes requests that no other thread waits for.
 //!
-//! The reaper sleeps in `epoll_wait` on all rings at once. An answer wakes the reaper only if the
-//! answer's ring is *armed*, and then disarms the ring. A ring is armed while it has unfinished
-//! requests and no *leader*, the thread that waits for the ring's answers
-//! ([`Reaping`](crate::reaping::Reaping)). So answers to a led ring don't wake the reaper, and idle
-//! rings cost nothing. If the leader has left only for a moment, a timer is set instead of arming
-//! the ring.
+//! The reaper sleeps in `epoll_wait` on all rings at once. The thread that waits for a ring's
+//! answers is the ring's *leader* ([`Reaping`](crate::reaping::Reaping)). A ring that has
+//! unfinished requests but no leader is *armed*: its next answer wakes the reaper, which disarms
+//! the ring. So answers to a ring with a leader don't wake the reaper, and idle rings cost nothing.
+//! A leader that leaves only for a moment sets a timer instead of arming the ring.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 

@@ -47,11 +47,11 @@
 //!   nothing; a visit to any other ring leaves the ring watched if necessary.
 //! - L6. If there are followers, a leader that leaves wakes them all, and leaves the ring to them,
 //!   unwatched. Each follower becomes the leader if there is none, and otherwise checks `done()`
-//!   again. A follower that reaches its time limit still counts in `followers` until it has
-//!   decremented the number under the lock. If the leader left before that, and the follower simply
-//!   returned, unfinished requests would stay unwatched. So the follower first checks for a leader:
-//!   if there is none, the follower leads for a moment, and makes the reaper watch the ring when it
-//!   leaves.
+//!   again. A follower that reaches its time limit is still counted in `followers` until it takes
+//!   the lock and decrements the count. A leader that leaves before then counts on this follower,
+//!   and leaves the ring unwatched. If the follower simply returned, unfinished requests would stay
+//!   unwatched. So it first checks for a leader. If there is none, the follower leads for a moment,
+//!   and makes the reaper watch the ring when it leaves.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};

@@ -179,9 +179,10 @@ fn a_leader_that_leaves_early_is_followed() {
     });
 }
 
-/// A leader that continues to wait wakes its followers after each pass. Here the leader may wait
-/// for three requests, of which its follower submits the third only after it has seen one of the
-/// first two complete. If the leader didn't wake the follower, both would sleep forever.
+/// A leader that continues to wait wakes its followers after each pass. In some interleavings, this
+/// thread is the leader and waits for three requests. The follower submits the third request, but
+/// only after it has seen one of the first two complete. If the leader didn't wake the follower
+/// after that completion, both would sleep forever.
 #[test]
 fn a_follower_misses_no_pass_of_a_leader_that_stays() {
     check(&[(2, 1), (2, 2)], |model| {

@@ -1,8 +1,8 @@
 //! One io_uring: submits requests to the kernel and takes its answers.
 //!
 //! A request waits in the *lane* of its device until it gets a *slot*, and occupies the slot while
-//! the kernel has the request. There are as many slots as entries in the completion queue, so that
-//! queue can't overflow.
+//! the kernel has the request. The completion queue has one entry for each slot, so it can't
+//! overflow.
 //!
 //! A device may start another request only while it has fewer than 3 × (number of free slots) in
 //! flight. So one device occupies at most about three quarters of the slots that the others leave
@@ -32,9 +32,9 @@
 //!   or was handed to the pool's threads.
 //! - U5. The submitter unsets `submitting` under the lock, and only when no lane could use a slot.
 //!   A thread that frees a slot does so under the lock, too. If a lane could then use the slot and
-//!   there is no submitter, that thread becomes the submitter. Only the reaper doesn't submit: it
-//!   summons a thread of the pool to become the submitter instead. So no request is left waiting in
-//!   a lane that could use a slot:
+//!   there is no submitter, the thread that freed the slot becomes the submitter. The exception is
+//!   the reaper, which never submits: it summons a thread of the pool to become the submitter. So
+//!   no request is left waiting in a lane that could use a slot:
 //!
 //! ```text
 //! submitter: lane full ── lock, no slot, unset ─┐
@@ -46,12 +46,13 @@
 //!   the pushed entries that it hasn't taken. The submitter takes the requests of these entries out
 //!   of their slots, and hands them to the pool's threads, together with all requests in lanes. The
 //!   kernel still answers the requests that it has taken.
-//! - U7. A request that is being handed to the pool's threads gets no answer from this ring, but
-//!   counts as unfinished here until it is in the pool's queue. So a leader that only checked for
-//!   unfinished requests could sleep forever. The submitter may have to take back all requests that
-//!   it is entering the kernel with (U6), so the kernel certainly has a request only if more slots
-//!   than those are in flight. Only then does a leader sleep without a time limit. Otherwise the
-//!   leader checks again after a pause:
+//! - U7. While a request is being handed to the pool's threads, it gets no answer from this ring,
+//!   but it counts as unfinished here until it is in the pool's queue. So a leader that checked
+//!   only for unfinished requests could sleep forever. A slot in flight doesn't guarantee an answer
+//!   either: the submitter may have to take back all requests that it is just submitting (U6). The
+//!   kernel certainly has a request only if more slots are in flight than requests are being
+//!   submitted. Only then does a leader sleep without a time limit. Otherwise the leader checks
+//!   again after a pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
@@ -59,13 +60,14 @@
 //! ```
 //!
 //! The reaper serves all rings, so it leaves all work that may delay it to the threads of the pool:
-//! submitting requests, continuing a request that was answered short, and dropping pages from the
-//! kernel's cache. The reaper does query a file's length itself. This doesn't wait, because only
-//! requests for *prompt* files go to rings.
+//! submitting requests, continuing a request after a short read or write, and dropping pages from
+//! the kernel's cache. The reaper does query a file's length itself. This query can't delay it,
+//! because only requests for *prompt* files go to rings.
 //!
 //! The kernel posts an answer in the context of the thread that submitted the request, when this
 //! thread next leaves the kernel or sleeps in it. If necessary, the kernel interrupts the thread.
-//! If the thread has ended, the kernel posts the answer elsewhere.
+//! If the thread has ended, the kernel posts the answer from another context, such as a kernel
+//! worker.
 //!
 //! A thread may end before the kernel has started one of the thread's buffered reads or writes.
 //! Then the kernel answers that the request was cancelled, or that its address is bad. On such an

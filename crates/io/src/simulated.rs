@@ -8,9 +8,9 @@
 //! Files can be written. A power cut may lose the bytes written since the last sync, as on a real
 //! disk ([`SimulatedDisk::power_cut`]). The disk can be full, and its writeback can fail.
 //!
-//! On a virtual machine (`--cfg pagefold_manycore`), the thread that reads or writes also waits in
-//! virtual time, for as long as the transfer would take on the virtual machine's own disk. The
-//! clock of the simulated disk is separate, and advances as usual.
+//! On a simulated many-core machine (`--cfg pagefold_manycore`), a thread that reads or writes also
+//! waits in virtual time, for as long as the transfer takes on that machine's own disk. The disk of
+//! this module has a separate clock, which advances as usual.
 
 use std::path::{Path, PathBuf};
 
@@ -57,8 +57,9 @@ struct Shared {
     queue: Arc<SimulatedQueue<OpenFile>>,
     /// All files have one identity.
     numbers_alike: AtomicBool,
-    /// The number of power cuts. Each operation on an open file holds this lock for reading, and a
-    /// power cut holds it for writing. So no operation is in progress during a cut.
+    /// The number of power cuts so far, behind a lock. Each operation on an open file holds the
+    /// lock for reading, and a power cut holds it for writing. So no operation is in progress
+    /// during a cut.
     cuts: RwLock<u64>,
 }
 
@@ -144,10 +145,11 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    /// Limits the space for new pages of all files together to `bytes`. A page of 4 KiB is new if
-    /// it wasn't part of its file when the file was given to the disk, or if it has been cut off
-    /// since then. If no space is left for a new page, writing that page fails with `ENOSPC`; a
-    /// write stores the pages before it. Truncating a file or raising the limit makes room.
+    /// Limits the total space for new pages, in all files together, to `bytes`. A page of 4 KiB is
+    /// new if it wasn't part of its file when the file was added to the disk, or if it has been
+    /// truncated away since. If no space is left for a new page, writing that page fails with
+    /// `ENOSPC`. If a write covers several pages, the pages ahead of the failing one are still
+    /// written. Truncating a file or raising the limit makes room.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.files.lock().set_capacity(bytes / 4096);
     }

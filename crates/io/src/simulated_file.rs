@@ -316,9 +316,9 @@ fn cut_page(page: u64, mut bytes: Page, len: u64) -> Page {
     bytes
 }
 
-/// Replaces each sector of the page with that sector of a random version, or keeps it. In half of
-/// the calls, on average, each sector gets a choice of its own. In the others, one choice applies
-/// to all sectors.
+/// Randomly sets each sector of the page to its contents in one of `versions`, or leaves it
+/// unchanged. In half of the calls, on average, the choice is made for each sector independently.
+/// In the others, one choice applies to all sectors.
 fn mix_sectors(page: &mut Page, versions: &[Box<Page>], random: &mut Random) {
     let torn = random.one_in(2);
     let mut choose = || random.below(versions.len() as u64 + 1) as usize;

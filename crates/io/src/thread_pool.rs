@@ -5,9 +5,9 @@
 //! wait in their file's queue ([`Lines`]) for a thread of the pool. These threads are started on
 //! demand, and sleep when there is nothing to do.
 //!
-//! A thread that [helps](BackingFile::help_as) performs the queued requests of its own batch
-//! itself, which avoids waking other threads. While none of these requests is queued, the helper
-//! sleeps until those in progress have completed.
+//! A thread that calls [`help`](BackingFile::help_as) takes the requests of its own batch from the
+//! queue and performs them itself, which avoids waking other threads. When none of them is left in
+//! the queue, the helper sleeps until those in progress have completed.
 //!
 //! - T4. The [`ThreadPool`] and each of its files hold a handle of the pool. When the last handle
 //!   is dropped, the pool is closed: its threads empty the queues, and then end. The threads own

@@ -6,8 +6,9 @@
 //! So a thread that submits requests and then helps with them contends with no other thread. If
 //! there are more threads than rings, threads share rings.
 //!
-//! There isn't one ring per CPU, because the threads that wait for a disk take turns on a CPU: they
-//! would share the CPU's ring, and wait for each other's answers.
+//! Rings belong to threads rather than to CPUs. While one thread waits for a disk, others run on
+//! the same CPU. With one ring per CPU, all these threads would share a ring, and wait for each
+//! other's answers.
 //!
 //! A ring is created when a thread first needs it. If the system refuses to create the ring, or if
 //! the ring's descriptor would be one of the last that the process may open, the thread shares the
@@ -137,8 +138,9 @@ impl Drop for Rings {
             let _ = thread.join();
             // The rings are idle now, but requests that they handed to the pool may still be in
             // progress. Dropping this handle of the pool would wait for these requests only if it
-            // were the last handle: a thread that was summoned to a ring may still be running, and
-            // hold another one. So the pool is ended here.
+            // were the pool's last handle. It may not be the last: a thread that was summoned to a
+            // ring may still be running, and hold another handle. So the pool is ended explicitly
+            // here.
             self.shared.others.pool.end();
         }
         // SAFETY: dropped once, here, and not used afterwards.
@@ -151,8 +153,8 @@ impl Drop for Rings {
 
 /// How often the reaper polls for answers if it can't be notified of them.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long the reaper continues to poll after all rings became idle. During this time, a thread
-/// that doesn't know yet that rings are refused may still submit to one.
+/// How long the reaper continues to poll after all rings became idle. Rings must not be used by
+/// then, but a thread that hasn't noticed this yet may still submit to one.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {

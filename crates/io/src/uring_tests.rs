@@ -139,8 +139,8 @@ fn a_thread_helps_in_another_ones_queue() {
     over.assert(PAGES as usize);
 }
 
-/// The kernel cancels requests that it hasn't started when the thread that submitted them ends.
-/// These requests must be performed all the same. Buffered reads can be cancelled, because the
+/// When a thread ends, the kernel cancels those of the thread's requests that it hasn't started.
+/// They must be performed all the same. Buffered reads can be cancelled in this way, because the
 /// kernel gives them to worker threads, which end with the submitter.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
@@ -176,9 +176,10 @@ fn dropping_the_last_handle_waits_for_what_is_in_flight() {
     }
 }
 
-/// Regression: only dropping the pool waited for the pool's requests. A thread that was summoned to
-/// a ring holds a handle of the ring, and so of the pool. This handle kept the pool alive when the
-/// last handle of the rings was dropped, so the drop didn't wait for the requests.
+/// Regression: the pool's requests were waited for only when the pool itself was dropped. A thread
+/// that was summoned to a ring holds a handle of the ring, and through it a handle of the pool. So
+/// when the last handle of the backend was dropped, the pool stayed alive, and the drop returned
+/// without waiting for the requests.
 #[test]
 fn dropping_the_last_handle_waits_for_what_threads_do() {
     let (_directory, path) = file_of_pages();
@@ -259,9 +260,9 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     if !goes_through_rings(&uring, &path) {
         return;
     }
-    // The reads must be completed by the thread that leads, so they are buffered: this memory isn't
-    // aligned for direct I/O, and threads of the pool would perform direct reads. No requests come
-    // before these reads, so the reaper isn't active when this thread wants to lead.
+    // The thread that leads must complete these reads. Threads of the pool would perform direct
+    // reads, because this memory isn't aligned for direct I/O. So the reads are buffered. They are
+    // also the first requests, so the reaper isn't active when this thread wants to lead.
     let file = uring.open(&path, Access::Read).unwrap();
     let over = Arc::new(Over::default());
     let mut requests: Vec<_> = (0..64).map(|page| read(page, &over)).collect();

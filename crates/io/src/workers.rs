@@ -23,7 +23,7 @@ impl Workers {
         Ok(Self { pool: Pool::new(threads)? })
     }
 
-    /// Queues a call that concerns `file` for one of the threads. If the pool has no thread and
+    /// Queues a call on `file`, to be made by a thread of the pool. If the pool has no thread and
     /// can't start one, the calling thread makes the call.
     pub fn run(&self, file: Identity, call: impl FnOnce() + Send + 'static) {
         self.pool.put(file, std::iter::once(Work::Call(Box::new(call))));

@@ -10,14 +10,15 @@
 //! An access that isn't a hit and doesn't go to memory needs a transfer. The transfer waits until
 //! the line isn't busy, and then makes the line busy. If the transfer moves ownership, or the line
 //! is modified, the line is busy for the whole transfer. If the transfer only makes one more copy
-//! of a clean line, the line is busy for the time of a read port.
+//! of a clean line, the line is busy only for the time that handing out a copy takes (`read_port`).
 //!
 //! Requests for a line are served in order. In the first part of a transfer, the fraction
 //! `transfer_overlap` of its time, the request is on its way, and the core that has the line
 //! continues to use the line. The requesting access is executed when the line has arrived. The core
 //! that gets the line then keeps it for the fraction `transfer_hold` of a transfer's time, even if
-//! other requests already wait. So two cores that contend for a line each make several accesses
-//! before the line moves. With more cores, each makes as many accesses as fit into the hold:
+//! other requests already wait. So cores that contend for a line take turns. In its turn, each core
+//! makes at least one access, and as many as fit into the hold. If no request waits when the line
+//! arrives, the core also makes the accesses that it gets to while the next request is on its way:
 //! ```text
 //!   A  has it … … … … …|                        gets it … … …|
 //!                 B's request … … …|line moves|has it … … … |line moves|
@@ -28,9 +29,10 @@
 //! later. Other cores see the stored value only after the line has arrived, because their accesses
 //! wait for the line.
 //!
-//! Other cores may have requested the line before the store. They then use the line before the
-//! store is done, and read the old value. So they must not see effects of later accesses yet.
-//! Therefore the storing core doesn't continue at once in this case, but waits for the line.
+//! Other cores may have requested the line before the store did. They use the line before the store
+//! takes effect, and so read the old value. Until then, they must not see the effects of anything
+//! that the storing core does after the store. So in this case the storing core doesn't continue at
+//! once, but waits for the line.
 //!
 //! A read-modify-write, a fence and a sequentially consistent store wait until the store buffer is
 //! empty, as on x86.
@@ -40,8 +42,9 @@
 //! of the loads and stores that follow. It requests the line of a read-modify-write only after the
 //! wait. It requests no line ahead for accesses that follow the end of a spin, or a fence.
 //!
-//! The line's owner may use the line again after the time at which the line would have left. Then
-//! the request was too early, and is repeated when the access is executed.
+//! A request made ahead is too early if the line's owner uses the line again after the time at
+//! which the request would have taken it away. Then the request has no effect, and is repeated when
+//! the access is executed.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|

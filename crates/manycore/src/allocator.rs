@@ -17,9 +17,9 @@
 //!   modelled. (False sharing between allocations can't be reproduced with the host's allocator
 //!   either: see the page on the model.)
 //! - L2. Memory that comes from the host is cold, whatever was at its address before.
-//! - L3. Memory that a virtual thread frees goes on a list of its CPU for that size. The next
-//!   allocation of that size on that CPU reuses the memory, and finds in the caches whatever is
-//!   still there, as with the per-CPU caches of a real allocator.
+//! - L3. When a virtual thread frees memory, the memory goes on a list of the thread's CPU that has
+//!   blocks of this size. The CPU's next allocation of the same size reuses the memory, and finds
+//!   in the caches whatever is still there, as with the per-CPU caches of a real allocator.
 //!
 //! Allocation itself costs no virtual time.
 
@@ -49,8 +49,8 @@ fn list_of(layout: Layout) -> Option<usize> {
 // - A2. A block is on a list only after it was freed, and is removed from the list before it is
 //   allocated again. Each list has blocks of one size, and all blocks on lists are aligned to a
 //   line.
-// - A3. Nothing here panics while it holds a list, or allocates through this allocator, with one
-//   exception: a list may grow. `free_blocks` is borrowed while a list grows. So the nested
+// - A3. While it holds a list, no code here panics or allocates through this allocator, with one
+//   exception: a list that grows allocates. `free_blocks` is borrowed at that time, so the nested
 //   allocation can't borrow a list, and goes to `System`.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

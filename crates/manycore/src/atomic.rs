@@ -1,9 +1,10 @@
 //! Atomics, fences and spin hints that cost virtual time.
 //!
-//! Each type has the layout of `core`'s type, so it can be placed in memory that was mapped or laid
-//! out by hand. Inside a machine an access is an event: the thread waits for its turn and is
-//! charged, and then the access is executed at once. So all threads see the accesses in one total
-//! order, whatever orderings were requested. Outside a machine each type behaves as `core`'s.
+//! Each type has the layout of its counterpart in `core`, so it can be placed in memory that was
+//! mapped or laid out by hand. Inside a machine an access is an event: the thread waits for its
+//! turn, the cost of the access is added to its virtual time, and then the access takes effect in a
+//! single step. So all threads see the accesses in one total order, whatever orderings were
+//! requested. Outside a machine each type behaves like its counterpart.
 
 use crate::access::Kind;
 use crate::task::here;

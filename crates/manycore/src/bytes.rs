@@ -6,10 +6,11 @@
 //! charges one side of a copy, the shared bytes. The other side, a buffer, is assumed to be private
 //! and in the first-level cache, and costs nothing.
 //!
-//! Inside a machine, the range is moved in parts of up to 4 KiB, or smaller parts in random order.
-//! For each part, the thread waits for its turn and calls `copy`; other threads may run between two
-//! parts. Small parts make torn copies likelier, so that tests in random order find them. Outside a
-//! machine, `copy` is called once with the whole range.
+//! Inside a machine, the range is moved in parts, from the lowest address to the highest. A part
+//! has up to 4 KiB, or up to 512 bytes if the machine runs its threads in random order. For each
+//! part, the thread waits for its turn and calls `copy`; other threads may run between two parts.
+//! The smaller parts make torn copies likelier, so that tests with a machine in random order find
+//! them. Outside a machine, `copy` is called once with the whole range.
 
 use crate::access::Kind;
 use crate::blocks::{BLOCK, BlockId, Place};

@@ -205,8 +205,8 @@ impl Machine {
             *result.borrow_mut() = Some(value);
         });
         // SAFETY: only the lifetime changes. The body borrows from the caller, whose data lives
-        // until this function returns. `drive` returns before that. So the body has ended by then,
-        // or was leaked and never runs again (W4 in `world`).
+        // until this function returns. When `drive` returns, and so before this function does, the
+        // body has either ended, or was leaked and never runs again (W4 in `world`).
         let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Body>(body) };
         if let Err(error) = world.start("main".to_owned(), None, task::here(), body) {
             world.state.borrow_mut().failure = Some(Cause::NoStack { message: error.to_string() });
@@ -231,8 +231,8 @@ impl Machine {
     }
 
     /// Runs threads like [`run_tasks`](Self::run_tasks), on data that `set_up` creates inside the
-    /// machine. The data is also dropped inside the machine. Neither is measured. Use this for data
-    /// that starts threads of its own, or that has a part for each CPU.
+    /// machine. The data is also dropped inside the machine. Neither creating nor dropping the data
+    /// is measured. Use this if the data has threads of its own, or a part for each CPU.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).

@@ -34,9 +34,9 @@ impl Drop for Region {
     }
 }
 
-/// Gives the cache line of `value` a name in the profile. Waits for the line, and transfers of the
-/// line, are counted under this name. Use it for spinlocks and other contended words of the
-/// program.
+/// Gives the cache line of `value` a name in the profile. The time that threads spend waiting for
+/// the line, or transferring it, is counted under this name. Use this for spinlocks and other
+/// contended words of the program.
 pub fn name<T: ?Sized>(value: &T, name: &str) {
     if let Some(world) = world::current() {
         let mut state = world.state.borrow_mut();

@@ -5,8 +5,8 @@
 //! next, and priorities change at random events. Both orders use one heap with one kind of key,
 //! `rank << 8 | cpu`, where the rank is the clock or the priority.
 //!
-//! - S1. A CPU is in `ready` exactly once if it isn't the running CPU, and has a thread that isn't
-//!   spinning. Otherwise the CPU isn't in `ready`.
+//! - S1. A CPU is in `ready` exactly once if both of these hold: the CPU has a thread that isn't
+//!   spinning, and the CPU isn't the running one. Otherwise the CPU isn't in `ready`.
 //! - S2. `limit` is at most the smallest key in `ready`. In measured order it is also at most the
 //!   key of the earliest timer; in random order, [`State::may_go_on`] checks the timers itself. So
 //!   while the running CPU's key is below `limit` and no timer is due, the scheduler would choose

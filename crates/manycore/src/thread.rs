@@ -255,10 +255,10 @@ fn park_until(timeout: Option<Duration>) {
     }
 }
 
-/// Lets the next thread that waits for this CPU run. If no thread waits for the CPU, this works
-/// like a [spin hint](crate::spin_hint), but costs as much as a system call. As with a spin hint,
-/// the thread may then be suspended until a value that it has read changes, because a thread that
-/// yields in a loop waits for such a change.
+/// Yields this CPU to the next thread in the CPU's queue. If the queue is empty, this works like a
+/// [spin hint](crate::spin_hint), but costs as much as a system call. As with a spin hint, the
+/// thread may then be suspended until a value that it has read changes: a thread that yields in a
+/// loop is assumed to wait for such a change.
 #[track_caller]
 pub fn yield_now() {
     let Some(world) = world::current() else { return std::thread::yield_now() };

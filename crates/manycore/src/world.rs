@@ -2,8 +2,9 @@
 //!
 //! The machine runs on a host thread of its own, with one coroutine per virtual thread.
 //! [`World::drive`] runs a virtual thread, and with it the user's code, by calling
-//! `Coroutine::resume`. The user's code reaches the machine through [`current`], which returns the
-//! world of this host thread, and returns control to `drive` by calling [`World::suspend`].
+//! `Coroutine::resume`. The user's code calls the crate's functions. These get the world of this
+//! host thread from [`current`]. To let another virtual thread run, they return control to `drive`
+//! by calling [`World::suspend`].
 //!
 //! - W1. The pointer in `RUNNING` is set exactly while a call of [`World::drive`] is on the host
 //!   thread's stack. That call borrows the world. So the world is alive whenever the pointer is

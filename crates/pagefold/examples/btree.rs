@@ -1,8 +1,8 @@
 //! A B-tree whose nodes are pages of a file: looked at through pins, changed in place.
 //!
-//! To find a page of the tree that is in memory, a reader needs no lock. The reader's guard pins
-//! the page, so the page can't be evicted while the guard lives. Other pages are evicted when the
-//! group reaches its limit, so the tree may be larger than memory.
+//! If a page of the tree is in memory, a reader needs no lock to find the page. The reader's guard
+//! pins the page, so the page can't be evicted while the guard lives. Other pages are evicted when
+//! the group reaches its limit, so the tree may be larger than memory.
 //!
 //! Right after a `sync`, the tree on the disk is complete. If the power fails at another moment,
 //! the disk may have only some of the pages that a split changed. A tree that must survive such a

@@ -115,8 +115,8 @@ pub enum Error {
         max: Size,
         /// What is charged to the group.
         charged: Size,
-        /// The failure of a swap area's device, if the last write of one of the group's pages to
-        /// swap failed. Such pages have no slot in swap. This failure is the error's
+        /// The failure of a swap area's device, if the group's most recent write to swap failed. A
+        /// page whose write failed has no slot in swap. This failure is the error's
         /// [`source`](std::error::Error::source).
         #[source]
         swap: Option<SwapFailure>,
@@ -210,8 +210,8 @@ pub enum Error {
         wanted: u64,
     },
     /// The file would exceed the largest possible length, `i64::MAX` bytes. Or no address space is
-    /// left for the metadata of one of the file's pages, because `RLIMIT_AS` is too low or many
-    /// other files of terabytes are in use.
+    /// left for the metadata of one of the file's pages, because `RLIMIT_AS` is too low, or because
+    /// many other files, each terabytes long, are in use.
     #[error("{} is too large: there is no place in a page map for its {pages} pages", path.display())]
     FileTooLarge {
         /// The file.

@@ -101,9 +101,9 @@ fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
         };
         let is_seen = mounts.iter().any(|mount| below(mount).is_some());
         for mount in &mounts {
-            // If no mount contains the cgroup's path, the process is taken to be in a container,
-            // which sees its own cgroup as the root of the mount. So the mount's root is used as
-            // the cgroup then, whatever the cgroup's path is outside.
+            // If no mount contains the cgroup's path, the process is assumed to be in a container,
+            // in which the root of the mount is the process's cgroup. Then the root of the mount is
+            // used, and the path is ignored, because it is valid only outside the container.
             let Some(below) = below(mount).or_else(|| (!is_seen).then(PathBuf::new)) else { continue };
             files.extend(below.ancestors().map(|group| mount.point.join(group).join(hierarchy.limit())));
         }

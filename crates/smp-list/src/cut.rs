@@ -15,8 +15,9 @@
 //! ```
 //! Two claimed nodes count as neighbours if there is an open edge from the first to the second, and
 //! the edge was read after both nodes were claimed. It isn't sufficient that the second node's
-//! `prev` names the first. A thread that deletes a node between the two stores this `prev` before
-//! it stores the first node's `next`:
+//! `prev` names the first. Suppose that another thread deletes a third node that lies between the
+//! two. That thread stores the second node's `prev` before it stores the first node's `next`, so
+//! for a moment `prev` names the first node although the third is still linked:
 //! ```text
 //!   delete B of A⇄B⇄C                      take two off the tail
 //!   holds B→C, A→B; C.prev = A             claims C; reads C.prev; claims A; C.prev names A, so they are a run

@@ -3,7 +3,8 @@
 //!
 //! While a thread has exclusive access, no edge is held. But other threads may have claimed nodes,
 //! and may be waiting for the lock so that they can delete these nodes. So the operations here
-//! leave each claimed node linked, in a list where the thread that claimed the node looks for it.
+//! leave each claimed node linked. If an operation moves a claimed node to another list, the thread
+//! that claimed the node must find out which list that is (see [`append`](SmpList::append)).
 
 use crate::link::{Link, Nodes};
 use crate::list::SmpList;

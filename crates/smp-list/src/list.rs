@@ -22,10 +22,10 @@
 //! | a link, `OPEN` | the edge exists, and isn't held | the thread that clears the bit: it holds the edge |
 //! | a link, not `OPEN` | a thread holds the edge | the holder, which stores a new link |
 //!
-//! - L1. Exactly one edge leads to a linked node. If a `next` is open and names the node, that
-//!   `next` belongs to the edge, and the edge is completely written. A thread looks for the edge by
-//!   a hint, which may be outdated. But if the thread succeeds in holding an edge to the node, that
-//!   is the right edge, whatever happened since the thread read the hint.
+//! - L1. Exactly one edge leads to a linked node. If any `next` is open and names the node, that
+//!   `next` belongs to this edge, and both words of the edge have been written. A thread looks for
+//!   the edge by a hint, which may be outdated. But if the thread succeeds in holding an edge to
+//!   the node, that is the right edge, whatever happened since the thread read the hint.
 //! - L2. `next` of X and `prev` of X's successor are written only by the thread that holds the edge
 //!   X→successor, or by a thread that owns both nodes.
 //! - L3. Only the thread that has claimed a node deletes it. A node can be claimed only after its
@@ -149,8 +149,8 @@ impl SmpList {
     }
 
     /// Deletes a node of this list. The caller must have claimed the node by winning an atomic
-    /// operation of its choice, with `Acquire`. That operation must have been impossible to win
-    /// until a `Release` operation that came after the node was added.
+    /// operation of its choice, with `Acquire`. That operation must be impossible to win until the
+    /// node has been added, and a `Release` operation has then made it claimable.
     pub fn del<N: Nodes + ?Sized>(&self, nodes: &N, node: u32) {
         self.del_run(nodes, node, node);
     }

@@ -24,12 +24,13 @@
 //!   it finds `EXCLUSIVE` set, it waits until bit 0 or bit 1 of `entered` changes; then it is in
 //!   shared mode.
 //! - T2. The operation that sets `EXCLUSIVE` in a slot also returns how many threads have entered
-//!   there. The thread that set `EXCLUSIVE` waits until as many threads have left. Some of the
-//!   threads that it waits for are in shared mode. The others were waiting for the previous thread
-//!   in exclusive mode, and enter shared mode first.
+//!   there so far. The thread that set `EXCLUSIVE` waits until that many threads have left. Some of
+//!   these threads are in shared mode already. Others waited for the previous thread in exclusive
+//!   mode, and haven't noticed yet that it has left; they get shared mode before this thread gets
+//!   exclusive mode.
 //!
-//!   So neither mode starves. A thread that wants shared mode waits while at most one other thread
-//!   enters and leaves exclusive mode. A thread that wants exclusive mode waits for the threads
+//!   So neither mode starves. A thread that wants shared mode waits at most until one other thread
+//!   has been through exclusive mode. A thread that wants exclusive mode waits only for the threads
 //!   that requested exclusive mode before it, and for the threads that entered a slot before it set
 //!   `EXCLUSIVE` there.
 //! - T3. `PHASE` tells a thread that waits for shared mode whether the thread in exclusive mode is
@@ -38,11 +39,12 @@
 //! No store here must be ordered before a load of another word, because both sides change the same
 //! word, `entered`.
 //!
-//! **Orderings.** A thread that leaves a mode uses `Release`: it clears `EXCLUSIVE`, or adds to
-//! `left`. A thread that enters a mode uses `Acquire`, to see the writes of the threads that left:
-//! for shared mode when it adds to `entered` or waits for a change there, for exclusive mode when
-//! it sets `EXCLUSIVE` and waits for `left`. `next_ticket` is Relaxed, because `serving` orders the
-//! ticket holders: it is incremented with `Release`, and waited for with `Acquire`.
+//! **Orderings.** Leaving a mode is a `Release`: a thread clears `EXCLUSIVE`, or adds to `left`.
+//! Entering a mode is an `Acquire`, so that the thread sees the writes of the threads that left.
+//! For shared mode, these are the addition to `entered` and the loads that wait for a change there.
+//! For exclusive mode, they are the operation that sets `EXCLUSIVE` and the loads that wait for
+//! `left`. `next_ticket` is Relaxed, because `serving` orders the ticket holders: it is incremented
+//! with `Release`, and waited for with `Acquire`.
 //!
 //! **A losing interleaving**, and the rule that excludes it:
 //! ```text

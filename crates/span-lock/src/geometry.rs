@@ -35,8 +35,8 @@ impl Level {
     }
 }
 
-/// The size of granules, as a power of two: of a level 0 granule in units, and of a level 1 granule
-/// in level 0 granules. Models use a small value.
+/// The log2 of the granule sizes: a level 0 granule has 2^`FAN_BITS` units, and a level 1 granule
+/// has 2^`FAN_BITS` level 0 granules. Models use a small value.
 const FAN_BITS: u32 = if cfg!(pagefold_loom) { 2 } else { 9 };
 
 /// Nodes of level 0 per CPU: enough that two CPUs seldom use the same node by chance.
@@ -70,7 +70,7 @@ const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)
 }
 
-/// Returns the unit, as a power of two, in which the words of this level's nodes store ranges. At
+/// Returns the log2 of the unit of this level's node words, which store ranges as whole units. At
 /// level 0 and in the root this is the lock's unit; at level 1 it is the size of a level 0 granule.
 #[inline]
 const fn word_unit(level: Level, unit: u32) -> u32 {

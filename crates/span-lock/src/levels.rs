@@ -17,9 +17,10 @@
 //! | 3 wait below | waits until no claim in the nodes below excludes it. It keeps its own claim, so no new claim gets past its own step 2 |
 //!
 //! - L1. Of two claims at different levels that exclude each other, at least one sees the other.
-//!   Each claim is written first and looks at the other level afterwards, and all these accesses
-//!   are `SeqCst`, so they can't both find nothing. If the lower claim sees the upper one, it gives
-//!   way (step 2). If the upper claim sees the lower one, it waits (step 3).
+//!   Each claim is written to its own nodes first, and looks at the other level afterwards. All
+//!   these accesses are `SeqCst`, so the two claims can't both find nothing. If the claim at the
+//!   lower level sees the one at the upper level, it gives way (step 2). If the claim at the upper
+//!   level sees the one at the lower level, it waits (step 3).
 //!   ```text
 //!     lower: node's word = claim            upper: root's word = claim
 //!            look at root: free                    look at node: free          can't both be
@@ -27,26 +28,28 @@
 //! - L2. Claims don't deadlock. In step 1 a claim waits for claims of its own level; meanwhile it
 //!   holds nothing, or only the node of its lower addresses. In step 2 a claim that gives way
 //!   releases its nodes before it waits again. In step 3 a claim waits for claims of lower levels.
-//!   So a claim waits only for claims that are held already, or that come later in this order:
-//!   upper levels before lower levels, and within a level, lower addresses before higher addresses.
-//!   Such waits can't form a cycle.
+//!   To see that these waits form no cycle, order them by where a claim waits: upper levels before
+//!   lower levels; within a level, lower addresses before higher addresses; in a node's queue,
+//!   newer claims before older ones. A claim waits only for claims that don't wait, or whose own
+//!   wait comes later in this order.
 //! - L3. No claim starves. A node's queue is fair (N4), and a claim moves up at most once for each
 //!   level. Step 3 waits for lower claims of two kinds. Some were there before the upper claim. The
 //!   others came later; these give way in their own step 2, and return at the upper level.
 //!
 //!   However, a lower claim with limited patience could give up instead of returning at the upper
-//!   level, and retry again and again; each attempt would delay step 3. Therefore such a claim also
-//!   looks up before step 1, when it hasn't written anything yet. So each thread delays a step 3 at
-//!   most once.
+//!   level, and then retry again and again. Each attempt would delay the upper claim's step 3.
+//!   Therefore a claim with limited patience also looks at the upper levels before its step 1, when
+//!   it hasn't written anything yet. So each thread delays the step 3 of an upper claim at most
+//!   once.
 //! - L4. `SPREAD` is set in the root's word after the tables have been created. A claim that was
 //!   made in the root before `SPREAD` was set is seen by claims in the tables, in their step 2. A
 //!   claim that is made in the root later sees `SPREAD`, and takes step 3.
 //! - L5. `SPREAD` is cleared only by a thread that holds the full range for writing, and has then
-//!   looked at every node and seen no claim. A lower claim relies on `SPREAD` until the claim is
-//!   released. That is safe if *one* look at the root in step 2 finds both that `SPREAD` is set and
-//!   that no claim there excludes the lower claim. At the moment of that look no thread holds the
-//!   full range for writing. A thread that gets the full range later sees the lower claim in its
-//!   node, and doesn't clear `SPREAD`.
+//!   looked at every node and seen no claim. A lower claim needs `SPREAD` to stay set until the
+//!   claim is released. This is guaranteed if a *single* look at the root in step 2 finds both that
+//!   `SPREAD` is set and that no claim there excludes the lower claim. At the moment of that look
+//!   no thread holds the full range for writing. A thread that gets the full range later sees the
+//!   lower claim in its node, and so doesn't clear `SPREAD`.
 //!
 //!   A look before step 1 doesn't help, because `SPREAD` may be cleared after that look. Nor are
 //!   two looks in step 2 enough, one for claims and one for `SPREAD`. They would permit this
@@ -57,13 +60,14 @@
 //!            looks at root: free                     a claim in the root, which sees no SPREAD: inside
 //!            looks at root: SPREAD: inside           another one beside it: SPREAD
 //!   ```
-//! - L6. While `MIDDLE` in the root's word is clear, the fast path of level 0 skips the look at
-//!   level 1. So a claim of level 1 sets `MIDDLE` between its steps 1 and 2. Its look in step 2
-//!   must find `MIDDLE` still set, because a thread that clears `SPREAD` also clears `MIDDLE`,
-//!   possibly just after this claim set it. From that look until the claim is released, `MIDDLE`
-//!   stays set, for the same reason as `SPREAD` (L5). Therefore a claim of level 0 that finds
-//!   `MIDDLE` clear finished its own step 1 before that look, and step 3 of the claim of level 1
-//!   sees it.
+//! - L6. While `MIDDLE` in the root's word is clear, the fast path of level 0 doesn't read the
+//!   nodes of level 1. So a claim of level 1 sets `MIDDLE` between its steps 1 and 2. Its look at
+//!   the root in step 2 must find `MIDDLE` still set, because a thread that clears `SPREAD` also
+//!   clears `MIDDLE`, possibly just after this claim set it. From that look until the claim is
+//!   released, `MIDDLE` stays set, for the same reason as `SPREAD` (L5). A claim of level 0 on the
+//!   fast path reads the root's word once more after its own step 1. If it finds `MIDDLE` clear
+//!   there, its step 1 came before the step 2 of the level 1 claim. So the step 3 of the level 1
+//!   claim, which comes later, sees the level 0 claim.
 //! - L7. The lock is exact: claims of disjoint ranges never wait for each other, even if they share
 //!   nodes. There are two exceptions. One is the mutex of a queue, which no thread holds while it
 //!   waits for a claim. The other is an attempt to make the lock compact, which holds the full
@@ -186,8 +190,9 @@ impl Levels {
         (packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed))).then_some(&*self.root)
     }
 
-    /// Makes the claim in its node of level 0, and returns the node, if the lock has spread and
-    /// that node is free. Not inlined, to keep the callers short.
+    /// Makes the claim in its node of level 0, and returns the node. Returns `None`, without a
+    /// claim, if the lock hasn't spread, if that node isn't free, or if `claim` must look more
+    /// closely. Not inlined, to keep the callers short.
     #[inline(never)]
     fn claim_in_tables(&self, root: NodeWord, range: LockRange, packed: Packed) -> Option<&Node> {
         if !root.is_only_spread() {
@@ -273,8 +278,8 @@ impl Levels {
         if !spread && made == Made::Beside && claim.range != LockRange::FULL {
             self.spread();
         }
-        // L4. If the lock has spread only now, this claim needn't wait: all claims that are made in
-        // the tables because of this see it in the root.
+        // L4. If `SPREAD` wasn't set at the look above, this claim needn't wait. It was in the root
+        // before `SPREAD` was set, so claims in the tables see it there in their step 2.
         let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
         if self.wait_below(tables, Level::Root, claim, patience) {
             return true;
@@ -355,9 +360,9 @@ impl Levels {
         (!self.root.is_clear_with(flags, claim)).then_some(Level::Root)
     }
 
-    /// Returns the level to which a claim with limited patience must move before step 1; `None` if
-    /// it needn't move. A claim that must move may not write to nodes of its own level, because
-    /// other claims would wait for it there (L3).
+    /// Returns the level to which a claim with limited patience must move before step 1, or `None`
+    /// if it needn't move. A claim that must move must not write to nodes of its own level, because
+    /// other claims would then wait for it there (L3).
     fn level_instead(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> Option<Level> {
         if patience.is_endless() { None } else { self.find_above(tables, level, claim, 0) }
     }

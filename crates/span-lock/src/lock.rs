@@ -19,9 +19,10 @@ use crate::range::LockRange;
 /// stand for.
 ///
 /// A thread that holds a range must not wait for a range that overlaps it, not even if both are
-/// locked for reading. Builds with debug assertions panic if a thread does so, and name both
-/// places. They also panic if ranges are locked in an order that can end in a deadlock. Waits of
-/// `try_…_for` aren't checked, because they end with the timeout.
+/// locked for reading. Builds with debug assertions panic if a thread does so; the message names
+/// the places in the source where the two ranges are locked. They also panic if ranges are locked
+/// in an order that can end in a deadlock. Waits of `try_…_for` aren't checked, because they end
+/// with the timeout.
 ///
 /// A thread that holds a range A must not wait for a disjoint range B either, if any other thread
 /// may request a range that overlaps both. The other thread may be ahead in the queue for B, and
@@ -67,17 +68,19 @@ impl RangeLock {
     }
 
     /// Locks `range` for reading, without waiting. Returns `None` if any thread, this one included,
-    /// holds a part of `range` for writing, or if another thread is just trying to lock a part for
-    /// writing. Also returns `None` while the lock is being made [compact](Self::compact). This can
-    /// happen at any time.
+    /// holds a part of `range` for writing, or if another thread is trying to lock a part for
+    /// writing at this moment. Also returns `None` while the lock is being made
+    /// [compact](Self::compact). The lock may do this by itself at any time, so `None` doesn't
+    /// prove that the range is in use.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read(&self, range: LockRange) -> Option<RangeReadGuard<'_>> {
         self.lock_within(range, Mode::Read, &Patience::None).map(|held| RangeReadGuard::new(held, self.order.name()))
     }
 
     /// Locks `range` for writing, without waiting. Returns `None` if any thread, this one included,
-    /// holds a part of `range`, or if another thread is just trying to lock a part. Also returns
-    /// `None` while the lock is being made [compact](Self::compact), which can happen at any time.
+    /// holds a part of `range`, or if another thread is trying to lock a part at this moment. Also
+    /// returns `None` while the lock is being made [compact](Self::compact). The lock may do this
+    /// by itself at any time, so `None` doesn't prove that the range is in use.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self, range: LockRange) -> Option<RangeWriteGuard<'_>> {
         self.lock_within(range, Mode::Write, &Patience::None).map(|held| RangeWriteGuard::new(held, self.order.name()))

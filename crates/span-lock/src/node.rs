@@ -28,22 +28,25 @@
 //!     sleep … for ever?                      no: it looks at the word again, which is empty, and takes it
 //!   ```
 //! - N4. A claim may overtake a waiter that it excludes; otherwise the lock would be idle while the
-//!   waiter wakes up. A waiter's count is incremented when a claim overtakes the waiter under the
-//!   mutex, and when a release finds that the waiter can proceed, but only wakes it. Once the count
-//!   has reached [`BYPASS_MAX`], the next release that finds that the waiter can proceed hands it
-//!   the lock. Until then, only older waiters may still overtake it under the mutex. (A claim that
-//!   is swapped into an empty word isn't counted, but the release of that claim is.)
+//!   waiter wakes up. Each waiter has a count that limits this. The count is incremented when a
+//!   claim overtakes the waiter under the mutex, and when a release finds that the waiter can
+//!   proceed. (A claim that is swapped into an empty word isn't counted, but the release of that
+//!   claim is.) At first such a release only wakes the waiter. Once the count has reached
+//!   [`BYPASS_MAX`], the next such release hands the lock to the waiter. From the moment when the
+//!   count reaches this limit until the hand-over, only older waiters may still overtake it under
+//!   the mutex.
 //! - N5. A release wakes the waiters that no holder and no older waiter excludes, and no others.
 //! - N6. A release looks only at waiters that the released claim excluded. This loses no wake-up. A
 //!   waiter sleeps because the claim of a holder, or of an older waiter, excludes its own claim. If
 //!   the holder releases that claim, or the older waiter gives up, the sleeper is one of the
-//!   waiters looked at. If the older waiter becomes a holder, its claim excludes the sleeper as
-//!   before. Other claims in the node neither look at the sleeper nor count as overtaking it.
+//!   waiters that are looked at then. If the older waiter becomes a holder, its claim excludes the
+//!   sleeper as before. Claims in the node that don't exclude the sleeper don't matter: their
+//!   releases don't look at the sleeper, and they don't count as overtaking it.
 //!
-//! Orderings: a claim's compare-and-swap is `SeqCst`. Within one node only its Acquire part is
-//! needed, which pairs with the Release of the previous claim's release, in the word or through the
-//! mutex. Between claims in different nodes of the lock, the total order of `SeqCst` is needed: see
-//! L1 in `levels`.
+//! Orderings: a claim's compare-and-swap is `SeqCst`. Within one node Acquire would be enough. It
+//! pairs with the Release operation that removed an earlier claim from the word; an earlier claim
+//! in the list is ordered by the mutex, or by the Release in `settle`. Between claims in different
+//! nodes of the lock, the total order of `SeqCst` is needed: see L1 in `levels`.
 
 #[cfg(pagefold_loom)]
 use sync::atomic::fence;

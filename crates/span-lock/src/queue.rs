@@ -182,10 +182,11 @@ impl Queue {
     /// meanwhile (N2 of `node`).
     ///
     /// `gone` is the claim that just left: its holder released it, or its waiter gave up. Only
-    /// waiters that `gone` excluded can proceed now (N6 of `node`), so the others are skipped. The
-    /// search ends at a waiting writer whose range covers all of `gone`, because this writer
-    /// excludes all later waiters that `gone` excluded. Waiters that only watch don't queue, so
-    /// they are still served after that writer.
+    /// waiters that `gone` excluded can proceed now (N6 of `node`), so the others are skipped. A
+    /// waiting writer whose range covers all of `gone` excludes all later waiters that `gone`
+    /// excluded. So behind such a writer the search serves only watchers (`only_watches`), which
+    /// wait for holders and not for older waiters. If the queue has no watchers, the search ends at
+    /// the writer.
     pub(crate) fn serve(&mut self, in_word: Option<Claim>, gone: Claim) {
         let (mut at, mut is_barred) = (0, false);
         while at < self.waiters.len() && !(is_barred && self.watchers == 0) {

@@ -38,9 +38,9 @@ impl Packed {
     /// The claim doesn't fit.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Packs a claim, exactly, in units of 2^`unit` numbers. Returns [`NONE`](Self::NONE) if the
-    /// range doesn't consist of whole units, is too long, or starts at too large a number. The full
-    /// range always fits.
+    /// Packs a claim, without rounding, in units of 2^`unit` numbers. Returns [`NONE`](Self::NONE)
+    /// if the range doesn't start and end at multiples of the unit, is too long, or starts too high
+    /// for the word's bits. The full range always fits.
     #[inline(always)]
     pub(crate) fn new(range: LockRange, mode: Mode, unit: u32) -> Self {
         // The rotation moves the bits below a unit, which must be 0, to the top of the number.

@@ -102,9 +102,9 @@ pub(crate) struct Area {
     store: Store,
     /// For encrypted pages: the key, and what decryption needs for each slot.
     encryption: Option<Box<Encryption>>,
-    /// Buffers for a device that requires bytes that don't change during a write: pages are copied
-    /// into a buffer, and written from there. Encrypted pages don't need these buffers, because
-    /// encryption has copied them already.
+    /// Buffers for a device that doesn't tolerate changes to the bytes while it writes them. Pages
+    /// are copied into a buffer first, and written from there. Encrypted pages don't need these
+    /// buffers, because encryption has copied them already.
     copies: OnceCell<Arc<Copies>>,
     under_way: CachePadded<UnderWay>,
 }
@@ -375,7 +375,8 @@ impl Area {
     }
 
     /// Decrypts `bytes`, if the area is encrypted, and verifies that they are the bytes of `page`
-    /// in `slot`. Returns the page's note (its group and its shadow), or `None` if they aren't.
+    /// in `slot`. If they are, returns the page's note (its group and its shadow); otherwise
+    /// returns `None`.
     fn sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> Option<Note> {
         let note = self.slots.note(slot).ok();
         note.filter(|note| match &self.encryption {
@@ -421,8 +422,8 @@ impl Area {
         self.compressed().inspect(|compressed| compressed.release_idle());
     }
 
-    /// Returns whether a page that is read back may keep its slot. It may if pages in this area
-    /// take no memory, and about half of the area's slots or more are free.
+    /// Returns whether a page that is read back may keep its slot. Two conditions must hold: pages
+    /// in this area take no memory, and at least about half of the area's slots are free.
     pub(crate) fn may_keep(&self, slot: SlotId) -> bool {
         self.compressed().is_none() && self.slots.may_keep(slot)
     }

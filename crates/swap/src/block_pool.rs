@@ -18,15 +18,16 @@
 //!   chunk's lock.
 //! - B2. A block is in one chain: that of one page, or that of its chunk's free blocks.
 //! - B3. Memory is charged ([`Allowance`]) for the chunks, and for a *stock* from which more chunks
-//!   can get their memory. No charge exceeds the limit of that moment.
-//! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; `allowance`). While
-//!   exchanges use that chunk, other pages ([`Need::Usual`]) are stored only into *held* chunks,
-//!   and no hand takes the last *open* chunk for them. So the blocks that an exchange frees stay
-//!   available for later exchanges.
+//!   can get their memory. No charge raises the total above the limit at that moment.
+//! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; see `allowance`). While
+//!   exchanges use it, other pages ([`Need::Usual`]) are stored only into *held* chunks, and no CPU
+//!   takes the last *open* chunk into its hand to store such a page. So other pages can't use the
+//!   blocks that exchanges free in *full* chunks or in the last *open* chunk. These blocks stay
+//!   available for later exchanges, which search every chunk.
 //!
-//! When no more memory can be taken, pages are stored into *open* chunks until these are *full*. A
-//! full chunk has at most an eighth of its blocks free. So at most an eighth of the pool's blocks
-//! stays free, apart from the chunks in hands.
+//! When no more memory can be charged, pages are stored into *open* chunks until these are *full*.
+//! A full chunk has at most an eighth of its blocks free. So at most an eighth of the pool's blocks
+//! stays free, not counting the *held* chunks.
 //!
 //! A chunk's lock is contended only by the CPU that holds the chunk in its hand, and by CPUs that
 //! read or free pages in the chunk.
@@ -182,9 +183,9 @@ impl BlockPool {
         (blocks - blocks.div_ceil(8)) * self.block_bytes
     }
 
-    /// Replaces the bytes at `place` by fewer bytes, which go into the first blocks of the place's
-    /// chain, and frees the other blocks. The caller must own the place. Returns the new place, and
-    /// whether other pages can use the free blocks of this chunk.
+    /// Overwrites the bytes at `place` with a shorter sequence of bytes. The new bytes go into the
+    /// first blocks of the place's chain, and the other blocks are freed. The caller must own the
+    /// place. Returns the new place, and whether other pages can use the free blocks of this chunk.
     pub(crate) fn shrink(&self, place: Place, bytes: &[u8]) -> (Place, bool) {
         let mut chunk = self.chunks[place.chunk as usize].lock();
         let blocks = bytes.chunks(self.block_bytes).zip(chunk.chain(place.block));

@@ -15,9 +15,9 @@
 //! | compressed bytes are corrupt | they don't decompress, or the seal doesn't match: `SwapCorrupt` |
 //! | the area is removed | pages are brought back; dropping the pool uncharges its memory |
 //!
-//! An area has four slots for each page of its limit, because most pages that are worth compressing
-//! don't shrink below a quarter of their size. If pages shrink further, the area runs out of slots
-//! before it runs out of memory.
+//! An area has four slots for each uncompressed page that would fit into its limit, because most
+//! pages that are worth compressing don't shrink below a quarter of their size. If pages shrink
+//! further, the area runs out of slots before it runs out of memory.
 
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
@@ -202,8 +202,9 @@ impl Compressed {
     pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
         // Relaxed: the place was stored before the slot's word, which the caller has read
         // (Acquire). Another thread may have recompressed the page since. That thread held the page
-        // (*loading* in the page's word) while it changed the place. The release of the page
-        // ordered the change before this load.
+        // (*loading* in the page's word) while it changed the place, and then released the page's
+        // word. The caller has acquired the page's word after that, because it owns the slot now.
+        // So this load sees the change.
         let word = self.places[slot as usize].load(Ordering::Relaxed);
         let Some(place) = unpack(word) else { return false };
         let unpack = |packed: &[u8], page: &mut [u8]| match word & TIGHT {
@@ -268,10 +269,10 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages to `spill`. Returns how many pages were moved or take less room, or 0 at
+    /// Passes old pages to `spill`. Returns how many pages were moved or tightened. Returns 0 at
     /// once if another thread is spilling. A fault may be waiting for this call, so it tries at
-    /// most `wanted` pages, even if no attempt succeeds. After `spill` has returned `Full`, later
-    /// pages may not go to another area; after any other error the call ends.
+    /// most `wanted` pages, even if no attempt succeeds. Once `spill` has returned `Full`, no later
+    /// page of this call can go to another area. After any other error the call ends.
     ///
     /// While no page can go to another area, pages can only be recompressed. Then the call skips
     /// pages whose recompression was tried already, and looks at fewer slots.
@@ -314,8 +315,9 @@ impl Compressed {
     /// Returns whether the clock has met the page of a slot before. Marks the page.
     fn is_old(&self, slot: usize) -> bool {
         let place = &self.places[slot];
-        // Relaxed: a hint. Between the load and the compare-exchange, the slot may get another page
-        // in the same place. Then that page is marked instead, and counts as old too early.
+        // Relaxed: a hint. Between the load and the compare-exchange, the slot may be reused for
+        // another page, whose compressed bytes may get the same place. Then that page is marked
+        // instead, and counts as old too early.
         let seen = place.load(Ordering::Relaxed);
         seen != 0
             && (seen & OLD != 0 || {

@@ -4,21 +4,22 @@
 //! read once the process has ended. Each page has a *nonce*, which makes its encryption unique, and
 //! a *tag*, which authenticates it. Both stay in memory beside the slot's word:
 //!
-//! - N1. Nonces are never random, and none is used twice. Each nonce is a value of a 64-bit counter
-//!   of all pages that were encrypted with this key. A write takes one nonce for each page, all in
-//!   one addition. If a write fails, or is retried in another area, the next attempt takes new
-//!   nonces.
+//! - N1. Nonces are never random, and none is used twice. They come from a 64-bit counter, which is
+//!   incremented for every page that is encrypted with this key. A write takes the nonces of all
+//!   its pages with one atomic addition. If a write fails, or is retried in another area, the next
+//!   attempt takes new nonces.
 //! - N2. The tag covers the page's bytes, its slot with the slot's generation, its owner and its
 //!   group. It replaces the checksum that pages in other areas have (`seal`). A device may return
 //!   an older page of the same slot, or another slot's page. Such a page doesn't match the nonce
 //!   and the tag in memory, so the read reports `SwapCorrupt`.
 //!
 //! A page is encrypted into a buffer, and the device reads the buffer. So the page itself stays
-//! readable and writable in its frame. The area has a few buffers of one batch each, which are
-//! charged with its tables, so swapping out allocates no memory.
+//! readable and writable in its frame. Each area has a few buffers, each large enough for one
+//! batch. They are allocated and charged together with the area's tables, so swapping out allocates
+//! no memory.
 //!
 //! If no buffer is free, the device already has several writes pending. The writing thread then
-//! waits for a buffer, but no longer than a device may be silent before it counts as stalled. If no
+//! waits for a buffer, at most for the time after which a silent device counts as stalled. If no
 //! buffer becomes free in this time, the write is refused as if the area were full.
 //!
 //! A page that is read back is decrypted in a copy. For pages of 4 KiB the copy is on the reader's

@@ -7,8 +7,8 @@
 //! cluster in a stretch whose owner has never allocated, it becomes the owner of this stretch. So a
 //! CPU that swaps more owns more stretches, and its slots stay close together.
 //!
-//! Two CPUs seldom search the same stretch at the same time, because they start in different
-//! stretches, and go on to other stretches in one of 8 step sizes.
+//! Two CPUs seldom search the same stretch at the same time. Each CPU starts in a different
+//! stretch, and moves through the others with one of 8 step sizes, which depends on its number.
 
 use std::ops::Range;
 

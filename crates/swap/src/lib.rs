@@ -9,8 +9,8 @@
 //!   away from the device. With the feature `encryption`, a page can be encrypted, and a tag
 //!   replaces the checksum.
 //! - [`PageEntry`] is what a page word stores for a swapped page: normally the page's slot. If the
-//!   page repeats a single 64-bit word that fits into the page word, the page word stores that word
-//!   instead, and the page needs no slot.
+//!   page repeats a single 64-bit value, and this value can be encoded in the bits that a page word
+//!   has for an entry, the page word stores the value instead, and the page needs no slot.
 //!
 //! The crate doesn't know groups, address spaces or reclaim. It identifies a page by a number
 //! ([`Owner`]), and the code that owns the pages implements [`Owners`]. The crate is separate from

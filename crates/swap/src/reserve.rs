@@ -1,5 +1,6 @@
-//! Slots that are kept free for *exchanges*: when all other slots are in use, one page must leave
-//! memory before another can come in, and the page that leaves needs a slot.
+//! Slots that are kept free for *exchanges*. When memory is full, one page must leave memory before
+//! another can come in, and the page that leaves needs a slot. If all other slots are in use, it
+//! gets one of these.
 //!
 //! A slot in the reserve is in state *freed*, like a slot in a CPU's batch. A freed slot goes to
 //! the reserve first, if the reserve isn't full. An exchange takes a reserved slot for the page

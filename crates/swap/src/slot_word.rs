@@ -12,14 +12,14 @@
 //! Bits 3–26 are the slot's generation in every state.
 //!
 //! Why these sizes:
-//! - The *owner* is the number of the page's word among all page words of a Pagefold, for which
-//!   `frames` reserves 2^37 numbers. With this number, the removal of an area finds the page of a
-//!   slot directly, whichever object the page belongs to.
+//! - The *owner* is the number of the page's page word. `frames` has at most 2^37 page words, and
+//!   numbers them across all objects. So the removal of an area finds the page of a slot directly,
+//!   whichever object the page belongs to.
 //! - A *frame* has 30 bits, as in `frames`' page word.
-//! - A [`SlotId`] must fit into a page word of 64 bits. The page word itself needs 3 of these bits,
-//!   for its tag and for a bit that only resident words set. One more bit tells a slot from a
-//!   same-filled page ([`PageEntry`](crate::PageEntry)). That leaves 60 bits: 5 for the area, 31
-//!   for the slot in the area (8 TiB of 4 KiB pages) and 24 for the generation.
+//! - A [`SlotId`] must fit into a page word of 64 bits. The page word itself needs 3 of these bits:
+//!   2 for its tag, and one that is set only while the page is resident. One more bit distinguishes
+//!   a slot from a same-filled page ([`PageEntry`](crate::PageEntry)). The other 60 bits are 5 for
+//!   the area, 31 for the slot in the area (8 TiB of 4 KiB pages) and 24 for the generation.
 //! - The *generation* is incremented each time the slot becomes free, and wraps after 2^24 uses. It
 //!   only serves to detect bugs, because a slot that isn't free has one owner (`slot_table`), and
 //!   this owner has the only copy of the slot's number. A stale number or a misdirected write is

@@ -18,13 +18,13 @@
 //!   searcher that reads the lists first and the hands second finds the cluster.
 //! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A
 //!   searcher reads `changes` (Acquire) before the search. If the search finds nothing, the
-//!   searcher stores the value that it read in `full_at`. While `full_at` equals `changes`, no slot
+//!   searcher sets `full_at` to the value that it read. While `full_at` equals `changes`, no slot
 //!   has become free since that search began, so other allocations give up without a search.
-//! - F3. Freed slots wait in batches, where a search doesn't look. So a searcher that makes its
-//!   last attempt increments `searching`, and then empties all batches. A thread that frees a slot
-//!   adds it to a batch, and then reads `searching` and `full_at`. If a search is going on, or has
-//!   failed, the freeing thread empties the batch as well. Both threads lock the batch. Here the
-//!   searcher locks it first:
+//! - F3. Freed slots wait in batches, where a search doesn't look. So before its last attempt, a
+//!   searcher increments `searching`, and then empties all batches. A thread that frees a slot adds
+//!   it to a batch first, and then reads `searching` and `full_at`. If a search is going on, or has
+//!   failed, the freeing thread empties this batch itself. Both threads access the batch under its
+//!   lock. In this example the searcher locks it first:
 //! ```text
 //!   freeing                                searching
 //!                                          searching += 1
@@ -35,16 +35,18 @@
 //!                                          nothing found: full_at = changes as they were, and they aren't any more
 //! ```
 //! If the freeing thread locks the batch first, the searcher finds the slot in the batch. If the
-//! searcher locks the batch first, its lock makes `searching` visible to the freeing thread. If the
-//! search has failed before the freeing thread reads `searching`, the thread sees `full_at`
-//! instead, because the searcher stores `full_at` before it decrements `searching`.
+//! searcher locks the batch first, it unlocks the batch before the freeing thread locks it, so the
+//! freeing thread sees the incremented `searching`. But the search may have failed, and `searching`
+//! may have been decremented, before the freeing thread reads it. Then the freeing thread learns
+//! from `full_at` that the search has failed, because the searcher sets `full_at` before it
+//! decrements `searching`.
 //!
 //! An area also keeps a few slots in a [`Reserve`]. Allocations don't count these as free: "full"
 //! ignores them.
 //!
-//! On a device that seeks, all CPUs share one hand and one stretch, and freed slots become
-//! available without a batch. So pages are written in the order in which they are swapped out, as
-//! far as there is room.
+//! On a device that seeks, all CPUs share one hand and one stretch, and freed slots don't wait in
+//! batches, but become available at once. So as long as there are consecutive free slots, pages are
+//! written in the order in which they are swapped out.
 //!
 //! Lock order: hand → batch; hand → cluster. No thread holds a batch's lock while it takes a
 //! cluster's.
@@ -107,10 +109,10 @@ struct Search {
     searching: AtomicU32,
 }
 
-/// Repeats `search` until it takes slots, or until `changes` stayed the same during a search that
-/// took none, but at most `SEARCHES_MAX` times. Returns the number of slots taken, and the value
-/// that `changes` had before the last search. That search looked at every slot that was put before
-/// `changes` had this value.
+/// Repeats `search` until it takes slots, or until a search takes none and `changes` didn't change
+/// during it, but at most `SEARCHES_MAX` times. Returns the number of slots taken, and the value of
+/// `changes` before the last search. That search covered every slot that had been put into a
+/// cluster before `changes` reached this value.
 fn until_quiet(changes: impl Fn() -> u64, mut search: impl FnMut() -> usize) -> (usize, u64) {
     let mut before = changes();
     for _ in 1..SEARCHES_MAX {
@@ -125,9 +127,9 @@ fn until_quiet(changes: impl Fn() -> u64, mut search: impl FnMut() -> usize) -> 
 }
 
 impl Slots {
-    /// Creates the slots of area number `area`. Slot 0 of the `slots` slots is the header, and is
-    /// never allocated. Returns `None` if there is no memory for the tables, if `slots` is less
-    /// than 2, or if it exceeds the number of slot numbers.
+    /// Creates the slots of area number `area`: `slots` in all, of which slot 0 is the header and
+    /// is never allocated. Returns `None` if there is no memory for the tables, or if `slots` is
+    /// less than 2 or more than 2^31.
     #[must_use]
     pub fn new(area: u32, slots: u64, placement: Placement) -> Option<Self> {
         let table = SlotTable::new(area, slots).filter(|table| table.len() > 1)?;
@@ -391,8 +393,8 @@ impl Slots {
         let (taken, covered) = until_quiet(changes, || self.take_another(turn, way, want, into, Effort::Last));
         if taken == 0 {
             // Sometimes: an area is searched in vain.
-            // Release pairs with the Acquire in `is_full`. `changes` may differ already; then
-            // `is_full` returns false, which does no harm.
+            // Release pairs with the Acquire in `is_full`. By now `changes` may differ from
+            // `covered`; then `is_full` returns false, which does no harm.
             search.full_at.store(covered, Ordering::Release);
         }
         search.searching.fetch_sub(1, Ordering::Release);

@@ -5,18 +5,20 @@
 //! again soon would go to a device. A clock goes round the slots to find old pages. A page is
 //! *old* when the clock meets it for the second time (`compressed`).
 //!
-//! An old page is probably not used soon, so better compression is worth its time. The page is
-//! first *tightened*: recompressed with Zstandard in its place. If that saves an eighth of the
-//! page's blocks, the page counts as new again, and stays for another round. If it saves less, or
-//! when a tightened page is old again, the page moves to another area. Storing the tightened page
-//! (`BlockPool::shrink`) can't fail, because it needs only blocks that the page has already.
+//! An old page probably won't be used soon, so it is worth the time to compress it better. The page
+//! is first *tightened*: recompressed in place with Zstandard. If that saves at least an eighth of
+//! the page's blocks, the page counts as new again, and stays for another round. If it saves less,
+//! the page moves to another area. A tightened page that becomes old again moves as well. Storing
+//! the tightened page (`BlockPool::shrink`) can't fail, because it needs only blocks that the page
+//! has already.
 //!
 //! A page's slot belongs to the page's owner. So the owner holds the page ([`Owners::move_slot`])
-//! while the spilling thread works on it. The spilling thread reads the page, and either changes
-//! its bytes in the old slot, or writes it to another area and passes the new slot to the owner.
-//! Meanwhile a fault on the page waits, as for any other read. After the owner has released the
-//! page, the spilling thread frees the old slot. If anything fails, or the page has come back into
-//! memory before the owner holds it, nothing changes.
+//! while the spilling thread works on it. The spilling thread reads the page. Then it either
+//! replaces the compressed bytes in the old slot with fewer bytes, or writes the page to another
+//! area and passes the new slot to the owner. Meanwhile a fault on the page waits, as if another
+//! thread were reading the page in. If the page has moved, the spilling thread frees the old slot
+//! after the owner has released the page. If anything fails, or the page has come back into memory
+//! before the owner holds it, nothing changes.
 //!
 //! If the memory budget shrinks, the limits of compressed areas may shrink with it. The pages in
 //! excess of the limit then move to other areas.
@@ -40,8 +42,9 @@ use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
 use crate::write_out::Tried;
 
-/// One batch tries as many pages as 1/`SHARE` of the area's slots, but at least `BATCH_MIN` and at
-/// most `BATCH_MAX`. Fewer than `BATCH_MIN` pages would free too little room.
+/// One batch tries `slots / SHARE` pages, where `slots` is the number of the area's slots, but at
+/// least `BATCH_MIN` and at most `BATCH_MAX`. Fewer than `BATCH_MIN` pages would free too little
+/// room.
 const SHARE: usize = 16;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 64;
@@ -87,8 +90,9 @@ impl Swap {
     }
 
     /// Returns the areas of compressed pages for which `is_due` returns true, and whether their
-    /// pages can move to other areas. On return the lock of this CPU's copy is released, because
-    /// owners must be called without it.
+    /// pages can move to other areas. Locks this CPU's copy of the list of areas, and releases it
+    /// before returning: the caller then calls owners of pages, which must be done without this
+    /// lock.
     fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (ArrayVec<Arc<Handle>, AREAS_MAX>, bool) {
         let areas = self.here();
         let due: ArrayVec<_, AREAS_MAX> =

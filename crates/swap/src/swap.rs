@@ -6,20 +6,20 @@
 //! that doesn't answer doesn't prevent another area from being added, and the removal of an area
 //! waits only for pages in that area.
 //!
-//! - A1. Each copy's *order* lists the areas that get new pages. An area that is in no order gets
-//!   none, because slots are allocated under the lock of a copy that has the area in its order. A
-//!   page that is being written already has its slot, so a removal waits for it as for any other
-//!   page in the area.
+//! - A1. Each copy has an *order*, which lists the areas that get new pages. To allocate slots in
+//!   an area, a thread must hold the lock of a copy that has the area in its order. So an area that
+//!   is in no order gets no new pages. A page that is being written already has its slot, so a
+//!   removal waits for it as for any other page in the area.
 //! - A2. An area is in every copy's *table* before it is in any order, and stays in the tables
 //!   until all its slots are free. So a thread that has the number of a slot finds the slot's area
 //!   in its CPU's table.
 //! - A3. A thread that takes an area out of the orders sets `leaving`. Only this thread puts the
 //!   area back into the orders, or removes it from the tables.
 //!
-//! So the removal of an area first takes the area out of all orders. Then it has the owner of each
-//! page bring the page back into memory ([`Owners`]), and finally takes the area out of all tables.
-//! If memory is short, a page can't be read, or a page stays in use, the area goes back into the
-//! orders instead.
+//! To remove an area, a thread first takes the area out of all orders. Then it asks the owner of
+//! each page to bring the page back into memory ([`Owners`]). Finally it takes the area out of all
+//! tables. If memory is short, a page can't be read, or a page stays in use, the thread puts the
+//! area back into the orders instead.
 //!
 //! Lock order: `changing` → CPU's copy → the locks of [`Slots`](crate::Slots). Neither `changing`
 //! nor a copy's lock is held during device I/O or calls of [`Owners`].
@@ -56,9 +56,10 @@ pub trait Owners {
     /// There is no memory for the page, or it can't be read.
     fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack>;
 
-    /// Calls `moved` while no other thread reads the page in `slot` or frees the slot. If `moved`
-    /// returns a new slot, the page is in the new slot from then on. Does nothing if the page is no
-    /// longer in `slot`, or another thread is working on the page.
+    /// Calls `moved`, and prevents other threads from reading the page in `slot` and from freeing
+    /// the slot during the call. If `moved` returns a new slot, the page is in the new slot from
+    /// then on. Does nothing if the page is no longer in `slot`, or if another thread is working on
+    /// the page.
     fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 
     /// Detaches the page in `frame` from `slot`, and frees the slot. Does nothing if the frame has
@@ -114,8 +115,9 @@ pub struct Swap {
     changing: Mutex<()>,
     /// One bit per area, including areas that are being added.
     numbers: AtomicU32,
-    /// Whether some area has a device, so that neighbours of a page can be read along with it. This
-    /// is a hint that spares readers a lock; it is updated whenever the list of areas changes.
+    /// Whether the pages of some area are read from a device. Only then does it pay to read a
+    /// page's neighbours along with the page. This is a hint that spares readers a lock; it is
+    /// updated whenever the list of areas changes.
     has_device: AtomicBool,
     page_size: usize,
 }
@@ -480,17 +482,18 @@ impl Swap {
         }
     }
 
-    /// Returns whether a page that is read back may keep its slot. It may if the area gets new
-    /// pages, pages take no memory there, and about half of the area's slots or more are free.
+    /// Returns whether a page that is read back may keep its slot. Three conditions must hold: the
+    /// area isn't being removed, pages in the area take no memory, and at least about half of the
+    /// area's slots are free.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         let areas = self.here();
         areas.that_may_keep(slot).is_some()
     }
 
-    /// If the page in `slot` [may keep](Self::may_keep) its slot, records that the page is in
-    /// `frame` again. The page then keeps the slot until the page changes. Returns whether the page
-    /// keeps its slot. The caller must own the slot.
+    /// If the page in `slot` [may keep](Self::may_keep) its slot, records that the page is back in
+    /// memory, in `frame`, and returns true. The page then keeps the slot until its contents
+    /// change. Otherwise changes nothing, and returns false. The caller must own the slot.
     #[must_use]
     pub fn keep(&self, slot: SlotId, frame: u32) -> bool {
         let areas = self.here();

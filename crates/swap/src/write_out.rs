@@ -31,9 +31,10 @@ impl Tried {
     }
 }
 
-/// Allocates slots in one area, at most the given number, and returns the area. The two sets of
-/// bits name areas. An area in the first set is used only if no other area whose device answers has
-/// room. An area in the second set is never used.
+/// Allocates slots in one area, at most the given number, and returns the area. The two arguments
+/// after the number are sets of areas, with one bit for each area. Areas in the first set are a
+/// fallback: they are used only if all areas outside both sets are full, or have devices that don't
+/// answer. Areas in the second set are never used.
 type Allocate<'a> = dyn Fn(usize, u32, u32, &mut SlotBatch) -> Option<Arc<Handle>> + 'a;
 
 type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;

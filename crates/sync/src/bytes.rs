@@ -9,9 +9,10 @@
 //! - B1. Rust code that runs while other threads may access the bytes uses `Relaxed` loads and
 //!   stores of whole words. On x86-64, runs of words are copied in assembly, with wider or
 //!   unaligned moves. In the abstract machine, each such move stands for a sequence of relaxed
-//!   loads or stores of whole words. A load may use only some bytes of its word. A store to a part
-//!   of a word stores the word's other bytes unchanged. This overwrites no store of another thread,
-//!   because no other thread writes to the word meanwhile.
+//!   loads or stores of whole words. If a move reads only part of a word, the load of this word
+//!   ignores the other bytes. If a move writes only part of a word, the store writes the word's
+//!   other bytes back unchanged. This overwrites no store of another thread, because all functions
+//!   that write require their caller to be the only writer.
 //! - B2. The kernel and devices write through [`SharedBytes::as_ptr`]. Their writes are outside the
 //!   abstract machine. They write to a frame only while the frame has a single owner; optimistic
 //!   readers may still read the frame.
@@ -210,8 +211,9 @@ impl<'a> SharedBytes<'a> {
         });
     }
 
-    /// Overwrites the bytes from `offset` on with `from`, on behalf of a simulated device. Unlike
-    /// for [`copy_from`](Self::copy_from), a virtual machine charges no CPU for the copy.
+    /// Overwrites the bytes from `offset` on with `from`, on behalf of a simulated device. On a
+    /// virtual machine, [`copy_from`](Self::copy_from) charges the copy to the calling CPU; this
+    /// function charges it to no CPU.
     ///
     /// # Panics
     /// If the range exceeds the run.
@@ -226,7 +228,7 @@ impl<'a> SharedBytes<'a> {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if from.len() >= wide::LIBRARY_STORE_MIN {
             assert!(offset.checked_add(from.len()).is_some_and(|end| end <= self.len()), "range outside of the bytes");
-            // SAFETY: checked; the caller is the only writer, and B1 allows it.
+            // SAFETY: checked; the caller is the only writer, so B1 allows wide stores.
             unsafe { wide::store(from.as_ptr(), self.as_ptr().add(offset), from.len()) };
             return;
         }
@@ -274,7 +276,8 @@ impl<'a> SharedBytes<'a> {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if wide::can_stream(self.as_ptr(), from.len()) {
             // SAFETY: `from` and these bytes have the same length. These bytes are aligned, and
-            // consist of whole lines. The caller is the only writer, and B1 allows it.
+            // consist of whole lines. The caller is the only writer, so B1 allows these wide
+            // stores.
             unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
             return;
         }

@@ -12,14 +12,14 @@
 //! to the counter's *shared number*. Threads contend for the shared number, but only until the
 //! counter has its place.
 //!
-//! At most `BUSY_MAX` counters have such a place at a time, and fewer on a machine with more than 8
-//! CPUs (`BUSY_BYTES_MAX`). When all of these places are taken, all other counters keep using their
-//! shared numbers. Threads then rarely contend for a shared number: the process has so many busy
-//! counters that few threads add to the same one.
+//! At most `BUSY_MAX` counters have a place that they got in this way, and fewer on a machine with
+//! more than 8 CPUs (`BUSY_BYTES_MAX`). When all of these places are taken, every other counter
+//! keeps using its shared number. Contention stays rare even then: the process has so many busy
+//! counters that few threads are likely to add to the same one at once.
 //!
-//! A counter on the path of a hit gets its place when it is created ([`ThreadCounter::at_hand`]),
-//! unless too many such counters exist already (`AT_HAND_BYTES_MAX`). The counter's owner accounts
-//! for the place's memory ([`CounterPlace::bytes`]).
+//! A counter on the hit path gets its place when it is created ([`ThreadCounter::at_hand`]), unless
+//! too many such counters exist already (`AT_HAND_BYTES_MAX`). The counter's owner is responsible
+//! for charging the place's memory ([`CounterPlace::bytes`]).
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -173,8 +173,9 @@ fn bump(number: &AtomicU64, n: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
-/// All blocks, and the places in use. The registry has no lock. If a thread held a lock during a
-/// fork, the child would inherit the lock locked, and the thread doesn't exist there to release it.
+/// All blocks, and the places in use. The registry has no lock. If it had one, and a thread held it
+/// while another thread forked, the child would inherit the lock locked, but not the thread that
+/// could release it.
 #[cfg(not(pagefold_loom))]
 mod registry {
     use super::{
@@ -291,8 +292,8 @@ mod registry {
 
     /// The stack of places that were given back. The lower half is the topmost place plus one, or 0
     /// if the stack is empty. The upper half counts changes of the stack. Without this count, a
-    /// thread's exchange could succeed although the stack has changed since the thread read it and
-    /// has the same top again (ABA).
+    /// thread's compare-exchange could succeed although other threads had changed the stack
+    /// meanwhile, if the same place happened to be on top again (ABA).
     static FREE: AtomicU64 = AtomicU64::new(0);
     /// For each place given back, the place below it plus one, or 0.
     static BELOW: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];

@@ -5,9 +5,9 @@
 //! kernels and some sandboxes refuse this. Then the child zeroes the memory itself, in a handler
 //! that the C library runs before `fork` returns in the child (`pthread_atfork`).
 //!
-//! A direct `clone` system call creates a child without the C library, so the handler doesn't run.
-//! If the kernel has refused to zero the memory, such a child keeps the parent's bytes and the
-//! parent's mark, and takes itself for the parent.
+//! A child that is created by a direct `clone` system call bypasses the C library, so the handler
+//! doesn't run in that child. If the kernel has also refused to zero the memory, the child keeps
+//! the parent's bytes and the parent's mark, and behaves as if it were the parent.
 //!
 //! # The list
 //! The handler wipes a list of places, each for a range of memory. Places are added and reused,
@@ -15,9 +15,9 @@
 //! doesn't exist in the child.
 //!
 //! - FORK-1. If a place holds the start of a range, the place also holds the length of that range,
-//!   and the range is mapped. For this, the start is stored after the length, and cleared before
-//!   the range is unmapped. A child sees the list as it was at one moment of the fork. So the child
-//!   wipes exactly the ranges that its parent had listed at that moment.
+//!   and the range is mapped. To ensure this, the start is stored after the length, and cleared
+//!   before the range is unmapped. A child's list is a snapshot, taken at a single moment of the
+//!   fork. So the child wipes exactly the ranges that its parent had listed at that moment.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -1,9 +1,9 @@
 //! Locks and once-cells: no poisoning, and clean under ThreadSanitizer.
 //!
-//! In the product, a lock is a futex: only the kernel keeps a list of the threads that wait for the
-//! lock. A forked child inherits no such list, so locks that the child creates work. By contrast, a
-//! lock library with a table of waiting threads has one table per process, and a child may inherit
-//! parts of that table locked.
+//! Outside of loom models and virtual CPUs, a lock is a futex: only the kernel keeps a list of the
+//! threads that wait for the lock. A forked child doesn't inherit that list, so locks that are
+//! created in the child work correctly. By contrast, a lock library that keeps its own table of
+//! waiting threads has one table per process, and a child may inherit parts of that table locked.
 //!
 //! The locks are unfair: a thread that arrives while a waiting thread is about to wake up may get
 //! the lock first.

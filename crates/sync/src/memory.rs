@@ -11,8 +11,9 @@ const MLOCK_ONFAULT: u32 = 1;
 /// changes nothing if the system refuses.
 ///
 /// The system refuses to take back locked memory, and after `mlockall` all memory is locked. So if
-/// the system refuses, this function unlocks the memory and tries again. Then it locks the memory
-/// again: each page is locked as it becomes resident.
+/// the system refuses, this function unlocks the memory and tries again. Afterwards it locks the
+/// memory again, in a mode that brings no page into memory: each page is locked as soon as it is
+/// resident.
 ///
 /// # Safety
 /// The range must be private anonymous memory of the caller's. All of its values may become zeros

@@ -14,23 +14,24 @@
 //!
 //! # Invariants
 //! - NEARBY-1. Once `take` has returned, no CPU keeps a handle of the thing that was taken. A
-//!   *user* is a thread that asks for a thing of which its CPU has no handle yet. The user gets the
-//!   thing from its home, notes its CPU there, and stores a new handle in the set; it holds the
-//!   set's lock during all of this. A thread that [takes](Nearby::take) the thing away first
-//!   empties the home, and then locks and searches the sets of all noted CPUs. So either the user
-//!   finds the home empty, or its CPU is noted and the search finds the new handle:
+//!   thread that asks for a thing is called a *user* here if its CPU has no handle of the thing
+//!   yet. The user locks the CPU's set to which the handle belongs. While it holds this lock, it
+//!   gets the thing from its home, notes its CPU there, and stores a new handle in the set. A
+//!   thread that [takes](Nearby::take) the thing away begins by emptying the home. Only then, for
+//!   each noted CPU, does it lock and search the set to which that CPU's handle belongs. So either
+//!   the user finds the home empty, or its CPU is noted and the search finds the new handle:
 //!   ```text
 //!     user: locks its set                     take: locks home: the thing goes; which CPUs?
 //!           locks home: the thing, or none          locks the set of each: waits for the user, and finds its handle
 //!           notes the CPU
 //!           a handle in the set
 //!   ```
-//! - NEARBY-2. A thread that looks for one thing never ends another thing. To make room for a new
-//!   handle, the thread replaces a handle of another thing while it holds the lock of the set.
-//!   During this time the other thing is still at its home, or a thread in `take` owns it and
-//!   hasn't searched this set yet. So the replaced handle doesn't hold the last reference. A thing
-//!   ends when it is dropped by the thread that took it, or by a thread that asked for it and uses
-//!   it for longer.
+//! - NEARBY-2. A thread that asks for one thing never drops the last reference to another thing. To
+//!   make room for a new handle, the thread replaces a handle of another thing, while it holds the
+//!   lock of the set. At that moment, either the home of the other thing still holds a reference to
+//!   it, or a thread in `take` owns a reference and hasn't searched this set yet. So the replaced
+//!   handle doesn't hold the last reference. The last reference to a thing is dropped by the thread
+//!   that took it, or by a thread that asked for it and still uses it after `take` has returned.
 //!
 //! Lock order: a set → a home.
 

@@ -7,13 +7,13 @@
 //! | 6 to 31 | yields the CPU | the other thread was preempted, perhaps on this CPU |
 //! | from 32 on | sleeps: 50 µs, twice as long each time, at most 1 ms | the other thread waits itself; or has a lower real-time priority |
 //!
-//! A loop that only yielded might never end: a yield doesn't let a thread of lower real-time
-//! priority run (`sched_yield` under `SCHED_FIFO`). If the loop waits for such a thread on the same
-//! CPU, the other thread would starve. So the loop sleeps.
+//! A loop that only yielded might never end: yielding doesn't let a thread of lower real-time
+//! priority run (`sched_yield` under `SCHED_FIFO`). If the loop waited for such a thread on the
+//! same CPU, that thread would starve. So after some turns, the loop sleeps.
 //!
-//! Each sleep is at most twice as long as the one before, and at most 1 ms. A loop waits too long
-//! by at most its last sleep. So the wait takes at most about twice as long as necessary, and at
-//! most 1 ms longer.
+//! Each sleep is at most twice as long as the one before, and at most 1 ms. The condition may
+//! become true just as the last sleep begins, so the loop may end late, by at most that sleep. So a
+//! wait takes at most about twice as long as necessary, and is never more than 1 ms too long.
 //!
 //! The condition that a loop waits for determines when the loop gives up:
 //!
@@ -25,8 +25,9 @@
 //! | [`wait`](Backoff::wait) | needs a few instructions, and depends on no other thread | never |
 //!
 //! A loom model has neither time nor CPUs, so each turn only lets other threads run. A virtual CPU
-//! sleeps in virtual time. A virtual CPU's spin hint ends when another CPU writes to a cache line
-//! that the thread has just read; so one hint per turn is enough.
+//! sleeps in virtual time. Its spin hint waits until another CPU writes to a cache line that the
+//! spinning thread has just read. So one hint per turn is enough: more hints would have no further
+//! effect.
 
 use crate::thread::{sleep, yield_now};
 use crate::time::{Duration, Instant};

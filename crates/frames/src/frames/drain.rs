@@ -61,9 +61,9 @@ impl FrameDrain<'_> {
         self.drain.len()
     }
 
-    /// Returns the frames of the extent at position `at`, in use or not. Positions begin at 0; the
-    /// extents with the fewest pages come first. The caller must isolate each listed frame, and
-    /// evict or move its page.
+    /// Returns all frames of the extent at position `at`, in use or not. Positions begin at 0; the
+    /// extents with the fewest pages come first. The caller must isolate each of these frames that
+    /// counts as listed ([`Frames::isolate`]), and evict or move its page.
     pub fn frames(&self, at: usize) -> impl Iterator<Item = FrameId> + use<> {
         self.frames.extents.frames_of(self.drain.extent(at)).map(|number| FrameId::new(number as u32))
     }

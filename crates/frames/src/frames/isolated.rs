@@ -70,7 +70,7 @@ impl Frames {
     }
 
     /// Returns whether the page was used since the last call, and clears the mark that records this
-    /// use. The caller must have the frame isolated, so that the frame isn't freed meanwhile.
+    /// use. The caller must hold the frame isolated, so that the frame isn't freed meanwhile.
     ///
     /// Doubtful uses don't count.
     #[must_use]
@@ -79,11 +79,12 @@ impl Frames {
     }
 
     /// Returns how the page was used since the last call, and clears the marks that record these
-    /// uses. The caller must have the frame isolated, so that the frame isn't freed meanwhile.
+    /// uses. The caller must hold the frame isolated, so that the frame isn't freed meanwhile.
     ///
     /// The use for which a page was loaded doesn't count. If the page was read ahead, its first use
-    /// after the load doesn't count by itself, either; if this first use and another use both came
-    /// since the last call, the result is [`Use::Doubtful`].
+    /// after the load doesn't count either, if it is the only use since the last call. If the page
+    /// was used again since the last call, the first use and the others may be one burst, so the
+    /// result is [`Use::Doubtful`].
     #[must_use]
     pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();
@@ -118,9 +119,9 @@ impl Frames {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // Usually the word names this frame: a remover would have frozen the frame and never
-        // unfrozen it (`detach`), but this thread was able to freeze it, so no remover has taken
-        // the page. There is one exception. A page that is put on no list (`publish_unlisted`) can
+        // Usually the word names this frame. Only a remover could have changed the word, and a
+        // remover freezes the frame and never unfreezes it (`detach`); but this thread was able to
+        // freeze it. There is one exception. A page that is put on no list (`publish_unlisted`) can
         // be isolated while it is being published, before its word names the frame.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
@@ -221,10 +222,11 @@ pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
     let mut now = seen;
     loop {
         let vacant = PageWord::vacant(shadow).bits();
-        // Release pairs with the Acquire of the next `begin_load` of this page. The locks of
-        // `free_frames`, through which the freed frame passes, are needed as well: they order this
-        // eviction before the bytes that the frame's next stay puts into it, whichever page that
-        // is. Relaxed on failure: the loop checks again.
+        // Release pairs with the Acquire of the next `begin_load` of this page. But the frame may
+        // get another page next, and the loader of that page doesn't read this word. So the locks
+        // of `free_frames`, through which a freed frame passes, are needed as well: they ensure
+        // that this eviction happens before the frame's bytes are overwritten. Relaxed on failure:
+        // the loop checks again.
         match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             // Sometimes: a page is referenced while its frame is frozen.

@@ -9,10 +9,10 @@
 //! ```
 //! - M1. The page's word is resident all the time. So no other thread loads the page again, and the
 //!   chunk of the word counts the page only once.
-//! - M2. Only a page that wasn't written to since it was settled is moved. A flusher that writes
-//!   back a page *holds* it by a mark in its frame's record (S4 of `write_state`), and a move would
-//!   lose this mark. But a flusher finds frames only through the words of written pages, so it
-//!   never holds a page that may be moved.
+//! - M2. A page is moved only if it wasn't written to since it was loaded or last settled. The
+//!   reason: a flusher that writes back a page *holds* it by a mark in its frame's record (S4 of
+//!   `write_state`), and a move would lose this mark. A flusher finds frames only through the words
+//!   of written pages, so it never holds a page that may be moved.
 //! - M3. f2 is unfrozen before the word names f2, as when a loaded page is published. So a pinner
 //!   that finds f2 through the word can pin it.
 //!

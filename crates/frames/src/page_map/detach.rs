@@ -49,9 +49,9 @@ pub enum Detach<'a> {
 }
 
 impl PageMap {
-    /// Removes a page from memory regardless of the policy, and leaves `shadow` in its word. A page
-    /// with bytes that its file doesn't have is removed only if `discard` is set; these bytes are
-    /// then lost.
+    /// Removes a page from memory, whatever the eviction policy says about the page, and leaves
+    /// `shadow` in its word. If the page is dirty or unstable, it is removed only if `discard` is
+    /// set; bytes that its file lacks are then lost.
     #[must_use]
     pub fn detach(&self, page: u64, shadow: u64, discard: bool) -> Detach<'_> {
         let Some((index, word)) = self.word(page) else { return Detach::Vacant };
@@ -71,9 +71,9 @@ impl PageMap {
             outcome
         };
         // Checks that the frame still holds this page. The frame may have gone to another page
-        // before this thread froze it, and then the page's word doesn't name the frame any more.
-        // Relaxed is enough, because `freeze` is Acquire. If the word still names the frame, only
-        // its referenced bit can change while the frame is frozen.
+        // before this thread froze it; the page's word then no longer names the frame. Relaxed is
+        // enough: `freeze` is Acquire, and if the word still names the frame, other threads change
+        // at most the word's referenced bit while the frame is frozen.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }

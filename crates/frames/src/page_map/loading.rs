@@ -46,8 +46,8 @@ pub enum BeginLoad<'a> {
     NoPlace,
 }
 
-/// A load that this thread has begun and must end. If the load is dropped without an end, it fails
-/// with [`Loading::ABANDONED`], so that no waiter waits for ever.
+/// A load that this thread has begun and must end. If the thread drops this without ending the
+/// load, the load fails with [`Loading::ABANDONED`], so that no waiter waits for ever.
 #[derive(Debug)]
 pub struct Loading<'a> {
     pub(crate) map: &'a PageMap,
@@ -125,9 +125,9 @@ impl<'a> Loading<'a> {
         self.publish_as(frame, labels, false, How { dirty: true, ..How::default() }).0
     }
 
-    /// Makes the page resident like [`publish`](Self::publish), but returns no frame: marks the
-    /// frame as listed, although it is on no list, so the caller needn't put it on one. A thread
-    /// that removes the page later gets the frame as if the frame were on a list.
+    /// Makes the page resident like [`publish`](Self::publish), but doesn't return the frame, and
+    /// the caller puts it on no list. The frame is marked as listed all the same. So a thread that
+    /// removes the page later gets the frame as if the frame were on a list.
     ///
     /// # Panics
     /// If `frame` isn't fit for [`publish`](Self::publish).

@@ -99,8 +99,8 @@ fn a_written_page_is_hit_by_its_maps_number() {
     assert!(!map.read_while(8, &mut bytes, || false));
 }
 
-/// A page can be found, and written to, by a word that contains the map's number among other bits.
-/// The map must be at least as long as the shortest map.
+/// A caller can find a page, and write to it, by a `MapInWord`: a value that contains the map's
+/// number among other bits. The map must be at least as long as the shortest map.
 #[test]
 fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     let map = map(8, 8);
@@ -127,7 +127,7 @@ fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
 }
 
 /// Regression: if a page was pinned when writeback tried to settle it, its word stayed `WRITTEN`
-/// for good. So a loop that writes an object back until no written page is left never ended.
+/// for good. So a loop that wrote an object back until it had no `WRITTEN` page left never ended.
 #[test]
 fn a_clean_page_goes_back_to_the_short_way_in_the_end() {
     let map = map(8, 8);

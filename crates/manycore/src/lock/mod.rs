@@ -100,9 +100,10 @@ enum Look {
     Wanted,
 }
 
-/// How often, at most, a thread checks a lock before it parks. After the first `PAUSED_LOOKS`
-/// checks the thread executes PAUSE: 2 times after the first, then 4, then 8. After each later
-/// check it yields its CPU. The numbers are those of parking_lot 0.12 (`SpinWait`).
+/// The most checks of a lock that a thread makes before it parks. After each of the first
+/// `PAUSED_LOOKS` checks, the thread executes PAUSE several times: twice after the first check,
+/// then 4 times, then 8 times. After each later check, the thread yields its CPU instead. The
+/// numbers are those of parking_lot 0.12 (`SpinWait`).
 const LOOKS: u32 = 10;
 const PAUSED_LOOKS: u32 = 3;
 
@@ -163,8 +164,9 @@ fn rest(world: &World, pauses: u64) {
 }
 
 /// Releases the lock word at `address`. `give` frees the word, and returns how many of the threads
-/// that are parked in [`wait_for`] must be woken. The time is charged to `at`, the source line that
-/// took the lock, because the drop of a guard has no source line.
+/// that are parked in [`wait_for`] must be woken. The profile shows the time of the release at
+/// `at`, the source line that took the lock, because the drop of a guard has no source line of its
+/// own.
 fn give_back((label, kind, address): (Label, &'static str, usize), at: At, give: impl FnOnce() -> usize) {
     let Some(world) = world::current() else {
         give();

@@ -118,9 +118,9 @@ impl<T: ?Sized> Mutex<T> {
         self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Sets the lock to wanted. Returns true if the lock was free; this thread then holds it. Even
-    /// then the lock must be set to wanted: other threads may still be parked, and only the release
-    /// of a wanted lock wakes a thread.
+    /// Puts the lock into the state *wanted*. Returns true if the lock was free; this thread then
+    /// holds the lock. The state must be *wanted* in that case, too, rather than *taken*: other
+    /// threads may still be parked, and a release wakes a thread only if the state was *wanted*.
     #[track_caller]
     fn take_wanted(&self) -> bool {
         // Acquire as in `take`.

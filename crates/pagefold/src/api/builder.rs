@@ -147,14 +147,15 @@ impl Builder {
     /// that find their pages in memory succeed. Written data stays in memory, and is written when
     /// the device answers.
     ///
-    /// Closing a file also waits at most this long; if the time runs out, the closing is completed
-    /// later. The same holds for dropping the last handle of the Pagefold: if the process ends
-    /// before the device has answered, data that wasn't written to the device is lost.
+    /// Closing a file also waits at most this long. If the time runs out, another thread completes
+    /// the closing later. Dropping the last handle of the Pagefold waits at most this long, too. If
+    /// the process then ends before the device has answered, data that wasn't written to the device
+    /// is lost.
     ///
-    /// With a timeout, requests are always executed by the kernel or by other threads, which makes
-    /// each read that misses some microseconds slower. Opening files and swapping aren't bounded by
-    /// the timeout. Choose a time that a healthy device never needs: a device with a long queue may
-    /// take a second.
+    /// With a timeout, requests are always executed by the kernel or by other threads. So a read
+    /// takes some microseconds longer if its page isn't in memory. The timeout doesn't bound
+    /// opening files and swapping. Choose a time that is longer than a healthy device ever takes to
+    /// answer: with a long queue, that may be a second.
     #[must_use]
     pub fn io_timeout(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.io_timeout = time.into();

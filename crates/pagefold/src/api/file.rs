@@ -119,8 +119,10 @@ impl File {
     /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time.
     ///
     /// A pinned page can't be written to, either. A writer waits for existing pins to end, and
-    /// keeps new pins waiting while it waits, at first for about 30 ms. So a pin that is shorter
-    /// than that delays the writer only until the pin ends.
+    /// keeps new pins waiting for about the first 30 ms of its wait. So a pin that is shorter than
+    /// that delays the writer only until the pin ends. After the 30 ms, the writer lets new pins in
+    /// from time to time, so that a thread that holds a pin and waits for another one doesn't
+    /// deadlock with the writer.
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page. [`Error::PageBusy`] after seconds if the
@@ -138,9 +140,10 @@ impl File {
     /// Pins page `n` like [`page`](Self::page), but asynchronously: the future runs under any
     /// executor, and blocks no thread. Nothing is loaded before the first poll.
     ///
-    /// If the future is dropped early, the page still arrives in memory. If the page has arrived
-    /// but the future isn't polled, the page stays pinned for the future until a writer needs the
-    /// page or memory is short. After that, the next poll may have to load the page again.
+    /// If the future is dropped before it completes, the page still arrives in memory. If the page
+    /// has arrived but the future hasn't been polled since, the future keeps the page pinned until
+    /// a writer needs the page or memory is short. After that, the next poll may have to load the
+    /// page again.
     pub fn page_async(&self, n: u64) -> PageFuture<'_> {
         PageFuture::new(&self.handle, n)
     }
@@ -216,15 +219,16 @@ impl File {
     /// process ends normally. If the process is killed before that, the data is lost.
     ///
     /// If the file ends before the written range, it becomes longer, and the gap is filled with
-    /// zeros. To fill the gap, the call first makes the file itself longer, up to the end of the
-    /// bytes that it writes to the first page. If the call then fails, the file may stay that long,
-    /// with zeros after its old end.
+    /// zeros. To fill the gap, the call first makes the file longer on its device. The file then
+    /// ends after those bytes of `buf` that go into the first page of the written range, so no
+    /// other process appends into the gap. If the call fails after that, the file may stay that
+    /// long, with zeros after its old end.
     ///
-    /// Other threads see each page as it was before the write or after the write. If the write
-    /// leaves a gap, they may see zeros first. A page that is overwritten entirely isn't read
-    /// first.
+    /// Other threads see each page as it was before the write or after the write. Exception: if the
+    /// write starts past the end of the file, they may first see the file extended with zeros. A
+    /// page that is overwritten entirely isn't read from the file first.
     ///
-    /// If much dirty data waits for write-back, the call is throttled by milliseconds. If the
+    /// If much dirty data waits for write-back, the call is delayed by some milliseconds. If the
     /// file's device doesn't answer and the group has reached its limit of dirty pages, each page
     /// of the write takes half a second longer.
     ///

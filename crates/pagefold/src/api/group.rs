@@ -76,10 +76,11 @@ impl GroupBuilder {
     /// Sets the group's limit. The memory of the group's pages never exceeds it. The limits of
     /// several groups may add up to more than the budget. Default: the budget.
     ///
-    /// When the budget is full, a group takes pages only from groups that use at least as large a
-    /// share of their limit as this group uses of its own limit. A limit above the budget counts as
-    /// the budget here. So even a group without a limit can't empty the others. Exception: a group
-    /// with hardly any pages gets a few from any group.
+    /// When the budget is full, a group takes pages only from groups that are at least as full as
+    /// itself, measured by the share of its limit that a group uses. A limit above the budget
+    /// counts as the budget here. So even a group without a limit can't empty the others: when it
+    /// has become fuller than they are, it takes pages only from itself. Exception: a group with
+    /// hardly any pages gets a few from any group.
     #[must_use]
     pub fn max(mut self, size: impl IntoSize) -> Self {
         self.max = size.into_size().map(Some);
@@ -89,7 +90,7 @@ impl GroupBuilder {
     /// Sets how many of the group's bytes may be in swap slots. Default: as many as fit into the
     /// swap areas. With 0, no page goes to a slot. A page that repeats a single word needs no slot:
     /// it may be swapped out in any case. During exchanges, which swap out one page so that another
-    /// can be swapped in, the group may exceed its limit by up to eight pages.
+    /// can be swapped in, up to eight slots more than this limit may be in use.
     #[must_use]
     pub fn swap_max(mut self, size: impl IntoSize) -> Self {
         self.swap_max = size.into_size().map(Some);

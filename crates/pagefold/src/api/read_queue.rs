@@ -1,8 +1,8 @@
 //! A queue of concurrent reads for one thread: each read is returned when its pages have arrived.
 //!
 //! A batch ends with its slowest read, so the device idles towards the end of the batch. With a
-//! queue, the caller can push a new read whenever it takes a completed read out. So as many reads
-//! as the caller wants stay in flight. The queue needs no thread of its own: the thread that waits
+//! queue, the caller can push a new read whenever it takes a completed read out, which keeps the
+//! number of reads in flight constant. The queue needs no thread of its own: the thread that waits
 //! for a read helps the backend (`io`) to complete requests.
 //!
 //! | a read is | because | becomes |
@@ -27,9 +27,10 @@ use crate::api::file::File;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
 
-/// Reads that were put off are launched together, which shares the cost of submitting requests.
-/// They are launched when there are this many of them, or when no read is ready to be returned.
-/// More reads than this are put off only while the limit on pages in flight is reached.
+/// A pushed read is first put off: the queue collects this many reads and launches them together,
+/// which shares the cost of submitting requests. The queue launches them earlier if no read is
+/// ready to be returned. It collects more reads than this only while the limit on pages in flight
+/// is reached.
 const PUT_OFF_MAX: usize = 8;
 /// Fewer reads are enough if they are this part of all reads in the queue, so that the device
 /// doesn't idle.
@@ -90,9 +91,9 @@ impl<'b, T> ReadQueue<'b, T> {
     /// Adds a read, with a tag that is returned together with it. Doesn't wait for the device.
     ///
     /// The read's missing pages are loaded concurrently with those of the other reads, up to a
-    /// quarter of the group's limit. The bytes are copied only when [`wait`](Self::wait) returns
-    /// the read, even from pages that are in memory now. If a page is evicted before that, `wait`
-    /// loads it again.
+    /// quarter of the group's limit. This call copies no bytes, not even from pages that are
+    /// already in memory: [`wait`](Self::wait) copies them when it returns the read. If a page is
+    /// evicted before that, `wait` loads it again.
     pub fn push(&mut self, request: ReadRequest<'b>, tag: T) {
         let pages = self.file.handle().pages_of(request.offset, request.into.len());
         self.put_off.push_back(Entry { request, pages, tag });

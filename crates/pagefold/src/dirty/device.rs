@@ -2,8 +2,9 @@
 //!
 //! Each device is written to independently, so a device that doesn't answer delays only its own
 //! files (`flusher`). The backend decides which files share a device: those whose identities have
-//! the same device number. If the time that calls wait for devices is limited, files that are only
-//! read have a device, too, so that their reads can be watched (`watchdog`).
+//! the same device number. A file gets its `Device` when it is opened for writing. If the time that
+//! calls wait for devices is limited, every open file has a `Device`, so that reads can be watched,
+//! too (`watchdog`).
 //!
 //! The dirty pages of a device's files are counted in *parts*, one for each file and group
 //! (`dirty_part`).
@@ -21,11 +22,12 @@
 //!     pages == 0?                 SeqCst       listed? no: lists it     SeqCst
 //!     else listed: → yes, it stays
 //!   ```
-//!   All steps have one total order (SeqCst). If the writer reads `no`, the writer adds the part to
-//!   the list. If the writer reads `yes` before the flusher's first step, the writer had counted
-//!   its page by then; so the flusher finds the page in the second step and keeps the part. If the
-//!   writer reads `yes` after the first step, either the flusher has decided to keep the part, or
-//!   another writer adds the part.
+//!   All steps have one total order (SeqCst). The writer counts its page first, and then reads
+//!   `listed`. If the writer reads `no`, the writer adds the part to the list. If the writer reads
+//!   `yes` before the flusher's first step, the page was counted by then; so the flusher finds the
+//!   page in the second step and keeps the part. If the writer reads `yes` after the first step,
+//!   another thread has set `listed` to `yes` again: either the flusher, which keeps the part, or
+//!   another writer, which adds the part.
 
 use std::collections::HashMap;
 
@@ -234,10 +236,11 @@ pub(crate) struct DirtyPart {
 
 /// A part's file, as the flusher sees it.
 pub(crate) trait Flushed: Send + Sync {
-    /// Writes dirty pages of the file for a while, or all of them if the process exits
-    /// (`is_leaving`). If another call during the same visit of the device would gain nothing,
-    /// notes the number of the `visit` in the file's parts ([`tried`](DirtyPart::tried)). The
-    /// flusher then leaves the file alone for the rest of the visit.
+    /// Writes dirty pages of the file for a limited time, or all of them if the process exits
+    /// (`is_leaving`). If the flusher would gain nothing by calling this again during the same
+    /// visit to the device, marks the file's parts with the number of this `visit`
+    /// ([`tried`](DirtyPart::tried)). The flusher then leaves the file alone for the rest of the
+    /// visit.
     fn flush(&self, is_leaving: bool, visit: u64);
 }
 

@@ -244,8 +244,8 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Returns whether the caller must start another thread because none waits at the queue, and
-    /// counts the thread to be started. If a thread waits at the queue, wakes that thread.
+    /// Wakes a thread that waits at the queue. If none waits there, and another thread is allowed,
+    /// counts a new thread and returns true; the caller must then start that thread.
     ///
     /// The caller has taken a device, and is about to visit it. If the caller was the thread that
     /// wakes up at each tick, another thread has to take over this duty.

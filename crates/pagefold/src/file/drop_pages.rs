@@ -67,9 +67,9 @@ impl FileState {
                     gone.push(frame);
                     return Dropped::Gone;
                 }
-                // A short wait usually suffices: a thread that has the page frozen seldom waits
-                // while it has, and a pin may be that of a reader that only checks whether it found
-                // the right page.
+                // A short wait usually suffices. A thread that has frozen the page seldom blocks
+                // before it unfreezes the page, and a pin may belong to a reader that only checks
+                // whether it found the right page.
                 Detach::Pinned if self.take_kept_pin(page) => {}
                 Detach::Busy | Detach::Pinned if backoff.wait_awake() => {}
                 Detach::Pinned => return Dropped::Pinned,

@@ -76,9 +76,9 @@ impl Handle {
         Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
     }
 
-    /// Returns the number of bytes that a new handle is charged. This includes the `DirtyPart` that
-    /// the handle's writes may create. It excludes the hit counter's slots on each CPU, and other
-    /// memory that is charged when it is allocated later.
+    /// Returns the number of bytes that are charged to the budget for a new handle. This includes
+    /// the `DirtyPart` that the handle's writes may create. It excludes memory that is allocated
+    /// later and charged then, such as the hit counter's slots on each CPU.
     pub(crate) fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
@@ -128,10 +128,11 @@ impl Handle {
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
-    /// Writes back `pages`, or all pages if that is `None`, and makes them durable. If another
-    /// process has truncated the file, first adopts the new length, so that bytes past the new end
-    /// aren't written again. If adopting the length fails, that error is ignored, because the
-    /// write-back that follows fails, too.
+    /// Writes back `pages`, or all pages if `pages` is `None`, and makes them durable. If another
+    /// process has truncated the file, first adopts the new length; otherwise the write-back would
+    /// bring the truncated bytes back. If adopting the length fails, that error is ignored: a
+    /// write-back that finds a truncation fails (B6 of `writeback`), and this call returns its
+    /// error.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
         let writable = self.writable;
@@ -144,9 +145,10 @@ impl Handle {
         self.tell(result)
     }
 
-    /// Returns any write-back error that wasn't reported through this handle yet; otherwise `now`,
-    /// the result of this call's own write-back. So this call reports its own error even if another
-    /// thread has already reported that error through the same handle.
+    /// Returns a write-back error that hasn't been reported through this handle yet, if there is
+    /// one. Otherwise returns `now`, the result of this call's own write-back: another thread may
+    /// already have reported this call's error through the same handle, but this call must report
+    /// it, too.
     fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))

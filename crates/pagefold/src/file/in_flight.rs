@@ -1,7 +1,7 @@
 //! Counts a file's loads in flight (`read::flight`), and lets the file's last handle wait for them.
 //!
-//! A load that has completed first drops its reference to the file, and then subtracts itself from
-//! the count. The last handle of a file waits until the count is 0, and only then drops its own
+//! When a load completes, it drops its reference to the file before it subtracts itself from the
+//! count. The last handle of a file waits until the count is 0, and only then drops its own
 //! reference. So neither the file nor anything that the file keeps alive is ever dropped on a
 //! device's thread.
 //!

@@ -41,10 +41,10 @@
 //!   page is vacant                              begins now: reads what was appended, too
 //!   len = the new one
 //! ```
-//! A writer that holds `extension` doesn't read a page if it overwrites all bytes that the file has
-//! of the page. Without `extension`, the writer would miss bytes that another process appends to
-//! the page. So a writer that doesn't hold `extension` reads every page that starts below
-//! `disk_len`, unless it overwrites the whole page (`Handle::needs_reading`).
+//! A writer that holds `extension` doesn't read a page if it overwrites the page's bytes up to the
+//! file's end. A writer without `extension` must not do so: another process may append bytes to the
+//! page, and the writer would miss them. So a writer that doesn't hold `extension` reads every page
+//! that starts below `disk_len`, unless it overwrites the whole page (`Handle::needs_reading`).
 
 use std::ops::Range;
 
@@ -108,8 +108,8 @@ impl FileState {
     }
 
     /// Returns the length on the device, as far as it is known. Acquire pairs with `written_up_to`:
-    /// a thread that sees that a page was written back and evicted also sees that the file has the
-    /// page.
+    /// if a thread has seen that a page was written back and evicted, the length that it gets here
+    /// includes the page.
     pub(crate) fn disk_len(&self) -> u64 {
         self.disk_len.load(Ordering::Acquire)
     }
@@ -244,8 +244,10 @@ impl FileState {
     }
 
     /// Adopts the length that the file has on its device. The caller must hold `extension`. `piece`
-    /// is set if the caller is about to write these bytes, and has made the file longer up to their
-    /// end. If the file still ends exactly there, `len` is raised only to the start of `piece`.
+    /// is set if the caller has made the file longer up to the end of `piece`, and is about to
+    /// write `piece`. If the file still ends at the end of `piece`, no other process has appended
+    /// to it. Then `len` is raised only to the start of `piece`, and the caller's write raises it
+    /// further.
     fn take_over(&self, piece: Option<&Range<u64>>) -> Result<Attempt<()>, Error> {
         let known = self.disk_len(); // N5
         let mut actual = self.ask_len()?;
@@ -277,8 +279,10 @@ impl FileState {
     }
 
     /// Adopts a truncation by another process to `len` bytes (N5). The caller must ensure that no
-    /// write is in flight. If the file is still at least as long as the length that readers see,
-    /// changes only `disk_len`; the caller then treats the bytes past that length as growth.
+    /// write is in flight. The file may still be at least as long as the length that readers see,
+    /// because `disk_len` can be greater than that length. Then readers lose nothing, and only
+    /// `disk_len` changes. The caller then treats the file's bytes past the readers' length as
+    /// growth.
     fn take_over_cut(&self, len: u64) {
         self.disk_len.store(len, Ordering::Release);
         if len >= self.len() {
@@ -302,9 +306,9 @@ impl FileState {
     /// Removes a page past the new end from memory. Returns whether changes to the page are lost,
     /// or may be lost.
     ///
-    /// The page may stay in memory. Changes may then be lost if the page is pinned and may be
-    /// dirty, or if another thread is still using it (other than to load it) when the wait runs
-    /// out.
+    /// If the page is in use, it may stay in memory. Changes may then be lost in two cases: the
+    /// page is pinned and may be dirty; or `backoff` runs out while another thread is still using
+    /// the page for anything but loading it.
     fn cut_off_page(&self, page: u64, backoff: &mut Backoff) -> bool {
         loop {
             match self.drop_page_if(page, false) {

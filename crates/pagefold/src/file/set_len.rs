@@ -6,9 +6,9 @@
 //!   the pages past the end are removed.
 //!
 //!   If the second or third step fails, the old `len` is restored. Until then, other threads may
-//!   load or create pages past the lowered `len`. These pages must have the right content, because
-//!   readers find them once `len` is restored. They have, because the content depends on
-//!   `disk_len`, not on `len`, and `disk_len` changes only together with the file.
+//!   load or create pages past the lowered `len`. Readers find these pages once `len` is restored,
+//!   so their content must be right. It is right, because it depends on `disk_len`, not on `len`,
+//!   and `disk_len` changes only together with the file.
 //! - Z2. The page with the new end is held from before the truncation until its tail is zeroed, so
 //!   that no other thread pins the page, or loads its old content, in between. If the page is in
 //!   memory, this thread holds it the way a writer does; otherwise it sets the page's word to

@@ -23,12 +23,13 @@ use io::{Access, BackingFile, IoError, uninterrupted};
 /// What an open file takes besides its page map, path and handles, rounded up: its state, its
 /// counters, the backend's file, entries in tables.
 const OPEN_FILE_BYTES: u64 = 1 << 10;
-/// How much of a file gets page words for fast hits, as long as there are enough of these words: up
-/// to this many times the file's length when it was opened,
+/// Hits are fastest on a file's first pages, whose page words lie in one run. If enough page words
+/// are free, that run covers this many times the pages that the file has when it is opened
+/// (`PageMap::growing`).
 const GROWTH: u64 = 2;
-/// and for at least this many pages of any file,
+/// The least number of pages that the run covers, if enough page words are free.
 const PAGES_MIN: u64 = 1 << 18;
-/// or this many if the file is opened for writing: 64 GiB of 4 KiB pages.
+/// The least number of these pages if the file is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
 /// The state of one file, identified by device and inode.
@@ -278,8 +279,8 @@ impl Drop for FileState {
         }
         let pages = self.map.pages_in_memory(0..self.map.pages());
         // A page may be in use for a moment, by a thread that examines the page for eviction and
-        // waits for a CPU; or forever, by a leaked `PageMut`. So the wait is limited. All pages
-        // share one wait.
+        // has been preempted; or forever, by a leaked `PageMut`. So the wait is limited. The limit
+        // applies to all pages together, not to each page.
         let mut backoff = Backoff::new();
         let in_use: Vec<_> = pages.filter(|&page| self.drop_page_if(page, true) == Dropped::InUse).collect();
         for page in in_use {

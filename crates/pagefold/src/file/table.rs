@@ -3,9 +3,10 @@
 //! A file is found by its [`Identity`]. On some file systems several files have the same identity.
 //! Files of one identity are told apart by their [`Fingerprint`](crate::io::Fingerprint).
 //!
-//! Fingerprints are compared without holding the table's lock, because getting a fingerprint asks
-//! the system. So the table may change during the comparison. Therefore a file is added only if it
-//! was compared with all files of its identity that the table has when the file is added.
+//! Getting a fingerprint takes a system call, so fingerprints are compared without holding the
+//! table's lock, and the table may change meanwhile. Therefore `add` checks under the lock that the
+//! new file was compared with every file of its identity that is in the table by then. If it
+//! wasn't, it isn't added, and the caller compares again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -15,32 +15,33 @@
 //! answers any request. Calls that need a silent device fail at once. So a device that stops
 //! answering ties up no more threads than it had at that moment.
 //!
-//! - WATCH-1. While a device is silent, at least one thing is outstanding: a request, a worker's
-//!   errand, or a page in *loading* that needs neither and is loaded in a moment. Each of these
-//!   ends, and its end clears *silent*. So a device is silent no longer than the kernel takes to
-//!   answer.
+//! - WATCH-1. While a device is silent, at least one operation is outstanding: a request to the
+//!   device, a worker's errand, or the loading of a page that needs neither a request nor an
+//!   errand, and so ends very soon. Each of these operations ends, and its end clears *silent*. So
+//!   a device is silent no longer than the kernel takes to answer.
 //!
-//!   A call that gives up first sets *silent*, and then checks once more whether its wait is over.
-//!   The thread that ends what the call waits for does so first, and then checks *silent*. Each of
-//!   the two threads has a fence between its steps, so at least one of them sees what the other
-//!   did:
+//!   Before a call gives up, it sets *silent*, and then checks once more whether the operation that
+//!   it waits for is over. The thread that ends the operation first marks the operation as over,
+//!   and then checks *silent*. Each of the two threads has a fence between its two steps, so at
+//!   least one of them sees what the other did:
 //!
 //! ```text
 //! caller: time is over ── silent = true ── fence ── over? no: gives up
 //! end:                                        over ── fence ── silent? yes: silent = false
 //! ```
 //!
-//! - WATCH-2. An errand's lock protects its stage, so the caller either takes the result or gives
-//!   up. After the caller has given up, a worker still completes an errand that has begun, but
-//!   begins no errand except a closing. An errand that goes on without its caller is counted in
-//!   `left` until it ends. While `left` isn't 0, the file gets no further errand except a closing:
-//!   each would tie up a worker that waits for the file's locks.
+//! - WATCH-2. An errand's lock protects its stage. So exactly one of two things happens: the caller
+//!   takes the result, or the caller gives up. If the caller gives up after a worker has begun the
+//!   errand, the worker still completes it. If the caller gives up earlier, the errand never
+//!   begins, unless it is a closing. An errand that goes on without its caller is counted in `left`
+//!   until it ends. While `left` isn't 0, the file gets no further errand except a closing. The
+//!   errand that goes on may hold the file's locks, so each further errand would tie up a worker
+//!   that waits for these locks.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
 //!   again after each answer.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
-//!   if a caller's wait took much longer than the caller asked for, the caller has the full time
-//!   again.
+//!   if a wait returns much later than it should, the caller's timeout starts anew.
 
 use std::mem;
 

@@ -1,8 +1,9 @@
 //! Charges pages of files and of spaces to groups.
 //!
-//! While CPUs keep stocks of a group's charges (`stocks`), a charge comes from the CPU's stock, and
-//! the group's counter changes only once for a batch of charges. Otherwise each charge changes the
-//! counter.
+//! If a group is large enough, CPUs keep stocks of charges that were made to the group in advance
+//! (`stocks`). Then a page takes its charge from the CPU's stock, and the group's counter changes
+//! only once for a batch of charges. For a group without stocks, the counter changes with each
+//! page.
 
 use sync::Arc;
 
@@ -54,9 +55,10 @@ impl Manager {
     /// `give_back` accesses the table itself.
     pub(crate) fn stock_or_uncharge(&self, group: &GroupState, pages: u64) -> Option<Stock> {
         let batch = group.stock_batch();
-        // Charges in a CPU's stock still count as the group's. So these charges don't go into stock
-        // in two cases: the group is abandoned, and is forgotten only when its last charge is gone;
-        // or the group is above a lowered limit, and has to shrink to the limit.
+        // Charges in a CPU's stock still count as the group's. So charges that are given back don't
+        // go into stock in two cases: if the group is abandoned, because it is forgotten only when
+        // its last charge is gone; and if the group is above a lowered limit, because it has to
+        // shrink to the limit.
         if batch == 0 || group.is_abandoned() || group.charged() > group.max() {
             group.uncharge(pages);
         } else if pages > 0 {

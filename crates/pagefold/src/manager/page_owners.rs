@@ -4,28 +4,29 @@
 //! compressed tier, and an exchange. They *visit* the page's region through this table.
 //!
 //! The number of a page word, shifted right by [`SEGMENT_SHIFT`], is the number of the word's
-//! *segment*. Each region's record has exactly one segment. So the table has one *place* for each
-//! segment, which names the space and the record.
+//! *segment*. Each region's record has exactly one segment. The table has one *place* for each
+//! segment, and the place names the space and the record that own the segment.
 //!
 //! # Invariants
 //! - O1. A region's place is filled when the region's record is made, and emptied by
 //!   [`SpaceTable::forget`] before the record is freed. A place is a readers-writer lock: a visitor
 //!   holds the lock in shared mode for the whole visit, and `forget` takes it in exclusive mode.
-//! - O2. A visitor only tries to lock a place, and never waits for it. The reason is that a visit
-//!   may lead to another visit in the same thread: a fault reclaims, and reclaim moves compressed
-//!   pages on. The second visit may be to the place that the thread holds already, and `forget` may
-//!   already wait for that place. If the second visit waited for `forget`, the two threads would
-//!   deadlock:
+//! - O2. A visitor only tries to lock a place, and never waits for it. The reason is that one visit
+//!   may lead to another in the same thread: a fault reclaims, and reclaim moves compressed pages
+//!   to other swap areas. The second visit may be to the very place that the thread has locked
+//!   already. If `forget` waits for that place by then, the lock grants no further share before
+//!   `forget` has had its turn, and `forget` waits for the first visit to end. So if visitors
+//!   waited, the two threads would deadlock:
 //!   ```text
 //!     visitor: shares place A                     last handle: forget(A) waits for the visitor
 //!              the fault reclaims: visits A again       a visitor that waited for `forget` here would wait for ever
 //!   ```
 //!   If `forget` waits for the place, its region is being removed and the page with it, so the
 //!   visitor may skip the page.
-//! - O3. A visitor borrows the space from the place, and takes no reference to the space. The last
-//!   handle of a space empties all of the space's places before it drops the space. So a space is
-//!   torn down by the thread that drops its last handle, and never by a visitor, which works for
-//!   another tenant.
+//! - O3. A visitor borrows the space from the place, and takes no reference to the space. When the
+//!   last handle of a space is dropped, it first empties all of the space's places, and only then
+//!   drops the space. So a space is torn down by the thread that drops its last handle. It is never
+//!   torn down by a visitor: a visitor works for another tenant.
 //!
 //! Lock order: a thread that locks a place may hold only a compressed area's clock and, in a visit
 //! within a visit, other places (O2). A thread that holds a place may put a page word in *loading*,
@@ -142,9 +143,10 @@ impl SpaceTable {
         self.visit(word, |space, slot| space.swap_in(slot, word)).unwrap_or(SwapIn::Gone)
     }
 
-    /// Moves the page of `word` from the swap slot `from` to the slot that `moved` returns. The
-    /// word is in *loading* during the move. Does nothing if the word can't be put in *loading* at
-    /// once.
+    /// Moves the page of `word` out of the swap slot `from`. Calls `moved`, which writes the page
+    /// to another slot and returns that slot, and then stores the slot in the word. If `moved`
+    /// returns `None`, the page stays in `from`. The word is in *loading* during all this. Does
+    /// nothing if the page isn't in `from`, or if its word can't be put in *loading* at once.
     pub(crate) fn move_slot(&self, word: u64, from: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
         self.visit(word, |space, slot| space.move_slot(slot, word, from, moved));
     }

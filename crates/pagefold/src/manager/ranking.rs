@@ -6,19 +6,20 @@
 //!
 //! - R1. A group takes pages only from itself, and from groups whose share is at least its own. So
 //!   a group that pins, maps or dirties all of its pages can't empty smaller groups: if only
-//!   smaller groups have pages to give, the calls of the large group fail. Exception: a group may
-//!   have hardly any pages, because its charges are for the indexes of its spaces. Without a page
-//!   the group could make no progress, so it may take a few pages from any group.
-//! - R2. Of the groups that R1 permits, the one that can give the most is asked first. A group can
-//!   give `min(spare share, share - asking group's share)`. This is 0 for the asking group itself,
-//!   so the asking group is asked last. (In the exception to R1, 0 is subtracted.) So another group
-//!   gives its clean pages before the asking group gives any, even if most of the other group's
-//!   pages are dirty.
-//! - R3. Each group is asked for one batch, and only a bounded number of its pages are looked at.
-//!   Then the group that can now give the most is asked, so groups of equal share take turns. A
-//!   group that had nothing to give isn't asked again for a while
-//!   ([`Walk`](crate::group::walk::Walk)). Its pages may be pinned, but pins aren't counted
-//!   anywhere. So reclaim can find this out only by looking at the pages in vain.
+//!   smaller groups have pages to give, the calls of the large group fail. There is one exception.
+//!   A group that has hardly any pages, for example because its charges are for the indexes of its
+//!   spaces, may take a few pages from any group. Without a page it could make no progress.
+//! - R2. Of the groups that R1 permits, reclaim first asks the group that can give the most. A
+//!   group can give `min(spare share, share - asking group's share)`. For the asking group itself
+//!   this is 0, so it comes last. So another group gives its clean pages before the asking group
+//!   gives any, even if most of the other group's pages are dirty. (In the exception to R1, the
+//!   asking group's share counts as 0 in the formula.)
+//! - R3. Reclaim asks a group for one batch, and looks at only a bounded number of the group's
+//!   pages. Then it asks the group that can now give the most, so groups of equal share take turns.
+//!   A group that had nothing to give isn't asked again for a while
+//!   ([`Walk`](crate::group::walk::Walk)). By R2 such a group may look as if it had pages to give
+//!   although all of them are pinned. Pins aren't counted anywhere, so reclaim finds this out only
+//!   by looking at the pages.
 //! - R4. While frames are short, a group gets no free frame if none of its own pages can be evicted
 //!   and, by R1, no other group can give it any. The frames that are free then were freed by other
 //!   groups for their own use (`Manager::has_to_give_first`).

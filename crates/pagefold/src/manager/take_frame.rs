@@ -113,8 +113,8 @@ impl Manager {
 
     /// Takes frames for up to `wanted` pages, and may take fewer. Other threads can take the frames
     /// that reclaim has freed, so this function retries reclaim a few times. Unlike
-    /// [`take_frame`](Self::take_frame), it waits for nothing else; but reclaim may wait for a
-    /// device while it writes pages to swap.
+    /// [`take_frame`](Self::take_frame), it doesn't sleep between attempts. Reclaim itself may wait
+    /// for a device while it writes pages to swap.
     pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
         let end = into.len() + wanted;
         let mut turns = 1 + wanted.div_ceil(DIRECT_BATCH);

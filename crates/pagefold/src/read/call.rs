@@ -107,8 +107,8 @@ pub(crate) struct Launched {
     pub(crate) is_short: bool,
 }
 
-/// How a thread that waits for a page helps to process the device's requests. The thread stops
-/// helping when the page is in memory. If another thread brings the page in, the helping thread
-/// notices after `at_most` at the latest.
+/// The way in which a thread that waits for a page helps to process the device's requests. The
+/// thread stops helping when the page is in memory. If another thread brings the page in while the
+/// helping thread sleeps, the helping thread notices within `at_most`.
 pub(crate) const HELPING: Helping =
     Helping { at_most: Some(Duration::from_millis(5)), back_soon: false, waits_only: false };

@@ -8,9 +8,10 @@
 //! their charge and a reference to its file (`frames`' `loading_run`). The load completes, or
 //! *lands*, in whichever thread first sees the device's answer.
 //!
-//! - F1. A thread that launches loads has no other page word in *loading*, and does all its
-//!   reclaiming before it puts the first word in *loading*. Otherwise two threads could each wait
-//!   for a page that the other is loading.
+//! - F1. While a thread launches loads, it has no page words in *loading* except those of the pages
+//!   that it launches. It does all its reclaiming before it puts the first of these words in
+//!   *loading*. If threads waited for other pages, or reclaimed, while they had words in
+//!   *loading*, two threads could each wait for a page that the other is loading.
 //! - F2. Completing a load waits for no thread and allocates neither frames nor charges.
 //! - F3. A completed load drops its reference to the file before the count of the file's loads in
 //!   flight is lowered (`file::in_flight`).
@@ -185,9 +186,9 @@ impl Handle {
         if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
     }
 
-    /// Puts pages in *loading* and forms runs of them, until no frame is left. A page of which the
-    /// file has no bytes becomes a page of zeros in memory at once. Stops at the first page that
-    /// the page map has no word for, and returns the reason.
+    /// Puts pages in *loading* and forms runs of them, until no frame is left. If the file's device
+    /// has no bytes of a page, the page isn't read: it becomes a page of zeros in memory at once.
+    /// Stops at the first page for which the page map has no word, and returns the reason.
     fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> (Vec<Run>, Option<NoWord>) {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);

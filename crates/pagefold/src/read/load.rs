@@ -85,8 +85,9 @@ impl Handle {
         let mut waited = false;
         let mut backoff = Backoff::new();
         loop {
-            // Checked in each iteration: another thread may have found that the file has become
-            // shorter, and a page past the end never comes into memory.
+            // Checked in each iteration, because another thread may have found that the file has
+            // become shorter. A page past the end never comes into memory, so this thread must not
+            // go on trying to load it.
             let there = self.clip_want(page, &mut want);
             if there == 0 {
                 return Ok((0, None));
@@ -297,10 +298,10 @@ impl Handle {
     /// Returns how many bytes of the page the file has on its device. The caller must own the
     /// page's word in *loading*.
     ///
-    /// While the word is in *loading*, the page can't have any bytes beyond these. If a writer had
-    /// added bytes, the page would still be in memory, or it would have been written back. The
-    /// first is impossible while the word is in *loading*. After the second, the device has the
-    /// bytes.
+    /// While the word is in *loading*, the page has no bytes but those on the device. If a writer
+    /// had added bytes, the page would still be in memory, or it would have been written back. The
+    /// page isn't in memory, because its word is in *loading*. If it was written back, the device
+    /// has the added bytes, and they are counted here.
     ///
     /// The length in memory isn't used, because `set_len` may be trying it and may restore the old
     /// one.

@@ -74,9 +74,10 @@ impl Handle {
             }
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
-                // The copy ends at the end of the file, inside a page. The file may have grown
-                // since. Then the copied bytes and the bytes that follow them may be from different
-                // writes, so the copied bytes are read again.
+                // The copy ends at the end of the file, inside a page. If the file has grown since,
+                // the bytes after the old end are read, too. One write may have changed bytes on
+                // both sides of that end, and the result must not mix old and new bytes. So the
+                // bytes before that end are read again.
                 match self.read_beyond(end, &mut buf[done..])? {
                     Beyond::Nothing => break,
                     Beyond::Apart(n) => done += n,
@@ -87,12 +88,14 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads the last bytes of the file, which lie in one page. Returns false if the file no longer
-    /// ends where `into` ends, or if the page has left memory again.
+    /// Reads into `into` the last bytes of the file: those from `at` to the end that the caller
+    /// found, all in one page. Returns false if the file no longer ends there, or if the page was
+    /// evicted again.
     ///
     /// The bytes and the file's length are from the same moment. A writer changes both within one
-    /// change of the page's version (L1 of `write`), which the copy without a pin checks. If this
-    /// function pins the page, there can be no writer at all.
+    /// change of the page's version (L1 of `write`). If this function copies the bytes without a
+    /// pin, the copy checks the version. If this function pins the page, there can be no writer at
+    /// all.
     fn read_end(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<bool, Error> {
         let (page, end) = (at >> self.file.page_shift(), at + into.len() as u64);
         let is_end = || self.file.len() == end;
@@ -109,10 +112,10 @@ impl Handle {
     /// Checks whether another process has made the file longer than is known, so that it has a byte
     /// at `at`, past the known end.
     ///
-    /// The new length can't be applied while the page with the old end is in use. In that case the
-    /// bytes are read directly from the file, up to the end of a page, and aren't kept in memory.
-    /// The bytes are current: if they had been written through Pagefold since, the known length
-    /// would include them.
+    /// Pagefold can't adopt the file's new length while the page that contains the old end is in
+    /// use. In that case the bytes are read directly from the file, up to the end of a page, and
+    /// aren't kept in memory. The bytes are current: if they had been written through Pagefold
+    /// meanwhile, the length that Pagefold knows would include them.
     fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
         let file = &*self.file;
         file.manager.refuse_child()?;

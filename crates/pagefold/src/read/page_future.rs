@@ -37,9 +37,9 @@ use io::IoError;
 /// How long a future retries, at most, to get a frame or a page that another thread writes to.
 /// After that it fails.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// A future that can't get a frame retries for at least this time, and at least this number of
-/// times. After that it fails if no page is likely to be freed for it, even if `PATIENCE` isn't
-/// over.
+/// A future that can't get a frame retries for at least this long, and at least this many times.
+/// After that it fails as soon as no page is likely to be freed for it, even before `PATIENCE` has
+/// passed.
 const PATIENCE_PINNED: Duration = Duration::from_millis(200);
 const TRIES_PINNED_MAX: u32 = 8;
 /// The first and the longest pause between tries.

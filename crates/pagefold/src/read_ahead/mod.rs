@@ -11,11 +11,11 @@
 //! current window to use. So the device and the reader work at the same time. (Linux has the same
 //! marker: `mm/readahead.c`, PG_readahead.)
 //!
-//! An access continues a *stream* in sequence if the access begins where the stream's last access
-//! ended or, backwards, ends where the stream's last access began. An access continues a stream
-//! with a *stride* if its distance from the stream's last access is the same as the distance
-//! between the stream's last two accesses. A handle follows several streams at once, because many
-//! readers may share the handle.
+//! An access can continue a *stream* in two ways. It continues the stream *in sequence* if it
+//! begins where the stream's last access ended or, in a stream that goes backwards, if it ends
+//! where the stream's last access began. It continues the stream with a *stride* if its distance
+//! from the stream's last access is the same as the distance between the stream's last two
+//! accesses. A handle follows several streams at once, because many readers may share the handle.
 //!
 //! A stream is *believed* after two accesses have continued it, both in sequence or both with the
 //! same stride. From then on pages are read ahead for the stream. Each window is twice as large as
@@ -35,16 +35,16 @@
 //! pages. Each page that another reader loads moves the waiting pages closer to eviction.
 //!
 //! So the size of a window depends on how fast the group evicts. A stream remembers how many pages
-//! the group had evicted when the stream's last window was requested. While the reader uses that
-//! window, the group may evict a quarter of the number of pages that can wait on these lists. If
-//! the group evicts twice that number, the next window is half as large as the last, and so on. So
-//! the more readers there are, the smaller their windows.
+//! the group had evicted when the stream's last window was requested. While the reader uses this
+//! window, the group has an allowance of evictions: a quarter of the number of pages that can wait
+//! on these lists. If the group evicts twice the allowance, the next window is half as large as the
+//! last, and so on. So the more readers there are, the smaller their windows.
 //!
-//! A reader with a stride may reach pages that were read ahead for another reader, a sequential
-//! one. The stride reader then reaches the mark of one window after the other, so readahead could
-//! take it for a sequential reader too. Readahead would then load all pages that the stride leaves
-//! out. So before a stream continues, readahead checks that the reader has used enough of the pages
-//! that it has just passed.
+//! A reader with a stride may reach pages that were read ahead for another reader, which is
+//! sequential. Window after window, the reader with the stride then reaches the mark. If readahead
+//! took this reader for a sequential one, it would load all pages that the stride leaves out. So
+//! before readahead requests the next window, it checks that the reader has used enough of the
+//! pages that it has just passed.
 
 pub(crate) mod advice;
 pub(crate) mod shares;
@@ -70,10 +70,10 @@ const WINDOW_MIN: u64 = 2;
 /// The most requests in one window. If there are more than a disk processes at once, the further
 /// ones are only submitted too early.
 const BLOCKS_MAX: u64 = 64;
-/// While a reader uses one window, the group may evict 1/`WAITING_SHARE` of the number of pages
-/// that can wait on the lists. If the group evicts more, the next window shrinks. The group may not
-/// evict all of that number, because a stream has two windows at a time, and other readers may
-/// follow the stream's reader.
+/// The group's allowance of evictions, while a reader uses one window, is 1/`WAITING_SHARE` of the
+/// number of pages that can wait on the lists. If the group evicts more, the next window shrinks.
+/// The allowance is only a part of that number, because a stream has two windows at a time, and
+/// other readers may follow the stream's reader.
 const WAITING_SHARE: u64 = 4;
 /// The pages that a window may have in any case, however many readers there are: with smaller
 /// windows a disk does much less.
@@ -212,9 +212,10 @@ impl Stream {
         let forwards = start == self.last.end || (start + 1 == self.last.end && end > self.last.end);
         let backwards = end == self.last.start || (end == self.last.start + 1 && start < self.last.start);
         match self.stride {
-            // Hits aren't reported, so the next reported access may be far from the last one. In
-            // between, the reader may have used all pages that were read ahead, and as many more as
-            // one window has.
+            // Hits aren't reported, so the next reported access may be far from the last one: the
+            // reader may have used all pages that were read ahead, and found further pages in
+            // memory. So an access is in sequence if it is at most one window past the pages that
+            // were read ahead (`reach`).
             1 if start >= self.last.end.saturating_sub(1) && end > self.last.end => {
                 let distance = (start + 1).saturating_sub(self.last.end);
                 (distance <= self.reach()).then_some(Continues::After(distance))
@@ -278,8 +279,8 @@ impl Stream {
         (1..=self.ahead).contains(&distance)
     }
 
-    /// Returns the largest size that the next window may have, in pages: so many pages will
-    /// probably stay in memory until they are used, although other readers load pages as well.
+    /// Returns the largest size that the next window may have, in pages. A window of this size will
+    /// probably stay in memory until it is used, although other readers load pages as well.
     fn kept(&self, bounds: &Bounds) -> u64 {
         let room = self.window * self.block() * bounds.waiting / WAITING_SHARE;
         match bounds.evicted.saturating_sub(self.evicted) {

@@ -1,8 +1,9 @@
 //! Changes of entries: the range lock, and which threads a change waits for (S1).
 //!
-//! A change that may fail keeps the old protection in the entries until the change is complete
-//! (`entry`). So the change can be undone, and the old protection needs no other record. Until the
-//! change is complete, an access that only the old protection permits waits.
+//! While a change that may fail is in progress, the entries keep the old protection beside the new
+//! one (`entry`). So the change can be undone, and the old protection needn't be recorded
+//! elsewhere. If the old protection permits an access and the new one doesn't, the access waits
+//! until the change is complete.
 //!
 //! Before a change stores any entry, it looks for guards. Users may keep guards for long. So a
 //! change that finds a guard waits only briefly, and then fails.
@@ -62,9 +63,9 @@ impl SpaceState {
 
     /// Locks two ranges that don't overlap, the lower one first. A thread that holds the first
     /// range waits only briefly for the second range. Then it releases the first range and starts
-    /// again. If it didn't, it could deadlock with a thread that locks one large range which
-    /// contains both: the other thread may be ahead in the queue for the second range while it
-    /// waits for the first.
+    /// again. If it waited longer, it could deadlock with another thread that locks one large
+    /// range, which contains both. That thread may be ahead in the queue for the second range,
+    /// while it waits for this thread to release the first range.
     pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, Locked<'_>) {
         let (low, high) = if one.first < other.first { (one, other) } else { (other, one) };
         loop {
@@ -268,8 +269,9 @@ impl SpaceState {
             .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
     }
 
-    /// Waits for each thread that has held `page` of the map since before the entries were changed,
-    /// if `whom` includes that thread. `at` is the page's number in the space, for the error.
+    /// Waits until no thread holds `page` of the map and, if `whom` is `All`, no pin of the page is
+    /// left. Returns an error if this takes too long. `at` is the page's number in the space, and
+    /// is needed only for the error.
     fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited, guards: Guards) -> Result<(), Error> {
         let busy = || self.busy(at);
         let mut backoff = Backoff::new();

@@ -20,12 +20,13 @@
 //!   same page of the same file as before.
 //!
 //! **Changes that may fail** keep the old protection in the entry until they are complete. Bits 62
-//! and 5 are one number of two bits. It is 0 if no old protection is kept. Otherwise it names the
-//! old protection: 1 for no access, 2 for reading, 3 for reading and writing.
+//! and 5 together are a field of two bits. The field is 0 if no old protection is kept. Otherwise
+//! it has the old protection: 1 for no access, 2 for reading, 3 for reading and writing.
 //!
-//! While the change is in progress, the other bits have the new protection, which holds already. It
-//! is no access if the pages are being unmapped or moved. An access that only the old protection
-//! permits waits until the change is complete (`change`).
+//! While the change is in progress, the other bits have the new protection, which is already in
+//! force. If the pages are being unmapped or moved, the new protection permits no access. If the
+//! old protection permits an access and the new one doesn't, the access waits until the change is
+//! complete (`change`).
 
 use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;

@@ -262,9 +262,9 @@ impl SpaceState {
     /// Translates the outcome of a load. Either another thread loaded the page and this thread
     /// waited for it, or this thread's own load has failed.
     ///
-    /// Returns false if the load has ended or was abandoned, so that the caller looks at the page
-    /// again. Returns an error if the load failed. `entry` returns where in swap the page is, for
-    /// the error.
+    /// Returns false if the load succeeded or was abandoned; the caller then looks at the page
+    /// again. Returns an error if the load failed. Never returns true. `entry` is called only for
+    /// the error, and returns where in swap the page is.
     pub(super) fn outcome(
         &self,
         page: u64,

@@ -14,8 +14,8 @@
 //! from a stock to the set a few at a time. If the set has no range that is long enough for a
 //! caller, all ranges in stocks return at once.
 //!
-//! Without stocks, the set keeps the range that came back last apart from its other ranges, because
-//! the next caller may want a range of the same length.
+//! While there are no stocks, the set keeps the most recently returned range separate from its
+//! other ranges, because the next caller may want a range of the same length.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};

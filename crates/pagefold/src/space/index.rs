@@ -1,11 +1,11 @@
 //! The one index of a space: what is mapped where. It is read without a lock. `tree` has the layout
 //! of its words.
 //!
-//! A thread that changes entries holds the lock of their pages while it makes the tables that it
-//! needs. It makes them once it knows that something is mapped there or will be. The first write to
-//! a page also makes tables, without a lock, if one entry stands for the page's whole region or
-//! more. Tables are charged to the space (`account`), and freed when nothing is mapped in them
-//! (`tidy`).
+//! A thread that changes entries makes the tables that it needs while it holds the lock of the
+//! entries' pages. It does so once it knows that something is, or will be, mapped at these pages.
+//! In one case tables are made without a lock: if a single entry covers a page's whole region or
+//! more, the first write to the page makes the tables below that entry. Tables are charged to the
+//! space (`account`), and freed when nothing is mapped in them (`tidy`).
 
 use std::ops::Range;
 
@@ -30,8 +30,8 @@ const GRANULE_PAGES: u64 = 1 << GRANULE_SHIFT;
 const PART_PAGES: u64 = 1 << PART_SHIFT;
 /// Words in a table.
 const WORDS: u64 = GRANULE_PAGES;
-/// Set in a link of the top level if nothing is mapped in the link's part, so that the part's table
-/// has no memory. The table's words then read as zeros.
+/// Set in a link of the top level if nothing is mapped in the part of the space that the link
+/// covers. The table of that part then has no memory, and its words read as zeros.
 const BARE: u64 = NOTED;
 
 /// The index, and the records of its regions.
@@ -465,11 +465,11 @@ impl Index {
 
     // ---- what isn't needed any more: see `tidy`
 
-    /// Marks the smallest table that covers `page`, for [`close`](Self::close). Returns the
+    /// Marks the smallest table that covers `page`, for [`close`](Self::close). Returns the base-2
     /// logarithm of the number of pages that the table covers, and the first of these pages.
-    /// Returns `None` if there is no table, or if the table was marked already. Exception: the
-    /// table of a part gets no mark, so it is returned each time. The caller must have locked a
-    /// part of the page's granule.
+    /// Returns `None` if there is no table, or if the table was marked already. Exception: a table
+    /// directly below the top level can't be marked, so it is returned each time. The caller must
+    /// have locked at least one page of the granule that contains `page`.
     pub(super) fn mark(&self, page: u64) -> Option<(u32, u64)> {
         let part = self.top_word(page).load(Ordering::Acquire);
         if !is_link(part) || part & BARE != 0 {

@@ -13,10 +13,11 @@
 //! that used the mapping.
 //!
 //! - M1. A mapping is put into its place before any entry has its number. It stays there until all
-//!   entries that still have the number are vacated: they permit no access, and are removed next.
-//!   So if a thread read an entry that permits its access, and doesn't find the entry's mapping,
-//!   the entry has changed since. The thread then looks at the entry again. (`pages` counts the
-//!   pages of the mapping; only changes of entries update it.)
+//!   entries that still have the number are *vacated*: a vacated entry permits no access, and is
+//!   removed next. Suppose that a thread reads an entry that permits the access, but doesn't find
+//!   the mapping that the entry names. Then the entry has changed since the thread read it, and the
+//!   thread looks at the entry again. (`pages` counts the pages of the mapping; only changes of
+//!   entries update it.)
 //! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 mappings,
 //!   a space reports an error.)
 //! - M3. The thread that drops the last handle of a mapped file closes the file, and closing may
@@ -60,8 +61,8 @@ pub(crate) struct Mapping {
     pages: AtomicU64,
 }
 
-/// The file, opened for the space's group once for each kind of advice. If a part of a mapping is
-/// moved, the new mapping shares the openings of the old mapping.
+/// The file's handles, opened for the space's group: one for each kind of advice. If a part of a
+/// mapping is moved, the new mapping shares the handles of the old mapping.
 struct Openings {
     group: Arc<GroupHandle>,
     normal: Arc<FileHandle>,

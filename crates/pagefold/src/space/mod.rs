@@ -21,9 +21,9 @@
 //! its group, within the group's limit (`account`).
 //!
 //! **Own memory** is anonymous memory, which belongs to no file. Each GiB of the space can have a
-//! page map for it (`region`). The map is made when a page in the GiB is first written, or when a
-//! range whose entries change begins or ends inside the GiB. A page's word in the map is *vacant*
-//! until the page is first written. A lookup costs no more than in a file.
+//! page map for it (`region`). The map is made when a page in the GiB is first written. It is also
+//! made when entries are changed in a range that begins or ends inside the GiB. A page's word in
+//! the map is *vacant* until the page is first written. A lookup costs no more than in a file.
 //!
 //! **Pages of files** have their words in the file's page map, which all users of the file share. A
 //! mapping only tells which page of which file is at an address (`mapped`). A write through the
@@ -55,19 +55,20 @@
 //!   inaccessible.
 //! - S2. A touch takes no range lock, and a hit writes nothing that CPUs share. A fault obtains its
 //!   frame before it puts the page word in *loading*.
-//! - S3. A reader may take a vacant page for zeros, or a same-filled swapped page for its fill
-//!   word, only if the page's entry was the same before and after the look at the page word. After
-//!   a page of own memory was unmapped, it never has the same mapping number again (ENTRY-1 of
-//!   `entry`). So if both looks find the same entry, the page was mapped all the time in between.
+//! - S3. A reader may treat a vacant page as zeros, or a same-filled page in swap as copies of its
+//!   fill word, only if the page's entry was the same before and after the reader looked at the
+//!   page word. After a page of own memory was unmapped, it never has the same mapping number again
+//!   (ENTRY-1 of `entry`). So if the reader finds the same entry both times, the page was mapped
+//!   all the time in between.
 //! - S4. If a page has a swap slot, the thread that unmaps the page finds that slot, even while
 //!   another thread swaps the page out or in. If the page is in swap, its page word has the slot.
 //!   If the page kept its slot when it came back into memory, the record of its frame has the slot
 //!   (`frames::swapping`).
 //! - S5. A hit loads the entry, then the page word, and copies the bytes. Then it checks that
 //!   nothing has changed: first the entry, then the frame's version if the page is a *written* one,
-//!   and last the page word. The word and the version were the same before and after the look at
-//!   the entry. So at the moment of that look, the page was in its frame, with these bytes, and
-//!   mapped as the entry says (`read`).
+//!   and last the page word. If all checks succeed, the word and the version didn't change from
+//!   before the second look at the entry until after it. So at the moment of that second look, the
+//!   page was in its frame, with these bytes, and mapped as the entry says (`read`).
 //!
 //! A page that was never written is zeros and takes no memory; reading it allocates nothing.
 //!
@@ -300,9 +301,9 @@ impl Space {
         state.unmap_pages(state.pages(&range)?)
     }
 
-    /// Changes the protection of the memory in `range`, all of which must be mapped. After this has
-    /// returned, no write happens that the new protection forbids. While the change is in progress,
-    /// an access that only the old protection permits waits.
+    /// Changes the protection of the memory in `range`, all of which must be mapped. Once this has
+    /// returned, no thread writes where the new protection forbids it. While the change is in
+    /// progress, an access waits if the old protection permits it and the new one doesn't.
     ///
     /// # Errors
     /// Those of [`unmap`](Self::unmap); [`Error::ReadOnly`], as for [`map_file`](Self::map_file).
@@ -386,10 +387,10 @@ impl SpaceState {
         }
     }
 
-    /// Disposes of addresses that were taken for a new mapping, but turned out to be mapped in
-    /// part, at an address that a caller had chosen. Gives back the parts that are free. Removes
-    /// each mapped run from the free addresses, and the whole run, even if it ends past the end of
-    /// `pages`.
+    /// Handles addresses that were taken for a new mapping, but turned out to be partly in use:
+    /// another caller had mapped something there, at an address of its own choice. Gives the free
+    /// parts back to the free addresses. Removes each mapped run from them, including the part of
+    /// the run past the end of `pages`, if there is one.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {

@@ -13,11 +13,11 @@
 //!   version == v?                   with these bytes, as they are the same before and after,
 //!   word == w?                      and the page in its frame: it was so before and is so after
 //! ```
-//! So there is a moment when the address was mapped and readable, and had the copied bytes. The
+//! So there was a moment when the address was mapped and readable, and had the copied bytes. The
 //! bytes can't be those of a page that was unmapped before the read, or of a page that may not be
-//! read. This holds even if another page is mapped at the address since, or if another file's map
-//! has the number of the old file's map by now. So a thread that changes an entry needn't wait for
-//! readers.
+//! read. This is true even if another page has been mapped at the address since then, or if the
+//! number of the old file's map now belongs to another file's map. So a thread that changes an
+//! entry needn't wait for readers.
 //!
 //! Own memory has no file to be written back to. So a page that was once written to stays a
 //! *written* page, and each read of the page checks its frame's version. This has to be as fast as
@@ -114,9 +114,9 @@ impl Space {
         self.read_hot_file(entry, address, into, still)
     }
 
-    /// Copies bytes of a page in a run of whole regions, whose entry is in `word`. These regions
-    /// have no records, but own memory that was written is in a region with a record. So if the
-    /// page is in memory, it is a file's.
+    /// Copies bytes of a page that lies in a run of whole regions, all of which share the entry in
+    /// `word`. Such regions have no records. Own memory that was written is always in a region with
+    /// a record. So if this page is in memory, it must be a file's.
     #[inline(never)]
     fn read_hot_whole(&self, word: Seen<'_>, address: u64, into: &mut [u8]) -> bool {
         self.read_hot_file(Entry(word.1), address, into, || word.is_still())

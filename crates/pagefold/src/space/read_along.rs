@@ -1,9 +1,9 @@
 //! Swap readahead (*reading along*): pages in the slots next to the wanted page's come back from
 //! swap with it.
 //!
-//! Slots are allocated in the order in which pages leave memory. This is about the order in which
-//! the pages were last used. So a thread that uses the pages in the same order again faults on one
-//! slot after the other, whatever the pages' addresses are.
+//! Slots are allocated in the order in which pages leave memory. That is roughly the order in which
+//! the pages were last used. So if a thread uses the pages in the same order again, it faults on
+//! consecutive slots, whatever the pages' addresses are.
 //!
 //! The policy is that of files (`read_ahead`), for each space, with slots in place of pages. Two
 //! steps in a row count as a stream. If the pages that were read along are used, the next fault
@@ -11,8 +11,9 @@
 //! down to none.
 //!
 //! The pages read along are in the same region as the wanted page, and in the slots next to its
-//! slot, without gaps. So one request reads them all. If a read is a copy, or if pages have to be
-//! decompressed, one request for all gains nothing. So nothing is read along then.
+//! slot, without gaps. So one request reads them all. Nothing is read along if a read from swap
+//! only copies memory, or if pages have to be decompressed: then one request for several pages
+//! gains nothing.
 //!
 //! - A1. Memory for the neighbours is charged and taken, with reclaim if need be, before the first
 //!   word is put in *loading*. The thread may then find that another thread is loading the wanted
@@ -22,9 +23,9 @@
 //!   waiting for any thread, and its entry is looked at after that (S1). The run ends at the first
 //!   neighbour that another thread is using, that has another slot by now, or that may not be read.
 //! - A3. A neighbour keeps its slot, however few slots are free. So if the neighbour isn't used, it
-//!   is evicted again without a write, and as many slots are free as before. But the neighbour
-//!   frees no slot for the page that leaves memory in its place. So a fault that writes reads
-//!   neighbours along only where slots aren't scarce.
+//!   is evicted again without a write, and as many slots are free as before. But the neighbour may
+//!   displace another page from memory. If that page was written, it needs a slot, and the
+//!   neighbour has freed none. So if slots are scarce, a write fault reads no neighbours along.
 //! - A4. If the request fails, or the wanted page's checksum is wrong, the wanted page is read
 //!   again alone, and no error is reported for the neighbours. A neighbour whose checksum is wrong
 //!   stays in its slot. The thread that wants this neighbour later gets the error.

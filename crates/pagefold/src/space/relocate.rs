@@ -1,9 +1,9 @@
 //! Growing memory where it is, and moving it elsewhere.
 //!
-//! A page moves together with its frame from one page word to another. (If the frame can't be used
-//! for another page, the page's bytes are copied to a new frame.) During the move both ranges are
-//! locked, and their entries make every access wait. So no thread sees some of the pages moved and
-//! others not.
+//! A page moves together with its frame from one page word to another. (If the frame has used up
+//! its generations, it can't be given to another word, so the page's bytes are copied to a new
+//! frame.) During the move both ranges are locked, and their entries make every access wait. So no
+//! thread sees some of the pages moved and others not.
 //!
 //! A move can't fail half-way. All steps that can fail come before the first page leaves its old
 //! place: all pages are brought into memory, their frames are isolated, and their words in the new

@@ -3,9 +3,10 @@
 //! A table isn't needed if nothing is mapped at the pages that it covers. A leaf, which has a word
 //! for each page, isn't needed, either, if all its pages have the same entry.
 //!
-//! A thread that frees a table must have locked all pages that the table covers, because other
-//! threads may use any of them. A thread that unmaps has locked only the pages that it unmaps. So
-//! `tidy` runs after these pages were unlocked, and tries to lock all pages of the table.
+//! Other threads may use any page that a table covers, so a thread must lock all of these pages
+//! before it frees the table. A thread that unmaps has locked only the pages that it unmaps. It
+//! must not wait for more locks while it holds these: two such threads could deadlock. So `tidy`
+//! runs after these pages were unlocked, and tries to lock all pages of the table.
 //!
 //! Unmapping doesn't free tables at once. Otherwise, if the same few pages were mapped and unmapped
 //! again and again, a table would be made and freed each time. Instead, `unmap` only *notes* the
@@ -32,8 +33,8 @@ const NOTED_PER_CPU: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     tables: Mutex<BTreeSet<(u32, u64)>>,
-    /// Set if tables were made for a change that then failed. Perhaps nothing is mapped in these
-    /// tables, so `tidy` runs as soon as the change's lock is dropped.
+    /// Set if tables were made for a change that then failed. These tables may cover nothing that
+    /// is mapped, and should then be freed. So `tidy` runs as soon as the change's lock is dropped.
     in_vain: AtomicBool,
 }
 

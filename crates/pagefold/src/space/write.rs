@@ -266,8 +266,8 @@ impl SpaceState {
     }
 
     /// Runs `change` on a page of own memory, while this thread is the page's only writer. If the
-    /// page isn't resident, a fault brings it in, and writes the bytes `first.1` at the offset
-    /// `first.0`. If `first.1` isn't empty, that was the whole write, and `change` doesn't run.
+    /// page isn't resident, a fault brings it in, and also writes the bytes `first.1` at the offset
+    /// `first.0`. If the fault wrote any bytes, the whole write is done, and `change` isn't called.
     /// Returns false if the page isn't writable own memory any more.
     pub(super) fn with_page(
         &self,

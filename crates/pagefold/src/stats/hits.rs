@@ -12,8 +12,10 @@ use crate::slab::Slab;
 use crate::stats::Counters;
 
 /// The hits of one open handle, or of one mapping place: a place in a space's table of mappings,
-/// which serves one mapping after another. If created by `Hits::default`, the counter gets a number
-/// of its own in each thread (a [`CounterPlace`]) only after more than a few hits.
+/// which serves one mapping after another. Once the counter has a [`CounterPlace`], each thread
+/// counts in a number of its own. A counter created by `Hits::default` gets its place only after
+/// more than a few hits. A counter created by [`at_hand`](Self::at_hand) has it from the start,
+/// unless there are too many such counters.
 #[derive(Default)]
 pub(crate) struct Hits {
     pub(crate) counter: ThreadCounter,
@@ -34,9 +36,9 @@ impl Hits {
     }
 }
 
-/// A list of the [`Hits`] whose last hits aren't in the counters of a group, or of a file, yet.
-/// Each group and each file has a list of its own. So a thread that opens or closes a handle, or
-/// reads one tenant's statistics, doesn't touch the handles of other tenants.
+/// A list of [`Hits`] whose latest hits may not have been added to the counters of a group, or of a
+/// file, yet. Each group and each file has its own list. So a thread that opens or closes a handle,
+/// or reads one tenant's statistics, doesn't touch the handles of other tenants.
 #[derive(Default)]
 pub(crate) struct HitsList {
     lists: Mutex<Slab<Arc<Hits>>>,

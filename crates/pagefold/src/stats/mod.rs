@@ -145,9 +145,9 @@ pub struct GroupStats {
     pub unclean_bytes: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Loads of pages that had been evicted before. The number may be too low: a page map remembers
-    /// its evicted pages, but when memory is short, parts of page maps without pages in memory are
-    /// freed.
+    /// Loads of pages that had been evicted before. The number may be too low. A page map remembers
+    /// which of its pages were evicted; but when memory is short, the parts of the map that have no
+    /// page in memory are freed, and what they remember is lost.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
@@ -207,9 +207,9 @@ pub struct FileStats {
     pub write_errors: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Loads of pages that had been evicted before. The number may be too low: a page map remembers
-    /// its evicted pages, but when memory is short, parts of page maps without pages in memory are
-    /// freed.
+    /// Loads of pages that had been evicted before. The number may be too low. A page map remembers
+    /// which of its pages were evicted; but when memory is short, the parts of the map that have no
+    /// page in memory are freed, and what they remember is lost.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,

@@ -30,7 +30,7 @@ pub struct SwapAreaStats {
 pub struct CompressedSwapStats {
     /// The most memory that the area may take.
     pub limit_bytes: u64,
-    /// The memory of the budget that the area takes, besides its tables. It exceeds
+    /// How much of the budget the area uses, its tables not included. This exceeds
     /// `compressed_bytes` by the area's stock of free memory and the gaps between compressed pages.
     pub memory_bytes: u64,
     /// The original size of the pages in the area.

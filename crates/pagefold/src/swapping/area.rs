@@ -51,9 +51,10 @@ impl SwapArea {
         Self { place, options: AreaOptions::default() }
     }
 
-    /// Creates an area in a new file of `size`, with mode 0600. The file has no name: `path` is the
-    /// directory in which it is created, or an unused name in that directory. The file takes room
-    /// on the disk only as the area fills. The system frees this room when the process ends.
+    /// Creates an area in a new file of `size`, with mode 0600 and without a name. `path` is the
+    /// directory in which the file is created. It may also be a name that doesn't exist yet; then
+    /// the file is created in the directory of that name, and the name stays unused. The file takes
+    /// room on the disk only as the area fills. The system frees this room when the process ends.
     #[must_use]
     pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
@@ -82,16 +83,16 @@ impl SwapArea {
         Self::new(Place::Memory { size: size.into_size() })
     }
 
-    /// Creates an area in memory that keeps pages compressed (LZ4) and takes at most `limit` of the
+    /// Creates an area in memory that keeps pages compressed (LZ4) and uses at most `limit` of the
     /// budget. The area takes memory as it fills, and gives memory back as it empties, except for a
-    /// stock of free memory. The stock is as large as one of the pieces in which memory is taken
-    /// from the system: 2 MiB in larger budgets.
+    /// stock of free memory that it keeps. The stock has the size in which Pagefold takes memory
+    /// from the system: 2 MiB, or less in small budgets.
     ///
-    /// A page that doesn't shrink to three quarters of its size or less goes to another area, or
-    /// stays in memory. When the area is full, the pages that have been in it longest are
-    /// recompressed more densely (Zstandard, with the feature `zstd`). If these pages are still in
-    /// the area later, they move to other areas. The default priority is 100, so that this area is
-    /// filled first.
+    /// The area keeps a page only if compression saves at least a quarter of the page. Other pages
+    /// go to another area, or stay in memory. When the area is full, the pages that have been in it
+    /// longest are recompressed more densely (Zstandard, with the feature `zstd`). If these pages
+    /// are still in the area later, they move to other areas. The default priority is 100, so that
+    /// this area is filled first.
     ///
     /// Choose a limit that leaves most of the budget to uncompressed pages; a limit above the
     /// budget is an error. The area's memory isn't charged to groups.

@@ -1,15 +1,16 @@
 //! Memory for compressed swap areas: how it is charged and obtained.
 //!
-//! A compressed area takes memory from the budget as it fills, one chunk at a time. Pages are
-//! swapped out when memory is short; then frames take up the whole budget. So to get its next
-//! chunk, the area needs an extent of frames to be drained. But the pages of that extent are
-//! swapped out in turn, and may have to be compressed, for which the area again needs memory.
+//! A compressed area takes memory from the budget as it fills, one chunk at a time. But pages are
+//! swapped out just when memory is short, and at such times frames take up the whole budget. So
+//! before the area can get its next chunk, an extent of frames has to be drained. The pages of that
+//! extent are swapped out in turn, and may have to be compressed, for which the area again needs
+//! memory.
 //!
 //! To break this cycle, the area has a *stock*: memory of the size of an extent, which is charged
 //! in advance, and used when no other memory can be had. A thread that is about to reclaim refills
-//! the stock first, while it has no page isolated. (If it had isolated a page of the extent, the
-//! extent couldn't be drained.) If there is no memory for a page even so, the page goes to the next
-//! area, or stays in memory.
+//! the stock first, before it isolates any page. (To refill the stock, an extent may have to be
+//! drained. An extent can't be drained while the thread itself has isolated one of its pages.) If
+//! there is still no memory for a page, the page goes to the next area, or stays in memory.
 
 use std::time::Duration;
 

@@ -12,17 +12,18 @@
 //! them.
 //!
 //! An exchange is wasted if another thread brings the incoming page back first, or if the incoming
-//! page can't be read. Then the group has one more slot in use than before, which holds the
-//! outgoing page, and any thread may get that page's frame. Three rules limit this loss:
+//! page can't be read. Then the outgoing page occupies a slot, so the group has one more slot in
+//! use than before, and any thread may get the frame that the outgoing page left. Three rules limit
+//! this loss:
 //! - The outgoing page leaves memory only if the incoming page is still *wanted* after the outgoing
 //!   page was written.
 //! - If the incoming page then doesn't come in, the outgoing page is brought back at once.
 //! - The group never has more than `BEYOND_MAX` slots beyond its `swap_max`, or beyond what it had
 //!   in use when `swap_max` was lowered.
 //!
-//! The first exchange comes only after reclaim has looked at all pages of the group, which takes
-//! long, and has found none to evict. If the exchange succeeds, the next few exchanges skip
-//! reclaim, because normally no page has become evictable since then.
+//! The first exchange comes only after reclaim has looked at all pages of the group and found none
+//! that it could evict, which takes a long time. If the exchange succeeds, the next few exchanges
+//! skip reclaim, because normally no page has become evictable since then.
 
 use std::ops::ControlFlow;
 
@@ -62,9 +63,9 @@ enum Stays {
 impl Manager {
     /// Swaps out a page of the group so that the page in `slot` can come in. Calls `wanted` once
     /// the outgoing page is written. If `wanted` returns false, no thread needs the incoming page
-    /// any more, and the outgoing page stays. Returns the outgoing page's frame, and the
-    /// [`Exchange`], which the caller must keep until `slot` is free. Returns `None` if no page
-    /// left.
+    /// any more, and the outgoing page stays in memory. Returns the outgoing page's frame, and the
+    /// [`Exchange`], which the caller must keep until `slot` is free. Returns `None` if no page was
+    /// swapped out.
     pub(crate) fn exchange<'a>(
         &'a self,
         group: &'a GroupState,
@@ -102,8 +103,8 @@ impl Manager {
     }
 
     /// Tries to swap out the coldest page of a stripe. Returns `Break` with the frame and the
-    /// page's owner if the page left; `Continue` if the page stays, but another page may leave; and
-    /// `Break(None)` if no page can leave.
+    /// page's owner if the page was swapped out; `Continue` if it wasn't, but another page might
+    /// be; and `Break(None)` if no page can be swapped out.
     fn leave_from<'a>(
         &self,
         group: &GroupState,

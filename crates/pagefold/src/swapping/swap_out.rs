@@ -186,10 +186,10 @@ impl Manager {
         self.uncharge_swapped(group, freed as u64);
     }
 
-    /// Frees the outdated slots of these pages. A page that is read back keeps its slot, but once
-    /// the page is written to, the bytes in the slot are outdated. To leave memory again, the page
-    /// needs a new slot, and the group's limit has no room for both. Returns whether any of the
-    /// pages kept a slot.
+    /// Frees the outdated slots of the given pages. A page that is read back from swap keeps its
+    /// slot, but once the page is written to, the bytes in the slot are outdated. To leave memory
+    /// again, the page needs a new slot, but the group is so close to its limit that the page can't
+    /// have the old slot and the new one at once. Returns whether any of the pages had a slot.
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
@@ -254,10 +254,10 @@ impl Manager {
         (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
     }
 
-    /// Puts anonymous pages on their groups' lists, so that reclaim finds them: pages that were
-    /// touched before there was a swap area are on no list. A page that is touched while this runs
-    /// may be missed. Such a page stays in memory until it is unmapped, or until the memory of its
-    /// frame is to be given back (`evict_anonymous`).
+    /// Puts anonymous pages that are on no list on their groups' lists, so that reclaim can find
+    /// them. These are the pages that were touched before there was a swap area. A page that is
+    /// touched while this runs may be missed. It then stays in memory until it is unmapped, or
+    /// until the memory of its frame is to be given back (`evict_anonymous`).
     pub(crate) fn list_anonymous(&self) {
         for frame in self.frames.populated() {
             let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
@@ -278,8 +278,8 @@ impl Manager {
 }
 
 /// The limits of the search for outdated slots (`take_slots_in_vain`): the shortest time between
-/// two searches, the most slots that a search looks at (about 100 µs), and the most slots that it
-/// frees.
+/// two searches, the most slots that a search looks at (which takes about 100 µs), and the most
+/// slots that it frees.
 const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1 << 15;
 const TAKEN_MAX: u32 = 1024;

@@ -4,7 +4,8 @@
 //!
 //! Only the leader uses the cycle's state. The thread that completes a request only stores an
 //! *answer* for the leader: the result, and the run of pages, which passes from the request to the
-//! leader. So a completed request keeps neither the file nor any part of it alive.
+//! leader. The run holds a handle of the file's page map; the completed request holds none. So a
+//! completed request keeps neither the file nor any part of it alive.
 
 use std::mem;
 
@@ -22,13 +23,13 @@ use io::{BackingFile, IoError, Request, uninterrupted};
 
 /// The most requests that a cycle has under way at a time.
 const REQUESTS_MAX: usize = 64;
-/// Limits the bytes under way: a cycle submits another request only while its requests under way
-/// have fewer bytes than `LARGE_MAX` requests of the largest size.
+/// Limits the bytes under way. A cycle submits another request only while all its requests under
+/// way together have fewer bytes than `LARGE_MAX` times the largest request size.
 const LARGE_MAX: usize = 16;
-/// How many requests may fail before a cycle gives up. The smaller requests that a failed request
-/// is split into count, too. If only some places of the file can't be written, the limit is high
+/// How many requests may fail before a cycle gives up. If a failed request is split into smaller
+/// ones, these count as well. If only some places of the file can't be written, the limit is high
 /// enough for the rest to be written. If the device is gone, the limit is low enough for calls not
-/// to wait long. When the cycle gives up, requests that are still under way may fail in addition.
+/// to wait long. When the cycle gives up, requests that are still under way may fail as well.
 const FAILURES_MAX: u32 = 128;
 /// A cycle consists of stages, each of which ends with a sync (but see B7 of `writeback`). A stage
 /// ends once 1/`STAGES` of the pages that were unclean when the cycle began have been written.

@@ -7,12 +7,12 @@
 //! Writers are throttled from three quarters of the mark on. Each page that a writer makes dirty
 //! costs the writer some time, which it sleeps off a few milliseconds at a time. This cost is the
 //! time that the file's device lately took to write back a page, times a factor that grows with the
-//! number of dirty pages. So that number settles between three quarters of the mark and the mark,
-//! where writers are as fast as the disk. (Linux's `balance_dirty_pages` does the same, with more
-//! elaborate estimates.)
+//! number of dirty pages. As a result, the number of dirty pages settles somewhere between three
+//! quarters of the mark and the mark: at the number at which writers are as fast as the disk.
+//! (Linux's `balance_dirty_pages` does the same, with more elaborate estimates.)
 //!
-//! Many dirty pages save requests. A page that is written to again while it waits is written back
-//! only once, and neighbouring pages are written in one request.
+//! Many dirty pages mean fewer write requests. A page that is written to again while it waits is
+//! written back only once, and neighbouring pages are written in one request.
 //!
 //! # Groups
 //! A page is charged to the group that makes it dirty (`Handle::adopt`), and counted there. A
@@ -47,8 +47,8 @@ const WRITTEN_FROM: u64 = 3;
 /// and writers are throttled from `max * SLOWED_FROM` on.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
 /// The next three constants apply to a group's part of the budget. `left` is how many more pages
-/// may become dirty. Once a third of all pages that may be dirty are dirty, the flusher writes
-/// pages of each group that has at least `left / PARTS_WRITTEN` dirty pages.
+/// may become dirty. Once the dirty pages of all groups reach a third of their limit, the flusher
+/// writes pages of each group that has at least `left / PARTS_WRITTEN` dirty pages.
 const PARTS_WRITTEN: u64 = 8;
 /// Writers are throttled when their group has more than `left * PARTS_SLOWED` dirty pages,
 const PARTS_SLOWED: f64 = 3.0;
@@ -76,8 +76,9 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// Returns the pressure on a group. `dirty` of its pages are dirty, and `max` is its limit;
-    /// `all` pages of all groups are dirty, in a budget of `capacity` pages.
+    /// Returns the pressure on a group. `dirty` is the number of the group's dirty pages, and `max`
+    /// is its limit. `all` is the number of dirty pages of all groups together, and `capacity` is
+    /// the budget. All are numbers of pages.
     fn of(dirty: u64, max: u64, all: u64, capacity: u64) -> Self {
         let all_max = dirty_max(capacity);
         let left = all_max.saturating_sub(all).max(all_max / LEFT_MIN).max(1);
@@ -118,9 +119,8 @@ impl Manager {
         Pressure::of(dirty, group.max(), self.unclean.get(), self.frames.capacity() as u64)
     }
 
-    /// Returns whether a group has few dirty pages: so few that a write need neither
-    /// [wait](Self::wait_for_clean) nor be [throttled](Self::pace), and that the flusher needn't
-    /// write.
+    /// Returns whether a group has so few dirty pages that its writers needn't
+    /// [wait](Self::wait_for_clean) or be [throttled](Self::pace), and the flusher needn't write.
     pub(crate) fn has_few_dirty(&self, group: &GroupState) -> bool {
         let pressure = self.pressure(group, group.unclean.get());
         pressure.is_low_of_its_own() && pressure.is_low_of_all()

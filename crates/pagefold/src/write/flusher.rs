@@ -6,8 +6,8 @@
 //! second (`writeback`), then the next one, until no file needs to be written. The next file is
 //! always the one with the greatest need (below).
 //!
-//! No two threads visit one device at a time. So a device that doesn't answer ties up one thread,
-//! and no other device waits for it.
+//! A device is never visited by two threads at once. So a device that doesn't answer ties up one
+//! thread, and no other device waits for it.
 //!
 //! # Threads
 //! The first thread is started when a file is first opened for writing. A thread that takes a
@@ -215,8 +215,9 @@ mod tests {
     use io::SimulatedDisk;
 
     /// A regression: an exiting process waited for ten seconds, which is its limit, although the
-    /// flusher had written the files at once. The process waits for one visit to each device, and
-    /// the flusher counted none of its visits as such a visit.
+    /// flusher had written the files at once. The process waits until every device has been visited
+    /// once more. The flusher visited the devices, but didn't record that these were the visits
+    /// that the process waited for.
     #[test]
     fn the_end_of_a_process_is_over_when_its_files_are_written() {
         let disk = SimulatedDisk::default();

@@ -3,10 +3,11 @@
 //!
 //! - A page isn't read first if all of it is written, or if the file has no bytes of it.
 //! - L1. A thread that writes past the end, or calls `set_len`, holds the lock `extension`. A
-//!   writer past the end changes the bytes, and then the length, while the page's version is odd. A
-//!   reader discards bytes that it copied during that time. So if a reader copies any of the new
-//!   bytes, the length has grown by then. A reader that took the old length for the file's end
-//!   finds the length grown, and looks at the page again.
+//!   writer past the end makes the page's version odd, changes first the bytes and then the length,
+//!   and makes the version even again. A reader discards bytes that it copied while the version was
+//!   odd. So if a reader keeps any of the new bytes, the length had grown before it copied them. A
+//!   reader that took the old length for the file's end finds the length grown, and looks at the
+//!   page again.
 //!
 //!   Before a write past the end, the writer drops pages beyond the end that are still in memory
 //!   from when the file was longer.
@@ -14,17 +15,17 @@
 //!   The page becomes dirty only after the length has grown. Write-back writes a page only up to
 //!   the length; if the page became dirty earlier, write-back could write it without the new bytes.
 //! - L2. A writer within the file doesn't hold `extension`, so `set_len` may run at the same time.
-//!   The writer first gets hold of the page, or of its word in *loading*, and then checks the
-//!   length again. `set_len` first lowers the length, and then waits until no thread holds a page
-//!   beyond the new length. So there are two cases. If the writer got hold of the page first,
-//!   `set_len` cuts off the written bytes. Otherwise the writer sees the new length, and writes
-//!   past the end, as in L1.
+//!   The writer first gets hold of the page (or, if the page isn't in memory, puts its word in
+//!   *loading*), and then checks the length again. `set_len` first lowers the length, and then
+//!   waits until no thread holds a page beyond the new length. So there are two cases. If the
+//!   writer was first, `set_len` waits for it, and then cuts off the written bytes. Otherwise the
+//!   writer sees the new length, and writes past the end, as in L1.
 //! - L3. `set_len` lowers the length, and restores the old length if it fails. A guard (`PageMut`)
-//!   covers its page only up to the length at the time when the guard is made. Suppose that a guard
-//!   is made while the length is lowered for a moment. Once the old length is restored, the guard
-//!   is too short, and old bytes follow the new ones. So a guard of a page that doesn't lie wholly
-//!   within the length may be made only by a thread that checks the length while it holds
-//!   `extension`.
+//!   covers its page only up to the length at the time when the guard is made. A guard that is made
+//!   while the length is lowered for a moment is too short once the old length is restored: its
+//!   user would change only the page's first bytes, and old bytes would follow these. So
+//!   unless a page lies wholly within the length, a thread must hold `extension` and check the
+//!   length before it makes a guard of the page.
 //!
 //! - L4. A page is charged to the group that makes it dirty, and stays charged to that group until
 //!   it is clean. If a clean page is charged to another group, the writer first recharges the page
@@ -131,9 +132,10 @@ impl Handle {
                 self.file.close_gap(piece)?;
                 return Ok(turn);
             }
-            // Closing the gap may wait for the device without a limit. So a worker closes the gap,
-            // and this call waits for the worker for a limited time. The loop checks again, because
-            // another thread may truncate the file before this thread holds the lock again.
+            // Filling the gap may have to wait for the device without a limit. So a worker fills
+            // the gap, and this call waits for the worker for a limited time. Then the loop checks
+            // again whether there is a gap, because another thread may truncate the file before
+            // this thread holds the lock again.
             drop(turn);
             let piece = piece.clone();
             self.file.in_time(move |file| {
@@ -287,10 +289,10 @@ impl Handle {
     }
 
     /// Returns whether a page that isn't in memory must be read before the bytes from `at` to `to`
-    /// are written to it: whether the file has bytes of the page that this write doesn't replace.
-    /// `turn` is set if the caller holds `extension`. If the caller doesn't, the file may have
-    /// become longer than the known length (`length`), so it is taken to have bytes up to the
-    /// page's end.
+    /// are written to it. The page must be read if the file has bytes of it that this write doesn't
+    /// replace. `turn` is set if the caller holds `extension`. If the caller doesn't, the file may
+    /// have become longer than the known length (`length`), so this function assumes that the file
+    /// reaches at least to the page's end.
     pub(crate) fn needs_reading(&self, at: u64, to: u64, turn: bool) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
@@ -363,9 +365,9 @@ impl Handle {
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
         // `set_len` may have lowered the length for a moment, and may restore the old one (L3). If
-        // the page lies wholly within the length, this doesn't matter: before `set_len` cuts off
-        // bytes of the page, it waits until the page is released. Otherwise this thread checks the
-        // length while it holds `extension`.
+        // the page lies wholly within the length even so, the guard covers the whole page, and
+        // `set_len` cuts off none of its bytes before the page is released. Otherwise the guard
+        // could be too short, so this thread checks the length while it holds `extension`.
         if end <= file.len()
             && let Some(held) = self.hold_page(page, Some(end))?
         {
@@ -376,8 +378,8 @@ impl Handle {
     }
 
     /// Obtains exclusive access to a page for [`change_page`](Self::change_page). Returns `None` if
-    /// the file ends before `within`. If `within` is `None`, returns `None` only if the file has no
-    /// byte of the page, and the caller must hold `extension`.
+    /// the file ends before `within`, or has no byte of the page. If `within` is `None`, the caller
+    /// must hold `extension`, and only the second condition applies.
     fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
         let file = &*self.file;
         let start = page << file.page_shift();

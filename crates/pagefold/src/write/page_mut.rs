@@ -53,9 +53,10 @@ impl Drop for CopyCharge<'_> {
     }
 }
 
-/// A page that a thread changes in place. While this exists, no other thread writes to the page or
-/// pins it. Changes are made to a copy, because readers without a lock may be copying from the page
-/// itself. When this is dropped, even by a panic, all changes become visible in the page at once.
+/// Exclusive access to a page, for changing its bytes. While this exists, no other thread writes to
+/// the page or pins it. The user changes a copy, because readers without a lock may be copying from
+/// the page itself. When this is dropped, even by a panic, all changes become visible in the page
+/// at once.
 ///
 /// Until then, other threads that read the page get its old bytes, and threads that want to pin the
 /// page or write to it wait. The thread that holds the `PageMut` must neither pin the page nor

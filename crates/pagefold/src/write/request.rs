@@ -13,10 +13,11 @@
 //! rejected a run of pages that were changed during the request, and has then accepted a copy of
 //! the same run. Such a rejection doesn't count as a failure.
 //!
-//! A thread that waits for a buffer waits for the device alone, so there is no deadlock. The
-//! reason: the leader takes a buffer for a request before it holds the request's pages, and the
-//! buffer is given back as soon as the device answers. When the leader retries a failed request in
-//! pieces, it takes a buffer while it holds the pages; but held pages block no other thread.
+//! Waiting for a buffer can't deadlock, because the thread waits only for the device: each buffer
+//! is given back as soon as the device answers. The leader takes a buffer for a request before it
+//! holds the request's pages. There is one exception: when the leader retries a failed request in
+//! pieces, it waits for a buffer while it holds the pages. This is harmless, because held pages
+//! block no other thread.
 
 use arrayvec::ArrayVec;
 use frames::{HeldRun, Unclean};

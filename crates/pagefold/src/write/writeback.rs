@@ -3,9 +3,9 @@
 //! A *cycle* goes through the file once and writes the dirty pages. It writes neighbouring pages in
 //! one request (`request`), and keeps many requests under way at once (`cycle`).
 //!
-//! A written page counts as clean only once a sync of the file that began after the write has
-//! succeeded. Until then the page is still *unclean* (`frames`' `write_state`), because only its
-//! copy in memory is sure to survive.
+//! Writing a page doesn't make it clean. The page becomes clean only when a sync that began after
+//! the write has succeeded. Until then the page is still *unclean* (`frames`' `write_state`),
+//! because only its copy in memory is sure to survive.
 //!
 //! A long cycle is therefore divided into *stages*. At the end of a stage, the leader, which is the
 //! thread that runs the cycle, syncs the file. Then it *settles* the pages that were written before
@@ -13,16 +13,17 @@
 //!
 //! There are three kinds of cycles:
 //! - A *full* cycle serves a `sync`. It goes through the whole file, or a range.
-//! - A *sweep* is run by the flusher. It writes for at most half a second, as long as the file
-//!   needs to be written. It ends early if a call waits for the lock `turn` to run a cycle of its
-//!   own. The next sweep continues where the last one ended. The sweeps that together go through
-//!   the file once make a *round*.
+//! - A *sweep* is run by the flusher. It ends after half a second at the latest, and earlier if the
+//!   file no longer needs to be written, or if a call waits for the lock `turn`. The next sweep
+//!   continues where the last one ended. The sweeps that together go through the file once make a
+//!   *round*.
 //! - A *farewell* cycle goes through the whole file after the file's last handle was dropped, or
 //!   when the process exits. It doesn't sync the file (B7).
 //!
 //! A farewell cycle, and a full cycle of the whole file, also begin where the last sweep ended
-//! (`hand`). The pages after that place have waited longest since the flusher last came past them.
-//! So as many of them as possible are dirty and lie side by side.
+//! (`hand`). The flusher passed the pages after that place longest ago, so these pages had the most
+//! time to become dirty. There the cycle is most likely to find long runs of dirty neighbours,
+//! which it writes in few requests.
 //!
 //! - B1. Only one cycle of a file runs at a time (`turn`). One thread, the leader, runs the cycle,
 //!   and only the leader holds pages of the file for write-back. The leader holds a page until it
@@ -33,23 +34,23 @@
 //!   waits for that cycle to end, and then for the next one, which serves all callers that wait.
 //! - B3. Write-back needs little memory. Only the page map records which pages have to be written;
 //!   a request takes a few hundred bytes, and there are few requests.
-//! - B4. A stage settles the pages from the place where the last stage ended up to the first run
-//!   that is still under way. That end is fixed before the stage's sync begins. A cycle visits
-//!   pages in order, and each page once. So every page that the stage settles was written before
-//!   the sync began, and isn't written again in this cycle.
+//! - B4. A stage settles the pages between two places: the place where the last stage ended, and
+//!   the first run that is still under way. The second place is fixed before the stage's sync
+//!   begins. A cycle visits pages in order, and each page once. So every page that the stage
+//!   settles was written before the sync began, and isn't written again in this cycle.
 //!
 //!   If a sync fails, all pages written since the last successful sync become dirty again, even
 //!   those whose requests were under way during the failed sync. The failure may concern any of
 //!   them, and the system may not report it again at the next sync.
 //! - B5. Every cycle ends. A sweep ends after half a second. A full cycle could go on for as long
-//!   as writers make pages dirty ahead of it. So once a full cycle has settled 3 × the pages that
-//!   were unclean when it began, it ends no more stages. From then on no page of the file becomes
-//!   clean before the cycle's end. So dirty pages accumulate, writers are soon stopped (`dirty`),
-//!   and the cycle reaches its end.
+//!   as writers make pages dirty ahead of it. So once a full cycle has settled three times as many
+//!   pages as were unclean when it began, the rest of the cycle is a single stage. From then on no
+//!   page of the file becomes clean before the cycle's end. So dirty pages accumulate, writers are
+//!   soon stopped (`dirty`), and the cycle reaches its end.
 //!
-//!   If writers go at the pace of the disk, a cycle settles only 2 × the pages that were unclean
-//!   when it began. While the cycle writes a number of pages, writers make as many pages dirty, and
-//!   half of these lie ahead of the cycle: 1 + 1/2 + 1/4 + … = 2.
+//!   If writers are as fast as the disk, a full cycle settles only about twice as many pages as
+//!   were unclean when it began. While the cycle writes `n` pages, writers make another `n` dirty.
+//!   Half of these lie ahead of the cycle, which has to write them, too: 1 + 1/2 + 1/4 + … = 2.
 //! - B6. If another process has made the file shorter, the cycle fails. Nothing is written to the
 //!   file until the new length has been applied to the cache (`length`); otherwise write-back would
 //!   bring the truncated bytes back. This isn't a guarantee: another process may truncate the file

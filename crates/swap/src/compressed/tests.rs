@@ -229,9 +229,9 @@ fn when_it_is_full_pages_that_were_there_longest_go_on() {
     assert!(swap.areas().iter().all(|area| area.used == 0));
 }
 
-/// The pages here take half of their size with LZ4, and no less with Zstandard. Recompression is
-/// tried once for each page, and each call tries only a few pages, because a fault waits for the
-/// call.
+/// The pages here shrink to half of their size with LZ4, and no further with Zstandard.
+/// Recompression is tried only once for each page. Each call tries only a few pages, because a
+/// fault waits for the call.
 #[test]
 fn where_pages_cant_go_on_few_are_tried_in_vain_at_a_time() {
     let (swap, pages) = (compressed_swap(1 << 20), Holder::default());

@@ -183,9 +183,9 @@ fn pages_keep_their_slots_while_half_are_free_whatever_their_cluster_has() {
 }
 
 /// Regression: a thread that made `SEARCHES_MAX` searches without success stored in `full_at` the
-/// number of changes *after* the last search. A slot could be freed during this search, where the
-/// search had already looked. Then allocations failed, although this slot was free, until another
-/// slot was freed.
+/// value that `changes` had *after* the last search, not before it. A slot could be freed during
+/// this search, in a part of the area that the search had already passed. Then allocations failed,
+/// although this slot was free, until another slot was freed.
 #[test]
 fn what_is_freed_during_the_last_search_isnt_covered() {
     let changes = std::cell::Cell::new(10);

@@ -226,8 +226,8 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 #[inline]
 unsafe fn library(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's contract. `memcpy` is called from assembly, so its accesses count as
-    // moves of machine code, not as accesses of Rust code. Each word of the result comes from one
-    // load, or goes to one store (B1).
+    // moves of machine code, not as accesses of Rust code. B1 allows such moves: each stands for a
+    // sequence of loads or stores of whole words.
     unsafe {
         asm!(
             "call {memcpy}",
