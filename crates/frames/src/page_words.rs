@@ -317,9 +317,10 @@ impl PageWords {
     }
 
     /// Calls `visit` for the frames of the resident pages of nearly idle chunks: those with at most
-    /// two words in use, none of them written. If the caller evicts these pages, the chunk becomes
-    /// idle and can be given back. Ends when `visit` returns false, after one round over the open
-    /// segments, or after `segments_max` segments.
+    /// two words in use, none of them written. If the caller evicts these pages, and no page of the
+    /// chunk is loading or swapped out, the chunk becomes idle and can be given back. Ends when
+    /// `visit` returns false, after one round over the open segments, or after `segments_max`
+    /// segments.
     ///
     /// Starts at the segment where the previous call or the previous sweep ended. In each segment,
     /// starts at another position than in the segment visited before (`SPARSE_STEP`).

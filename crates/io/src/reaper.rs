@@ -2,9 +2,9 @@
 //!
 //! The reaper sleeps in `epoll_wait` on all rings at once. The thread that waits for a ring's
 //! answers is the ring's *leader* ([`Reaping`](crate::reaping::Reaping)). A ring that has
-//! unfinished requests but no leader is *armed*: its next answer wakes the reaper, which disarms
-//! the ring. So answers to a ring with a leader don't wake the reaper, and idle rings cost nothing.
-//! A leader that leaves only for a moment sets a timer instead of arming the ring.
+//! unfinished requests but no leader is *armed*: its next answer wakes the reaper, and this event
+//! disarms the ring. So answers to a ring with a leader don't wake the reaper, and idle rings cost
+//! nothing. A leader that leaves only for a moment sets a timer instead of arming the ring.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 

@@ -48,10 +48,10 @@
 //! - L6. If there are followers, a leader that leaves wakes them all, and leaves the ring to them,
 //!   unwatched. Each follower becomes the leader if there is none, and otherwise checks `done()`
 //!   again. A follower that reaches its time limit is still counted in `followers` until it takes
-//!   the lock and decrements the count. A leader that leaves before then counts on this follower,
+//!   the lock and decrements the count. A leader that leaves before then relies on this follower,
 //!   and leaves the ring unwatched. If the follower simply returned, unfinished requests would stay
-//!   unwatched. So it first checks for a leader. If there is none, the follower leads for a moment,
-//!   and makes the reaper watch the ring when it leaves.
+//!   unwatched. So the follower first checks for a leader. If there is none, the follower leads for
+//!   a moment, and makes the reaper watch the ring when it leaves.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};

@@ -211,9 +211,9 @@ impl<'a> SharedBytes<'a> {
         });
     }
 
-    /// Overwrites the bytes from `offset` on with `from`, on behalf of a simulated device. On a
-    /// virtual machine, [`copy_from`](Self::copy_from) charges the copy to the calling CPU; this
-    /// function charges it to no CPU.
+    /// Overwrites the bytes from `offset` on with `from`, on behalf of a simulated device. The
+    /// caller is the only writer. On a virtual machine, [`copy_from`](Self::copy_from) charges the
+    /// copy to the calling CPU; this function charges it to no CPU.
     ///
     /// # Panics
     /// If the range exceeds the run.

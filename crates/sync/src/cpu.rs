@@ -30,9 +30,9 @@ pub fn current() -> usize {
 }
 
 /// Makes the process behave as if the machine had `count` CPUs, and assigns them to the process's
-/// threads round robin. Tests use this to measure how much memory per-CPU values take on a large
-/// machine. The caller must call this before any per-CPU value is created. Does nothing in loom
-/// models and on virtual CPUs.
+/// threads round robin. Tests and benchmarks use this to measure how much memory per-CPU values
+/// take on a large machine. The caller must call this before any per-CPU value is created. Does
+/// nothing in loom models and on virtual CPUs.
 #[doc(hidden)]
 pub fn pretend(count: usize) {
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]

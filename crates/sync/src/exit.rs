@@ -6,8 +6,8 @@
 //! waits for them.
 //!
 //! The exiting thread waits for a lock only for a limited time, because the exiting process may be
-//! a forked child. A child calls these functions as well, and a lock that another thread held at
-//! the fork stays locked in the child forever.
+//! a forked child. If a child calls `exit`, the registered functions run there as well, and a lock
+//! that another thread held at the fork stays locked in the child forever.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

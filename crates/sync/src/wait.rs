@@ -26,8 +26,7 @@
 //!
 //! A loom model has neither time nor CPUs, so each turn only lets other threads run. A virtual CPU
 //! sleeps in virtual time. Its spin hint waits until another CPU writes to a cache line that the
-//! spinning thread has just read. So one hint per turn is enough: more hints would have no further
-//! effect.
+//! spinning thread has just read. So one hint per turn is enough.
 
 use crate::thread::{sleep, yield_now};
 use crate::time::{Duration, Instant};

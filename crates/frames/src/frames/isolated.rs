@@ -119,10 +119,11 @@ impl Frames {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // Usually the word names this frame. Only a remover could have changed the word, and a
-        // remover freezes the frame and never unfreezes it (`detach`); but this thread was able to
-        // freeze it. There is one exception. A page that is put on no list (`publish_unlisted`) can
-        // be isolated while it is being published, before its word names the frame.
+        // Usually the word names this frame. Only a remover could have taken the frame out of the
+        // word, and a remover freezes the frame and never unfreezes it (`detach`); but this thread
+        // was able to freeze it. There is one exception. A page that is put on no list
+        // (`publish_unlisted`) can be isolated while it is being published, before its word names
+        // the frame.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));

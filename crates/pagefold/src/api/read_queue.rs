@@ -1,8 +1,8 @@
 //! A queue of concurrent reads for one thread: each read is returned when its pages have arrived.
 //!
 //! A batch ends with its slowest read, so the device idles towards the end of the batch. With a
-//! queue, the caller can push a new read whenever it takes a completed read out, which keeps the
-//! number of reads in flight constant. The queue needs no thread of its own: the thread that waits
+//! queue, the caller can push a new read whenever it takes a completed read out, and so keep as
+//! many reads in the queue as it wants. The queue needs no thread of its own: the thread that waits
 //! for a read helps the backend (`io`) to complete requests.
 //!
 //! | a read is | because | becomes |
@@ -27,10 +27,10 @@ use crate::api::file::File;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
 
-/// A pushed read is first put off: the queue collects this many reads and launches them together,
-/// which shares the cost of submitting requests. The queue launches them earlier if no read is
-/// ready to be returned. It collects more reads than this only while the limit on pages in flight
-/// is reached.
+/// A pushed read is first put off: the queue collects up to this many reads and launches them
+/// together, which shares the cost of submitting requests. The queue launches them earlier if the
+/// caller waits and no read is ready to be returned. It collects more reads than this only while
+/// the limit on pages in flight is reached.
 const PUT_OFF_MAX: usize = 8;
 /// Fewer reads are enough if they are this part of all reads in the queue, so that the device
 /// doesn't idle.

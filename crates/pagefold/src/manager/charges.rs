@@ -1,9 +1,9 @@
 //! Charges pages of files and of spaces to groups.
 //!
-//! If a group is large enough, CPUs keep stocks of charges that were made to the group in advance
-//! (`stocks`). Then a page takes its charge from the CPU's stock, and the group's counter changes
-//! only once for a batch of charges. For a group without stocks, the counter changes with each
-//! page.
+//! If a group's limit is large enough, CPUs keep stocks of charges that were made to the group in
+//! advance (`stocks`). Then a page takes its charge from the CPU's stock, and the group's counter
+//! changes only once for a batch of charges. For a group without stocks, each charge changes the
+//! counter.
 
 use sync::Arc;
 

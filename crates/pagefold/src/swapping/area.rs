@@ -52,9 +52,10 @@ impl SwapArea {
     }
 
     /// Creates an area in a new file of `size`, with mode 0600 and without a name. `path` is the
-    /// directory in which the file is created. It may also be a name that doesn't exist yet; then
-    /// the file is created in the directory of that name, and the name stays unused. The file takes
-    /// room on the disk only as the area fills. The system frees this room when the process ends.
+    /// directory in which the file is created. It may also be an unused name in an existing
+    /// directory; then the file is created in that directory, and the name stays unused. The file
+    /// takes room on the disk only as the area fills. The system frees this room when the process
+    /// ends.
     #[must_use]
     pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })

@@ -13,10 +13,10 @@
 //!
 //! There are three kinds of cycles:
 //! - A *full* cycle serves a `sync`. It goes through the whole file, or a range.
-//! - A *sweep* is run by the flusher. It ends after half a second at the latest, and earlier if the
-//!   file no longer needs to be written, or if a call waits for the lock `turn`. The next sweep
-//!   continues where the last one ended. The sweeps that together go through the file once make a
-//!   *round*.
+//! - A *sweep* is run by the flusher. It begins no more requests after half a second, or earlier if
+//!   the file no longer needs to be written, or if a call waits for the lock `turn` to run a cycle
+//!   of its own. The next sweep continues where the last one ended. The sweeps that together go
+//!   through the file once make a *round*.
 //! - A *farewell* cycle goes through the whole file after the file's last handle was dropped, or
 //!   when the process exits. It doesn't sync the file (B7).
 //!
