@@ -1,12 +1,8 @@
 //! One io_uring: submits requests to the kernel and takes its answers.
 //!
-//! A request waits in the *lane* of its device until it gets a *slot*, and occupies the slot while
-//! the kernel has the request. The completion queue has one entry for each slot, so it can't
-//! overflow.
-//!
-//! A device may start another request only while it has fewer than 3 × (number of free slots) in
-//! flight. So one device occupies at most about three quarters of the slots that the others leave
-//! free. The last quarter stays free for other devices, even if this device never answers.
+//! A request waits in the *lane* of its device until it gets a *slot*, and occupies the slot
+//! while the kernel has the request ([`lanes`]). The completion queue has one entry for each
+//! slot, so it can't overflow.
 //!
 //! The submission queue is deliberately short. Each time it is full, the submitter enters the
 //! kernel. So the device starts on the first few requests of a batch while the submitter prepares
@@ -68,18 +64,19 @@
 //! thread next leaves the kernel or sleeps in it. If necessary, the kernel interrupts the thread.
 //! If the thread has ended, the kernel posts the answer from another context, such as a kernel
 //! worker.
-//!
-//! A thread may end before the kernel has started one of the thread's buffered reads or writes.
-//! Then the kernel answers that the request was cancelled, or that its address is bad. On such an
-//! answer, a thread of the pool makes the attempt again, with a system call.
 
-use std::collections::VecDeque;
+mod in_flight;
+mod lanes;
+
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use arrayvec::ArrayVec;
+use in_flight::InFlight;
+pub(crate) use in_flight::Submitted;
 use io_uring::{IoUring, opcode, types};
+use lanes::Lanes;
 use rustix::io::Errno;
 use sync::atomic::{AtomicBool, AtomicUsize, Backoff, Ordering};
 use sync::lock::{Mutex, MutexGuard};
@@ -88,11 +85,10 @@ use sync::{Arc, Weak, thread};
 
 use crate::lines::{self, Work};
 use crate::posix::PosixFile;
-use crate::posix::route::Way;
 use crate::reaper::Watch;
 use crate::reaping::{Answers, Reaping, Visit};
 use crate::thread_pool::Pool;
-use crate::{BackingFile as _, Direction, Helping, Identity, IoError, Request};
+use crate::{BackingFile as _, Helping, Identity, IoError, Request};
 
 /// The sizes of a ring's queues.
 #[derive(Clone, Copy, Debug)]
@@ -114,10 +110,6 @@ impl Default for Sizes {
 const ANSWERS_MAX: usize = 16;
 /// The most entries pushed before the kernel is entered.
 const PUSHED_MAX: usize = 16;
-/// A device may start a request while it has fewer than `SLOT_SHARE` × (number of free slots) in
-/// flight.
-const SLOT_SHARE: usize = 3;
-
 /// How long a submitter waits when the kernel has no memory for a request, and how often before it
 /// gives up the ring.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -177,12 +169,7 @@ pub(crate) struct Ring {
 }
 
 struct State {
-    /// The devices that have requests in flight or waiting.
-    lanes: Vec<Lane>,
-    /// The lane to check first.
-    turn: usize,
-    slots: Box<[Option<InFlight>]>,
-    free: Vec<usize>,
+    lanes: Lanes,
     /// There is a submitter.
     submitting: bool,
     /// The slots that the submitter is entering the kernel with.
@@ -192,83 +179,17 @@ struct State {
     dead: bool,
 }
 
-struct Lane {
-    device: u64,
-    in_flight: usize,
-    line: VecDeque<Submitted>,
-}
-
-/// A request and its file.
-pub(crate) struct Submitted {
-    pub(crate) file: Arc<PosixFile>,
-    pub(crate) request: Request,
-}
-
-/// A request that the kernel has.
-struct InFlight {
-    submitted: Submitted,
-    way: Way,
-    /// The runs of memory, if there is more than one.
-    _runs: Box<[libc::iovec]>,
-}
-
-// SAFETY: the pointers in `_runs` are into the memory of the request, which may be sent to other
-// threads. Only the kernel dereferences them.
-#[allow(unsafe_code)]
-unsafe impl Send for InFlight {}
-
 impl State {
-    fn lane(&mut self, device: u64) -> &mut Lane {
-        let at = self.lanes.iter().position(|lane| lane.device == device).unwrap_or_else(|| {
-            self.lanes.push(Lane { device, in_flight: 0, line: VecDeque::new() });
-            self.lanes.len() - 1
-        });
-        &mut self.lanes[at]
-    }
-
-    /// Returns a lane with a waiting request that may use a slot.
-    fn startable(&self) -> Option<usize> {
-        let may_start = |lane: &Lane| !lane.line.is_empty() && lane.in_flight < SLOT_SHARE * self.free.len();
-        let lanes = self.lanes.len();
-        (0..lanes).map(|at| (self.turn + at) % lanes).find(|&at| may_start(&self.lanes[at]))
-    }
-
-    /// Returns the next request and a slot for it, which no longer counts as free.
-    fn next(&mut self) -> Option<(usize, Submitted)> {
-        let at = self.startable()?;
-        let submitted = self.lanes[at].line.pop_front()?;
-        let slot = self.free.pop()?;
-        self.lanes[at].in_flight += 1;
-        self.turn = at + 1;
-        Some((slot, submitted))
-    }
-
-    /// Takes the request out of a slot, and frees the slot.
-    fn take(&mut self, slot: usize) -> Option<InFlight> {
-        let in_flight = self.slots[slot].take()?;
-        self.free.push(slot);
-        let device = in_flight.submitted.file.identity().device;
-        if let Some(at) = self.lanes.iter().position(|lane| lane.device == device) {
-            self.lanes[at].in_flight -= 1;
-            if self.lanes[at].in_flight == 0 && self.lanes[at].line.is_empty() {
-                self.lanes.swap_remove(at);
-            }
-        }
-        Some(in_flight)
-    }
-
     /// Returns whether the kernel certainly has a request that it will answer (U7).
     fn kernel_has_some(&self) -> bool {
-        self.slots.len() - self.free.len() > self.entering
+        self.lanes.in_flight() > self.entering
     }
 
     /// Marks the ring as dead: nothing is submitted any more. Returns the requests that were
     /// waiting in lanes.
     fn die(&mut self) -> Vec<Submitted> {
         self.dead = true;
-        let waiting = self.lanes.iter_mut().flat_map(|lane| lane.line.drain(..)).collect();
-        self.lanes.retain(|lane| lane.in_flight > 0);
-        waiting
+        self.lanes.drain()
     }
 }
 
@@ -295,16 +216,8 @@ impl Ring {
         probe(&mut uring)?;
         let watch = watch(&uring)?;
         let slots = uring.params().cq_entries() as usize;
-        let state = State {
-            lanes: Vec::new(),
-            turn: 0,
-            slots: (0..slots).map(|_| None).collect(),
-            free: (0..slots).rev().collect(),
-            submitting: false,
-            entering: 0,
-            summoned: false,
-            dead: false,
-        };
+        let lanes = Lanes::new(slots);
+        let state = State { lanes, submitting: false, entering: 0, summoned: false, dead: false };
         Ok(Arc::new_cyclic(|me| Self {
             uring,
             reaping: Reaping::default(),
@@ -321,13 +234,13 @@ impl Ring {
     pub(crate) fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) {
         let Some(mut state) = self.become_submitter() else { return };
         let device = file.identity().device;
-        if state.free.is_empty() && state.lane(device).in_flight == 0 {
+        if !state.lanes.may_wait(device) {
             return self.leave(state);
         }
         // Relaxed: L3, through the lock of `reaping`.
         self.unfinished.fetch_add(requests.len(), Ordering::Relaxed);
         let submitted = |request| Submitted { file: Arc::clone(file), request };
-        state.lane(device).line.extend(requests.drain(..).map(submitted));
+        state.lanes.wait(device, requests.drain(..).map(submitted));
         drop(state);
         self.start();
         self.reaping.attend(self);
@@ -355,7 +268,7 @@ impl Ring {
 
     fn leave(&self, mut state: MutexGuard<'_, State>) {
         state.submitting = false;
-        state.lanes.retain(|lane| lane.in_flight > 0 || !lane.line.is_empty());
+        state.lanes.forget_unused();
     }
 
     /// See [`Reaping::help`].
@@ -391,10 +304,10 @@ impl Ring {
             state.entering = 0;
             let entries = self.uring.params().sq_entries() as usize;
             while pushed.len() < entries.min(PUSHED_MAX) && !state.dead {
-                let Some((slot, submitted)) = state.next() else { break };
-                let (in_flight, entry) = prepare(submitted);
+                let Some((slot, submitted)) = state.lanes.next() else { break };
+                let (in_flight, entry) = in_flight::prepare(submitted);
                 // Transition: ring slot, free → in flight.
-                state.slots[slot] = Some(in_flight);
+                state.lanes.occupy(slot, in_flight);
                 let entry = entry.user_data(slot as u64);
                 // SAFETY: U1 makes this thread the only one that uses the submission queue. The
                 // slot keeps everything that the entry points to until the answer is taken (U3):
@@ -422,7 +335,7 @@ impl Ring {
                 state.entering = 0;
                 // U6: the entries that the kernel hasn't taken are the last ones pushed.
                 let mut waiting: Vec<_> =
-                    pushed[taken..].iter().filter_map(|&slot| Some(state.take(slot)?.submitted)).collect();
+                    pushed[taken..].iter().filter_map(|&slot| Some(state.lanes.take(slot)?.submitted)).collect();
                 waiting.extend(state.die());
                 self.leave(state);
                 return self.hand_over(waiting);
@@ -473,7 +386,7 @@ impl Ring {
         #[allow(unsafe_code)]
         let completions = unsafe { self.uring.completion_shared() };
         for completion in completions.take(ANSWERS_MAX) {
-            if let Some(in_flight) = state.take(completion.user_data() as usize) {
+            if let Some(in_flight) = state.lanes.take(completion.user_data() as usize) {
                 // Transition: ring slot, in flight → free.
                 answers.push((in_flight, completion.result()));
             }
@@ -482,7 +395,7 @@ impl Ring {
             // Sometimes: answers are taken while another thread submits.
             return answers; // U5
         }
-        if state.startable().is_none() {
+        if !state.lanes.can_start() {
             return answers;
         }
         if visit != Visit::Reaper {
@@ -604,78 +517,9 @@ impl Drop for Ring {
     }
 }
 
-/// The kernel's answers if the submitting thread ended before the request was started, or before
-/// the request could be continued.
-const SUBMITTER_GONE: i32 = -libc::ECANCELED;
-const SUBMITTER_GONE_LATER: i32 = -libc::EFAULT;
-
 /// `IORING_ENTER_GETEVENTS`, and `IORING_ENTER_EXT_ARG`.
 const GET_EVENTS: u32 = 1;
 const EXT_ARG: u32 = 8;
-
-/// Creates the kernel's entry for a request.
-fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
-    let Submitted { file, request } = &submitted;
-    let (slices, asked) = request.next();
-    let way = file.way(request.direction(), &(request.offset()..request.offset() + asked as u64));
-    debug_assert!(!way.is_part_page(), "a part page is written by a call");
-    let (fd, offset) = (types::Fd(file.fd.as_raw_fd()), request.offset());
-    let runs = crate::system_calls::io_vecs(&slices, 0..way.len());
-    let write = request.direction() == Direction::Write;
-    let (runs, entry) = match runs[..] {
-        [libc::iovec { iov_base, iov_len }] => {
-            // If a run is longer than the length field can express, the read or write is short.
-            let len = u32::try_from(iov_len).unwrap_or(1 << 30);
-            let entry = if write {
-                opcode::Write::new(fd, iov_base.cast(), len).offset(offset).build()
-            } else {
-                opcode::Read::new(fd, iov_base.cast(), len).offset(offset).build()
-            };
-            (Box::default(), entry)
-        }
-        _ => {
-            let runs: Box<[libc::iovec]> = runs.into_iter().collect();
-            let (first, len) = (runs.as_ptr(), runs.len() as u32);
-            let entry = if write {
-                opcode::Writev::new(fd, first, len).offset(offset).build()
-            } else {
-                opcode::Readv::new(fd, first, len).offset(offset).build()
-            };
-            (runs, entry)
-        }
-    };
-    drop(slices);
-    (InFlight { submitted, way, _runs: runs }, entry)
-}
-
-impl InFlight {
-    /// Processes the answer. Leaves remaining work that might delay this thread to the pool.
-    fn complete(self, result: i32, pool: &Pool) {
-        let Self { submitted: Submitted { file, request }, way, .. } = self;
-        let identity = file.identity();
-        let mut forgotten = Vec::new();
-        let mut answered = |answer| file.answered(&way, answer, |range| forgotten.push(range));
-        let answer = match result {
-            0.. => answered(Ok(result as usize)),
-            SUBMITTER_GONE | SUBMITTER_GONE_LATER => None,
-            _ => answered(Err(IoError::Os(-result))),
-        };
-        // This query of the length doesn't wait: the file is a prompt one.
-        let rest = match answer {
-            Some(answer) => request.complete(&|| file.len(), answer),
-            None => Some(request),
-        };
-        if !forgotten.is_empty() {
-            let file = Arc::clone(&file);
-            let forget = move || forgotten.into_iter().for_each(|range| file.forget(range));
-            pool.put(identity, std::iter::once(Work::Call(Box::new(forget))));
-        }
-        if let Some(request) = rest {
-            // Transition: request, answered → submitted again for the rest.
-            pool.put(identity, std::iter::once(Work::Request(lines::Submitted { file, request })));
-        }
-    }
-}
 
 pub(crate) fn error_of(error: io::Error) -> IoError {
     error.raw_os_error().map_or(IoError::IO, IoError::Os)

@@ -22,6 +22,17 @@
 //!   in the caches whatever is still there, as with the per-CPU caches of a real allocator.
 //!
 //! Allocation itself costs no virtual time.
+//!
+//! Invariants:
+//! - A1. Every block comes from `System` with the layout `whole_lines(layout)`, whose size and
+//!   alignment are at least those requested. `whole_lines(layout)` depends on `layout` alone,
+//!   so the block is also returned to `System` with the layout that it was allocated with.
+//! - A2. A block is on a list only after it was freed, and is removed from the list before it is
+//!   allocated again. Each list has blocks of one size, and all blocks on lists are aligned to a
+//!   line.
+//! - A3. While it holds a list, no code here panics or allocates through this allocator, with one
+//!   exception: a list that grows allocates. `free_blocks` is borrowed at that time, so the nested
+//!   allocation can't borrow a list, and goes to `System`.
 
 use crate::free_blocks::{KEPT_MAX, LINE};
 use crate::world;
@@ -42,16 +53,7 @@ fn list_of(layout: Layout) -> Option<usize> {
     (layout.align() == LINE && layout.size() <= KEPT_MAX).then_some(layout.size() / LINE)
 }
 
-// SAFETY:
-// - A1. Every block comes from `System` with the layout `whole_lines(layout)`, whose size and
-//   alignment are at least those requested. `whole_lines(layout)` depends on `layout` alone, so the
-//   block is also returned to `System` with the layout that it was allocated with.
-// - A2. A block is on a list only after it was freed, and is removed from the list before it is
-//   allocated again. Each list has blocks of one size, and all blocks on lists are aligned to a
-//   line.
-// - A3. While it holds a list, no code here panics or allocates through this allocator, with one
-//   exception: a list that grows allocates. `free_blocks` is borrowed at that time, so the nested
-//   allocation can't borrow a list, and goes to `System`.
+// SAFETY: A1 to A3 of the module's head.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(layout) = whole_lines(layout) else { return std::ptr::null_mut() };

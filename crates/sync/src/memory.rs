@@ -28,6 +28,10 @@ pub unsafe fn discard(start: NonNull<u8>, bytes: usize) -> bool {
     if discard() {
         return true;
     }
+    // Locked memory is refused with `EINVAL`. Memory that isn't locked must stay so.
+    if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
+        return false;
+    }
     // SAFETY: changes how the kernel backs the memory, not its contents.
     let is_discarded = unsafe { libc::munlock(start, bytes) } == 0 && discard();
     // SAFETY: as above. If the system supports it, the memory is locked again as it becomes

@@ -170,6 +170,7 @@ impl Manager {
                 stuck.push(Arc::clone(&part.group));
             }
         });
+        stuck.sort_unstable_by_key(|group| group.id);
         stuck.dedup_by_key(|group| group.id);
         stuck.iter().for_each(|group| _ = group.dirt.count_stuck());
         while !self.flusher.is_stopping() {
