@@ -20,7 +20,7 @@
 //! - B3. Memory is charged ([`Allowance`]) for the chunks, and for a *stock* from which more chunks
 //!   can get their memory. No charge raises the total above the limit at that moment.
 //! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; see `allowance`). While
-//!   exchanges use it, other pages ([`Need::Usual`]) are stored only into *held* chunks, and no CPU
+//!   exchanges use it, all other pages are stored only into *held* chunks, and no CPU
 //!   takes the last *open* chunk into its hand to store such a page. So other pages can't use the
 //!   blocks that exchanges free in *full* chunks or in the last *open* chunk. These blocks stay
 //!   available for later exchanges, which search every chunk.
@@ -132,13 +132,14 @@ impl BlockPool {
     /// Stores 1 to [`len_max`](Self::len_max) bytes; the caller then owns the place. `None` if
     /// there is no memory for them. [`Need::Last`] searches every chunk.
     pub(crate) fn store(&self, bytes: &[u8], need: Need) -> Option<Place> {
-        if need == Need::Usual && self.allowance.is_beyond() {
+        if need != Need::Last && self.allowance.is_beyond() {
             return None; // Memory must be given back first.
         }
         let others = || self.hands.others_first().map(|other| other.chunk.load(Ordering::Relaxed));
-        let stored = self.store_by(self.hands.here(), bytes, Need::Usual);
-        let stored = stored.or_else(|| others().find_map(|number| self.store_in(number, bytes, Need::Usual)));
-        if need == Need::Usual || stored.is_some() {
+        let first = if need == Need::Last { Need::Usual } else { need };
+        let stored = self.store_by(self.hands.here(), bytes, first);
+        let stored = stored.or_else(|| others().find_map(|number| self.store_in(number, bytes, first)));
+        if need != Need::Last || stored.is_some() {
             return stored;
         }
         let mut all = 0..self.chunks.len() as u32;
@@ -261,7 +262,7 @@ impl BlockPool {
     /// Stores bytes into a chunk, if the chunk exists, and has memory and room.
     fn store_in(&self, number: u32, bytes: &[u8], need: Need) -> Option<Place> {
         let mut chunk = self.chunks.get(number as usize)?.lock();
-        if need == Need::Usual && chunk.list != List::Held && !self.allowance.has_kept() {
+        if need != Need::Last && chunk.list != List::Held && !self.allowance.has_kept() {
             return None; // B4
         }
         self.put(number, &mut chunk, bytes)

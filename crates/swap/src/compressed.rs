@@ -180,7 +180,7 @@ impl Compressed {
         let stored = self.codec.compress(page, self.pool.len_max(), |bytes| self.pool.store(bytes, need));
         match stored {
             Some(Some(place)) => {
-                if need == Need::Usual {
+                if need != Need::Last {
                     self.has_room();
                 }
                 // Relaxed: published by the slot's word.

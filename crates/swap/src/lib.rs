@@ -57,7 +57,7 @@ mod spill;
 mod swap;
 mod write_out;
 
-pub use allowance::Memory;
+pub use allowance::{Memory, Need};
 pub use area::{AreaOptions, Source};
 pub use compressed::CompressedInfo;
 pub use error::{AddError, RemoveError, SwapInError, SwapOutError};

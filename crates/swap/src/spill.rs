@@ -34,6 +34,7 @@ use arrayvec::ArrayVec;
 use sync::{Arc, SharedBytes};
 
 use crate::SwapOutError;
+use crate::allowance::Need;
 use crate::area::Area;
 use crate::area_list::{AREAS_MAX, Handle};
 use crate::compressed::{Compressed, Fate, Turn};
@@ -110,7 +111,7 @@ impl Swap {
         // slot.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
-        self.write_out(&[out], tried, &mut |_, result| written = result);
+        self.write_out(&[out], Need::Usual, tried, &mut |_, result| written = result);
         let new = written?;
         let _ = self.set_swapped(new, owner, note); // It was allocated just now.
         Ok(new)

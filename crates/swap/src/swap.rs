@@ -284,20 +284,26 @@ impl Swap {
     /// for each page, with the page's index in `pages`. On success `done` also gets the page's
     /// slot, in state *cached*, which the caller then owns; otherwise it gets the error. A page
     /// whose write fails is retried in other areas before a failure is reported.
-    pub fn swap_out(&self, pages: &[PageOut<'_>], mut done: impl FnMut(usize, Result<SlotId, SwapOutError>)) {
-        self.write_out(pages, Tried::default(), &mut |at, result| done(at, result));
+    pub fn swap_out(
+        &self,
+        pages: &[PageOut<'_>],
+        need: Need,
+        mut done: impl FnMut(usize, Result<SlotId, SwapOutError>),
+    ) {
+        self.write_out(pages, need, Tried::default(), &mut |at, result| done(at, result));
     }
 
     /// Calls [`write_out()`] with the areas in this CPU's copy.
     pub(crate) fn write_out(
         &self,
         pages: &[PageOut<'_>],
+        need: Need,
         tried: Tried,
         done: &mut dyn FnMut(usize, Result<SlotId, SwapOutError>),
     ) {
         let allocate =
             |want, avoid, never, into: &mut SlotBatch| self.here().allocate(want, avoid, never, into).cloned();
-        write_out(&allocate, pages, tried, done);
+        write_out(&allocate, pages, need, tried, done);
     }
 
     /// Returns the area of a slot, as a reference that outlives the lock of the copy.

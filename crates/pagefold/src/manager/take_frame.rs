@@ -60,6 +60,7 @@ impl Manager {
                     Otherwise::Soon | Otherwise::Nothing => {}
                 }
             }
+            let more_stock_is_due = self.stock_up_swap();
             if self.reclaim_for(group, short, DIRECT_BATCH) > 0 {
                 (failed, failed_for_good) = (0, 0);
                 continue;
@@ -95,7 +96,11 @@ impl Manager {
             // The next attempt retries even if nothing is in flight any longer: it may have arrived
             // just after the last look.
             let awaited = soon || unclean || self.in_flight(whose);
-            failed_for_good = if awaited { 0 } else { failed_for_good + 1 };
+            if awaited {
+                failed_for_good = 0;
+            } else if !more_stock_is_due {
+                failed_for_good += 1;
+            }
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
                 // Last resort: groups that rest may have unpinned pages by now, and with many
                 // groups not all were asked.
@@ -122,7 +127,11 @@ impl Manager {
             let missing = end - into.len();
             if let Err(short) = self.try_frames(group, missing, |frame| into.push(frame)) {
                 turns -= 1;
-                if turns == 0 || self.reclaim_for(group, short, missing) == 0 {
+                if turns == 0 {
+                    return;
+                }
+                self.stock_up_swap();
+                if self.reclaim_for(group, short, missing) == 0 {
                     return;
                 }
             }
@@ -174,9 +183,9 @@ impl Manager {
         }
     }
 
-    /// Reclaims some of the resource that is short. Returns the number of pages.
+    /// Reclaims some of the resource that is short. Returns the number of pages. The caller has
+    /// tried to fill the stocks of compressed areas.
     fn reclaim_for(&self, group: &GroupState, short: Short, wanted: usize) -> usize {
-        self.stock_up_swap();
         match short {
             Short::Charge => self.reclaim_group(group, wanted),
             Short::Frames | Short::Share => self.reclaim_any(self.page_for(group), wanted),

@@ -33,6 +33,7 @@ pub(crate) mod unwanted;
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
+use swap::Need;
 
 use crate::group::reserve::Shortage;
 use crate::group::state::GroupState;
@@ -295,7 +296,7 @@ impl Manager {
         let victims = std::mem::take(&mut sorting.victims).into_iter();
         let (anonymous, of_files) = victims.partition::<Batch<VICTIMS_MAX>, _>(|frame| self.is_anonymous(frame));
         let SwappedOut { gone: mut evicted, stay: mut refused } =
-            if anonymous.is_empty() { SwappedOut::default() } else { self.swap_out(group, anonymous) };
+            if anonymous.is_empty() { SwappedOut::default() } else { self.swap_out(group, anonymous, Need::Usual) };
         for frame in of_files {
             match self.evict(group, frame) {
                 Ok(frame) => evicted.push(frame),

@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
-use swap::{Fill, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
+use swap::{Fill, Need, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
 use sync::atomic::Ordering;
 
 use crate::group::state::GroupState;
@@ -64,7 +64,12 @@ impl Manager {
     }
 
     /// Swaps out isolated anonymous pages of a group.
-    pub(crate) fn swap_out<'a, const N: usize>(&'a self, group: &GroupState, pages: Batch<N>) -> SwappedOut<'a, N> {
+    pub(crate) fn swap_out<'a, const N: usize>(
+        &'a self,
+        group: &GroupState,
+        pages: Batch<N>,
+        need: Need,
+    ) -> SwappedOut<'a, N> {
         let mut result = SwappedOut::default();
         if !self.swaps() {
             result.stay.extend(pages.into_iter().map(|frame| Refused { frame, unclean: true }));
@@ -89,7 +94,7 @@ impl Manager {
             }
         }
         if !writes.is_empty() {
-            self.write_out(group, writes, &mut result);
+            self.write_out(group, writes, need, &mut result);
         }
         Counters::add(&group.swapped.outs, result.gone.len() as u64);
         if same_filled > 0 {
@@ -103,6 +108,7 @@ impl Manager {
         &'a self,
         group: &GroupState,
         mut writes: ArrayVec<(IsolatedFrame, Unwritten<'a>), N>,
+        need: Need,
         result: &mut SwappedOut<'a, N>,
     ) {
         self.swap.spill(self);
@@ -117,7 +123,7 @@ impl Manager {
         let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
             outs.iter().map(|_| Err(SwapOutError::Full)).collect();
         // The closure does nothing else: it runs under a lock.
-        self.swap.swap_out(&outs, |at, slot| slots[at] = slot);
+        self.swap.swap_out(&outs, need, |at, slot| slots[at] = slot);
         Counters::add(&group.swapped.written, slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let (mut unused, mut full) = (0, false);
         for ((frame, page), slot) in writes.into_iter().zip(slots) {
@@ -233,7 +239,7 @@ impl Manager {
                 let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
                 group.lists.unlink(&self.frames, &ids);
             }
-            let SwappedOut { gone, stay } = self.swap_out(&group, own);
+            let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain);
             self.count_wasted(&gone, &group);
             group.evicted(gone.len() as u64);
             if is_unlisted {

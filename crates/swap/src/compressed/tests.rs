@@ -4,7 +4,9 @@ use io::SimulatedDisk;
 use sync::random::{Random, mix};
 
 use super::*;
-use crate::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError, SwapOutError};
+use crate::{
+    AreaOptions, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError, SwapOutError,
+};
 
 const PAGE: usize = 4096;
 type Bytes = Vec<AtomicU64>;
@@ -153,7 +155,7 @@ impl Holder {
         let owner = Owner::new(number).unwrap();
         let out = PageOut { bytes: SharedBytes::new(bytes), frame: 1, owner, group: 2 };
         let mut written = Err(SwapOutError::Full);
-        swap.swap_out(&[out], |_, slot| written = slot);
+        swap.swap_out(&[out], Need::Usual, |_, slot| written = slot);
         written.inspect(|&slot| {
             swap.set_swapped(slot, owner, Note::new(2, number)).unwrap();
             self.slots.lock().insert(owner, slot);
