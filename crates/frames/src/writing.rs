@@ -293,9 +293,24 @@ impl<'a> Writing<'a> {
     /// Rebinds the page to a borrow of `frames`, which must be the same frames.
     pub(crate) fn in_frames(self, frames: &Frames) -> Writing<'_> {
         assert!(std::ptr::eq(self.frames, frames), "the page is in other frames");
-        let (frame, unwritten) = (self.frame, self.unwritten);
-        std::mem::forget(self);
+        let (frame, unwritten) = self.into_parts();
         Writing { frames, frame, unwritten }
+    }
+
+    /// Gives up the guard but not the access: the caller must unfreeze the frame.
+    pub(crate) fn into_parts(self) -> (FrameId, Option<usize>) {
+        let parts = (self.frame, self.unwritten);
+        std::mem::forget(self);
+        parts
+    }
+
+    /// Wraps what [`into_parts`](Self::into_parts) returned.
+    pub(crate) fn of_parts(frames: &'a Frames, frame: FrameId, unwritten: Option<usize>) -> Self {
+        Self { frames, frame, unwritten }
+    }
+
+    pub(crate) fn unwritten(&self) -> Option<usize> {
+        self.unwritten
     }
 }
 

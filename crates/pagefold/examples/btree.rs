@@ -105,7 +105,7 @@ impl Tree {
     fn get(&self, key: u64) -> Result<Option<u64>, Error> {
         let mut page = ROOT;
         loop {
-            let node = Node(self.file.page(page)?);
+            let node = Node(self.file.page_at(page * PAGE)?);
             if node.level() > 0 {
                 page = node.child(key);
                 continue;
@@ -116,24 +116,24 @@ impl Tree {
     }
 
     fn insert(&mut self, key: u64, value: u64) -> Result<(), Error> {
-        if Node(self.file.page(ROOT)?).is_full() {
+        if Node(self.file.page_at(ROOT * PAGE)?).is_full() {
             self.raise()?;
         }
         let mut page = ROOT;
         loop {
-            let node = Node(self.file.page(page)?);
+            let node = Node(self.file.page_at(page * PAGE)?);
             if node.level() == 0 {
                 break;
             }
             let child = node.child(key);
             drop(node); // Pages that are pinned can't be changed.
-            if Node(self.file.page(child)?).is_full() {
+            if Node(self.file.page_at(child * PAGE)?).is_full() {
                 self.split(page, child)?;
             } else {
                 page = child;
             }
         }
-        let mut leaf = Node(self.file.page_mut(page)?);
+        let mut leaf = Node(self.file.page_mut_at(page * PAGE)?);
         match leaf.up_to(key) {
             after @ 1.. if leaf.entry(after - 1).0 == key => leaf.set_entry(after - 1, (key, value)),
             after => leaf.insert(after, (key, value)),
@@ -144,7 +144,8 @@ impl Tree {
     /// Puts a level above all others.
     fn raise(&mut self) -> Result<(), Error> {
         let below = self.add_page()?;
-        let (mut root, mut copy) = (Node(self.file.page_mut(ROOT)?), Node(self.file.page_mut(below)?));
+        let (mut root, mut copy) =
+            (Node(self.file.page_mut_at(ROOT * PAGE)?), Node(self.file.page_mut_at(below * PAGE)?));
         copy.0.copy_from_slice(&root.0);
         root.set_head(copy.level() + 1, 1);
         root.set_entry(0, (0, below));
@@ -155,7 +156,8 @@ impl Tree {
     /// Moves half of the entries of a full node to a new one beside it.
     fn split(&mut self, above: u64, full: u64) -> Result<(), Error> {
         let new = self.add_page()?;
-        let (mut left, mut right) = (Node(self.file.page_mut(full)?), Node(self.file.page_mut(new)?));
+        let (mut left, mut right) =
+            (Node(self.file.page_mut_at(full * PAGE)?), Node(self.file.page_mut_at(new * PAGE)?));
         let half = left.len() / 2;
         for at in half..left.len() {
             right.set_entry(at - half, left.entry(at));
@@ -164,7 +166,7 @@ impl Tree {
         left.set_head(left.level(), half);
         let first = right.entry(0).0;
         drop((left, right));
-        let mut above = Node(self.file.page_mut(above)?);
+        let mut above = Node(self.file.page_mut_at(above * PAGE)?);
         above.insert(above.up_to(first), (first, new));
         Ok(())
     }

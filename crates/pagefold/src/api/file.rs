@@ -4,18 +4,18 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use frames::PageMap;
+use frames::{KeptWriting, PageMap};
 use sync::{Arc, CounterPlace};
 
 use crate::api::group::Group;
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::file::pinned_page::PinnedPage;
+use crate::file::page_ref::PageRef;
 use crate::read::page_future::PageFuture;
 use crate::read_ahead::advice::Advice;
 use crate::stats::FileStats;
 use crate::stats::hits::Hits;
-use crate::write::page_mut::{CopyCharge, Owner, PageMut};
+use crate::write::page_mut::{Access as PageAccess, CopyCharge, Held, Owner, PageMut};
 use io::Access;
 
 impl Group {
@@ -52,7 +52,7 @@ impl Group {
 /// let mut buf = [0; 100];
 /// let n = file.read_at(&mut buf, 99_950)?; // As `pread`: short at the end of the file.
 /// assert_eq!(n, 50);
-/// let page = file.page(3)?; // Pinned: its bytes stay where they are.
+/// let page = file.page_at(3 * 4096)?; // Pinned: its bytes stay where they are.
 /// assert_eq!(page[0], (3 * 4096 % 251) as u8);
 /// # Ok(())
 /// # }
@@ -113,8 +113,9 @@ impl File {
         self.handle.read_exact(buf, offset)
     }
 
-    /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard
-    /// lives. For the file's last page, the slice ends where the file ends.
+    /// Pins the page that contains byte `offset`, and gives access to the whole page from its first
+    /// byte on. The page's bytes neither move nor change while the guard lives. For the file's last
+    /// page, the slice ends where the file ends.
     ///
     /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time.
     ///
@@ -126,26 +127,55 @@ impl File {
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page. [`Error::PageBusy`] after seconds if the
-    /// page is being changed, for example through a [`page_mut`](Self::page_mut) guard of this very
-    /// thread. Otherwise those of [`read_at`](Self::read_at).
+    /// page is being changed, for example through a guard of [`page_mut_at`](Self::page_mut_at) in
+    /// this very thread. Otherwise those of [`read_at`](Self::read_at).
     #[inline(always)]
-    pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
-        if let Some(frame) = self.map.pin_hot(n) {
+    pub fn page_at(&self, offset: u64) -> Result<PageRef<'_>, Error> {
+        let page = offset >> self.map.page_shift();
+        if let Some(frame) = self.map.pin_hot(page) {
             self.count_hit();
-            return Ok(PinnedPage { len: frame.bytes().len(), frame });
+            let len = frame.bytes().len();
+            return Ok(PageRef::pinned(frame, len));
         }
-        self.handle.pin_page(n)
+        self.handle.pin_page(page).map(|(frame, len)| PageRef::pinned(frame, len))
     }
 
-    /// Pins page `n` like [`page`](Self::page), but asynchronously: the future runs under any
+    /// Pins a page like [`page_at`](Self::page_at). The guard doesn't borrow the file; it keeps the
+    /// file open. If no other handle is left, dropping the guard closes the file.
+    ///
+    /// # Errors
+    /// Those of [`page_at`](Self::page_at).
+    pub fn page_at_owned(&self, offset: u64) -> Result<PageRef<'static>, Error> {
+        self.page_at(offset).map(|page| self.keep(page))
+    }
+
+    /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
+    /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`, and
+    /// [`page_at`](Self::page_at) would wait, or return an error.
+    #[must_use]
+    pub fn try_page_at(&self, offset: u64) -> Option<PageRef<'_>> {
+        let page = offset >> self.map.page_shift();
+        if let Some(frame) = self.map.pin_hot(page) {
+            self.count_hit();
+            let len = frame.bytes().len();
+            return Some(PageRef::pinned(frame, len));
+        }
+        self.handle.try_pin_page(page).map(|(frame, len)| PageRef::pinned(frame, len))
+    }
+
+    fn keep(&self, page: PageRef<'_>) -> PageRef<'static> {
+        page.into_owned(&self.handle.file.manager.frames, Arc::clone(&self.handle) as _)
+    }
+
+    /// Pins a page like [`page_at`](Self::page_at), but asynchronously: the future runs under any
     /// executor, and blocks no thread. Nothing is loaded before the first poll.
     ///
     /// If the future is dropped before it completes, the page still arrives in memory. If the page
     /// has arrived but the future hasn't been polled since, the future keeps the page pinned until
     /// a writer needs the page or memory is short. After that, the next poll may have to load the
     /// page again.
-    pub fn page_async(&self, n: u64) -> PageFuture<'_> {
-        PageFuture::new(&self.handle, n)
+    pub fn page_at_async(&self, offset: u64) -> PageFuture<'_> {
+        PageFuture::new(&self.handle, offset >> self.map.page_shift())
     }
 
     /// Reads like [`read_at`](Self::read_at), but asynchronously.
@@ -165,7 +195,7 @@ impl File {
         let mut done = 0;
         while done < buf.len() {
             let Some(at) = offset.checked_add(done as u64) else { break };
-            let page = match self.page_async(at / page_bytes).await {
+            let page = match self.page_at_async(at).await {
                 Ok(page) => page,
                 Err(Error::PastEnd { .. }) => break,
                 Err(error) => return Err(error),
@@ -242,10 +272,10 @@ impl File {
         self.handle.write_pages(buf, offset)
     }
 
-    /// Returns a guard through which only this thread can change page `n`. The guard dereferences
-    /// to a slice, which is a copy of the page. When the guard is dropped, the copy replaces the
-    /// page. Until then [`read_at`](Self::read_at) returns the old content, while
-    /// [`page`](Self::page) and threads that write to the page wait.
+    /// Returns a guard through which only this thread can change the page that contains byte
+    /// `offset`. The guard dereferences to a slice, which is a copy of the whole page. When the
+    /// guard is dropped, the copy replaces the page. Until then [`read_at`](Self::read_at) returns
+    /// the old content, while [`page_at`](Self::page_at) and threads that write to the page wait.
     ///
     /// The page is copied twice, and the copy is charged to the group, which therefore needs room
     /// for two pages. For small changes [`write_at`](Self::write_at) is faster.
@@ -253,11 +283,36 @@ impl File {
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page; otherwise those of
     /// [`write_at`](Self::write_at).
-    pub fn page_mut(&self, n: u64) -> Result<PageMut<'_>, Error> {
+    pub fn page_mut_at(&self, offset: u64) -> Result<PageMut<'_>, Error> {
         self.handle.check_writable()?;
-        let charge = CopyCharge::new(&self.handle.file.manager, self.handle.group.state())?;
-        let (writing, len) = self.handle.change_page(n)?;
-        Ok(PageMut::new(Owner::File(&self.handle), charge, writing, len))
+        let charge = CopyCharge::new(Held::Borrowed(&self.handle.group))?;
+        let (writing, len) = self.handle.change_page(offset >> self.map.page_shift())?;
+        Ok(PageMut::new(Owner::File(Held::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
+    }
+
+    /// Returns a guard like [`page_mut_at`](Self::page_mut_at). The guard doesn't borrow the file; it
+    /// keeps the file open. If no other handle is left, dropping the guard closes the file.
+    ///
+    /// # Errors
+    /// Those of [`page_mut_at`](Self::page_mut_at).
+    pub fn page_mut_at_owned(&self, offset: u64) -> Result<PageMut<'static>, Error> {
+        self.handle.check_writable()?;
+        let charge = CopyCharge::new(Held::Owned(Arc::clone(&self.handle.group)))?;
+        let (writing, len) = self.handle.change_page(offset >> self.map.page_shift())?;
+        let access = PageAccess::Owned(KeptWriting::of(&self.handle.file.manager.frames, writing));
+        Ok(PageMut::new(Owner::File(Held::Owned(Arc::clone(&self.handle))), charge, access, len))
+    }
+
+    /// Returns a guard like [`page_mut_at`](Self::page_mut_at), if that is possible without I/O and
+    /// without waiting: the page is in memory, charged to this file's group or dirty, entirely
+    /// within the file, neither pinned nor being changed, and there is room for the copy. Otherwise
+    /// returns `None`, and [`page_mut_at`](Self::page_mut_at) would wait, or return an error.
+    #[must_use]
+    pub fn try_page_mut_at(&self, offset: u64) -> Option<PageMut<'_>> {
+        self.handle.check_writable().ok()?;
+        let charge = CopyCharge::try_new(Held::Borrowed(&self.handle.group))?;
+        let (writing, len) = self.handle.try_change_page(offset >> self.map.page_shift())?;
+        Some(PageMut::new(Owner::File(Held::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
     }
 
     /// Truncates the file, or extends it with zeros, at once.

@@ -10,7 +10,6 @@ use sync::lock::OnceCell;
 use crate::dirty::device::DirtyPart;
 use crate::dirty::error_latch::Heard;
 use crate::error::Error;
-use crate::file::pinned_page::PinnedPage;
 use crate::file::state::FileState;
 use crate::manager::group_handle::GroupHandle;
 use crate::read_ahead::advice::Advice;
@@ -93,15 +92,6 @@ impl Handle {
             return Err(self.past_end(offset, wanted as u64));
         }
         Ok(())
-    }
-
-    /// Pins page `n`. Implements [`File::page`](crate::File::page).
-    pub(crate) fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
-        if let Some(frame) = self.file.map.pin_hot(n) {
-            self.hits.counter.add(1);
-            return Ok(PinnedPage { len: frame.bytes().len(), frame });
-        }
-        self.pin_page(n)
     }
 
     /// Implements [`File::sync_range`](crate::File::sync_range).

@@ -17,7 +17,6 @@ use sync::atomic::Backoff;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::Attempt;
-use crate::file::pinned_page::PinnedPage;
 use crate::read::call::{Call, Want};
 
 /// What a look past the known end of a file found.
@@ -184,10 +183,29 @@ impl Handle {
         }
     }
 
-    /// Does the work of [`File::page`](crate::File::page) for a page that isn't in memory, or is
-    /// the file's last.
+    /// Pins a page, loading it if need be. Returns how many of the frame's bytes are the page's.
+    pub(crate) fn page(&self, page: u64) -> Result<(PinnedFrame<'_>, usize), Error> {
+        match self.pin_hot(page) {
+            Some(pinned) => Ok(pinned),
+            None => self.pin_page(page),
+        }
+    }
+
+    /// Pins a page if it is in memory and can be pinned at once. See also [`page`](Self::page).
+    pub(crate) fn try_page(&self, page: u64) -> Option<(PinnedFrame<'_>, usize)> {
+        self.pin_hot(page).or_else(|| self.try_pin_page(page))
+    }
+
+    fn pin_hot(&self, page: u64) -> Option<(PinnedFrame<'_>, usize)> {
+        let frame = self.file.map.pin_hot(page)?;
+        self.hits.counter.add(1);
+        let len = frame.bytes().len();
+        Some((frame, len))
+    }
+
+    /// Does the work of [`File::page_at`](crate::File::page_at) for a page that isn't hot.
     #[cold]
-    pub(crate) fn pin_page(&self, page: u64) -> Result<PinnedPage<'_>, Error> {
+    pub(crate) fn pin_page(&self, page: u64) -> Result<(PinnedFrame<'_>, usize), Error> {
         let shift = self.file.page_shift();
         let past_end = || self.past_end(page.saturating_mul(1 << shift), 1);
         let start = page.checked_mul(1 << shift).ok_or_else(past_end)?;
@@ -203,7 +221,22 @@ impl Handle {
         };
         let len = self.clip(start, 1 << shift);
         // If the file became shorter while the page was read, it may not have the page any more.
-        frame.filter(|_| len > 0).map(|frame| PinnedPage { frame, len }).ok_or_else(past_end)
+        frame.filter(|_| len > 0).map(|frame| (frame, len)).ok_or_else(past_end)
+    }
+
+    /// Does the work of [`File::try_page_at`](crate::File::try_page_at) for a page that isn't hot.
+    #[cold]
+    pub(crate) fn try_pin_page(&self, page: u64) -> Option<(PinnedFrame<'_>, usize)> {
+        self.file.manager.refuse_child().ok()?;
+        let mut ahead = Ahead::No;
+        let frame = self.file.map.pin_first(page, &mut ahead).ok()??;
+        if ahead == Ahead::Marked {
+            self.mark_reached(page);
+        }
+        let shift = self.file.page_shift();
+        let len = self.clip(page << shift, 1 << shift);
+        self.hits.counter.add(1);
+        (len > 0).then_some((frame, len))
     }
 
     /// Pins a page if it is in memory. Waits while a writer holds it.

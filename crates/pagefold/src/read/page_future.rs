@@ -27,7 +27,7 @@ use sync::time::Instant;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::Attempt;
-use crate::file::pinned_page::PinnedPage;
+use crate::file::page_ref::PageRef;
 use crate::file::state::FileState;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
@@ -51,7 +51,7 @@ const TRIES_MAX: u32 = 8;
 /// polled.
 const LOST_MAX: u32 = 64;
 
-/// A future of a pinned page: see [`File::page_async`](crate::File::page_async).
+/// A future of a pinned page: see [`File::page_at_async`](crate::File::page_at_async).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -64,7 +64,7 @@ const LOST_MAX: u32 = 64;
 /// // Any executor will do.
 /// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// let first = runtime.block_on(async {
-///     let page = file.page_async(2).await?;
+///     let page = file.page_at_async(8192).await?;
 ///     Ok::<_, pagefold::Error>(page[0])
 /// })?;
 /// assert_eq!(first, (2 * 4096 % 251) as u8);
@@ -353,16 +353,16 @@ impl<'a> PageFuture<'a> {
         Ok(false)
     }
 
-    fn page_of(&self, frame: PinnedFrame<'a>) -> Result<PinnedPage<'a>, Error> {
+    fn page_of(&self, frame: PinnedFrame<'a>) -> Result<PageRef<'a>, Error> {
         let handle = self.handle;
         let start = self.page << handle.file.page_shift();
         let len = handle.clip(start, 1 << handle.file.page_shift());
-        if len == 0 { Err(handle.past_end(start, 1)) } else { Ok(PinnedPage { frame, len }) }
+        if len == 0 { Err(handle.past_end(start, 1)) } else { Ok(PageRef::pinned(frame, len)) }
     }
 }
 
 impl<'a> Future for PageFuture<'a> {
-    type Output = Result<PinnedPage<'a>, Error>;
+    type Output = Result<PageRef<'a>, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();

@@ -104,7 +104,6 @@ mod window;
 mod word_owner;
 mod write;
 
-pub use guard::MappedPage;
 pub use listing::{Area, AreaFile};
 
 use std::fmt;

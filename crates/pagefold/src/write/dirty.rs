@@ -126,6 +126,12 @@ impl Manager {
         pressure.is_low_of_its_own() && pressure.is_low_of_all()
     }
 
+    /// Returns whether a group has so many dirty pages that its writers have to
+    /// [wait](Self::wait_for_clean).
+    pub(crate) fn has_too_many_dirty(&self, group: &GroupState) -> bool {
+        self.pressure(group, group.unclean.get()).slowed() >= 1.0
+    }
+
     /// Waits while the writer's group has too many dirty pages. Called before a page is made dirty.
     /// Pages that can't be written now don't count, unless the device of the writer's own file is
     /// stalled.

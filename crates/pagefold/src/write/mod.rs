@@ -377,6 +377,27 @@ impl Handle {
         self.hold_page(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
     }
 
+    /// Obtains exclusive access to a page like [`change_page`](Self::change_page), if that is
+    /// possible at once.
+    pub(crate) fn try_change_page(&self, page: u64) -> Option<(Writing<'_>, usize)> {
+        let file = &*self.file;
+        if self.check_writable().is_err() || file.manager.has_too_many_dirty(self.group.state()) {
+            return None;
+        }
+        let end = page.checked_add(1)?.checked_mul(file.page_bytes())?;
+        // As in `change_page`. If another thread holds `extension`, the length may be about to
+        // change.
+        let whole = end <= file.len();
+        let _turn = if whole { None } else { Some(file.extension.try_lock()?) };
+        let BeginWrite::Begun(writing) = file.map.begin_write(page) else { return None };
+        let len = file.len().saturating_sub(end - file.page_bytes()).min(file.page_bytes());
+        if self.is_foreign(&writing) || len == 0 || whole && file.len() < end {
+            return None;
+        }
+        self.hits.counter.add(1);
+        Some((writing, len as usize))
+    }
+
     /// Obtains exclusive access to a page for [`change_page`](Self::change_page). Returns `None` if
     /// the file ends before `within`, or has no byte of the page. If `within` is `None`, the caller
     /// must hold `extension`, and only the second condition applies.
