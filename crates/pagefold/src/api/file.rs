@@ -290,8 +290,8 @@ impl File {
         Ok(PageMut::new(Owner::File(Held::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
     }
 
-    /// Returns a guard like [`page_mut_at`](Self::page_mut_at). The guard doesn't borrow the file; it
-    /// keeps the file open. If no other handle is left, dropping the guard closes the file.
+    /// Returns a guard like [`page_mut_at`](Self::page_mut_at). The guard doesn't borrow the file;
+    /// it keeps the file open. If no other handle is left, dropping the guard closes the file.
     ///
     /// # Errors
     /// Those of [`page_mut_at`](Self::page_mut_at).
