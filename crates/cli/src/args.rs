@@ -57,20 +57,24 @@ pub(crate) struct ReplayArgs {
     /// CSV: `op,offset,length[,group[,thread]]`, with or without a header. op is r or read, w or
     /// write, or sync, fsync or flush. offset and length are in bytes; group and thread are any
     /// names. A write past the end makes the file longer. A sync without offset and length syncs
-    /// the whole file. With a header, the columns may come in any order, may be mixed with other
-    /// columns, and may have names such as type, rw, size or length.
+    /// the whole file.
+    ///
+    /// With a header, the columns may come in any order and among other columns, and may have other
+    /// names, such as type, rw or size.
     ///
     /// Block list: `start count …`, one request a line; further numbers are ignored (the format of
     /// the ARC traces).
     ///
     /// The output of `fio --write_iolog`, version 2 or 3. It is replayed as fast as possible:
-    /// timestamps and waits are ignored, and so are trims. If it names several files, see --map.
+    /// timestamps, waits and trims are ignored. If it names several files, see --map.
     ///
     /// Empty lines and lines that begin with `#` are skipped. Each group named in the trace becomes
-    /// a group, and each thread a thread. If the trace names more threads than --threads [default:
-    /// 128], several of them share one. A trace that names no threads is replayed by one thread, in
-    /// order; with --threads, or a number of --groups, its operations are dealt to that many
-    /// threads.
+    /// a group, and each thread named there becomes a thread. If the trace names more threads than
+    /// --threads [default: 128], several of them share one thread.
+    ///
+    /// A trace that names no threads is replayed by one thread, in order. With --threads N, its
+    /// operations are dealt to N threads in turn. --groups N does the same if --threads isn't
+    /// given.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Accesses")]
     pub(crate) trace: Option<PathBuf>,
 
@@ -102,10 +106,10 @@ pub(crate) struct ReplayArgs {
 
     /// Accesses to make up: zipf:EXPONENT, uniform, seq, scan+zipf:EXPONENT
     ///
-    /// zipf: a few places of the file are hot, different ones for each group. seq: one place after
-    /// the other, then from the start again; the threads start at equal distances. scan+zipf: every
-    /// other read belongs to a scan. With a list, as in `seq,zipf:0.99`, each group uses one
-    /// pattern of the list, in turn.
+    /// zipf: a few places of the file are hot, different places for each group. seq: all places in
+    /// order, over and over; the threads start at evenly spaced places. scan+zipf: reads alternate
+    /// between seq and zipf. In a list, as in `seq,zipf:0.99`, the patterns are dealt to the groups
+    /// in turn.
     #[arg(short, long, value_name = "PATTERN", value_delimiter = ',', default_value = "zipf:0.99")]
     #[arg(conflicts_with = "trace", help_heading = "Accesses")]
     pub(crate) generate: Vec<Pattern>,
@@ -170,10 +174,10 @@ pub(crate) struct ReplayArgs {
     /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for
     /// FILE; a list
     ///
-    /// `compressed:SIZE` keeps compressed pages in up to SIZE of the budget, and is filled before
-    /// the other swap areas. A page goes to the other areas if it doesn't shrink to three quarters
-    /// of its size or less. When SIZE is full, the pages that were compressed longest ago move
-    /// there, too. As in compressed:64MiB,/var/tmp/pf.swap:2GiB.
+    /// `compressed:SIZE` keeps compressed pages in memory, in up to SIZE of the budget. It is
+    /// filled before the other swap areas. A page that doesn't shrink to three quarters of its size
+    /// or less goes to the other areas. When SIZE is full, the pages that were compressed longest
+    /// ago move to the other areas, too. Example: compressed:64MiB,/var/tmp/pf.swap:2GiB.
     #[arg(long, value_name = "FILE:SIZE", requires = "anonymous", help_heading = "Memory")]
     #[arg(value_parser = OsStringValueParser::new().try_map(|text| SwapChoices::parse(&text)))]
     pub(crate) swap: Vec<SwapChoices>,
@@ -186,18 +190,18 @@ pub(crate) struct ReplayArgs {
 
     /// Number of groups, or a limit for each by name: a=64MiB,b=32MiB [default: 4, or the trace's]
     ///
-    /// With a number, the budget is divided equally among that many groups, as their limits. The
-    /// groups that a trace names get equal limits, too. Named limits may add up to more than the
-    /// budget; then the groups compete for it. Threads are dealt to the groups in turn, unless a
-    /// trace names the group of each operation.
+    /// A number creates that many groups, each with an equal share of the budget as its limit. The
+    /// groups that a trace names get equal limits, too. Limits given by name may add up to more
+    /// than the budget; then the groups compete for memory. Threads are dealt to the groups in
+    /// turn, unless a trace names the group of each operation.
     #[arg(long, value_name = "GROUPS", help_heading = "Memory")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) groups: Option<Groups>,
 
     /// Number of threads [default: one for each group, or the trace's]
     ///
-    /// The operations of a trace that names no threads are dealt to them in turn. A trace that
-    /// names threads determines their number, up to N.
+    /// If a trace names no threads, its operations are dealt to the N threads in turn. If it names
+    /// threads, there are as many as it names, at most N.
     #[arg(long, value_name = "N", value_parser = parse_threads, allow_hyphen_values = true, help_heading = "Memory")]
     pub(crate) threads: Option<u16>,
 
@@ -232,11 +236,13 @@ pub(crate) struct ReplayArgs {
 
     /// Compare every byte read with what the file holds [default for a temporary file]
     ///
-    /// The written bytes identify the writing thread, the time and the place. So each read can tell
-    /// whether it got the bytes from before the run or bytes that some thread wrote to that place.
-    /// Bytes older than the reading thread's own last write there are an error. At the end, after a
-    /// sync, the file is read once more, without Pagefold, and compared with the last writes. This
-    /// takes memory besides the budget: some 60 bytes for each range written.
+    /// Each write stamps its bytes with the writing thread, the time and the place. So every byte
+    /// that is read must be either a byte from before the run, or a byte that some thread wrote to
+    /// that place; anything else is an error. It is also an error if a thread reads bytes that are
+    /// older than its own last write to that place.
+    ///
+    /// At the end the file is synced, read once more without Pagefold, and compared with the last
+    /// writes. This takes memory besides the budget: about 60 bytes for each range written.
     #[arg(long, conflicts_with = "no_verify", help_heading = "Checks and output")]
     pub(crate) verify: bool,
 

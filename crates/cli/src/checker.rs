@@ -137,10 +137,11 @@ impl Checker {
 }
 
 impl Written {
-    /// Classifies the bytes at the start of `read`, which is a block or the rest of one, and
-    /// returns how many bytes have that class: bytes from before the run, a stamp, or unclear if
-    /// there is only a part of a cell (`CELL` bytes). The class is `None` if the first cell is
-    /// whole and neither of the first two.
+    /// Classifies the bytes at the start of `read`, which is a block or the rest of a block.
+    /// Returns their class, and how many bytes have this class. The classes are: bytes from before
+    /// the run; a stamp; and unclear, which means that `read` has only a part of the first cell
+    /// (`CELL` bytes). The class is `None` if `read` has the whole first cell, but the cell is
+    /// neither from before the run nor a stamp.
     fn look(&self, at: u64, read: &[u8], before: &[u8]) -> (Option<Found>, u64) {
         let cell_len = (CELL - at % CELL).min(read.len() as u64);
         if cell_len < CELL {
@@ -163,10 +164,13 @@ impl Written {
         (Some(Found::Stamp(stamp)), equal as u64 / CELL * CELL)
     }
 
-    /// Checks a cell that holds neither the bytes to compare with nor a stamp. The cell is right if
-    /// it is mixed (`MixedCells`). It may also be right if the kernel provides the bytes to compare
-    /// with: the kernel may have read them from the file after a write-back changed them. So they
-    /// are read again, and the cell counts as right if it equals them now, or if they are a stamp.
+    /// Checks a cell that equals neither the bytes from before the run nor a stamp. The cell is
+    /// right if it is mixed (`MixedCells`).
+    ///
+    /// With `Before::Kernel`, the bytes from before the run come from the file, at the time of the
+    /// check. A write-back may have replaced them by then. So the file is read again. The cell is
+    /// right if the file has the same bytes now. It is also accepted if the file has a stamp there
+    /// now: the bytes from before the run are gone, so the cell can't be compared with them.
     fn check_foreign(&self, before: &Before, cell: Range<u64>, read: &[u8]) -> Result<(), Wrong> {
         let number = cell.start / CELL;
         if self.mixed.contains(number) {

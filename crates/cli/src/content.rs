@@ -1,11 +1,13 @@
 //! Content that can be checked without a second copy: each 8-byte word of a file is a function of
 //! its place and a seed.
 //!
-//! Word `i` of the 4 KiB block `b` is `mix(seed, b) + i × odd`, little endian. Within a block all
-//! words differ because the factor is odd. Two blocks share a run of words only if their starting
-//! points differ by a small multiple of the factor; for random starting points that happens about
-//! once in 2^54 pairs. So bytes from another place, another file or another time are detected, and
-//! writing or checking costs little more than `memcpy`.
+//! Word `i` of the 4 KiB block `b` is `mix(seed, b) + i × odd`, modulo 2^64, little endian. All
+//! words of a block differ because the factor is odd.
+//!
+//! Two blocks share a run of words only if their first words differ by a small multiple of the
+//! factor; among random first words that happens about once in 2^54 pairs. So bytes from another
+//! place, another file or another time are detected. Writing or checking costs little more than
+//! `memcpy`.
 
 use sync::random::mix;
 
@@ -60,8 +62,9 @@ impl Content {
         }
     }
 
-    /// Calls `part` for each piece of `offset..offset + len` that lies in one block, with the
-    /// piece's place in the caller's bytes and its contents. Stops at the first `Some`.
+    /// Splits `offset..offset + len` at the boundaries of blocks. Calls `part` for each piece, with
+    /// the place of the piece in the caller's bytes and with the contents that the file should have
+    /// there. Stops at the first call that returns `Some`, and returns its result.
     fn each_part<T>(self, offset: u64, len: usize, mut part: impl FnMut(usize, &[u8]) -> Option<T>) -> Option<T> {
         let mut block = [0; BLOCK];
         let mut done = 0;

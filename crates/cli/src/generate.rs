@@ -134,11 +134,12 @@ impl Generator {
     }
 }
 
-/// A permutation of `0..n` that spreads the hot ranks over the file. A hash would map several ranks
-/// to one place and so change the distribution; a permutation doesn't.
+/// A permutation of `0..n` that spreads the hot ranks over the file. A permutation preserves the
+/// distribution of accesses; a hash wouldn't, because it would map several ranks to one place.
 ///
-/// Each step is a bijection of the numbers with as many bits as `n` needs. A result of `n` or above
-/// is permuted again, which takes fewer than two rounds on average.
+/// Each step permutes the numbers that have as many bits as `n` needs. If the last step's result is
+/// `n` or above, all steps are applied to it again. More than half of these numbers are below `n`,
+/// so this takes fewer than two rounds on average.
 #[derive(Clone, Copy, Debug)]
 struct Scramble {
     n: u64,

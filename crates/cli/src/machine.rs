@@ -5,8 +5,8 @@ use pagefold::{MemoryAllowed, memory_allowed};
 use crate::failure::Failure;
 use crate::units;
 
-/// Compares a budget with the available memory. If the budget is larger, fails if all of the budget
-/// will be touched (`pretouch`), and otherwise prints a warning.
+/// Compares a budget with the available memory. If the budget is larger, prints a warning; with
+/// `pretouch`, which touches all of the budget, fails instead.
 ///
 /// # Errors
 /// Usage: the message contains the available memory.

@@ -1,7 +1,8 @@
 //! Destinations of results: standard output, and the files of `--prometheus` and `--plot`.
 //!
-//! The reader of a pipe may be slow, or may never read. If the command is blocked while it writes
-//! its last results to such a pipe, a signal that asks the command to end takes effect at once.
+//! If the results go to a pipe whose reader is slow or never reads, the command is blocked while it
+//! writes them. Therefore, while the command writes its last results, a signal that asks it to end
+//! takes effect at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

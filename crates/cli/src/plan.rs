@@ -21,8 +21,8 @@ const GROUPS_DEFAULT: usize = 4;
 /// Duration of a run with generated accesses.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
 
-/// The number of pages that a group must have for each of its threads. A thread may have this many
-/// pages in use at once. In a smaller group, a thread's read could fail because other threads use
+/// The number of pages that a group must have for each of its threads, because a thread may use
+/// this many pages at once. In a smaller group, a thread's read could fail while other threads use
 /// all of the group's pages.
 const PAGES_PER_THREAD: u64 = 4;
 

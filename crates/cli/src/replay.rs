@@ -163,8 +163,8 @@ fn check_permission(args: &ReplayArgs, trace: Option<&Trace>) -> Result<(), Fail
     )))
 }
 
-/// Fails if an output file can't be written. This is called before the run, so that no run is made
-/// in vain. Doesn't change an existing file, and leaves no new file behind.
+/// Fails if an output file can't be written. Called before the run, so that an error here costs no
+/// results. Doesn't change an existing file, and leaves no new file behind.
 fn try_to_write(path: &Path) -> io::Result<()> {
     match path.metadata() {
         Ok(metadata) if metadata.is_file() => OpenOptions::new().write(true).open(path).map(drop),

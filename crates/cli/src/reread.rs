@@ -2,9 +2,10 @@
 //! Pagefold, and compared with the last writes of the threads.
 //!
 //! Each thread knows its own last write to every byte. If several threads wrote a byte, the file
-//! must hold the byte of one of these last writes, but not of a write that had returned before
-//! another of them began. If two writes overlapped in time, either may have come last. Which one
-//! did may differ from page to page, because only the write to a single page is atomic.
+//! must hold the byte of one of these last writes. A write that returned before another thread's
+//! last write began is excluded, because the later write must have replaced it. If two writes
+//! overlapped in time, either may have come last, and which one did may differ from page to page:
+//! only a write to a single page is atomic.
 
 use std::fs::File;
 use std::ops::Range;

@@ -19,8 +19,9 @@ pub(crate) struct Shared {
     all_ended: Condvar,
 }
 
-/// The counts of a thread, for the live line, on a pair of cache lines of its own. Relaxed
-/// throughout: the figures may be slightly old.
+/// The counts of one thread, which the live line shows during a run. They have a pair of cache
+/// lines to themselves, to avoid false sharing. All accesses are Relaxed: the figures may be
+/// slightly old.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress {
@@ -31,7 +32,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Adds completed operations of the thread.
+    /// Sets the number of operations that the thread has completed.
     pub(crate) fn ops(&self, ops: u64) {
         self.ops.store(ops, Ordering::Relaxed);
     }

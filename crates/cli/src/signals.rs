@@ -1,10 +1,10 @@
 //! Handles Ctrl-C and the other signals that ask the process to end. The first signal stops the
-//! work in good order; the second ends the process immediately. If the command is still running one
-//! second after the first signal, it prints what it is waiting for.
+//! run, which then ends as usual; a second signal ends the process immediately. If the command is
+//! still running one second after the first signal, it prints what it is waiting for.
 //!
-//! In three situations nothing would be lost, so even the first signal ends the process
-//! immediately: while the command waits for input, which may never come; while the operating system
-//! provides memory; and while the command writes its last results.
+//! Even the first signal ends the process immediately if nothing would be lost: while the command
+//! reads a trace, whose input may never come; while it touches the memory of the budget
+//! (`--pretouch`); and while it writes its last results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

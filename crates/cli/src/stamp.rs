@@ -1,8 +1,8 @@
 //! Stamps in the written data: bytes that are read from a file show which thread wrote them, when,
 //! and to which place.
 //!
-//! A file consists of *cells* of 16 bytes, which lie at multiples of 16. Each write has one
-//! *stamp*, and fills its cells with it. In a cell, the stamp is these bytes, little endian:
+//! A file consists of *cells* of 16 bytes, at multiples of 16. Each write has a *stamp*, and writes
+//! it to all of its cells. In each cell, the stamp consists of these bytes, little endian:
 //!
 //! | bytes | |
 //! |---|---|
@@ -11,16 +11,18 @@
 //! | 10, 11 | group |
 //! | 12 to 15 | checksum of these, of the cell's place in the file, and of a key that each run has of its own |
 //!
-//! A write changes only the requested bytes. So a write of whole pages fills whole cells, but a
-//! write of 10 bytes changes a part of a cell and leaves the other bytes of the cell as they were.
-//! This allows these checks:
+//! A write changes only the requested bytes. So a write of whole pages fills whole cells. A write
+//! of 10 bytes changes only a part of one or two cells, and leaves their other bytes as they were.
 //!
-//! - C1. A whole cell that was read holds either its bytes from before the run, or a stamp of this
-//!   run for this place. Any other bytes are an error. Stamps of another page or another run, and
-//!   torn cells, are recognised by their checksum, which is wrong here.
+//! These are the checks:
+//!
+//! - C1. A whole cell that was read must hold either its bytes from before the run, or a stamp of
+//!   this run for this place. The checksum of a stamp covers its other bytes, the place and the
+//!   run, so it is wrong in a torn cell and in a stamp of another place or another run.
 //! - C2. A thread reads its own last write, or a stamp of another thread (`WriteLog`).
-//! - C3. A cell in which a write began or ended may hold parts of several writes (`MixedCells`), so
-//!   it isn't checked when it is read. Nor is a cell of which a read got only a part.
+//! - C3. If a write's range begins or ends inside a cell, the cell may hold parts of several writes
+//!   (`MixedCells`), so reads don't check it. Nor does a read check a cell of which it covers only
+//!   a part.
 //! - C4. At the end each byte, those of C3 too, must come from a last write (`reread`).
 //!
 //! The checksum is [`mix`], as in `content`: a few multiplications for each cell.

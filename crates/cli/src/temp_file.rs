@@ -1,7 +1,7 @@
-//! A temporary file with checkable content. Its directory entry is removed right after its
-//! creation, so that the file disappears even if the process is killed; from then on the file is
-//! opened through `/proc`. If it can't be opened through `/proc`, it keeps its name until the
-//! [`TempFile`] is dropped or Ctrl-C is pressed.
+//! A temporary file with checkable content. Its name is removed right after its creation, so that
+//! the file disappears even if the process is killed; from then on the file is opened through
+//! `/proc`. If `/proc` can't be used, the file keeps its name until the [`TempFile`] is dropped or
+//! Ctrl-C is pressed.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};

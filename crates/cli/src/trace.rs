@@ -1,9 +1,9 @@
 //! Access traces from a file: which reads, writes and syncs each thread issues, and for which
 //! group.
 //!
-//! The whole trace is parsed before the run, line by line, so a bad line is reported before
-//! anything runs, and the measurement doesn't include the parsing. The requests are kept in memory,
-//! 16 bytes each, in one list for each thread that will replay them.
+//! The whole trace is parsed before the run, so a bad line is reported before anything runs, and
+//! the measurement doesn't include the parsing. The requests are kept in memory, 16 bytes each, in
+//! one list for each thread that will replay them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,8 +20,9 @@ use crate::trace_line::{Format, LineParser, looks_like_a_trace};
 use crate::trace_request::{Line, Op};
 use crate::trace_text::{Place, TraceText};
 
-/// The maximum number of threads for a trace that names threads, if the user gives none; each
-/// thread takes memory. If the trace names more, several of its threads share one.
+/// The maximum number of threads for a trace that names threads, unless the user gives one. There
+/// is a maximum because each thread takes memory. If the trace names more, several of the named
+/// threads share one thread.
 pub(crate) const NAMED_THREADS_MAX: usize = 128;
 
 /// Group of the lines that name none, in a trace in which other lines do.

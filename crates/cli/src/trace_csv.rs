@@ -1,12 +1,13 @@
 //! Parses traces in CSV as in RFC 4180: fields in quotes may contain commas, line ends and doubled
 //! quotes.
 //!
-//! The first line may be a header. Its columns are found by the names that published traces give
-//! them; columns that don't matter to a replay are ignored.
+//! The first line may be a header. The columns are then found by their names: the names that
+//! published traces use are known. Columns that a replay doesn't need are ignored.
 //!
-//! A header or a request that could be misunderstood is an error: a column with an unknown name
-//! that may be the operation; two columns that may both be the offset, or the length; and requests
-//! for several volumes, since their offsets refer to different files.
+//! A trace that could be misunderstood is an error:
+//! - a column that may be the operation, but has an unknown name;
+//! - two columns that may both be the offset, or the length;
+//! - requests for several volumes, because their offsets refer to different files.
 
 use anyhow::{Context, bail};
 use csv_core::{ReadRecordResult, Reader};
@@ -325,9 +326,9 @@ impl Record {
         self.line.clear();
         self.line.extend_from_slice(line);
         self.line.push(b'\n');
-        // The fields together have no more bytes than the line, and there is one field more than
-        // commas. Both buffers are one entry larger than that, because the parser stops as soon as
-        // a buffer is full.
+        // The fields together have at most as many bytes as the line, and the number of fields is
+        // the number of commas plus one. Both buffers get one more entry than that, because the
+        // parser stops as soon as a buffer is full.
         let mut text = std::mem::take(&mut self.text).into_bytes();
         text.resize(self.line.len() + 1, 0);
         self.ends.resize(line.iter().filter(|&&byte| byte == b',').count() + 2, 0);

@@ -1,11 +1,11 @@
 //! Parses fio's `iolog`, versions 2 and 3, which `fio --write_iolog` writes.
 //!
 //! The first line contains the version. Each following line is an action on a file, `name action
-//! [offset length]`; in version 3 a timestamp comes before it. If several jobs wrote to one log,
-//! the first line is repeated.
+//! [offset length]`, with a timestamp before it in version 3. If several jobs wrote to one log, the
+//! log contains the first line several times.
 //!
-//! fio writes file names without quotes, even if they contain white space, so lines are parsed from
-//! the right. Names may be any bytes, not only UTF-8.
+//! fio doesn't quote file names, which may contain white space. So lines are parsed from the right,
+//! where the other fields are. Names may be any bytes, not only UTF-8.
 
 use std::collections::HashMap;
 

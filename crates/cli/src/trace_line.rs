@@ -72,8 +72,8 @@ impl LineParser {
     }
 }
 
-/// Parses `start count …`, as in the traces that were published with ARC (Megiddo and Modha, FAST
-/// '03). The numbers that follow in those traces are ignored.
+/// Parses the line `start count …` of a block list, the format of the traces that were published
+/// with ARC (Megiddo and Modha, FAST '03). Ignores further numbers, which those traces have.
 fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'static>> {
     let mut fields = line.split_ascii_whitespace();
     let mut number = |what| {

@@ -50,9 +50,10 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         Self { input, name, line: Vec::new(), number: 0, bytes: 0 }
     }
 
-    /// Returns the next line that isn't empty or a `#` comment, without white space around it.
-    /// While `goes_on` returns true for the bytes so far, the next line is appended: a record may
-    /// have several lines. The returned place is that of the first line.
+    /// Returns the next line that is neither empty nor a `#` comment, without white space around
+    /// it, and its place. If `goes_on` returns true for the line, the record continues in the next
+    /// line, which is appended; this repeats until `goes_on` returns false. The place is that of
+    /// the first line.
     ///
     /// # Errors
     /// Errors of the system, and a record that is too long.
@@ -97,9 +98,10 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         if self.line.starts_with(b"\xef\xbb\xbf") {
             self.line.drain(..3);
         }
-        // A trace whose lines end in a carriage return alone looks like one long line, or like one
-        // comment. So this check comes before the checks for those two. It passes over a line with
-        // quotes, in which a carriage return may be part of a field.
+        // If the lines of a trace end in a carriage return alone, the whole trace looks like one
+        // line: a comment, or a line that is too long. So this check comes before those for
+        // comments and for length. It ignores a line with quotes, because a quoted field may
+        // contain a carriage return.
         if self.line.trim_ascii().contains(&b'\r') && !self.line.contains(&b'"') {
             bail!("{}: {LONE_CR}", self.name);
         }

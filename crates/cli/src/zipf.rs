@@ -5,9 +5,10 @@
 //! variates from monotone discrete distributions", ACM TOMACS 6(3), 1996). It draws a random area
 //! under the smooth curve `h(x) = x^-exponent`, finds the `x` up to which the curve has this area,
 //! and rounds `x` to the nearest rank. The curve's area around a rank is a little larger than the
-//! rank's weight, so points in the excess are rejected. The method is exact for every exponent,
-//! needs no table, and takes at most 1.1 rounds on average. The usual approximation (Gray et al.,
-//! SIGMOD '94) fails at exponents of 1 and above.
+//! rank's weight; if the drawn area lies in this excess, it is rejected and another one is drawn.
+//!
+//! The method is exact for every exponent, needs no table, and takes at most 1.1 rounds on average.
+//! The usual approximation (Gray et al., SIGMOD '94) fails at exponents of 1 and above.
 
 use sync::random::Random;
 
@@ -16,8 +17,9 @@ use sync::random::Random;
 pub(crate) struct Zipf {
     n: f64,
     exponent: f64,
-    /// Areas are drawn between these two: the integral of `h` up to half a rank past the first
-    /// rank, less the first rank's weight; and the integral up to half a rank past the last.
+    /// Areas are drawn between these two. The lower bound is the integral of `h` from 1 to 1.5
+    /// (half a rank past the first rank), minus the first rank's weight. The upper bound is the
+    /// integral from 1 to half a rank past the last rank.
     area_first: f64,
     area_last: f64,
     /// Points this close below their rank are accepted without evaluating the curve.

@@ -2,14 +2,17 @@
 //!
 //! What is charged, and when:
 //! - an *extent* of frames (`extents`), with its share of the frame table, before it is first used.
-//!   A free frame stays charged, because the system still holds its memory;
+//!   A free frame stays charged, because its memory hasn't been given back to the system;
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
 //! - the policy's own objects, such as groups and open files, when they are made.
 //!
 //! I1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
-//! excess is given back. (A thread that lowers the budget by much keeps this excess small: it
-//! lowers `max` step by step. For each extent that it gives back, it calls `Budget::give_up`, which
-//! lowers the limit to the memory that is then still in use, plus a reserve for page maps.)
+//! excess is given back.
+//!
+//! If a thread lowered the budget by a large amount in one step, the excess (`used` above `max`)
+//! would be large. So the thread lowers `max` in steps: for each extent that it gives back, it
+//! calls `Budget::give_up`, which lowers `max` to the memory that is still in use, plus a reserve
+//! for page maps.
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 
@@ -70,8 +73,9 @@ impl Budget {
             used.checked_add(bytes).filter(|&after| after <= max)
         });
         let Ok(before) = charged else { return false };
-        // Pairs with the fence in `limit`: either this thread sees the limit that was lowered
-        // meanwhile, or the thread that lowered it sees this charge and gives back the excess.
+        // Pairs with the fence in `limit`. If another thread has lowered the limit meanwhile,
+        // either the check below sees the lower limit, or the other thread sees this charge in
+        // `used` and gives back the excess.
         fence_after_update();
         if before + bytes > self.max() {
             self.uncharge(bytes);
@@ -93,10 +97,10 @@ impl Budget {
         self.goal.load(Ordering::Relaxed)
     }
 
-    /// Begins to lower the limit to `goal`. Each time memory is given back, the limit is lowered to
-    /// `used + rest`, until it reaches `goal`. So other threads can't charge the memory that
-    /// [`give_up`](Self::give_up) has uncharged; they can only charge `rest` bytes. Only one thread
-    /// may do this at a time.
+    /// Begins to lower the limit to `goal`. The limit falls to `used + rest` at once, and again
+    /// each time memory is given back with [`give_up`](Self::give_up), until it reaches `goal`. So
+    /// other threads can't charge the memory that was given back; they can only charge `rest`
+    /// bytes. Only one thread may lower the limit at a time.
     pub(crate) fn lower_to(&self, goal: u64, rest: u64) {
         self.goal.store(goal, Ordering::Relaxed);
         self.give_up(0, rest);

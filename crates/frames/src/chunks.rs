@@ -1,11 +1,13 @@
 //! Chunks: the parts in which page maps get memory and give it back.
 //!
 //! A page map has an 8-byte word for each page of a file. For a file many times larger than the
-//! budget, these words alone would fill the budget. So page words lie in *chunks* of one system
-//! page. Each chunk is charged separately, when one of its words is first used. If memory is short,
-//! a chunk is given back, provided that no page of its words is in memory, being loaded or swapped
-//! out. This loses only *shadows*, the traces that evicted pages leave in their words: the policy
-//! forgets that these pages were once in memory.
+//! budget, these words alone would fill the budget. So page words are divided into *chunks*, each
+//! as large as one system page. A chunk is charged only when one of its words is first used.
+//!
+//! If memory is short, chunks are given back. A chunk can be given back if none of the pages that
+//! its words describe is in memory, being loaded or swapped out. The chunk's *shadows*, which
+//! evicted pages leave in their words, are lost then: the policy forgets that these pages were once
+//! in memory.
 //!
 //! Lookups don't check whether a chunk is present: an absent chunk reads as zeros, and a zero word
 //! means *vacant*.
@@ -19,26 +21,30 @@
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
 //! | `LOCKED` | a thread is charging it or giving it back | → `PRESENT` + 1, `PRESENT` (not taken back) or 0 |
 //!
-//! - C1. A thread changes a word from *vacant* only between its calls of `enter` and `leave`.
-//!   Between these calls the word is counted in the chunk's state, so the chunk is neither locked
-//!   nor absent.
+//! - C1. `enter` is called before a word changes from *vacant*, and `leave` after the word has
+//!   become *vacant* again. In between, the word is counted in the chunk's state, so the chunk is
+//!   neither locked nor absent.
 //! - C2. A chunk is given back only if its count is 0, so the word of a resident or swapped page is
 //!   never lost.
-//! - C3. w, the count of written words, is incremented before a word becomes written, and
-//!   decremented after the word isn't written any more. So w is never too low, and a search for
-//!   written pages can skip chunks with w = 0.
+//! - C3. w counts the chunk's words in the state *written*. It is incremented before a word enters
+//!   this state, and decremented only after the word has left it. So w is never too low, and a
+//!   search for written pages can skip chunks with w = 0.
 //!
-//! One race is accepted: memory may briefly be used without being charged. A reader is about to set
-//! the hot bit of a page. Meanwhile the page and all other pages of its chunk are evicted,
-//! and the chunk is given back. The reader's compare-and-swap then fails, but the attempt counts as
-//! a write, so the system provides a zeroed page there. This system page isn't charged until the
-//! chunk is used again or its map is dropped. The reader loads the word immediately before the
-//! compare-and-swap, so the race can happen only within a few instructions.
+//! One race is accepted, after which a system page is in use without being charged:
+//! - A reader loads the word of a page, and is about to set the page's hot bit in it.
+//! - Then the page and all other pages of its chunk are evicted, and the chunk is given back.
+//! - The reader's compare-and-swap fails. But even a failed compare-and-swap counts as a write to
+//!   memory, so the system provides a zeroed page for the absent chunk. This page isn't charged
+//!   until the chunk is used again.
 //!
-//! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present,
-//! so a thread that has entered changes a word only after the chunk was prepared. Locking a chunk
-//! to give it back is `Acquire` and pairs with the `Release` of `leave`, so the shadow of the
-//! chunk's last eviction is stored before the chunk is discarded, and never into an absent chunk.
+//! The reader loads the word immediately before the compare-and-swap, so the race can happen only
+//! within a few instructions.
+//!
+//! Orderings: `enter` is `Acquire` and pairs with the `Release` store that made the chunk present.
+//! So a thread that has entered changes a word only after the chunk was prepared. Locking a chunk
+//! to give it back is `Acquire` and pairs with the `Release` of `leave`. An evictor stores the
+//! page's shadow before it calls `leave`. So all shadows are stored before the chunk is discarded,
+//! and none is stored into an absent chunk.
 
 use core::ops::Range;
 
@@ -78,11 +84,11 @@ enum GivenBack {
 
 /// The states of all chunks.
 ///
-/// (Blocks and segments are explained in `page_words`.) The states of the chunks of one block lie
+/// The states of the chunks of one block (blocks and segments are explained in `page_words`) lie
 /// side by side and fill a cache line. The next cache line holds the states of the block at the
-/// same position in the next segment. A small map uses only the first block of its segment, and the
-/// states of the first blocks of 64 segments share a system page. So many small maps need little
-/// memory for states.
+/// same position in the next segment. So the states of the first blocks of 64 segments share a
+/// system page. A small map uses only the first block of its segment; therefore many small maps
+/// together need little memory for states.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     states: Region<AtomicU32>,
@@ -97,8 +103,8 @@ pub(crate) struct Chunks {
 }
 
 /// Maps the number of a chunk to the index of its state. The number consists of bit fields for the
-/// group, the segment in the group, the block in the segment, and the chunk in the block. The index
-/// has the fields for segment and block exchanged.
+/// group, the segment in the group, the block in the segment, and the chunk in the block. In the
+/// index, the fields for segment and block have changed places.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     /// Mask of the bits that stay where they are.
@@ -261,8 +267,8 @@ impl Chunks {
         state & !AGED == PRESENT && self.give_back(chunk, state, words, budget) == GivenBack::Yes
     }
 
-    /// Gives back up to `wanted` chunks of a segment that are idle and that the previous sweep also
-    /// found idle. Returns the number of chunks given back.
+    /// Gives back up to `wanted` chunks of a segment. A chunk is given back if it is idle now and
+    /// was idle in the previous sweep. Returns the number of chunks given back.
     pub(crate) fn sweep(
         &self,
         segment: Range<usize>,
@@ -291,9 +297,9 @@ impl Chunks {
         given
     }
 
-    /// Returns the words of each chunk of a segment that is nearly idle (1 to `FEW` words in use)
-    /// and has no written page: one range for each chunk. Begins with the `first`th chunk of the
-    /// segment and wraps around.
+    /// Returns one range of words for each chunk of a segment that is nearly idle (1 to `FEW` words
+    /// in use) and has no written page. Begins with the `first`th chunk of the segment and wraps
+    /// around.
     pub(crate) fn nearly_idle(&self, segment: Range<usize>, first: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let (start, count) = (segment.start >> self.shift, segment.len() >> self.shift);
         // Relaxed: the caller checks each of these pages again.
@@ -336,8 +342,8 @@ impl Chunks {
     }
 
     /// Gives back the chunks of a page map. The caller must know that no thread loads pages of this
-    /// map any more. Returns the number of chunks that stay, because a page in them is still in
-    /// memory.
+    /// map any more. Returns the number of chunks that it didn't give back because one of their
+    /// pages is still in memory.
     ///
     /// Two other threads may still be changing the states of these chunks: a sweep, and an evictor
     /// that has made its word *vacant* but hasn't called `leave` yet. This function waits for both.

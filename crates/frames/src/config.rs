@@ -77,10 +77,12 @@ impl Config {
 /// the largest budget could pay for.
 const TABLES_MIN: u64 = 1 << 14;
 
-/// The part of the budget that new frames leave free, so that page maps can still be charged. It is
-/// the budget divided by `MAP_RESERVE_SHARE`, at most `MAP_RESERVE_MAX`, but always enough for the
-/// metadata of one more page. Without it, when a drain gives back frames to make room for a chunk
-/// of a page map, other threads could use that room for new frames at once.
+/// The part of the budget that isn't used for new frames, so that page maps can still be charged.
+/// When a drain gives back frames to make room for a chunk of a page map, other threads could use
+/// that room for new frames before the chunk is charged; the reserve prevents this.
+///
+/// The reserve is the budget divided by `MAP_RESERVE_SHARE`, at most `MAP_RESERVE_MAX`, but always
+/// enough for the metadata of one more page.
 const MAP_RESERVE_SHARE: u64 = 64;
 const MAP_RESERVE_MAX: u64 = 64 << 10;
 /// The reserve's minimum is rounded up to a multiple of this.
@@ -101,8 +103,8 @@ pub fn map_room() -> u64 {
 }
 
 /// The minimum ratio of the process's address space to the size that the budget may grow to. Tables
-/// take twice this size, page words up to a quarter of the address space, and the process has other
-/// uses.
+/// take twice as much address space as this size. Page words take up to a quarter of the process's
+/// address space, and the process has other uses for the rest.
 #[cfg(not(pagefold_loom))]
 const ADDRESS_SHARE: u64 = 8;
 /// The minimum ratio of the process's writable memory to the size that the budget may grow to.
@@ -110,9 +112,10 @@ const ADDRESS_SHARE: u64 = 8;
 const WRITABLE_SHARE: u64 = 2;
 
 /// Returns the size that a budget of `memory` bytes may grow to: `wanted`, halved until the process
-/// has the address space for it. Frames are reserved as writable memory, which counts against
-/// `RLIMIT_DATA`, and with `vm.overcommit_memory=2` against the system's commit limit. These limits
-/// must allow twice the size.
+/// has the address space for it, but at least `memory`. Frames are reserved as writable memory,
+/// which counts against `RLIMIT_DATA`, and with `vm.overcommit_memory=2` against the system's
+/// commit limit. A size above `memory` is returned only if both limits have room for twice that
+/// size, so that the frames take at most half of that room.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
@@ -167,8 +170,9 @@ pub(crate) struct Layout {
 const RECORD: u64 = 64;
 
 impl Layout {
-    /// Returns the charge for an extent. The extent's part of the frame table stays when its memory
-    /// is given back, so this part is charged only the first time.
+    /// Returns the charge for an extent: its frames, and its share of the frame table. When the
+    /// extent's memory is given back, its share of the table stays in memory, so this share is
+    /// charged only the first time.
     pub(crate) fn extent_cost(&self, first_time: bool) -> u64 {
         let record = if first_time { RECORD } else { 0 };
         (self.page_size as u64 + record) << self.extent_shift

@@ -6,16 +6,19 @@
 //!
 //! To give an extent back, a *drain* has to *catch* all its frames, that is, collect them so that
 //! no thread can allocate them. The drain takes the free frames out of the stocks and depots of
-//! `free_frames`; the policy evicts the pages in the used frames one by one; and a thread that
-//! frees a frame of the extent meanwhile passes it to the drain ([`Extents::catch`]).
+//! `free_frames`. The policy evicts the pages in the other frames one by one. If a thread frees a
+//! frame of the extent while the drain is running, the thread passes the frame to the drain
+//! ([`Extents::catch`]).
 //!
-//! - E1. There is one drain at a time, of any number of extents. A thread that frees a frame of an
-//!   extent in the drain passes the frame to the drain. If the thread has read `draining` before
-//!   the drain set it, the thread puts the frame into a stock. The drain searches the stocks again
-//!   (*sifts* them), and so finds this frame.
+//! - E1. There is one drain at a time, of any number of extents. A thread that frees a frame checks
+//!   `draining`. If the frame's extent is being drained, the thread passes the frame to the drain.
+//!   But if the thread has read `draining` before the drain set it, the thread puts the frame into
+//!   a stock, as usual. The drain finds this frame, because it searches the stocks again (*sifts*
+//!   them).
 //! - E2. `caught` is the list of extents that are being drained, with their caught frames. An
-//!   extent stays on the list until its memory is given back, or the drain ends. Frames are added
-//!   under the lock of the list, so no frame is added to an extent whose drain is over.
+//!   extent stays on the list until its memory is given back, or the drain ends. Frames are added,
+//!   and drains end, under the lock of the list. So no frame is added to an extent whose drain is
+//!   over.
 
 use std::ops::Range;
 
@@ -123,19 +126,21 @@ impl Extents {
         extent << self.shift..(extent + 1) << self.shift
     }
 
-    /// Takes an extent without memory into use, on `node` if possible, otherwise on another node.
-    /// Calls `charge` first, with true if the extent has never been used before. Returns `None` if
-    /// `charge` returns false, or if every extent already has memory.
+    /// Chooses an extent without memory, on `node` if possible, otherwise on another node, and
+    /// records that it has memory from now on. Before that, calls `charge`, with true if the extent
+    /// has never been used. Returns `None` if `charge` returns false, or if every extent already
+    /// has memory.
     pub(crate) fn populate(&self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let extent = self.population.lock().add(node, charge)?;
         self.populated.fetch_add(1, Ordering::Relaxed);
         Some(extent)
     }
 
-    /// Starts to drain up to `wanted` extents. Examines at most `looks` of the extents that have
-    /// memory, from where the last call ended, and chooses those with the fewest pages in memory.
-    /// `pages` returns the number of pages of an extent, or `None` if the extent mustn't be
-    /// drained. If another drain is running, waits until it ends.
+    /// Starts to drain up to `wanted` extents. Continues where the last call ended: examines at
+    /// most `looks` of the extents that have memory, and chooses those with the fewest pages in
+    /// memory. `pages` returns the number of pages of an extent, or `None` if the extent mustn't be
+    /// drained. If another drain is running, waits until it ends. Returns `None` if there is no
+    /// extent to drain.
     pub(crate) fn begin_drain(
         &self,
         wanted: usize,
@@ -185,10 +190,11 @@ impl Extents {
 
     /// Catches the frames of a batch whose extents are being drained. Returns the others.
     pub(crate) fn catch_all(&self, table: &FrameTable, mut batch: Batch) -> Batch {
-        // Relaxed: the caller sees the span of a running drain in any case. Either the caller is
-        // the drain, which wrote the span itself. Or the caller has taken the batch out of a depot
-        // that the drain had begun to sift: the drain wrote the span before it locked the depot,
-        // and the caller locked the depot after that.
+        // Relaxed: the caller sees the span of a running drain in any case. If the caller is the
+        // drain, it wrote the span itself. Otherwise the caller is a thread that looks for a free
+        // frame, and has taken this batch out of a depot that the drain had begun to sift. The
+        // drain wrote the span before it locked the depot, and the caller locked the depot after
+        // that; so the depot's lock makes the span visible to the caller.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;
@@ -240,10 +246,10 @@ impl Drain<'_> {
         caught.drain(..).for_each(|it| keep(it.frames));
     }
 
-    /// Calls `give_back` if all frames of the extent at position `at` were caught, apart from its
-    /// `retired` frames (which are never used again). Returns true if `give_back` does: then the
-    /// drain of this extent is over, and the extent has no memory. Otherwise returns false, and the
-    /// caught frames stay in `caught` until [`stop`](Self::stop).
+    /// Ends the drain of the extent at position `at`: calls `give_back` if all frames of the extent
+    /// were caught, apart from its `retired` frames (which are never used again). If `give_back`
+    /// returns true, the extent has no memory any more, and this returns true. Otherwise returns
+    /// false, and the caught frames stay in `caught` until [`stop`](Self::stop).
     pub(crate) fn end(&self, at: usize, retired: usize, give_back: impl FnOnce() -> bool) -> bool {
         let extent = self.extent(at);
         let mut all = self.extents.caught.lock();

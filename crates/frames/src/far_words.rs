@@ -1,8 +1,8 @@
-//! Page words of *far* pages: pages behind a map's first run of words. An object has far pages if
+//! Page words of *far* pages: pages beyond a map's first run of words. An object has far pages if
 //! it has grown since its map was made, or if no free run was long enough for it.
 //!
-//! A map gets a run of page words when it is made, for its *near* pages: a hit computes the address
-//! of their words by an addition.
+//! When a map is made, it gets a run of page words for its *near* pages. A hit finds the word of a
+//! near page by a single addition.
 //!
 //! The rest of the object is divided into *parts*, each with as many pages as a *segment* (a unit
 //! of page words, `page_words`) has words. A part gets a segment of its own when one of its pages
@@ -25,9 +25,10 @@
 //! - FAR-2. A segment belongs to one part of one map, from the store of its link to the map's end.
 //! - FAR-3. Parts of near pages have no segment here.
 //!
-//! A reader that finds no link treats the page as vacant. The page isn't vacant if another thread
-//! is loading it at the moment, or has loaded it without any synchronization that orders the load
-//! before this lookup. So a thread that is about to load the page checks again under the lock:
+//! A reader that finds no link treats the page as vacant. That may be wrong: another thread may be
+//! bringing the page into memory at the moment, or may have done so already, and nothing ensures
+//! that this reader sees the new link yet. So a thread that is about to load the page looks for the
+//! link again under the lock:
 //! ```text
 //!   reader, or second loader               first loader
 //!   root: covers the part not yet

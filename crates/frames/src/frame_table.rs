@@ -12,10 +12,10 @@
 //! | n | n pins | a pinner, `+1`; a holder, `−1`; a writer, `+ WRITER_WAITS` |
 //! | `WRITER_WAITS` + n | n pins, and a writer waits until they are gone | a holder, `−1`; the writer, `− WRITER_WAITS`; with n = 0 an evictor or a writer, compare-and-swap to `FROZEN` |
 //!
-//! A pinner adds its 1 first and checks the result afterwards: if it finds `FROZEN` or
+//! A pinner adds its 1 first and checks the result afterwards. If the pinner finds `FROZEN` or
 //! `WRITER_WAITS`, it *steps back*, that is, subtracts its 1 again. So any value may be too high by
-//! the number of pinners that are about to step back. Owners therefore never store to `count`; they
-//! add and subtract.
+//! the number of pinners that are about to step back. If an owner stored to `count`, it would
+//! overwrite their additions; therefore owners only add and subtract.
 //!
 //! `WRITER_WAITS` keeps overlapping pins from starving a writer:
 //! ```text
@@ -25,8 +25,8 @@
 //!   A: count 2 → 1;  C: count 1 → 2               freeze: count is 2, no
 //!   B: count 2 → 1;  A: count 1 → 2               … for ever; with WRITER_WAITS set at its second look, C and A step back
 //! ```
-//! A *place* is a pin that a pinner requests in advance, by adding its 1 while the frame is frozen
-//! (the field `place`, below, is something else). Places keep pinners from being starved by writers
+//! A *place* is a pin that a pinner requests in advance, by adding its 1 while the frame is frozen.
+//! (The field `place`, below, is something else.) Places keep pinners from being starved by writers
 //! that follow each other closely:
 //! ```text
 //!   writers                                       pinner
@@ -34,19 +34,20 @@
 //!   A: count FROZEN + 1 → 1                       that was its pin from then on
 //!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
 //! ```
-//! A place belongs to the frame, not to the page. If the page leaves the frame meanwhile, the
-//! holder of the place finds that the page word has changed, and gives the place back. Until then
-//! the place counts as a pin of the frame's next page, which only delays other threads.
+//! A place belongs to the frame, not to the page. If the page leaves the frame before the place has
+//! become a pin, the holder of the place finds that the page word has changed, and gives the place
+//! back. Until then the place acts as a pin of whichever page gets the frame next. That is
+//! harmless: it only delays threads that want to freeze the frame.
 //!
-//! A pinner takes no place in two cases. If `WRITER_WAITS` is set, the writer goes first. If
-//! another pinner already holds a place, that one is enough: when it becomes a pin, all other
-//! pinners can pin the page as well. With more places, the next writer would have to wait for the
-//! holder of each, and the holders may be asleep.
+//! A pinner takes no place in two cases. First, if `WRITER_WAITS` is set: then the writer goes
+//! first. Second, if another pinner already holds a place. One place is enough: once it has become
+//! a pin, no writer can freeze the frame for the moment, so the other pinners can pin the page as
+//! well. With more places, the next writer would have to wait for the holder of each, and the
+//! holders may be asleep.
 //!
 //! `WRITER_WAITS` is a hint: it excludes no thread permanently, and a missing or leftover flag only
-//! causes a delay. So a writer may clear the flag that another writer has set. The flag is cleared
-//! by the next freeze, whichever thread freezes, and by a writer that lets pinners in for a time or
-//! gives up (`writing`).
+//! causes a delay. So any writer may clear a flag that another writer has set. It is cleared by
+//! every freeze, and by a writer that lets pinners in for a time or gives up (`writing`).
 //!
 //! **`place`** tells which thread may touch the list links:
 //!
@@ -62,16 +63,17 @@
 //! - I3. While a frame is `ISOLATED`, only its holder may change its group, and the holder must
 //!   also have the frame frozen to do so. The frame keeps its page, except that a remover may take
 //!   the page away and leave the frame `ORPHANED`.
-//! - I4. A generation (a number in the frame's record) is used for one *stay*: the time that one
+//! - I4. A generation (a number in the frame's record) is used for one *stay*: a period that one
 //!   page spends in the frame. The generation is incremented when the frame is freed, before
 //!   another thread can get the frame. It is also incremented when the page is settled
-//!   (`page_word`): this ends the stay, and another stay of the same page begins.
+//!   (`page_word`); then the page begins another stay in the same frame.
 //!
 //! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning and of unfreezing, so
-//! the owner's writes come after the last pinned read. Pinning is `Acquire` and pairs with the
-//! `Release` of unfreezing. So if a pinner pins the frame too late, when the frame has already been
-//! unfrozen for its *next* stay, the pinner sees that the evictor has changed the page word, and
-//! steps back.
+//! the owner's writes come after the last pinned read.
+//!
+//! Pinning is `Acquire` and pairs with the `Release` of unfreezing. Suppose that a pinner pins the
+//! frame too late, when the frame has already been unfrozen for its *next* stay. The evictor
+//! changed the page word before that, so the pinner sees the change, and steps back.
 
 use smp_list::Links;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -106,9 +108,9 @@ pub(crate) struct FrameRecord {
     generation: AtomicU32,
     /// The memory group that is charged for the page.
     group: AtomicU32,
-    /// Links of the LRU list that the frame is on. The policy uses them, and the exclusive
-    /// ownership of a frame doesn't depend on them. So free frames aren't chained by these links
-    /// but by `slot`.
+    /// Links of the LRU list that the frame is on. The policy controls them, so the exclusive
+    /// ownership of frames mustn't depend on them. Therefore free frames are chained by `slot`, not
+    /// by these links.
     links: Links,
     /// Another frame, which a walk from the cold end of the list is likely to reach a few steps
     /// after this one. A hint for the CPU's prefetch.
@@ -121,15 +123,17 @@ pub(crate) struct FrameRecord {
     word: AtomicU64,
     /// The owner of the page, in the policy's numbering.
     owner: AtomicU32,
-    /// While the frame holds a page: the policy's rank, changed only by the holder of the isolated
-    /// frame. While the frame is the first of a free batch in a depot: the number of frames in that
-    /// batch.
+    /// While the frame holds a page: the policy's rank, changed only by the thread that has the
+    /// frame isolated.
+    ///
+    /// While the frame is the first of a free batch in a depot: the number of frames in that batch.
     rank: AtomicU32,
-    /// While the frame holds a page: the swap slot that the page keeps, or 0; the slot has the
+    /// While the frame holds a page: the swap slot that the page keeps, or 0. The slot contains the
     /// page's bytes until a writer changes the page. Changed only while the frame is frozen.
     ///
-    /// While the frame is free: the next frame of its batch, in the lower half. If the frame is the
-    /// first of a batch in a depot, the upper half names the first frame of the batch below.
+    /// While the frame is free: the lower half names the next frame of its batch. If the frame is
+    /// the first of a batch in a depot, the upper half names the first frame of the next batch
+    /// there.
     slot: AtomicU64,
 }
 
@@ -151,14 +155,15 @@ pub(crate) enum PinRefused {
 impl FrameRecord {
     #[inline]
     pub(crate) fn pin(&self) -> Result<(), PinRefused> {
-        // Adds first and then loads the count, instead of using the result of the addition: a
-        // locked addition whose result is needed keeps the CPU from reading the frame's bytes
-        // speculatively. No thread can freeze the frame between addition and load. If an owner
-        // unfreezes the frame between them, the addition counts as a pin from then on.
+        // Adds first and then loads the count. Using the result of the addition instead would be
+        // slower: a locked addition whose result is needed keeps the CPU from reading the frame's
+        // bytes speculatively. No thread can freeze the frame between the addition and the load,
+        // because the count includes it. If an owner unfreezes the frame between them, the
+        // addition counts as a pin from then on.
         //
         // Relaxed: the load below is the Acquire of pinning (see the module head). It reads the
-        // value of this addition or of a later change of the count, so it sees everything before
-        // that.
+        // value of this addition or of a later change of the count. Either way it pairs with the
+        // last unfreezing before this addition.
         self.count.fetch_add(1, Ordering::Relaxed);
         let count = self.count.load(Ordering::Acquire);
         if count <= PINS_MAX { Ok(()) } else { Err(self.step_back(count)) }
@@ -173,9 +178,9 @@ impl FrameRecord {
     }
 
     /// Returns whether [`pin`](Self::pin) would be refused as [`Closed`](PinRefused::Closed) now. A
-    /// pinner that waits calls this instead of retrying `pin`: each attempt of `pin` adds to the
-    /// count for a moment, which would keep the writer from freezing the frame. Relaxed: `pin`
-    /// checks again.
+    /// pinner that waits calls this instead of retrying `pin`: each attempt of `pin` raises the
+    /// count for a moment, and the writer couldn't freeze the frame then. Relaxed: `pin` checks
+    /// again.
     pub(crate) fn is_closed(&self) -> bool {
         self.count.load(Ordering::Relaxed) & (FROZEN | WRITER_WAITS) != 0
     }
@@ -223,7 +228,7 @@ impl FrameRecord {
 }
 
 /// The records of all frames. Fields that only one thread may use at a time are read and written
-/// `Relaxed`; the module head describes how that right passes from thread to thread.
+/// `Relaxed`; the module head describes how the right to use them passes from thread to thread.
 #[derive(Debug)]
 pub(crate) struct FrameTable {
     records: Region<FrameRecord>,
@@ -261,8 +266,9 @@ impl FrameTable {
     // ---- count
 
     /// Makes the caller the owner of a frame that has no pin. Returns false if the frame is pinned
-    /// or has an owner. A successful freeze clears `WRITER_WAITS`, whichever writer has set it;
-    /// that writer then finds the frame frozen.
+    /// or has an owner. Freezing clears `WRITER_WAITS`, even if another writer has set it. This
+    /// does no harm: the other writer finds the frame frozen, and can set the flag again when it
+    /// retries.
     #[inline]
     pub(crate) fn freeze(&self, frame: FrameId) -> bool {
         let count = &self.record(frame).count;
@@ -328,8 +334,9 @@ impl FrameTable {
     /// the frame's labels.
     pub(crate) fn list_owned(&self, frame: FrameId) {
         // Transition: place, isolated → listed, of an owned frame.
-        // Release pairs with `isolate`: a thread that goes through all frames by number can isolate
-        // this frame from now on.
+        // Release pairs with the Acquire of `isolate`. From now on, a thread that goes through all
+        // frames by number, as a drain does, can isolate this frame; that thread then also sees the
+        // frame's labels.
         self.record(frame).place.store(LISTED, Ordering::Release);
     }
 

@@ -56,9 +56,11 @@ pub struct Frames {
     layout: Layout,
     /// Tells whether this is a forked child process. A child inherits none of the pages: frames and
     /// their records read as zeros there, and page words as *vacant*. So a lookup in the child
-    /// finds nothing and goes on to load the page; only the load checks this mark, and is refused.
-    /// The hit path therefore doesn't pay for the check. If a thread held a guard (such as a pin)
-    /// when it forked, the guard reads zeros in the child, and dropping it has no effect.
+    /// finds nothing, and the child goes on to load the page. The load checks this mark, and fails
+    /// in a child; the hit path doesn't pay for a check.
+    ///
+    /// If a thread holds a guard (such as a pin) when it forks, the guard reads zeros in the child,
+    /// and dropping the guard there has no effect.
     fork: ForkMark,
     retired: AtomicUsize,
 }
@@ -155,9 +157,9 @@ impl Frames {
 
     // ---- free frames
 
-    /// Allocates a free frame: from the free frames that this CPU keeps (its *stock*) or from a
-    /// depot shared by all CPUs of a node, else from new memory if the budget allows, else from the
-    /// stocks of a few other CPUs. Returns `None` if none of these has a frame; then the caller
+    /// Allocates a free frame. Searches, in this order: the free frames that this CPU keeps (its
+    /// *stock*); the depots, each shared by all CPUs of a node; new memory, if the budget allows;
+    /// and the stocks of a few other CPUs. Returns `None` if it finds no frame; then the caller
     /// must reclaim pages, or [gather](Self::gather) all stocks.
     #[must_use]
     pub fn allocate(&self) -> Option<OwnedFrame<'_>> {
@@ -187,7 +189,7 @@ impl Frames {
     }
 
     /// Moves the free frames in the stocks of all CPUs to the depots, where every thread can take
-    /// them. Returns approximately how many free frames there are; 0 if all memory is in use.
+    /// them. Returns the approximate number of free frames; 0 if all frames are in use.
     #[must_use]
     pub fn gather(&self) -> usize {
         self.free.gather(&self.table)
@@ -321,8 +323,9 @@ impl Frames {
         self.budget.set_max(bytes);
     }
 
-    /// Begins to lower the budget's limit to `bytes`. The limit falls only as extents are given
-    /// back, so there is still room to charge page maps and other metadata meanwhile. Call
+    /// Begins to lower the budget's limit to `bytes`. At first the limit falls to the memory in use
+    /// plus a reserve, and then further as extents are given back, but never below `bytes`. Because
+    /// of the reserve, page maps and other metadata can still be charged meanwhile. Call
     /// [`set_budget`](Self::set_budget) to complete the change.
     pub fn lower_budget(&self, bytes: u64) {
         self.budget.lower_to(bytes, self.layout.map_reserve);
@@ -374,10 +377,12 @@ impl Frames {
     }
 
     /// Calls `visit` for the resident pages of nearly idle parts of page maps. A part is nearly
-    /// idle if at most two of its pages are in use, none of them written: once these pages are
-    /// evicted, the part can be given back. Ends when `visit` returns false, or after a bounded
-    /// number of segments; the next call continues from there. A page may have left its frame
-    /// before `visit` gets the frame.
+    /// idle if at most two of its pages are in use, none of them written; once these pages are
+    /// evicted, the part can be given back. When `visit` is called with a frame, the page may
+    /// already have left this frame.
+    ///
+    /// Ends when `visit` returns false, or after a bounded number of segments. The next call
+    /// continues from there.
     pub fn visit_sparse_pages(&self, visit: impl FnMut(FrameId, MapPart) -> bool) {
         self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
     }
@@ -401,9 +406,10 @@ impl smp_list::Nodes for Frames {
         self.table.links(FrameId::new(number))
     }
 
-    /// Prefetches the record of a frame that a walk of the list will soon reach, as recorded by
-    /// [`set_ahead`](Self::set_ahead). A walk that only follows the links would have a cache miss
-    /// at every step.
+    /// Prefetches the record of the frame that a walk of the list will probably reach a few steps
+    /// after frame `number`: the one that [`set_ahead`](Self::set_ahead) has recorded. Without
+    /// this, the walk would have a cache miss at every step, because it knows the next frame only
+    /// once it has read the links of the current one.
     #[inline]
     fn prefetch_ahead(&self, number: u32) {
         if let Some(ahead) = self.table.ahead(FrameId::new(number)) {

@@ -3,25 +3,29 @@
 //!
 //! A *stock* holds the free frames of one CPU, a *depot* those of one node. Frames move between
 //! them in *batches*: chains through the frames' free links, so that moving a batch touches only
-//! its first frame. A stock holds at most two batches: the current one, which the CPU fills and
-//! empties, and a spare. So a CPU that alternates between freeing and allocating goes to the depot
-//! at most once per batch (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that
-//! wants many frames takes them from the stock as one chain, and locks the stock only once.
+//! its first frame.
+//!
+//! A stock holds at most two batches: the current one, which the CPU fills and empties, and a
+//! spare. So a CPU that alternates between freeing and allocating goes to the depot at most once
+//! per batch (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that wants many
+//! frames locks the stock once and takes them as one chain.
 //!
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
-//! CPU's stock. Each time, it tries the next few CPUs, round robin.
+//! CPU's stock. It tries only a few CPUs, and begins after those that were tried the last time.
 //!
-//! The size of batches adapts to demand. A CPU's batches begin small, and double each time the CPU
-//! has to go to the depot. They are halved when another CPU takes the spare batch.
+//! The size of batches adapts to demand. The batches of a CPU begin small. Their size doubles each
+//! time the CPU has to go to the depot, and is halved when another CPU takes the spare batch.
 //!
-//! A thread that allocates doesn't wait for another CPU's stock: while another thread has the stock
-//! locked, the allocating thread treats the stock as empty. A thread that must know for certain
-//! whether there are free frames first moves all stocks to the depots.
+//! A thread that allocates treats the stock of another CPU as empty while another thread has it
+//! locked, instead of waiting. So the thread may find no frame although there are some. A thread
+//! that must know for certain whether there are free frames first moves all stocks to the depots.
 //!
 //! A drain (the return of memory to the system, `extents`) *sifts* all free frames: it goes through
-//! all batches and takes out the frames whose memory is to be given back. During a sift, a thread
-//! that finds no frame in the batches that the sift has put back can take a batch that the sift
-//! hasn't reached yet. The thread then takes the drain's frames out of this batch itself.
+//! all batches, takes out the frames whose memory is to be given back, and puts back the rest.
+//!
+//! During a sift, most batches of a depot may not have been sifted yet. If another thread finds no
+//! frame in the sifted batches, it takes a batch that hasn't been sifted, and sifts this batch
+//! itself: it takes out the frames that the drain wants.
 //!
 //! Nothing here allocates memory: the batches of a depot are linked through their first frames.
 //!
@@ -200,10 +204,10 @@ impl FreeFrames {
         self.in_depots.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `wanted` frames from this CPU's stock or, if the stock is empty, from its node's
-    /// depot. Locks the stock only once for all frames. Returns an empty batch if it gets no frame
-    /// from either. A depot whose lock another thread holds counts as empty, unless the depots have
-    /// plenty of frames.
+    /// Takes up to `wanted` frames from this CPU's stock or, if the stock is empty, from the depot
+    /// of its node. Locks the stock only once for all frames. Returns an empty batch if both are
+    /// empty. While another thread has the depot locked, the depot counts as empty, unless the
+    /// depots have plenty of frames; then this thread waits for the lock.
     pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
         if stock.current.len == 0 {
@@ -221,10 +225,10 @@ impl FreeFrames {
         frames
     }
 
-    /// Takes a frame when this CPU's stock is empty. Searches the depots of all nodes first; then,
-    /// during a sift, those batches of the depots that the sift hasn't reached yet; then the stocks
-    /// of a few other CPUs. A batch that a sift hasn't reached is passed to `keep`, as the sift
-    /// would do.
+    /// Takes a frame when this CPU's stock is empty. Searches the depots of all nodes; then, during
+    /// a sift, those batches in the depots that haven't been sifted yet; and then the stocks of a
+    /// few other CPUs. Passes each unsifted batch that it takes to `keep`, which takes out the
+    /// frames that the drain wants.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let here = self.nodes.here();
         for step in 0..self.depots.len() {
@@ -242,8 +246,9 @@ impl FreeFrames {
             stock.others = stock.others.wrapping_add(LOOKED_AT);
             stock.others
         };
-        // Skips a locked stock. The CPU that has locked it may be waiting for a depot; if this
-        // thread waited for that CPU, all CPUs that are short of frames would end up in one queue.
+        // Skips a stock that is locked. The thread that has locked it may be waiting for a depot;
+        // if this thread waited for that thread, all CPUs that are short of frames would end up in
+        // one queue.
         let mut batch = self.stocks.from(start).take(LOOKED_AT).find_map(|stock| stock.try_lock()?.give_up())?;
         let frame = batch.pop(table);
         self.put_each(table, batch);
@@ -287,10 +292,9 @@ impl FreeFrames {
             return None;
         }
         let depot = &self.depots[node];
-        // If the depots have plenty of frames, this thread waits for the lock: each waiting CPU
-        // gets some frames, and new memory would cost more. If the depots have few frames, the
-        // thread doesn't wait but returns at once: if all CPUs that are short of frames waited,
-        // most of them would find the depot empty.
+        // If the depots have plenty of frames, this thread waits for the lock: it will probably get
+        // some frames, and new memory would cost more. If they have few frames, it doesn't wait: if
+        // all CPUs that are short of frames waited, most of them would then find the depot empty.
         let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
         let batch = depot.take(table)?;
         drop(depot);
@@ -382,9 +386,11 @@ impl FreeFrames {
     }
 
     /// Passes all free frames to `keep`, batch by batch, and puts back the frames that `keep`
-    /// returns. Meanwhile other threads can still take free frames, except those of the batch that
-    /// `keep` is working on. If such a thread [takes](Self::take_anywhere) a batch that this sift
-    /// hasn't reached yet, it sifts the batch with its own `keep`. Only one sift may run at a time.
+    /// returns. Only one sift may run at a time.
+    ///
+    /// Meanwhile other threads can still take free frames, except those of the batch that `keep` is
+    /// working on. If such a thread [takes](Self::take_anywhere) a batch that this sift hasn't
+    /// reached yet, the thread sifts the batch with its own `keep`.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
         for depot in &self.depots {
@@ -449,8 +455,8 @@ mod tests {
     }
 
     /// Regression: the sift, which runs when the budget is lowered, took all batches out of a depot
-    /// and put them back one by one. Until it had put back the first batch, threads that were short
-    /// of a frame found none, and evicted pages or gave up.
+    /// and put them back one by one. Until the first batch was back, a thread that was short of a
+    /// frame found none, and evicted pages or gave up.
     #[test]
     fn a_sift_hides_no_more_than_a_batch() {
         const FRAMES: u32 = 8 * BATCH_MAX as u32;

@@ -1,9 +1,9 @@
 //! Pages that a device writes to their file while the thread that began the write goes on.
 //!
 //! A *held* page is one that a flusher is writing to the file. A [`HeldPage`] borrows from its map,
-//! so it can't outlive the call that holds the page. A run, in contrast, owns its pages and keeps
-//! the map alive. So the thread that began the write can go on while the device still reads the
-//! pages. The pages of a run are neighbours in the file, and are written by one request.
+//! so it can't outlive the call that holds the page. A [`HeldRun`] owns its pages and keeps the map
+//! alive, so the thread that began the write can go on while the device still reads the pages. The
+//! pages of a run are neighbours in the file, and are written by one request.
 //!
 //! - H1. A page belongs to the run from [`new`](HeldRun::new) or [`push`](HeldRun::push) to
 //!   [`end`](HeldRun::end). The run holds the page all this time (S2 of `write_state`), so the page

@@ -1,8 +1,9 @@
 //! The length of an object, and the number of its whole *near* pages. Near pages are those whose
 //! words lie in the map's first run of page words (L3 of `lookup`).
 //!
-//! Lengths lie in one reserved array, like page words, indexed by the number of the map. So a
-//! length that a lookup points to stays valid as long as the frames, even after the map is dropped.
+//! Lengths lie in one reserved array, like page words. Their index is the number of the map. The
+//! array lives as long as the frames, so a lookup's reference to a length stays valid even after
+//! the map is dropped.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -10,8 +11,9 @@ use crate::region::ZeroedAtomics;
 
 /// The length of one object. It has cache lines of its own, because hits read it.
 ///
-/// Both numbers are stored with Release and loaded with Acquire: a reader that sees that an object
-/// has grown also sees that the page at the object's old end was taken out of memory before.
+/// Both numbers are stored with Release and loaded with Acquire. When an object grows, the page at
+/// its old end is taken out of memory before the new numbers are stored. So a reader that sees that
+/// the object has grown also sees that this page isn't in memory any more.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Length {
@@ -38,8 +40,8 @@ impl Length {
         self.whole_pages.load(Ordering::Acquire)
     }
 
-    /// Returns the number of near pages. Relaxed: it is set while the map is being made, so every
-    /// owner of the map or of a clone sees it.
+    /// Returns the number of near pages. Relaxed: the number is set only while the map is being
+    /// made, so every thread that has the map, or a clone of it, sees it.
     #[inline]
     pub(crate) fn near_pages(&self) -> u64 {
         self.near_pages.load(Ordering::Relaxed)

@@ -14,7 +14,8 @@
 //! in `tests/loom_*.rs`.
 //!
 //! Lock order, outermost first: the drain lock (`drain_turn` of `extents`) → list of caught frames
-//! → CPU's stock → node's depot. The locks of the population and of the free segments are leaves.
+//! → CPU's stock → node's depot. Two locks are leaves: that of the population (the set of extents
+//! that have memory), and that of the free segments.
 
 mod budget;
 mod chunks;
@@ -27,6 +28,7 @@ mod frame_table;
 mod frames;
 mod free_frames;
 mod held_run;
+mod kept_writing;
 mod length;
 mod loading_run;
 mod lookup;
@@ -55,6 +57,7 @@ pub use error::ReserveError;
 pub use frame_id::FrameId;
 pub use frames::{FrameDrain, FrameStats, Frames, IsolatedFrame, NotMoved, OwnedFrame, Refused, Use};
 pub use held_run::HeldRun;
+pub use kept_writing::KeptWriting;
 pub use loading_run::LoadingRun;
 pub use map_number::{MapInWord, MapNumber, NUMBER_SHIFT};
 pub use page_map::{BeginLoad, Detach, KeptPin, Labels, Loading, PageMap, PinError, PinnedFrame, Pinner};

@@ -1,17 +1,18 @@
 //! Loads that continue after the thread that began them has gone on.
 //!
-//! A [`Loading`] (a begun load) and an [`OwnedFrame`] borrow from their map, so they cost a miss
-//! nothing. But the device may still be writing to the frame when the caller has returned, or its
-//! future was dropped, and then there is nothing left to borrow from. For such loads, a run owns
-//! the page words in *loading* and the frames of neighbouring pages, and keeps the map alive.
+//! A [`Loading`] (a load that has begun) and an [`OwnedFrame`] only borrow from their map, so they
+//! add no cost to a miss. But a request may outlive the borrow: the caller may return, or its
+//! future may be dropped, while the device still writes to the frame. Such a request uses a run.
+//! The run owns the page words in *loading* and the frames of neighbouring pages, and keeps the map
+//! alive.
 //!
-//! The thread that ends the run takes the pages out one by one, as the same two types that were put
-//! in. So there is only one way to publish a page.
+//! The thread that ends the run takes the pages out one by one, each as a `Loading` and an
+//! `OwnedFrame` again. So a page of a run is published in the same way as any other page.
 //!
 //! - R1. The run owns a page's word and frame from [`push`](LoadingRun::push) to
 //!   [`next`](LoadingRun::next). A run that is dropped abandons its loads and frees its frames.
-//! - R2. No page leaves the run before the device has finished writing to the frames: until then
-//!   the run belongs to the request (as its [`StableBytes`]).
+//! - R2. The run belongs to the request (as its [`StableBytes`]) until the device has finished
+//!   writing to the frames. So no page leaves the run before then.
 
 use std::fmt;
 
@@ -94,9 +95,9 @@ impl LoadingRun {
     }
 }
 
-// SAFETY: frames stay where they are while their `Frames` lives, and the run's map keeps the
-// `Frames` alive. The run owns each of its frames (R1), so no other thread writes their bytes, and
-// the set of frames changes only by `&mut self`.
+// SAFETY: a frame stays in its place while its `Frames` lives, and the run's map keeps the `Frames`
+// alive. No other thread writes the bytes of the frames, because the run owns each of its frames
+// (R1). The set of frames changes only by `&mut self`.
 unsafe impl StableBytes for LoadingRun {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         // As in `OwnedFrame::fill`: a reader that copies one of the bytes to come sees that the

@@ -1,13 +1,14 @@
 //! The addresses that a hit needs: of a map's words and its length, of the arena, and of the frame
 //! table.
 //!
-//! None of these addresses changes, so a loop over lookups may keep them in registers. The length
-//! itself does change; therefore the lookup holds its address, not its value. Every clone of a map
-//! has its own copy of the lookup.
+//! The lookup holds addresses that never change, so a loop over lookups may keep them in registers.
+//! The object's length does change; therefore the lookup holds the address of the length, not its
+//! value. Every clone of a map has its own copy of the lookup.
 //!
 //! - L1. Everything that a lookup points to stays in place while the frames live, and the owner of
-//!   the lookup keeps the frames alive. So a lookup may outlive its map: it then finds pages of
-//!   another map, or none.
+//!   the lookup keeps the frames alive. So using a lookup after its map was dropped is memory-safe.
+//!   But the lookup then finds pages of another map, or none; the caller must detect this
+//!   (`page_maps`).
 //! - L2. A resident word names a frame of the arena: `publish` took the number from an owned frame.
 //! - L3. `whole_pages` and `near_pages` are at most the number of words in the map's first run. Far
 //!   pages aren't found here (`far_words`).
@@ -27,8 +28,9 @@ pub(crate) use real::Lookup;
 pub(crate) use model::Lookup;
 
 impl Lookup {
-    /// Copies bytes of a page, if the page is in memory, whole, hot (used several times since
-    /// reclaim last looked), and not written to. Otherwise returns false. (See `page_map`.)
+    /// Copies bytes of one page. Returns true only if the page is in memory, lies wholly within the
+    /// object, was used several times since reclaim last looked (hot), and wasn't written to (see
+    /// `page_map`).
     #[inline(always)]
     pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8]) -> bool {
         let Some((word, offset)) = self.locate_whole(frames, start, into.len()) else { return false };
@@ -38,9 +40,9 @@ impl Lookup {
     }
 
     /// Copies bytes like [`read_hot`](Self::read_hot), but also from a page that was written to.
-    /// `still` checks a further condition of the caller, and is called after the copy. Returns true
-    /// only if `still` returns true at a moment when the page is in memory with the bytes that were
-    /// copied (V4 of `writing`).
+    /// After the copy, calls `still`, which checks a further condition of the caller. Returns true
+    /// only if `still` returned true, and if during that call the page was in memory and still had
+    /// the bytes that were copied (V4 of `writing`).
     #[inline(always)]
     pub(crate) fn read_hot_or_written(
         self,
@@ -54,8 +56,8 @@ impl Lookup {
     }
 
     /// Copies bytes like [`read_hot_or_written`](Self::read_hot_or_written), but takes the page's
-    /// word instead of a position in the object. The range starts at `offset` and must lie within
-    /// the page.
+    /// word instead of a position in the object. The copied range starts at `offset` in the page,
+    /// and must lie within the page.
     #[inline(always)]
     pub(crate) fn read_word_hot_or_written(
         self,
@@ -74,8 +76,9 @@ impl Lookup {
             && self.copy_version(frames, (word, before), offset, into, still)
     }
 
-    /// Copies from the frame that a resident word names, then calls `still`, then loads the word
-    /// again and returns it (see `page_map`). Returns `None` if `still` returns false.
+    /// `before` is a resident word. Copies from the frame that it names, calls `still`, then loads
+    /// `word` again and returns the new value (see `page_map`). Returns `None` if `still` returns
+    /// false.
     #[inline(always)]
     pub(crate) fn copy_and_look(
         &self,
@@ -93,8 +96,8 @@ impl Lookup {
     }
 
     /// Copies from the frame of a written page, then calls `still`. Returns true only if `still`
-    /// does, and if the page stayed in its frame, and no writer changed it, from before the copy
-    /// until after `still` (V2 of `writing`).
+    /// returned true, and if, from before the copy until after `still`, the page stayed in its
+    /// frame and no writer changed the page (V2 of `writing`).
     #[inline(always)]
     pub(crate) fn copy_version(
         &self,
@@ -163,9 +166,9 @@ mod real {
             unsafe { Self { words: self.words.add(number << MAP_SHIFT), length: self.length.add(number), ..self } }
         }
 
-        /// Returns this lookup if pages have the smallest size, otherwise `None`. In the returned
-        /// lookup the page size is a constant to the compiler, which then computes offsets
-        /// directly, and can often prove that a range is within a page.
+        /// Returns a copy of this lookup if pages have the smallest size, otherwise `None`. To the
+        /// compiler, the copy's page size is a constant. So the compiler computes offsets directly,
+        /// and can often prove that a range is within a page.
         #[inline]
         pub(crate) fn of_smallest_pages(self) -> Option<Self> {
             (self.page_shift == SMALLEST_PAGE_SHIFT).then_some(Self { page_shift: SMALLEST_PAGE_SHIFT, ..self })
@@ -188,9 +191,9 @@ mod real {
             unsafe { self.length.as_ref() }
         }
 
-        /// Returns the word of the page that contains the `len` bytes at `start`, and their offset
-        /// in the page. Returns `None` if the bytes don't lie in one page, or if the page doesn't
-        /// belong to the object as a whole.
+        /// Returns the word of the page that contains the `len` bytes at `start`, and the offset of
+        /// the bytes in that page. Returns `None` if the bytes don't lie in one page, or if the
+        /// page is far or doesn't lie wholly within the object.
         #[inline]
         pub(crate) fn locate_whole<'a>(
             &self,
@@ -206,9 +209,9 @@ mod real {
         #[inline]
         pub(crate) fn offset_in_page(&self, start: u64, len: usize) -> Option<usize> {
             let offset = start as usize & self.page_mask();
-            // `offset + len` doesn't wrap, because a slice is shorter than half the address space.
-            // The subtraction wraps only if `offset` and `len` are both 0. The result is `None`
-            // then, so this empty range isn't looked up.
+            // The sum doesn't wrap, because a slice is shorter than half the address space. The
+            // subtraction wraps only if `offset` and `len` are both 0. Its result is then larger
+            // than the mask, so this returns `None`, and the empty range isn't looked up.
             ((offset + len).wrapping_sub(1) <= self.page_mask()).then_some(offset)
         }
 
@@ -223,8 +226,8 @@ mod real {
         }
 
         /// Returns the word and the offset like [`locate_whole`](Self::locate_whole), but also for
-        /// the object's last page if it isn't whole. Returns `None` if the bytes don't lie in one
-        /// near page, or don't all belong to the object.
+        /// the object's last page if the object ends within that page. Returns `None` if the bytes
+        /// don't lie in one near page, or don't all belong to the object.
         pub(crate) fn locate<'a>(&self, frames: &'a Frames, start: u64, len: usize) -> Option<(&'a AtomicU64, usize)> {
             let (offset, page) = (start as usize & self.page_mask(), start >> self.page_shift);
             let length = self.length(frames);

@@ -36,9 +36,11 @@ impl MapState {
         Ok(Self::of_run(frames, range, pages as usize, false))
     }
 
-    /// Creates the state for an object that may grow to the maximum length. The map gets a run of
-    /// words for its first `pages` pages, the near ones, or for up to `roomy` pages if plenty of
-    /// words are free. If no free run is as long as `pages`, the run is shorter.
+    /// Creates the state for an object that may grow to the maximum length. The map starts with one
+    /// run of words, which covers its first pages (the near pages). The run has room for `roomy`
+    /// pages if plenty of words are free, and for `pages` pages otherwise. It covers fewer than
+    /// `pages` pages if no free run is long enough, or if too few words would stay free (see
+    /// `segments`).
     pub(crate) fn growing(frames: Arc<Frames>, pages: u64, roomy: u64) -> Result<Self, ReserveError> {
         let mut wanted = pages;
         loop {

@@ -42,9 +42,10 @@ impl Nodes {
         self.count
     }
 
-    /// Returns log2 of the number of consecutive extents that are placed on one node. The number is
-    /// chosen so that there are at most 128 such runs per node: the kernel keeps a mapping of its
-    /// own for each run whose neighbours are on other nodes, and allows a process 65,530 mappings.
+    /// Returns log2 of the length of a run, that is, of the number of consecutive extents that are
+    /// placed on one node. Runs are long enough that each node gets at most 128 of them. This
+    /// limits the number of mappings: the kernel keeps a separate mapping for each run whose
+    /// neighbours are on other nodes, and a process may have at most 65,530 mappings.
     pub(crate) fn run_shift(&self, extents: usize) -> u32 {
         const RUNS: usize = 64;
         (extents / (RUNS * self.count)).max(1).ilog2()
@@ -75,8 +76,8 @@ pub(crate) fn prefer(start: *mut core::ffi::c_void, bytes: usize, node: usize) {
     const PREFERRED: i32 = 1;
     let Some(mask) = u32::try_from(node).ok().and_then(|node| 1_u64.checked_shl(node)) else { return };
     // SAFETY: the mask outlives the call. The policy of our own mapping decides which node its
-    // memory comes from, and doesn't affect its contents. If the kernel refuses (one node, a
-    // seccomp filter), the placement stays as it was.
+    // memory comes from, and doesn't affect its contents. If the kernel refuses the call (the
+    // machine has one node, or a seccomp filter forbids it), the placement stays as it was.
     unsafe {
         libc::syscall(libc::SYS_mbind, start, bytes, PREFERRED, &raw const mask, 64_u64, 0_u32);
     }

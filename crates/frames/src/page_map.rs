@@ -196,6 +196,13 @@ impl PageMap {
         Some(!self.lookup.frame(self.frames(), word).0.write_state.is_ahead())
     }
 
+    /// Returns the number of bits of an offset in a page.
+    #[inline]
+    #[must_use]
+    pub fn page_shift(&self) -> u32 {
+        self.lookup.page_shift()
+    }
+
     /// Copies the object's bytes from `start` on if the page is hot: in memory, used since reclaim
     /// last looked, not written to, and entirely within the object. Returns false for all other
     /// pages; the caller should then try [`read`](Self::read).

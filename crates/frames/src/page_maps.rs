@@ -1,22 +1,24 @@
-//! Access to page maps by their numbers: for a thread that doesn't hold a map, and checks that the
-//! map existed all the time.
+//! Access to page maps by their numbers, for a thread that doesn't hold the map. The thread checks
+//! that the map existed during the whole access.
 //!
-//! A number identifies a map while the map lives. Afterwards another map may get the number. A
-//! lookup by an outdated number is memory-safe (L1 of `lookup`), but could return the other map's
-//! bytes. So the caller passes `still`, which checks that the intended map lives.
+//! A number identifies a map while the map lives. Afterwards another map may get the same number. A
+//! lookup by an outdated number is memory-safe (L1 of `lookup`), but could return bytes of the
+//! other map. So the caller passes a function `still`, which returns whether the intended map
+//! lives.
 //!
-//! A lookup loads the page's word, copies the bytes, calls `still`, and loads the word again. If
-//! both loads return the same word, the page was in memory when `still` was called (`page_word`).
-//! So if `still` returned true, the bytes are the intended map's. For a written page, the lookup
-//! compares the page's version in the same way (V4 of `writing`).
+//! A lookup loads the page's word, copies the bytes, calls `still`, and loads the word again. A
+//! resident word is never reused. So if both loads return the same word, the page was in memory,
+//! with the copied bytes, when `still` was called (`page_word`). If `still` also returned true, the
+//! bytes belong to the intended map. For a written page, the lookup compares the page's version in
+//! the same way (V4 of `writing`).
 //!
-//! Some functions needn't check a length, because they take the page number modulo the number of
-//! words of the shortest map ([`PageMaps::read_hot_shortest`], [`PageMaps::begin_write`]). Every
-//! map has at least this number of words, so the result always selects a word of the map.
+//! [`PageMaps::read_hot_shortest`] and [`PageMaps::begin_write`] don't check a length. They take
+//! the page number modulo the number of words of the shortest map. Every map has at least that many
+//! words, so the result always selects a word of the map.
 //!
-//! A frame that is frozen through such a word holds the page of that word, but the word may belong
-//! to another map by now. So the caller checks, while it has the frame frozen, that the intended
-//! map lives.
+//! A writer freezes the frame that the selected word names. While the frame is frozen, it holds the
+//! page of that word, but the word may belong to another map by now. So the caller checks, while it
+//! has the frame frozen, that the intended map lives.
 
 use std::fmt;
 
@@ -107,8 +109,8 @@ impl PageMaps {
     }
 
     /// Reads from the map with this number like [`PageMap::read_hot`](crate::PageMap::read_hot),
-    /// but reads written pages as well. `still` is called after the bytes are copied. It must
-    /// return whether the number still belongs to the map that the caller means.
+    /// but reads written pages as well. Calls `still` after the copy; `still` must return whether
+    /// the number still belongs to the map that the caller means.
     #[inline(always)]
     pub fn read_hot(
         &self,
@@ -127,9 +129,9 @@ impl PageMaps {
         }
     }
 
-    /// Reads like [`read_hot`](Self::read_hot), but doesn't check a length: the caller must ensure
-    /// that the map and its object are at least as long as the shortest map. `start` is taken
-    /// modulo the length of the shortest map.
+    /// Reads like [`read_hot`](Self::read_hot), but doesn't check a length: `start` is taken modulo
+    /// the length of the shortest map. The caller must ensure that the intended map and its object
+    /// aren't shorter than that; otherwise this could return bytes past the object's end.
     #[inline(always)]
     pub fn read_hot_shortest(&self, map: MapInWord, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         match self.first.of_smallest_pages() {
@@ -165,8 +167,8 @@ impl PageMaps {
 
     /// Begins to write like [`PageMap::begin_write`](crate::PageMap::begin_write). `page` is taken
     /// modulo the length of the shortest map, as in [`read_hot_shortest`](Self::read_hot_shortest).
-    /// While the caller has the page for writing, it must check that the intended map lives; only
-    /// then does the page belong to that map.
+    /// The page may belong to a later map with the same number. So once the caller has the page for
+    /// writing, it must check that the intended map lives.
     #[inline(always)]
     #[must_use]
     pub fn begin_write(&self, map: MapInWord, page: u64) -> BeginWrite<'_> {

@@ -2,21 +2,23 @@
 //! maps.
 //!
 //! A page's word keeps its index in this array for as long as its map lives, and a frame's record
-//! holds the index of its page's word. A thread may use an outdated index: the array is never
-//! unmapped, so it still loads a word. The thread then sees that the index is outdated, because the
-//! word differs from the resident word that it expects, which is never reused (`page_word`).
+//! holds the index of its page's word. A thread can use an index that is out of date. This is safe,
+//! because the array is never unmapped, so the thread always loads some word. The thread also
+//! notices: the loaded word differs from the resident word that the thread expects, because a
+//! resident word is never reused (`page_word`).
 //!
-//! The array is allocated in *segments* (`segments`) of 32 *blocks*; a block consists of *chunks*
-//! of one system page (`chunks`). Blocks are closed at first, which costs nothing, not even a
-//! commit charge. A block is opened when the first page in it is loaded.
+//! The array is allocated in *segments* (`segments`). A segment consists of 32 *blocks*, and a
+//! block consists of *chunks* of one system page (`chunks`). A block stays closed until a page
+//! whose word is in the block is loaded. A closed block costs nothing, not even a commit charge.
 //!
-//! One system page holds the chunk states of several blocks: the blocks with the same number in a
-//! group of neighbouring segments ([`Chunks`]). The system page is charged while at least one of
-//! these blocks is open.
+//! The states of a block's chunks don't fill a system page, so several blocks share one: the blocks
+//! at the same position in each segment of a group of neighbouring segments ([`Chunks`]). The
+//! shared system page is charged while at least one of these blocks is open.
 //!
-//! Segments are made writable in *strides* of 512, not one by one, unless the system refuses a
-//! whole stride. The reason: to the kernel, each writable part of the array between parts that
-//! aren't writable is a separate mapping, and a process may have at most 65,530 mappings.
+//! Segments are made writable in *strides* of 512, or one by one if the system refuses a whole
+//! stride. Strides keep the number of mappings small: to the kernel, each writable part of the
+//! array between parts that aren't writable is a separate mapping, and a process may have at most
+//! 65,530 mappings.
 
 use std::ops::Range;
 
@@ -33,9 +35,10 @@ use crate::region::{Protection, Region};
 use crate::segments::Segments;
 use crate::word_geometry::{BLOCKS_SHIFT, WordGeometry};
 
-/// Each visit of a segment's sparse chunks starts this many chunks further on than the previous
-/// visit, whichever segment that was. The step has no factor in common with 512, the number of
-/// chunks in a segment, so the visits start at each position in turn.
+/// The starting position within a segment advances by this many chunks from one visit of sparse
+/// chunks to the next, whichever segments are visited. The step has no factor in common with 512,
+/// the number of chunks in a segment, so 512 successive visits start at 512 different positions.
+/// With a fixed start, visits that end early would always see the same chunks.
 const SPARSE_STEP: usize = 61;
 
 /// A lower limit for `segment_shift`. Maps are at least one segment apart, so the upper bits of a
@@ -74,9 +77,9 @@ pub(crate) struct PageWords {
 }
 
 impl PageWords {
-    /// Reserves the array. If the system refuses the full size, address space is short. Then the
-    /// array takes a quarter of the largest size that the system allows, but at least one segment,
-    /// and leaves the rest to the process.
+    /// Reserves the array. If the system refuses the full size, the process has little address
+    /// space. Then this function reserves a quarter of the largest size that the system would
+    /// grant, but at least one segment, and leaves the rest of the address space to the process.
     pub(crate) fn reserve(geometry: WordGeometry) -> Result<Self, ReserveError> {
         let with_total = |total_shift| Self::reserve_all(WordGeometry { total_shift, ..geometry });
         let refused = match with_total(geometry.total_shift) {
@@ -161,9 +164,9 @@ impl PageWords {
     /// Frees a part of the array that [`allocate`](Self::allocate) returned. If leaked guards still
     /// use pages in it, the part is leaked with them.
     ///
-    /// If the system refuses to take back the memory of a chunk, the chunk stays present, and its
-    /// block stays open. If the block were closed, the next map that gets the segment would use the
-    /// chunk without opening the block.
+    /// If the system refuses to take back the memory of a chunk, the chunk stays present, so its
+    /// block must stay open. If the block were closed, the next map that gets the segment would use
+    /// the chunk without opening the block, and searches for the map's pages would skip the block.
     pub(crate) fn release(&self, range: Range<usize>, budget: &Budget) {
         let occupied = self.open_parts(range.clone());
         if occupied.map(|part| self.chunks.clear(part, &self.words, budget)).sum::<usize>() > 0 {
@@ -195,9 +198,9 @@ impl PageWords {
     /// Returns the parts of `range` that lie in open blocks. Closed blocks can be skipped, because
     /// their map has loaded no page in them.
     ///
-    /// Acquire pairs with the Release in `open_block`. This doesn't ensure that a block that was
-    /// opened just now is seen. A caller that must see a certain page relies on other
-    /// synchronization with the page's loader.
+    /// Acquire pairs with the Release in `open_block`. This call may still miss a block that was
+    /// opened just now. A caller that must find a certain page relies on other synchronization,
+    /// with the thread that loaded the page.
     fn open_parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let segment_shift = self.geometry.segment_shift;
         let open = move |segment: usize| {
@@ -261,7 +264,8 @@ impl PageWords {
     }
 
     /// Charges the memory for the states of a block that is about to be opened. Relaxed, here and
-    /// in `uncharge_states`: the caller must hold the lock of `free`.
+    /// in `uncharge_states`: the counts change only under the lock of `free`, which the caller must
+    /// hold.
     fn charge_states(&self, segment: usize, block: usize, budget: &Budget) -> Result<(), NoRoom> {
         let open = self.open_in(segment, block);
         if open.load(Ordering::Relaxed) == 0 && !budget.try_charge(self.geometry.states_cost()) {
@@ -295,10 +299,10 @@ impl PageWords {
         opened
     }
 
-    /// Visits the open segments in turn, from where the previous call ended (the *hand*), and gives
-    /// back each chunk that is idle and that the previous sweep also found idle. Ends when `wanted`
-    /// chunks are given back, or after two rounds, or after `segments_max` segments. Returns the
-    /// number of chunks given back.
+    /// Gives back chunks that are idle now and that the previous sweep also found idle. Returns the
+    /// number of chunks given back. The sweep visits the open segments in turn, from where the
+    /// previous call ended (the *hand*). It ends when it has given back `wanted` chunks, made two
+    /// rounds, or visited `segments_max` segments, whichever comes first.
     pub(crate) fn sweep(&self, wanted: usize, segments_max: usize, budget: &Budget) -> usize {
         let turns = (2 * self.free.lock().open_count()).min(segments_max);
         let mut given = 0;
@@ -312,11 +316,14 @@ impl PageWords {
         given
     }
 
-    /// Calls `visit` for the frames of pages that share their chunk with at most one other page:
-    /// only these pages keep the chunk from becoming idle. Ends when `visit` returns false, or
-    /// after one round over the open segments, or after `segments_max` segments. Continues from the
-    /// segment at which the previous call or the previous sweep ended; within a segment, begins at
-    /// a chunk that changes from call to call.
+    /// Calls `visit` for the frames of the resident pages of nearly idle chunks: those with at most
+    /// two words in use, none of them written. If the caller evicts these pages, and no page of the
+    /// chunk is loading or swapped out, the chunk becomes idle and can be given back. Ends when
+    /// `visit` returns false, after one round over the open segments, or after `segments_max`
+    /// segments.
+    ///
+    /// Starts at the segment where the previous call or the previous sweep ended. In each segment,
+    /// starts at another position than in the segment visited before (`SPARSE_STEP`).
     pub(crate) fn visit_sparse(&self, segments_max: usize, mut visit: impl FnMut(FrameId, MapPart) -> bool) {
         let turns = self.free.lock().open_count().min(segments_max);
         for _ in 0..turns {
@@ -383,8 +390,8 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// Regression: even a small file took 2 KiB of chunk states, and was charged for them: as much
-    /// as a file of 1 GiB. Now 64 small files share 4 KiB of states.
+    /// Regression: a small file took 2 KiB of chunk states, and was charged for them: as much as a
+    /// file of 1 GiB. Now 64 small files share 4 KiB of states.
     #[test]
     fn a_large_map_is_charged_for_what_is_used_of_it() {
         let (words, segment) = words();
@@ -419,8 +426,9 @@ mod tests {
         assert_eq!(words.allocate(1, 0).unwrap().start, segment, "the first segment is free again");
     }
 
-    /// Regression: segments were opened one by one. With every other segment open there were
-    /// 131,072 mappings: from the 65,530th on, the system refused to load a page.
+    /// Regression: segments were opened one by one. With every other segment open, the array took
+    /// 131,072 mappings, but the system allows a process only 65,530. Once a process had reached
+    /// this limit, the system refused to open another segment, so pages couldn't be loaded.
     #[test]
     fn segments_become_writable_by_strides() {
         let (words, segment) = words();

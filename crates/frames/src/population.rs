@@ -45,9 +45,10 @@ impl Population {
         Self { nodes, with: BTreeSet::new(), fresh, returned, hand: 0 }
     }
 
-    /// Chooses an extent without memory, one of `node` if possible, and records that it has memory
-    /// now. Calls `charge` first, with true if the extent has never had memory. Returns `None`, and
-    /// records nothing, if `charge` returns false or each extent has memory.
+    /// Chooses an extent without memory, of `node` if possible, and calls `charge(first_time)`,
+    /// where `first_time` is true if the extent has never had memory. If `charge` returns true,
+    /// records that the extent has memory now. Returns `None`, and records nothing, if `charge`
+    /// returns false or if every extent has memory already.
     pub(crate) fn add(&mut self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let count = self.nodes.nodes;
         let (node, extent, first_time) = (0..count).map(|step| (node + step) % count).find_map(|node| {

@@ -1,15 +1,18 @@
 //! Long runs of zeroed atomics in reserved address space.
 //!
 //! A region is reserved once and stays in place until it is dropped, so references into it are
-//! plain references, and its contents are *type-stable*: memory may be given back to the system and
-//! taken again (as zeros), but it is never used for another type. So a reader can still load a word
-//! safely after it was stopped for any length of time.
+//! plain references. The contents are *type-stable*: memory of the region may be given back to the
+//! system and taken again (as zeros), but never holds values of another type. So a reader that was
+//! stopped for any length of time can still load a word safely.
 //!
-//! The kernel changes region memory behind the back of Rust's abstract machine in two ways.
-//! [`Region::discard`] zeroes memory; to Rust code this looks as if another thread had stored
-//! zeros. And a forked child reads zeros everywhere (`MADV_WIPEONFORK`): it inherits no page, and
-//! no copy of one. But it may still read and drop a guard that its thread held at the fork. If the
-//! kernel can't wipe the memory at a fork, the child zeroes it (`sync::fork`).
+//! The kernel changes a region's memory in two ways that Rust's abstract machine knows nothing
+//! about. The first is [`Region::discard`], which zeroes memory. To Rust code, this looks as if
+//! another thread had stored the zeros.
+//!
+//! The second is a fork: a forked child reads zeros everywhere in the region (`MADV_WIPEONFORK`),
+//! so it inherits no page, and no copy of a page. If its thread held a guard at the fork, the child
+//! may still read through the guard, which returns zeros, and drop the guard. If the kernel can't
+//! wipe the memory at a fork, the child zeroes the memory itself (`sync::fork`).
 
 use std::ops::{Deref, Range};
 
@@ -105,9 +108,10 @@ mod real {
             };
             let base = NonNull::new(base).ok_or_else(|| error(rustix::io::Errno::NOMEM))?;
             let huge = if protection.huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-            // SAFETY: this is the rest of the mapping just made. It holds `T`s, for which zeros are
-            // valid. The advice changes only how the kernel backs the memory, and what children and
-            // core dumps get. The mapping stays until `drop`, which first ends the wiping at forks.
+            // SAFETY: the range is the rest of the mapping that was just made. It holds `T`s, for
+            // which zeros are valid. The advice changes only how the kernel backs the memory, and
+            // what children and core dumps contain. The mapping stays until `drop`, which first
+            // ends the wiping at forks.
             let wiped = unsafe {
                 // A kernel without huge pages refuses; then the region has none.
                 let _ = mm::madvise(base.as_ptr().cast(), bytes, huge);
@@ -136,8 +140,8 @@ mod real {
             opened.map_err(|errno| ReserveError { bytes: bytes as u64, errno: errno.raw_os_error() })
         }
 
-        /// Gives the memory of `range`, whole system pages, back to the system. The values then
-        /// read as zeros. Returns false, and changes nothing, if the system refuses.
+        /// Gives the memory of `range`, which must be whole system pages, back to the system. The
+        /// values then read as zeros. Returns false, and changes nothing, if the system refuses.
         pub(crate) fn discard(&self, range: Range<usize>) -> bool {
             let part = &self[range];
             // SAFETY: our own mapping, of types for which zeros are valid; see the module head.
@@ -148,9 +152,10 @@ mod real {
         pub(crate) fn touch(&self, range: Range<usize>) -> Result<(), ReserveError> {
             let (start, bytes) = self.bytes(&range);
             use rustix::io::Errno;
-            // SAFETY: our own mapping; the advice doesn't change its contents. Kernels before 5.14
-            // don't know the advice (EINVAL), and sandboxes refuse it. Then the system provides
-            // memory at the first write instead.
+            // SAFETY: the mapping is our own. The advice asks the kernel to provide the memory now,
+            // and doesn't change its contents. If the kernel doesn't know the advice (EINVAL,
+            // before 5.14), or a sandbox refuses it, the system provides the memory at the first
+            // write, as usual.
             match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
                 Ok(()) if sync::memory::is_refused() => {
                     Err(ReserveError { bytes: bytes as u64, errno: rustix::io::Errno::NOMEM.raw_os_error() })
@@ -191,9 +196,10 @@ mod tests {
     use super::*;
     use sync::atomic::{AtomicU64, Ordering};
 
-    /// Regression: after `mlockall` the system refuses to discard memory, but only an assertion
-    /// checked the result. So when the budget shrank, memory was uncharged although the system
-    /// hadn't taken it back, and memory that should have read as zeros didn't.
+    /// Regression: after `mlockall`, the system refuses to discard memory, and only a debug
+    /// assertion checked for that. So when the budget shrank in a release build, memory that the
+    /// system hadn't taken back was no longer charged, and kept its old contents instead of reading
+    /// as zeros.
     #[test]
     fn locked_memory_is_given_back() {
         let words = crate::system_page_size() / size_of::<u64>();

@@ -4,11 +4,13 @@
 //! that protects all of them.
 //!
 //! Segments take address space, which is limited, and a tenant may open sparse files of any length.
-//! So that one tenant can't take all segments, longer runs must leave more segments free
-//! ([`leaves`]). A map of one segment may take the last free segment. Maps of up to [`MEDIUM`]
-//! segments, and single segments that are added to a map later (`far_words`), must leave a quarter
-//! of all segments free. Longer maps must leave half. Extra segments, which only let a file grow,
-//! must leave three quarters.
+//! To keep one tenant from taking all segments, longer runs must leave more segments free
+//! ([`leaves`]):
+//! - A map of one segment may take the last free segment.
+//! - Maps of up to [`MEDIUM`] segments, and single segments that are added to a map later
+//!   (`far_words`), must leave a quarter of all segments free.
+//! - Longer maps must leave half.
+//! - Extra segments, which only let a file grow, must leave three quarters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -148,7 +150,7 @@ mod tests {
     }
 
     /// Regression: a tenant opened 2,048 files for writing. Each file got page words for 64 GiB, as
-    /// room to grow, and the last file took the last page words. From then on no tenant could open
+    /// room to grow, so the last file took the last page words. From then on, no tenant could open
     /// a file or make a space.
     #[test]
     fn neither_room_to_grow_nor_large_maps_take_the_last_segments() {

@@ -1,10 +1,11 @@
 //! Swaps out pages that belong to no file, and manages the *swap slots* that pages keep when they
 //! are swapped in again.
 //!
-//! The swapper isolates a page's frame and writes the page's bytes to a swap slot. The page stays
-//! in memory meanwhile: readers hit it, writers write to it, and a remover may remove it.
+//! The swapper isolates a page's frame and writes the page's bytes to a swap slot. Meanwhile the
+//! page stays in memory: readers hit it, writers write to it, and a remover may remove it.
 //! Afterwards the swapper freezes the frame and checks whether the page still has the bytes that
-//! were written, by comparing word and version as a reader does (`writing`):
+//! are now in the slot. For this the swapper compares word and version, as a reader does
+//! (`writing`):
 //! ```text
 //!   swapping out (frame isolated)               writer, remover
 //!   a = word, v = version     even              freeze, word: → WRITTEN, version: → odd → even, unfreeze
@@ -13,29 +14,32 @@
 //!   word == a, version == v?  unchanged
 //!   word: → swapped
 //! ```
-//! - W1. A writer freezes the frame before it writes the first byte, and unfreezes it after it has
-//!   changed the version. If the swapper freezes the frame after the writer, the swapper sees the
-//!   changed version (Acquire of `freeze` to Release of `unfreeze`). If the swapper freezes the
-//!   frame first, the writer finds the page swapped. So if word and version are unchanged, the
-//!   bytes that the device has read are the page's, complete and consistent: P1.
-//! - W2. A remover doesn't unfreeze the frame, and doesn't take it from the thread that has
-//!   isolated it, here the swapper. So the swapper's freeze fails, and when the swapper puts the
-//!   frame back, it learns that the page was removed. Therefore a page may be unmapped while the
-//!   device reads it, and no thread waits.
-//! - W3. A page that was swapped in may keep its slot (`Labels::slot`). As long as the page's word
-//!   isn't *written*, the slot has the page's bytes. A written page keeps its slot *in vain*,
-//!   because the bytes in the slot are outdated. Such a page keeps the slot until the page is
-//!   swapped out or removed, or another thread takes the slot away.
-//! - W4. A page owns the slot that it keeps. A thread may take over the ownership only while the
-//!   frame is frozen; this is the page's remover, the swapper, or the caller of
+//! - W1. A writer freezes the frame before it writes the first byte, and unfreezes the frame only
+//!   after it has changed the version. If the writer's freeze comes first, the swapper sees the
+//!   changed version (the swapper's `freeze` is Acquire and pairs with the Release of the writer's
+//!   `unfreeze`). If the swapper's freeze comes first, the writer finds that the page was swapped
+//!   out. So if the swapper finds word and version unchanged, the device has read the page's bytes,
+//!   complete and consistent: P1.
+//! - W2. A remover that finds the frame isolated keeps it frozen, and leaves it to the thread that
+//!   isolated it, here the swapper, to free the frame. The swapper's freeze then fails, and when
+//!   the swapper puts the frame back, it learns that the page was removed. So a page can be
+//!   unmapped while the device reads it, and no thread waits.
+//! - W3. A page that was swapped in may keep its slot (`Labels::slot`). Until the page is written
+//!   to (its word becomes *written*), the slot has the page's bytes. A written page keeps its slot
+//!   *in vain*: the bytes in the slot are outdated. In both cases the page keeps the slot until the
+//!   page is swapped out or removed, or another thread takes the slot away.
+//! - W4. A page owns the slot that it keeps. The ownership passes to a thread only while the frame
+//!   is frozen; this thread is the page's remover, the swapper, or the caller of
 //!   [`Frames::take_slot`].
-//! - W5. A flusher may hold the swapper's page by mistake: the flusher has loaded the word of a
-//!   file page, and before it holds that page's frame, the frame goes to another page (S2 and S4 of
-//!   `write_state`). The swapper mustn't swap out a held page. So while the swapper has the frame
-//!   frozen, it changes the write state from any state but `HELD` to `CLEAN`, by one
-//!   read-modify-write. If the flusher's hold comes first, the swapper sees `HELD` and leaves the
-//!   page in memory. If the swapper's change comes first, the flusher finds `CLEAN` and can't hold
-//!   the page. Without this rule:
+//! - W5. A flusher can by mistake hold the page that the swapper is working on: the flusher loads
+//!   the word of a file page, but before the flusher holds the frame that this word names, the
+//!   frame goes to the swapper's page (S2 and S4 of `write_state`). The swapper must not swap out a
+//!   page that is held, even by mistake.
+//!
+//!   So while the swapper has the frame frozen, it changes the write state to `CLEAN` by one
+//!   read-modify-write, unless the state is `HELD`. If the flusher's hold comes first, the swapper
+//!   sees `HELD` and leaves the page in memory. If the swapper's change comes first, the flusher
+//!   finds `CLEAN` and can't hold the page. Without this rule:
 //!   ```text
 //!   leader: w = word of file page P           others: P is detached; its frame has page A, which no file has, and A is written
 //!           hold(DIRTY) → HELD                        A is swapped out; the frame has file page Q: CLEAN
@@ -90,7 +94,7 @@ impl<'a> Unwritten<'a> {
 
 impl Frames {
     /// Takes a snapshot of an isolated page that is to be swapped out. Returns `None` if a thread
-    /// is writing to the page, or the page is gone.
+    /// is writing to the page, or if the page was removed.
     #[must_use]
     pub fn look_unwritten(&self, frame: &IsolatedFrame) -> Option<Unwritten<'_>> {
         let frame = frame.id();
@@ -102,10 +106,12 @@ impl Frames {
         (stays && version.is_multiple_of(2)).then_some(Unwritten { frames: self, frame, word, version })
     }
 
-    /// Swaps a page out, that is, stores `entry` in its word, if the page is unchanged since the
-    /// snapshot `seen`. With `of_slot`, the page's bytes are in the slot that the page keeps:
-    /// `entry` must be this slot's, and the swap-out fails if the page has lost the slot meanwhile.
-    /// `ready` is called before another thread can see the entry.
+    /// Swaps a page out by storing `entry` in its word, if the page is unchanged since the snapshot
+    /// `seen`. `ready` is called before another thread can see the entry.
+    ///
+    /// Set `of_slot` if the slot that the page keeps contains the page's current bytes. `entry`
+    /// must then refer to that slot, and the swap-out fails if another thread has taken the slot
+    /// away meanwhile.
     ///
     /// Returns the frame. Without `of_slot`, also returns the slot that the page kept until now, or
     /// 0; the caller owns this slot.
@@ -143,10 +149,11 @@ impl Frames {
         let kept = self.table.slot(id);
         self.table.set_slot(id, 0);
         let swapped = PageWord::swapped(entry).bits();
-        // Release pairs with the Acquire of the next `begin_load`, so the loader sees what `ready`
-        // did. Release also publishes the end of this stay, together with the locks of
-        // `free_frames` that the freed frame passes through. The exchange is retried because a
-        // reader may set the hot bit meanwhile; no other thread changes the word.
+        // Release pairs with the Acquire of the next `begin_load` of this page, so the loader sees
+        // what `ready` did. The locks of `free_frames`, through which the freed frame passes, are
+        // needed as well: they order the end of this stay before the bytes that the frame's next
+        // stay puts into it. The loop retries because a reader may set the hot bit
+        // meanwhile; no other thread changes the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);
             debug_assert!(now.same_stay(seen.word), "a frozen frame's word changed");
@@ -164,10 +171,10 @@ impl Frames {
         Some(self.table.slot(frame)).filter(|&slot| slot != 0)
     }
 
-    /// Takes away the slot that the page in `frame` keeps; the caller then owns the slot. Returns
-    /// the group that the page is charged to. Takes nothing and returns `None` if the page doesn't
-    /// keep `slot`, if the page is in use, or if `only_in_vain` is set and the slot has the page's
-    /// current bytes.
+    /// Takes away the slot that the page in `frame` keeps, so that the caller owns the slot.
+    /// Returns the group that the page is charged to. Returns `None`, and takes nothing, if the
+    /// page doesn't keep `slot` or is in use. If `only_in_vain` is set, the same happens if the
+    /// slot has the page's current bytes.
     #[must_use]
     pub fn take_slot(&self, frame: FrameId, slot: u64, only_in_vain: bool) -> Option<u32> {
         if !self.table.freeze(frame) {

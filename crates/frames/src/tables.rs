@@ -1,15 +1,18 @@
 //! Tables of words, for an index that readers search without a lock.
 //!
 //! A table is 512 words in a reserved array. Tables are allocated and freed; a free table has no
-//! memory. The array is never unmapped, so a reader that loads a word of a table that was freed
-//! meanwhile gets zero or a word of the table's next use. The index (`pagefold`'s `space::tree`)
-//! has to detect this. Therefore it refers to tables by [`Table`]s: a `Table` contains the table's
-//! number and a count of its previous uses, and so is never reused.
+//! memory. The array is never unmapped. So a reader that loads a word of a freed table gets zero,
+//! or a word of the table's next use.
 //!
-//! - T1. A freed table reads as zeros before it is allocated again. A reader that loads such a zero
-//!   also sees every change of the index that was made before the table was zeroed. The reason:
-//!   either a thread stored the zero with Release, or the zero comes from the system call that
-//!   replaces the memory by zeros, and this call takes effect on all CPUs before it returns.
+//! The index (`pagefold`'s `space::tree`) has to detect such a reuse. Therefore the index refers to
+//! tables by [`Table`]s. A `Table` contains the table's number and a count of the table's previous
+//! uses, so its value is never reused.
+//!
+//! - T1. A freed table reads as zeros before it is allocated again. A reader that loads one of
+//!   these zeros also sees every change that was made to the index before the table was zeroed. If
+//!   a thread stored the zero, the store was a Release, which pairs with the Acquire of the
+//!   reader's load. If a system call replaced the memory by zeros, these changes come first on
+//!   every CPU, because the call takes effect on all CPUs before it returns.
 //! - T2. A table number whose count of uses has reached its maximum is never allocated again.
 //!
 //! Each page map also has one table with the map's number, which exists as long as the map.
@@ -33,9 +36,9 @@ pub const TABLE_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 9 };
 /// The size of a table in bytes.
 pub const TABLE_BYTES: u64 = 8 << TABLE_SHIFT;
 
-/// The bits of a [`Table`], from the lowest: `NUMBER_SHIFT` zeros, the table's number, the count of
-/// the table's uses. Because of the zeros, masking out the count leaves the table's offset in the
-/// array in bytes.
+/// The bits of a [`Table`], from the lowest: `NUMBER_SHIFT` zeros, then the table's number, then
+/// the count of the table's uses. A table has `1 << NUMBER_SHIFT` bytes. So masking out the count
+/// leaves the table's offset in the array in bytes.
 const NUMBER_BITS: u32 = 24;
 const COUNT_BITS: u32 = 26;
 /// The number of tables that are made writable at a time.
@@ -103,8 +106,8 @@ struct Free {
 }
 
 impl Tables {
-    /// Reserves address space for `count` tables, and for a table for each of `maps` page maps. If
-    /// the system refuses the space for `count` tables, halves `count` and tries again, down to
+    /// Reserves address space for `count` tables, and for one table for each of `maps` page maps.
+    /// If the system refuses the space for `count` tables, this halves `count` and retries, down to
     /// [`STEP`] tables.
     pub(crate) fn reserve(count: usize, maps: usize) -> Result<Self, ReserveError> {
         assert!(maps.is_power_of_two(), "a mask leaves a map's number");
@@ -212,8 +215,9 @@ impl Tables {
     }
 }
 
-/// The addresses of all tables. A mask turns a word with a table's number at [`NUMBER_SHIFT`] into
-/// the table's offset in bytes; this works because the number of tables is a power of two.
+/// The addresses of all tables. The number of tables is a power of two, so a mask can select the
+/// bits of a table's number. In a word that contains the number at [`NUMBER_SHIFT`], the selected
+/// bits are the table's offset in bytes.
 #[cfg(not(pagefold_loom))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableLookup {

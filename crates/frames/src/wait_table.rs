@@ -1,17 +1,17 @@
-//! The wait table: threads sleep and tasks are registered in it until another thread's load of a
-//! page has ended, with or without success.
+//! The wait table. Threads and tasks wait in it until another thread's load of a page has ended,
+//! with or without success. A thread sleeps; a task registers its waker.
 //!
-//! Waiters are few and short-lived, so one small table serves all pages. A page word hashes to a
-//! bucket: a lock with a list of waiters.
+//! Waiters are few and short-lived, so one small table serves all pages. Each page word hashes to a
+//! bucket, which consists of a lock and a list of waiters.
 //!
-//! - W1. A waiter holds the bucket's lock while it sets `WAITED` in the loading word and enters the
-//!   list. A loader that finds `WAITED` takes the lock as well before it ends the load. So the load
-//!   can't end between the waiter's two steps, which would be a lost wake-up.
-//! - W2. The loader changes the word and passes the outcome to the waiters in one critical section.
+//! - W1. A waiter holds the bucket's lock while it sets `WAITED` in the loading word and then
+//!   enters the list. A loader that finds `WAITED` takes the same lock before it ends the load. So
+//!   the load can't end between the waiter's two steps. If it could, the wake-up would be lost.
+//! - W2. The loader changes the word and gives the outcome to the waiters in one critical section.
 //!   So the outcome goes to the waiters of this load, and never to waiters of the previous or the
 //!   next load of the page.
-//! - W3. Wakers are cloned, called and dropped without the lock. Each of these calls may run
-//!   arbitrary code, for example code that ends a task which waits in the same bucket. That code
+//! - W3. A waker is cloned, called and dropped only without the lock. Each of these operations may
+//!   run arbitrary code, for example code that ends a task that waits in the same bucket. Such code
 //!   takes the lock, so it would deadlock if this thread held the lock.
 
 use std::task::{Poll, Waker};
@@ -35,9 +35,8 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// The waiters of one bucket: they wait for pages whose words hash to this bucket. A waiter's
-/// ticket is its index in `places`. After the waiter is removed, the ticket may go to another
-/// waiter.
+/// The waiters of one bucket, that is, for the pages whose words hash to this bucket. A waiter's
+/// ticket is its index in `places`. After the waiter is removed, another waiter may get the ticket.
 #[derive(Debug, Default)]
 struct Waiters {
     places: Vec<Option<Waiter>>,
@@ -125,8 +124,8 @@ impl WaitTable {
     /// `outcome` to all waiters. Takes the bucket's lock only if there are waiters.
     pub(crate) fn end_load(&self, index: usize, word: &AtomicU64, to: PageWord, outcome: Result<(), LoadFailure>) {
         // Release pairs with the Acquire loads of `read` and `pin`, which therefore see the page's
-        // bytes and the frame's record. Relaxed on failure: it only means that a waiter has set
-        // `WAITED`, because otherwise only the loader may change a loading word.
+        // bytes and the frame's record. Relaxed on failure: besides the loader, only waiters change
+        // a loading word, so the failure means only that a waiter has set `WAITED`.
         let loading = PageWord::loading().bits();
         if word.compare_exchange(loading, to.bits(), Ordering::Release, Ordering::Relaxed).is_err() {
             self.end_waited(index, word, to, outcome);
@@ -264,9 +263,9 @@ mod models {
         });
     }
 
-    /// Regression: two loads of one page followed each other. The first load succeeded, and changed
-    /// the word before it gave its outcome to its waiters. In between, the second load began and
-    /// failed. So the waiters of the first load got the second load's error.
+    /// Regression: two loads of one page followed each other. The first load succeeded: it changed
+    /// the word, and only later gave its outcome to its waiters. In between, the second load began
+    /// and failed. So the waiters of the first load got the second load's error.
     #[test]
     fn a_waiter_gets_nobody_elses_outcome() {
         sync::model(|| {

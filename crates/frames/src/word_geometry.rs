@@ -11,9 +11,9 @@ pub(crate) struct WordGeometry {
     pub(crate) total_shift: u32,
 }
 
-/// Log2 of the number of page words if the system lets us reserve that many: 2^19 segments of 2^18
-/// words, for 512 TiB of 4 KiB pages. It is limited, because a swap area stores the number of a
-/// page word for each of its slots, in a fixed number of bits.
+/// Log2 of the number of page words if the system lets us reserve that many. 2^37 words are 2^19
+/// segments of 2^18 words, for 512 TiB of 4 KiB pages. The number is limited because a swap area
+/// stores, for each of its slots, the number of a page word in a fixed number of bits.
 pub const PAGE_WORDS_SHIFT: u32 = 37;
 
 /// Log2 of the blocks in a segment: a `u32` has a bit for each.

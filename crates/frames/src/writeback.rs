@@ -5,9 +5,9 @@
 //!   sync the file
 //!   hold(Unstable) ─▶ settle: clean, and back to the short way of reading; or end: Dirty if the sync failed
 //! ```
-//! Page words lie in the order of the file. A word shows whether its page was written to
-//! (`WRITTEN`), and each chunk of words counts these pages (C3 of `chunks`). So writeback needs no
-//! memory for a list of dirty pages: it searches the chunks with a count above 0.
+//! Page words lie in the order of the file's pages. A word shows whether its page was written to
+//! (`WRITTEN`), and each chunk of words counts its written pages (C3 of `chunks`). So writeback
+//! needs no memory for a list of dirty pages: it searches the chunks whose count is above 0.
 //!
 //! For what other threads may do meanwhile, see `write_state`.
 
@@ -54,9 +54,9 @@ impl PageMap {
 
     /// Holds a page in its frame if the page is in the state `wanted`.
     ///
-    /// If the page is clean, it isn't held. But if its readers still take the slower path, because
-    /// the page was in use when it became clean, this call tries again to return them to the fast
-    /// path.
+    /// A clean page isn't held. If the page was in use when it became clean, `WRITTEN` couldn't be
+    /// removed from its word, and its readers still take the slower path. This call then tries
+    /// again to return the readers to the fast path.
     #[must_use]
     pub fn hold(&self, page: u64, wanted: Unclean) -> Hold<'_> {
         let Some((index, word)) = self.word(page) else { return Hold::Other };
@@ -73,9 +73,10 @@ impl PageMap {
             }
             write_state::Hold::Busy => return Hold::Busy,
         }
-        // S4: checks that the frame still has this page. Relaxed: if the frame went to another
-        // page, which then became dirty, both happened before the change of the write state that
-        // `hold` has read, so this load sees that the word has changed.
+        // S4: checks that the frame still has this page. A page is always `CLEAN` when it leaves
+        // its frame. So if the frame had gone to another page, the state that `hold` found would be
+        // that page's, set after the change of this page's word. `hold` is Acquire and pairs with
+        // the Release that set the state; therefore a Relaxed load sees that the word has changed.
         if word.load(Ordering::Relaxed) != before.bits() {
             state.end_hold(Some(wanted));
             return Hold::Other;
@@ -137,9 +138,9 @@ impl Frames {
     }
 }
 
-/// Returns the page's readers to the fast path: its word loses `WRITTEN`. Does nothing if the page
-/// is in use at this moment. Then the page stays clean, only its readers stay on the slower path,
-/// and the next writeback of the object tries again ([`PageMap::hold`]).
+/// Returns the page's readers to the fast path: removes `WRITTEN` from the page's word. Does
+/// nothing if the page is in use at this moment. The page is clean all the same, but its readers
+/// stay on the slower path until the next writeback of the object tries again ([`PageMap::hold`]).
 fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     let table = &frames.table;
     if !table.freeze(frame) {

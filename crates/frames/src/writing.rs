@@ -1,9 +1,10 @@
 //! Writes to pages in memory, concurrently with readers that take no lock.
 //!
-//! A writer freezes the frame. Then no pin of the page is left, and no other writer, evictor or
-//! pinner can get the frame (I1, I2 of `frame_table`). But readers that take no lock and no pin
-//! (readers without a trace, `page_map`) may be copying from the frame meanwhile. They detect the
-//! writer by a version in the frame's record, which is odd while a thread writes:
+//! A writer freezes the frame. From then on, the page has no pin, and no other writer, evictor or
+//! pinner can get the frame (I1, I2 of `frame_table`). But a reader that takes neither a lock nor a
+//! pin (*reading without a trace*, see `page_map`) may copy from the frame at the same time. Such
+//! readers detect the writer by a version in the frame's record, which is odd while a thread
+//! writes:
 //! ```text
 //!   writer (frame frozen)                          reader
 //!   word: (f, g) → (f, g, WRITTEN)   first change  a = word.load(Acquire)      not written: as in `page_map`
@@ -15,28 +16,29 @@
 //! ```
 //! - V1. If a reader copies a byte that a writer is writing, the reader's fence synchronises with
 //!   the writer's fence. So when the reader loads word and version again, it sees the writer's
-//!   change: a word that wasn't `WRITTEN` is `WRITTEN` now; if the word was `WRITTEN` already, the
-//!   version has changed.
-//! - V2. If a reader loads the same version, and the same word, before and after its copy, then it
-//!   copied the bytes between two writers: P1. The version has 64 bits and never repeats within a
-//!   stay; a resident word is never reused (`page_word`).
-//! - V3. While the word is `WRITTEN`, the frame belongs to this page, so the version in the frame's
-//!   record is this page's. The reader's Acquire load of the word pairs with the Release that made
-//!   the word `WRITTEN`, so the reader sees no version from before this stay.
+//!   change to one of them: if the word wasn't `WRITTEN` before, it is `WRITTEN` now; if it was,
+//!   the version has changed.
+//! - V2. If a reader loads the same version, and the same word, before and after its copy, then no
+//!   writer changed the bytes during the copy: P1. The reason: the version has 64 bits and never
+//!   repeats within a stay, and a resident word is never reused (`page_word`).
+//! - V3. While the word is `WRITTEN`, the frame belongs to this page, and so does the version in
+//!   the frame's record. The reader's Acquire load of the word pairs with the Release that made the
+//!   word `WRITTEN`, so the reader sees no version from before this stay.
 //!
-//! A reader of a written page also reads the frame's record, which is one cache line more than for
-//! other pages. Therefore a page of a file doesn't stay `WRITTEN`: once the file has the page's
-//! bytes, `writeback` *settles* the page, that is, its word loses `WRITTEN`. Most hits of files
-//! take the fast path of a [`PageMap`], which is short because it leaves written pages to a slower
-//! path.
+//! A reader of a written page also reads the frame's record: one cache line more than for other
+//! pages. Therefore a page of a file doesn't stay `WRITTEN`: once the file has the page's bytes,
+//! `writeback` *settles* the page, that is, removes `WRITTEN` from its word. So most hits on pages
+//! of files find a word without `WRITTEN`, and the fast path of a [`PageMap`] handles no other
+//! words, which keeps it short.
 //!
 //! Pages that belong to no file are never settled, so their readers need a fast path for written
-//! pages. These pages are looked up by a map's number; therefore only the lookup by number has such
-//! a path (`Lookup::read_hot_or_written`). This path also serves pages of files.
-//! - V4. A reader that must check a further condition, `still`, checks it between the copy and the
-//!   second load of the version. Because word and version are the same before and after this check,
-//!   the page is in its frame, with the copied bytes, during the check. If the reader checked
-//!   `still` after the second load, the page might have other bytes by then:
+//! pages. These readers find the page by its map's number. Therefore only the lookup by number
+//! (`Lookup::read_hot_or_written`) has a fast path for written pages. It serves pages of files as
+//! well.
+//! - V4. A reader that must check a further condition, `still`, checks it after the copy and before
+//!   it loads the version again. If word and version are then unchanged, the page was in its frame,
+//!   with the copied bytes, when `still` was checked. If the reader checked `still` after the
+//!   second load, the page might have other bytes by then:
 //!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
@@ -54,8 +56,8 @@ use crate::page_map::PageMap;
 use crate::page_word::PageWord;
 use crate::write_state::Ahead;
 
-/// The number of times that a reader tries to copy a page that threads write to without a pause.
-/// After that many failures the caller should pin the page.
+/// The maximum number of attempts to copy a page while threads keep writing to it. If all of these
+/// attempts fail, the caller should pin the page.
 const READ_ATTEMPTS: u32 = 8;
 
 /// The result of [`PageMap::begin_write`].
@@ -71,15 +73,17 @@ pub enum BeginWrite<'a> {
     Busy,
 }
 
-/// A thread that waits to write to a page. If overlapping pins follow each other without a gap,
-/// they could starve the writer. So from its second failed attempt on, the writer keeps new pinners
-/// out most of the time.
+/// A thread that waits to write to a page. Pins that overlap without a gap could starve the writer.
+/// So from its second failed attempt on, the writer keeps new pinners out most of the time.
 ///
-/// The writer must let pinners in from time to time. Otherwise there could be a deadlock: a thread
-/// that holds a pin of the page may wait for another pin of the same page, while the writer waits
-/// for the first pin. So pinners are kept out for about 30 ms, let in for 8 ms, kept out for twice
-/// as long, let in for twice as long, and so on. A pin that is shorter than such an interval delays
-/// the writer only until the pin ends.
+/// The writer must let pinners in from time to time, to prevent a deadlock: a thread that holds a
+/// pin of the page may wait for another pin of the same page, while the writer waits for the first
+/// pin to end.
+///
+/// So pinners are kept out for about 30 ms, then let in for 8 ms, and both times about double from
+/// round to round. While pinners are kept out, the writer waits only for the existing pins to end.
+/// As the times grow, pinners are eventually kept out for longer than these pins last, and the
+/// writer gets the page.
 #[derive(Debug)]
 pub struct Writer<'a> {
     frames: &'a Frames,
@@ -171,9 +175,9 @@ impl Drop for Writer<'_> {
     }
 }
 
-/// Returns whether pinners are kept out after this number of attempts; later attempts are about a
-/// millisecond apart. Pinners are kept out from the second attempt on, except for the first eighth
-/// of the attempts from 64 to 127, from 128 to 255, and so on.
+/// Returns whether the writer keeps pinners out after this number of attempts. The writer does so
+/// from the second attempt on, except during the first eighth of the attempts from 64 to 127, from
+/// 128 to 255, and so on. These later attempts are about a millisecond apart.
 fn keeps_pinners_out(attempts: u32) -> bool {
     match attempts {
         0 | 1 => false,
@@ -188,9 +192,10 @@ fn keeps_pinners_out(attempts: u32) -> bool {
 pub struct Writing<'a> {
     frames: &'a Frames,
     frame: FrameId,
-    /// The index of the page's word, or `None` if the word is `WRITTEN`. The first change of the
-    /// page makes the word `WRITTEN`. A page that isn't changed must not become `WRITTEN`: it is
-    /// clean, so no writeback would ever settle it.
+    /// The index of the page's word if the word must still be made `WRITTEN`, or `None` if it is
+    /// `WRITTEN` already. The word becomes `WRITTEN` only when the page's bytes are first changed.
+    /// If no byte is changed, the word must stay as it is: the page is clean, and a clean page
+    /// causes no writeback that would remove `WRITTEN` again.
     unwritten: Option<usize>,
 }
 
@@ -211,8 +216,8 @@ impl PageMap {
         }
     }
 
-    /// Copies bytes like [`read_word`](Self::read_word), but from a page that was written to:
-    /// compares the page's version before and after the copy (V2), and retries a few times.
+    /// Copies bytes like [`read_word`](Self::read_word), but from a page that was written to.
+    /// Compares the page's version before and after the copy (V2), and retries a few times.
     pub(crate) fn read_written(
         &self,
         word: &AtomicU64,
@@ -249,10 +254,10 @@ impl Frames {
             return if table.is_pinned(frame) { BeginWrite::Pinned } else { BeginWrite::Busy };
         }
         let mut writing = Writing { frames: self, frame, unwritten: None };
-        // The frame may have gone to another page before this thread froze it. Then the word
-        // doesn't name the frame any more. If the word still names the frame, only the word's
-        // hot bit can change while the frame is frozen. Relaxed is enough, because `freeze`
-        // is Acquire.
+        // Checks that the frame still holds this page. The frame may have gone to another page
+        // before this thread froze it; the page's word then no longer names the frame. Relaxed is
+        // enough: `freeze` is Acquire, and if the word still names the frame, other threads change
+        // at most the word's hot bit while the frame is frozen.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
             return BeginWrite::Busy;
@@ -288,9 +293,24 @@ impl<'a> Writing<'a> {
     /// Rebinds the page to a borrow of `frames`, which must be the same frames.
     pub(crate) fn in_frames(self, frames: &Frames) -> Writing<'_> {
         assert!(std::ptr::eq(self.frames, frames), "the page is in other frames");
-        let (frame, unwritten) = (self.frame, self.unwritten);
-        std::mem::forget(self);
+        let (frame, unwritten) = self.into_parts();
         Writing { frames, frame, unwritten }
+    }
+
+    /// Gives up the guard but not the access: the caller must unfreeze the frame.
+    pub(crate) fn into_parts(self) -> (FrameId, Option<usize>) {
+        let parts = (self.frame, self.unwritten);
+        std::mem::forget(self);
+        parts
+    }
+
+    /// Wraps what [`into_parts`](Self::into_parts) returned.
+    pub(crate) fn of_parts(frames: &'a Frames, frame: FrameId, unwritten: Option<usize>) -> Self {
+        Self { frames, frame, unwritten }
+    }
+
+    pub(crate) fn unwritten(&self) -> Option<usize> {
+        self.unwritten
     }
 }
 
@@ -311,7 +331,7 @@ impl Writing<'_> {
         self.change(|| bytes.copy_from(offset, from))
     }
 
-    /// Writes like [`write`](Self::write), and then runs `grow` while the version is still odd. So
+    /// Writes like [`write`](Self::write), and then calls `grow` while the version is still odd. So
     /// a reader that copies any of the new bytes sees what `grow` did.
     ///
     /// # Panics
@@ -337,10 +357,10 @@ impl Writing<'_> {
         self.change_bytes(|| bytes.copy_from(offset, from));
     }
 
-    /// Writes like [`write`](Self::write), for a page that belongs to no file. The difference: if
-    /// the page is dirty already, its write state isn't changed, which saves a read-modify-write.
-    /// This is allowed because no flusher writes the page anywhere. A flusher may hold the page by
-    /// mistake, for a moment, but then makes it dirty again (S3, S4 of `write_state`).
+    /// Writes like [`write`](Self::write), but for a page that belongs to no file. If the page is
+    /// already dirty, leaves its write state unchanged, which saves a read-modify-write. This loses
+    /// no change, because no flusher writes the page anywhere. A flusher can only hold the page by
+    /// mistake, for a moment, and then makes the page dirty again (S3, S4 of `write_state`).
     ///
     /// # Panics
     /// If the range isn't within the page.
@@ -392,9 +412,9 @@ impl Writing<'_> {
         self.frames.forked()
     }
 
-    /// Returns whether the file has the page's bytes, including all changes up to now. If the page
-    /// isn't clean, it may become clean at any moment. If it is clean, it stays clean until this
-    /// thread changes it.
+    /// Returns whether the page is clean: its file has the page's bytes, including all changes up
+    /// to now. A clean page stays clean until this thread changes it. A page that isn't clean may
+    /// become clean at any moment.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.record().write_state.is_clean()

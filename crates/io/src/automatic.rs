@@ -4,7 +4,7 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Backend, DirectIo, IoError, Posix, ThreadPool};
 
-/// Returns a backend for the machine's files. The first choice performs requests through io_uring.
+/// Returns a backend for the machine's files, which performs requests through io_uring if possible.
 /// If the system refuses io_uring (seccomp, an old kernel, no locked memory, `io_uring_disabled`),
 /// a pool of threads performs the requests, and a warning is logged once. If the pool can't be set
 /// up either, each thread performs the requests that it submits.

@@ -19,14 +19,14 @@ pub enum Access {
     Create,
     /// For reading and writing. The file is created; fails with `EEXIST` if it exists.
     CreateNew,
-    /// For reading and writing, exclusively. Fails with `EBUSY` if this process or another already
-    /// has the file open with `Alone`, or if the file is a device that the system uses. The
-    /// exclusion is an advisory lock: other threads and processes can still open the file with
-    /// other kinds of access.
+    /// For reading and writing, exclusively. Fails with `EBUSY` if the file is already open with
+    /// `Alone`, in this process or another, or if the file is a device that the system uses. The
+    /// exclusion is an advisory lock: it doesn't keep other threads and processes from opening the
+    /// file with other kinds of access.
     Alone,
     /// For reading and writing: a new file without a name. Its mode is 0600, so only processes of
-    /// its owner may open it. The path must be a directory, or an unused name in a directory. Fails
-    /// with `EEXIST` if a file has this name.
+    /// its owner may open it. The path must be a directory, or an unused name in an existing
+    /// directory. Fails with `EEXIST` if a file has the name.
     Unnamed,
 }
 
@@ -49,9 +49,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the backend's name, for the command line and reports.
     fn name(&self) -> &'static str;
 
-    /// Opens a file. A file that this creates is empty. Its name is guaranteed to survive a power
-    /// cut only after a [`sync`](BackingFile::sync). If opening fails, the file may have been
-    /// created all the same.
+    /// Opens a file, and creates the file first if `access` says so. A new file is empty, and its
+    /// name is guaranteed to survive a power cut only after a [`sync`](BackingFile::sync). If
+    /// opening fails, the file may have been created all the same.
     ///
     /// # Errors
     /// The system's: not found, already exists, not permitted, too many open files. `EISDIR` for a
@@ -97,20 +97,21 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
 /// An open file of a [`Backend`]. Many threads use it concurrently.
 ///
-/// A call that fails with `EINTR` was interrupted and did nothing, except that a read or write may
-/// have done a part of its work: the bytes of its range are unspecified then. The caller retries
-/// the call, without a limit: see [`uninterrupted`](crate::uninterrupted()).
+/// A call that fails with `EINTR` was interrupted and did nothing; the caller retries the call,
+/// without a limit (see [`uninterrupted`](crate::uninterrupted())). Exception: an interrupted read
+/// or write may have done a part of its work, so the bytes of its range are unspecified until the
+/// retry.
 #[expect(clippy::len_without_is_empty, reason = "the length may change between two questions")]
 pub trait BackingFile: Send + Sync {
-    /// Returns the file's identity, which is the same for each opening of the file, under whatever
-    /// name. If the backend can't give each file an identity of its own, several files may share
-    /// one; their [fingerprints](Self::fingerprint) differ.
+    /// Returns the file's identity. The identity is the same each time the file is opened, under
+    /// whatever name. If the backend can't give each file an identity of its own, several files may
+    /// share one identity, but their [fingerprints](Self::fingerprint) differ.
     fn identity(&self) -> Identity;
 
-    /// Returns a value that distinguishes this file from others with the same identity. When a file
-    /// is opened while a file with the same identity is open, the caller compares their
-    /// fingerprints. A file's fingerprint may change while the file is being changed, so the caller
-    /// compares [a few times](crate::is_same_file).
+    /// Returns a value that distinguishes this file from others with the same identity. The caller
+    /// compares fingerprints when it opens a file while a file with the same identity is open. A
+    /// file's fingerprint may change while the file is being changed; therefore the caller compares
+    /// [a few times](crate::is_same_file).
     fn fingerprint(&self) -> Fingerprint {
         Fingerprint::default()
     }
@@ -131,51 +132,52 @@ pub trait BackingFile: Send + Sync {
         false
     }
 
-    /// Returns the number of bytes that the file can occupy, given the free space of its file
-    /// system now: the bytes that it occupies already, plus the free ones. `None` if the file
-    /// system doesn't report it.
+    /// Returns the number of bytes that the file could occupy: the bytes that it occupies already,
+    /// plus the bytes that are now free in its file system. Returns `None` if the file system
+    /// doesn't report these numbers.
     fn room(&self) -> Option<u64> {
         None
     }
 
-    /// Returns whether each read is a copy by the CPU from the system's memory, without a transfer
-    /// by a device. Then readahead gains nothing, and a read is cheaper if its target memory is in
-    /// the CPU's caches.
+    /// Returns whether the CPU serves reads by copying from the system's memory, so that no device
+    /// transfers anything (for example on tmpfs). If so, readahead gains nothing, and a read is
+    /// cheaper if its destination is in the CPU's caches.
     fn reads_by_copy(&self) -> bool {
         false
     }
 
     /// Returns whether the bytes of a [`write`](Self::write), or of a [submitted](Self::submit)
-    /// write, must not change until the write has completed. If they do change, a layer that reads
+    /// write, must not change until the write has completed. If they change, a layer that reads
     /// them twice (a checksum, a mirror) may reject the write with `EIO`, or store a checksum that
-    /// doesn't match. The caller then writes from [copies](crate::Copies).
+    /// doesn't match. So if this returns true, the caller writes from [copies](crate::Copies).
     fn needs_stable_bytes(&self) -> bool {
         false
     }
 
-    /// Attempts once to fill the slices of `into`, one after the other, from `offset` on. Returns
-    /// the number of bytes read; 0 at or past the end of the file. Callers use
+    /// Attempts once to fill the slices of `into`, in order, with the file's bytes from `offset`
+    /// on. Returns the number of bytes read, which is 0 at or past the end of the file. Callers use
     /// [`read_full`](crate::read_full()), which continues after short reads and interruptions.
     ///
     /// `offset` and the slices' lengths must be multiples of the page size, which is a multiple of
-    /// 4 KiB. Bytes of `into` past the ones read are unspecified; after an error, all of them are.
+    /// 4 KiB. After a short read, the bytes of `into` that weren't read are unspecified; after an
+    /// error, all bytes of `into` are.
     ///
     /// # Errors
     /// The system's.
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError>;
 
-    /// Attempts once to write the first `len` bytes of `from`, one slice after the other, at
-    /// `offset`. Returns the number of bytes written. A write past the end of the file extends it.
+    /// Attempts once to write the first `len` bytes of the slices of `from`, in order, at `offset`.
+    /// Returns the number of bytes written. A write past the end of the file extends the file.
     /// Callers use [`write_full`](crate::write_full()), which continues after short writes and
     /// interruptions.
     ///
     /// The slices must hold at least `len` bytes. `offset` and the slices' lengths must be
-    /// multiples of 4 KiB. So must `len`, unless the range ends at the current or the new end of
-    /// the file.
+    /// multiples of 4 KiB. `len` must also be a multiple of 4 KiB, unless the write ends at the end
+    /// of the file or beyond it.
     ///
-    /// The bytes may change during the write: the disk then gets a mixture of old and new bytes,
-    /// unless the file [needs stable bytes](Self::needs_stable_bytes). After an error, any part of
-    /// the range may have been written.
+    /// If the file doesn't [need stable bytes](Self::needs_stable_bytes), the bytes may change
+    /// during the write; the disk then gets a mixture of old and new bytes. After an error, any
+    /// part of the range may have been written.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing.
@@ -205,15 +207,17 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
-    /// Takes the file's advisory lock for this opening, the same lock as [`Access::Alone`]. Other
-    /// openings that ask for the lock, in this process or another, then fail. This opening holds
-    /// the lock until [`unlock`](Self::unlock), or until this file is dropped. If the process dies,
-    /// its forked children share the opening, so the lock is held until they have ended too. Does
-    /// nothing on backends without locks.
+    /// Takes the file's advisory lock for this opening; [`Access::Alone`] takes the same lock.
+    /// Other openings that ask for the lock, in this process or another, then fail. This opening
+    /// holds the lock until [`unlock`](Self::unlock), or until this file is dropped. Does nothing
+    /// on backends without locks.
+    ///
+    /// Forked children of the process share the opening. So if the process dies, the lock is held
+    /// until its children have ended too.
     ///
     /// # Errors
-    /// `EBUSY` if another opening holds the lock and doesn't release it within seconds; this waits
-    /// for an opening that is just being closed.
+    /// `EBUSY` if another opening holds the lock and doesn't release it within seconds. The wait is
+    /// for openings that are just being closed.
     fn lock(&self) -> Result<(), IoError> {
         Ok(())
     }
@@ -231,11 +235,12 @@ pub trait BackingFile: Send + Sync {
         if self.len()? < len { self.set_len(len) } else { Ok(()) }
     }
 
-    /// Starts all of the requests, in no particular order, and leaves `requests` empty. Never waits
-    /// for a device, unless the backend has no thread or device queue of its own: then all requests
-    /// have completed when this returns. A request that can't be started completes with an error.
-    /// The implementation keeps the file open until every request has completed, even if the caller
-    /// drops its handle.
+    /// Starts all of the requests, in no particular order, and leaves `requests` empty. A request
+    /// that can't be started completes with an error. The implementation keeps the file open until
+    /// every request has completed, even if the caller drops its handle.
+    ///
+    /// Never waits for a device, unless the backend has no thread or device queue of its own. In
+    /// that case, all requests have completed when this returns.
     ///
     /// Every request completes eventually, even if no thread [helps](Self::help).
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
@@ -248,24 +253,27 @@ pub trait BackingFile: Send + Sync {
         Queue::default()
     }
 
-    /// Helps to complete the requests that were submitted to `queue`, in this thread, until
-    /// `done()` or until all of them have completed. See [`help_as`](Self::help_as).
+    /// Uses this thread to help complete the requests that were submitted to `queue`, until
+    /// `done()` is true or all of these requests have completed. See [`help_as`](Self::help_as).
     fn help(&self, queue: Queue, done: &dyn Fn() -> bool) {
         self.help_as(&queue, Helping::default(), done);
     }
 
-    /// Completes requests that were submitted to `queue`, in this thread, and waits for the device
-    /// if necessary. Requests that the device has already answered are completed first.
+    /// Uses this thread to complete requests that were submitted to `queue`, and waits for the
+    /// device if necessary. Requests that the device has already answered are completed first.
     ///
-    /// Returns when `done()` is true, when the time limit of `how` has passed, or when all requests
-    /// of the queue's [batch](crate::Batch) have completed. For a queue without a batch, all of the
-    /// file's requests count.
+    /// Returns when `done()` is true, when the time limit of `how` has passed, or when no request
+    /// is left: all requests of the queue's [batch](crate::Batch) have completed or, for a queue
+    /// without a batch, all requests of the file.
     ///
-    /// Calls `done` repeatedly, in this thread. `done` may submit more requests. So a thread with
-    /// many requests can keep a part of them in flight, and no other thread needs to be woken to
-    /// attend to this thread's [`queue`](Self::queue) meanwhile. `done()` should become true
-    /// through a completion in this queue. If another event makes it true, this call notices that
-    /// only at the queue's next completion, or when the time limit has passed.
+    /// Calls `done` repeatedly, in this thread. `done` may submit more requests, for example one
+    /// for each that has completed, to keep a certain number of them in flight during this call. No
+    /// other thread needs to be woken to attend to this thread's [`queue`](Self::queue), because
+    /// this thread already does so.
+    ///
+    /// `done()` should become true through a completion in this queue. If another event makes it
+    /// true, this call notices that only at the queue's next completion, or when the time limit has
+    /// passed.
     fn help_as(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
         let _ = (queue, how, done);
     }
@@ -274,15 +282,16 @@ pub trait BackingFile: Send + Sync {
 /// How a thread helps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Helping {
-    /// The longest time that the thread sleeps. It may take longer in reads and writes that it
-    /// performs itself. `None` means no limit.
+    /// The longest time that the thread sleeps. The call may take longer if the thread performs
+    /// reads and writes itself. `None` means no limit.
     pub at_most: Option<Duration>,
-    /// The thread will help again in a moment, because it has more requests in flight. So no other
-    /// thread needs to complete these requests meanwhile, unless this thread stays away for more
-    /// than about a millisecond.
+    /// The thread will help again in a moment, because it has more requests in flight. So other
+    /// threads leave these requests to this thread, unless it stays away for more than about a
+    /// millisecond.
     pub back_soon: bool,
-    /// The thread must not make a system call that may wait for a device without a time limit. It
-    /// leaves such calls to other threads, and waits until these have made them.
+    /// The thread must not make system calls that may wait for a device, because the length of such
+    /// a wait can't be limited. The thread leaves these calls to other threads, and waits until
+    /// they are made, or until the time limit (`at_most`) has passed.
     pub waits_only: bool,
 }
 

@@ -1,13 +1,13 @@
 //! Buffers with copies of pages, for devices that read the bytes of a write more than once.
 //!
-//! A page may change while it is being written. If the device [needs stable
-//! bytes](crate::BackingFile::needs_stable_bytes), the page is therefore copied first, into one of
-//! a small fixed set of buffers, and written from the copy. Copies never take more memory than
-//! these buffers: if none is free, the write waits until another write completes.
+//! A page may change while it is being written, but some devices [need stable
+//! bytes](crate::BackingFile::needs_stable_bytes). For such a device, the page is first copied into
+//! one of a small fixed set of buffers, and then written from the copy. Copies never take more
+//! memory than these buffers: if no buffer is free, the write waits until another write completes.
 //!
-//! A copy may be torn (contain old and new bytes), like the bytes that reach any other device. This
-//! does no harm: a page that changes while it is copied becomes dirty again, and so is written
-//! again.
+//! A copy may be torn, that is, contain old and new bytes. The same is true of the bytes that reach
+//! a device that needs no copies. Neither does harm: a page that changes while it is being copied
+//! or written becomes dirty again, and so is written again.
 
 use std::fmt;
 
@@ -34,8 +34,9 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Creates buffers for pages of `page_size` bytes: four of 256 KiB, fewer if pages are larger,
-    /// and one if a page is larger than 512 KiB. `None` if there is no memory for them.
+    /// Creates four buffers of 256 KiB. If pages are larger than that, creates fewer buffers, each
+    /// of the size of a page: as many as fit into 1 MiB, but at least one. Returns `None` if there
+    /// is no memory for them.
     #[must_use]
     pub fn for_pages(page_size: usize) -> Option<Arc<Self>> {
         let bytes = EACH.max(page_size);
@@ -130,8 +131,8 @@ impl Copy {
     }
 }
 
-// SAFETY: the words are on the heap, and don't move until this is dropped. Which of them `each`
-// passes changes only through `&mut self`.
+// SAFETY: the words are on the heap, and don't move until this is dropped. The set of words that
+// `each` passes changes only through `&mut self`.
 #[allow(unsafe_code)]
 unsafe impl StableBytes for Copy {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {

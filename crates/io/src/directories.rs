@@ -1,15 +1,16 @@
 //! Keeps the directories that contain open files' names, each open once for all of its files.
 //!
 //! A name survives a power cut if its directory was synced after the name was created. So a file
-//! that is opened for writing gets a [`Name`], which can sync the directory. One sync covers all
-//! names that the directory had when the sync began, so the other files with these names need no
-//! sync of the directory. To detect this, syncs of a directory are numbered in order, and each name
-//! records the last sync that had begun when the file was opened: the name is durable once a later
-//! sync has succeeded.
+//! that is opened for writing gets a [`Name`], which can sync the directory.
 //!
-//! The files of a directory share one descriptor of it, and the kernel reports a failed sync only
-//! once per descriptor. So syncs of a directory are serialized, their failures are counted, and
-//! each name that existed before a failure reports it.
+//! One sync of a directory makes durable all names that the directory had when the sync began, so
+//! these names need no further sync. The syncs of a directory are numbered in order, and each
+//! `Name` records the number of the latest sync that had begun when its file was opened. The name
+//! is durable once a sync with a higher number has succeeded.
+//!
+//! The files of a directory share one descriptor of the directory, and the kernel reports a failed
+//! sync only once per descriptor. So this module serializes the syncs of a directory and counts
+//! their failures. Each name that existed before a failure reports that failure.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -114,9 +115,9 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let Some((all, key)) = &self.shared else { return };
-        // Doesn't wait for the lock: in a forked child, the thread that holds it may not exist. If
-        // the lock isn't free, the dangling entry stays, and the next opening of the directory
-        // replaces it.
+        // Doesn't wait for the lock, because the wait might never end: in a forked child, the
+        // thread that holds the lock may not exist. If the lock isn't free, the dangling entry
+        // stays, and the next opening of the directory replaces the entry.
         let Some(mut open) = all.0.try_lock() else { return };
         // Another directory may have taken its place.
         if open.get(key).is_some_and(|one| one.strong_count() == 0) {

@@ -1,16 +1,19 @@
 //! Makes the kernel drop pages from its page cache that Pagefold has cached itself.
 //!
-//! Without direct I/O, each page read also stays in the kernel's cache. A call to the kernel after
-//! each read would double the system calls. So ranges are collected, merged, and dropped many at a
-//! time. No thread waits for the list: a reader that finds it locked drops its own range at once.
+//! Without direct I/O, each page that is read also stays in the kernel's cache. Dropping each page
+//! by a call to the kernel after the read would double the number of system calls. So the ranges
+//! that were read are collected in a list, merged, and dropped many at a time. No thread waits for
+//! the list: a reader that finds the list locked drops its own range at once.
 //!
-//! This is an approximation: a range that another process uses is dropped for that process too, and
-//! the last few ranges stay until more are added, or until the file is closed.
+//! This is an approximation. A range that another process uses is dropped from the kernel's cache
+//! for that process too, and the last few ranges stay in the cache until more ranges are added, or
+//! until the file is closed.
 //!
-//! The kernel can't drop a written page before it has written the page back, and only a sync
-//! guarantees that. So [`Written`] records one span from the first to the last written range, and
-//! the span is dropped with one call after a sync. The pages between the ranges are dropped as
-//! well, because they are second copies, too.
+//! The kernel can drop a written page only after the page was written back, and only a sync
+//! guarantees that it was. So [`Written`] records one span, from the first to the last written
+//! range, and after a sync drops the whole span with one call. This also drops pages of the span
+//! that weren't written. That is intended: Pagefold is the cache of this file, so the kernel's
+//! copies of these pages are second copies, too.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Decides when the bytes written to a file are durable on its disk.
 //!
 //! The kernel reports a failed writeback once per open file description, and then treats the pages
-//! as clean. Without serialization, two threads that sync through one descriptor would get one
-//! error and one wrong `Ok`:
+//! as clean. So without serialization, if two threads sync through one descriptor, one would get
+//! the error and the other a wrong `Ok`:
 //!
 //! ```text
 //! A: write, fdatasync ──── EIO

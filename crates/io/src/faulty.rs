@@ -1,14 +1,16 @@
 //! A backend that fails on purpose, at calls that the test chooses.
 //!
 //! Every call to the backend and its files has a number, and a [`Schedule`] determines which
-//! numbers fail. A sweep makes call 1 fail, then call 2, and so on, until [`FaultyBackend::calls`]
-//! shows that the chosen call was never made.
+//! numbers fail. A sweep runs the test with call 1 failing, then with call 2 failing, and so on.
+//! The sweep ends with the first run that doesn't reach the call that should fail:
+//! [`FaultyBackend::calls`] is then below the number of that call.
 //!
-//! A failed read does everything that the contract of [`BackingFile::read`] allows: it overwrites
-//! the buffer past the bytes delivered with garbage. So a caller that forgets to zero or refill the
-//! buffer exposes the garbage to its reader. A failed write has written some of its sectors from
-//! the front; the number of the call determines how many, from none to all. The other calls do
-//! nothing when they fail.
+//! A read that fails or is cut short does the worst that the contract of [`BackingFile::read`]
+//! allows: it fills the buffer with garbage, except for the bytes that it delivers. So a caller
+//! that forgets to zero or refill the buffer exposes the garbage to its reader.
+//!
+//! A failed write has written some of its sectors, from the front; the number of the call
+//! determines how many, from none to all. Other calls do nothing when they fail.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! Distinguishes files that have the same device and inode number.
 //!
-//! Device and inode number identify a file, except on file systems that combine others or invent
-//! their numbers (unions, FUSE). There, two files may have the same numbers. A file that has the
-//! numbers of an open file is therefore compared with that file:
+//! Device and inode number identify a file, except on file systems that combine other file systems
+//! or invent the numbers (unions, FUSE). There, two files may have the same numbers. Therefore, if
+//! a file has the same numbers as an open file, the two files are compared:
 //!
 //! | its file system | what is compared |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | neither | birth time, mode, owner, links, length, allocated blocks, times of change, and a handle that can't be opened (`AT_HANDLE_FID`) |
 //!
 //! The attributes in the last row change while a file is used, so two fingerprints of one file may
-//! differ. If they do, the caller compares again. Two files count as the same only if all of the
-//! compared values are equal.
+//! differ. Therefore, if the fingerprints differ, the caller compares again. Two files count as the
+//! same only if all of the compared values are equal.
 
 #[cfg(not(pagefold_loom))]
 use std::os::fd::{AsRawFd, BorrowedFd};

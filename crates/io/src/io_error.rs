@@ -42,7 +42,8 @@ impl IoError {
     pub const BUSY: Self = Self::Os(rustix::io::Errno::BUSY.raw_os_error());
 
     /// Returns whether a device may report this error because bytes changed while they were being
-    /// written. The errors are `EIO`, and `EILSEQ`, which disks with protection information report.
+    /// written. This is so for `EIO`, and for `EILSEQ`, which disks with protection information
+    /// report.
     #[must_use]
     pub fn may_be_about_changed_bytes(self) -> bool {
         self == Self::IO || self == Self::Os(rustix::io::Errno::ILSEQ.raw_os_error())

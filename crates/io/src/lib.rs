@@ -12,27 +12,27 @@
 //! | [`SimulatedDisk`] | given, or computed; a power cut loses some of them | virtual | repeatable tests and experiments |
 //! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
 //!
-//! A [`Request`] is an asynchronous read or write: it owns its memory, and is
-//! [submitted](BackingFile::submit) with others. It completes later, on any thread; a caller that
-//! needs the result sooner [helps](BackingFile::help_as).
+//! A [`Request`] is an asynchronous read or write. It owns its memory, and is
+//! [submitted](BackingFile::submit) together with others. The request completes later, on any
+//! thread; a caller that needs the result sooner [helps](BackingFile::help_as).
 //!
-//! Written bytes are guaranteed to survive a power cut only after a [`sync`](BackingFile::sync)
-//! that succeeded. If a sync fails, the system may have discarded the bytes written before it, so
-//! the caller must write them again.
+//! Written bytes are guaranteed to survive a power cut only after a [`sync`](BackingFile::sync) has
+//! succeeded. If a sync fails, the system may have discarded the bytes that were written before the
+//! sync, so the caller must write them again.
 //!
 //! `EINTR` isn't treated as a failure: the interrupted call is retried ([`uninterrupted()`]).
 //!
-//! Pages are read into [`SharedBytes`], which optimistic readers may be copying at the same time,
-//! and are written from them while other threads may be changing them. So this crate never creates
-//! a `&mut [u8]` or `&[u8]` to a page. The kernel gets a raw pointer, and all other code accesses
-//! the page word by word. If a device can't handle bytes that change during a write, the caller
-//! writes from [`Copies`] instead.
+//! Pages are read into [`SharedBytes`], and written from them. During a read, optimistic readers
+//! may be copying the same bytes; during a write, other threads may be changing them. So this crate
+//! never creates a `&mut [u8]` or `&[u8]` to a page: the kernel gets a raw pointer, and all other
+//! code accesses the page word by word. If a device can't handle bytes that change during a write,
+//! the caller writes from [`Copies`] instead.
 //!
 //! [`automatic()`] chooses the best backend that works on this machine.
 //!
 //! Unsafe code is used only for the system calls (`preadv`, `pwritev`, `name_to_handle_at`), for
-//! the entries of a ring, for the promise that the buffers of copies don't move, and to keep a
-//! forked child from dropping the rings.
+//! the entries of a ring, for the promise that the buffers of copies don't move, and for a forked
+//! child, which must not drop the rings.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 

@@ -1,10 +1,11 @@
 //! The work queues of a thread pool: one queue (*line*) per file, served round robin.
 //!
 //! With one queue for all files, requests to a fast file would wait behind hundreds of requests to
-//! a slow one. So each file has a queue of its own. The pool serves the devices that have queued
-//! work round robin, and the files of each device round robin. It limits the number of its threads
-//! that work for one device at a time (`threads_max`): a device that doesn't answer ties up that
-//! many threads and no more.
+//! a slow file. So each file has a queue of its own. The pool takes turns (round robin) among the
+//! devices that have queued work, and, for each device, among its files.
+//!
+//! The pool limits the number of its threads that work for one device at a time (`threads_max`). So
+//! a device that doesn't answer ties up that many threads and no more.
 //!
 //! | a piece of work is | with | becomes |
 //! |---|---|---|
@@ -14,13 +15,13 @@
 //! - T1. One lock protects all queues. It isn't held while a thread reads or writes.
 //! - T2. Work counts as `unfinished` for its file from the moment it is queued until it has
 //!   completed. Each completion increments `over`. A helper reads `over`, then checks `done()`, and
-//!   sleeps only if `over` is still unchanged. So no completion that makes `done()` true is missed
-//!   between the check and the sleep.
+//!   sleeps only if `over` hasn't changed since the read. So if a completion makes `done()` true
+//!   between the check and the sleep, the helper notices.
 //! - T3. A thread of the pool sleeps only if there is no work that it may begin, that is, if each
-//!   device with queued work already has `threads_max` threads. When work is queued, as many
-//!   threads are woken or started as its device may use for it, and a thread that has completed a
-//!   piece of work looks for the next. So for work that may begin, there is always a thread that is
-//!   awake:
+//!   device with queued work already has `threads_max` threads. When work is queued, a thread is
+//!   woken or started for each piece of it, within the limit of its device. A thread that has
+//!   completed a piece of work looks for the next piece, possibly of another device. So whenever
+//!   there is work that may begin, a thread is awake to begin it:
 //!
 //! ```text
 //! thread A: done with work of device D ── lock: D has a thread to spare, and E new work ── takes E's, not D's
@@ -239,8 +240,9 @@ impl Lines {
         self.state.lock().threads > 0
     }
 
-    /// Performs queued work: the batch's, or the file's if there is no batch. Returns when `done()`
-    /// is true, when all of that work has completed, or when the time limit of `how` has passed.
+    /// Performs queued work in this thread: the work of the batch, or of the file if there is no
+    /// batch. Returns when `done()` is true, when all of that work has completed, or when the time
+    /// limit of `how` has passed.
     pub(crate) fn help(&self, file: Identity, batch: Option<&Batch>, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         loop {
@@ -288,8 +290,8 @@ impl Lines {
         some
     }
 
-    /// Waits for work. Returns `None` if the thread must end: if there is no work that it may
-    /// begin, and the pool is closed or has more threads than one device can use.
+    /// Waits for work and returns it. Returns `None` if the thread must end: there is no work that
+    /// it may begin, and the pool is closed or has more threads than one device can use.
     pub(crate) fn next(&self) -> Option<(Identity, Work)> {
         let mut state = self.state.lock();
         loop {

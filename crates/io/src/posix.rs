@@ -13,21 +13,23 @@
 //! waiting, and knows a file's length without asking a server (`prompt`). On other file systems
 //! (FUSE, NFS, overlays) the kernel might block the thread that submits the requests.
 //!
-//! Some file systems accept the flag `O_DIRECT`, but later reject the read or write with `EINVAL`.
-//! The same happens if a buffer isn't aligned as the disk requires. After such a rejection, all
-//! reads and writes of the file are buffered, if [`DirectIo::Auto`] allows that. A thread that
-//! reads during this change may read buffered without recording the range for dropping. The only
-//! effect is that the kernel keeps that range in its cache.
+//! Some file systems accept the flag `O_DIRECT`, but later reject the direct read or write with
+//! `EINVAL`. A disk does the same if a buffer isn't aligned as the disk requires. After such a
+//! rejection, all reads and writes of the file are buffered, if [`DirectIo::Auto`] allows that.
 //!
-//! Direct writes consist of whole pages. The part page at a file's end is written buffered: if a
-//! whole page were written and the file truncated afterwards, the file would have a wrong length in
-//! between. So that each file needs only one descriptor, the flag `O_DIRECT` is cleared on the
+//! While a file is being switched from direct to buffered I/O, a thread may make a buffered read or
+//! write without recording the range for dropping. The only effect is that the kernel keeps that
+//! range in its cache.
+//!
+//! Direct writes consist of whole pages. The part page at a file's end is written buffered. The
+//! alternative, to write a whole page and then truncate the file, would give the file a wrong
+//! length in between. The file has only one descriptor, so the flag `O_DIRECT` is cleared on that
 //! descriptor during the buffered write ([`route`]).
 //!
-//! Other reads and writes that begin during this write also go through the kernel's page cache, and
-//! leave a copy there. The copy does no harm: before each direct read or write of a page, the
-//! kernel writes back its copy of the page, and before a direct write it also drops the copy. A
-//! sync ([`Durability`]) covers both kinds of writes.
+//! Other reads and writes of the file that begin while the flag is cleared also go through the
+//! kernel's page cache, and leave copies of their pages there. Such a copy does no harm: before
+//! each direct read or write of a page, the kernel writes back its copy of the page, and before a
+//! direct write it also drops the copy. A sync ([`Durability`]) covers both kinds of writes.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -62,8 +64,8 @@ const MEMORY_FILE_SYSTEMS: [FsWord; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6]
 const PROMPT_FILE_SYSTEMS: [FsWord; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
 /// File systems that read the caller's memory more than once during a direct write, to compute a
-/// checksum or to write to several disks: Btrfs, ZFS, bcachefs. If the bytes change in between, ZFS
-/// rejects the write, and Btrfs stores a checksum that doesn't match.
+/// checksum or to write to several disks: Btrfs, ZFS, bcachefs. If the bytes change between these
+/// reads, ZFS rejects the write, and Btrfs stores a checksum that doesn't match.
 const CHECKING_FILE_SYSTEMS: [FsWord; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// File systems on which no two files have the same device and inode number.
@@ -202,7 +204,8 @@ impl PosixFile {
     }
 
     /// Returns whether the kernel supports direct I/O on this file at our alignment. If the kernel
-    /// doesn't report that (before Linux 6.1), direct I/O is tried.
+    /// doesn't report that (before Linux 6.1), returns true for a regular file, so that direct I/O
+    /// is tried. For a device, the size of its blocks decides.
     fn alignment_suits(&self) -> bool {
         match retry_interrupted(|| fs::statx(&self.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)) {
             Ok(statx) if statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
@@ -237,9 +240,10 @@ impl PosixFile {
 
     /// Checks that this process may write a byte at `offset`.
     ///
-    /// The kernel answers a write beyond `RLIMIT_FSIZE` with `EFBIG`, but it also sends SIGXFSZ,
-    /// which kills a process without a handler for it. So such a write must never reach the kernel.
-    /// A write that begins below the limit is answered short, without a signal.
+    /// The kernel answers a write that begins at or beyond `RLIMIT_FSIZE` with `EFBIG` and with the
+    /// signal SIGXFSZ, which kills a process that doesn't handle it. So a write of this kind must
+    /// never reach the kernel. A write that begins below the limit and crosses it is harmless: the
+    /// kernel writes only the bytes below the limit, and sends no signal.
     pub(crate) fn check_limit(&self, offset: u64) -> Result<(), IoError> {
         let is_beyond = self.kind == Kind::Regular && soft_limit(Limit::FileSize).is_some_and(|limit| offset >= limit);
         if is_beyond { Err(IoError::FILE_TOO_LARGE) } else { Ok(()) }
@@ -378,11 +382,13 @@ impl Drop for PosixFile {
 }
 
 impl PosixFile {
-    /// Writes the rest of a page if an attempt ended within the page, after `rest.start` bytes.
-    /// That happens at a limit on the file's length, or if the disk is full and has blocks smaller
-    /// than a page. The caller's next regular attempt would start at the beginning of this page,
-    /// and would be short again without an error. Only a write that starts at the very byte where
-    /// the attempt ended gets the error.
+    /// If an attempt wrote only `rest.start` bytes, and so ended within a page, writes the rest of
+    /// that page, up to `rest.end`. An attempt can end within a page at a limit on the file's
+    /// length, or if the disk is full and has blocks smaller than a page.
+    ///
+    /// Without this function, the caller's next attempt would start at the beginning of the page,
+    /// and would be short again without an error. The kernel reports the error only to a write that
+    /// starts at the very byte where the attempt ended.
     fn write_rest_of_page(&self, offset: u64, from: &[SharedBytes<'_>], rest: Range<usize>) -> Result<usize, IoError> {
         let end = rest.start.next_multiple_of(ALIGNMENT as usize).min(rest.end);
         if rest.start >= end {
@@ -416,8 +422,8 @@ fn suits(alignment: u32) -> bool {
     (1..=ALIGNMENT).contains(&alignment)
 }
 
-/// Returns the range, or `EINVAL` if no file can have it. After this check, an `EINVAL` from the
-/// kernel can only be about direct I/O.
+/// Returns the range, or `EINVAL` if no file can have the range. So if the kernel later reports
+/// `EINVAL`, the reason can only be direct I/O.
 pub(crate) fn range_of(offset: u64, len: usize) -> Result<Range<u64>, IoError> {
     let end = offset.checked_add(len as u64).filter(|&end| i64::try_from(end).is_ok());
     Ok(offset..end.ok_or(IoError::INVALID)?)

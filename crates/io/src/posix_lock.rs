@@ -1,9 +1,9 @@
 //! The advisory lock of an open file of the machine (`flock`).
 //!
-//! The lock belongs to the open file description. A forked child shares the description until it
-//! calls `exec` or ends, so the lock would survive if the parent only closed its descriptor.
-//! Therefore the process that took the lock releases it by a call. A child never makes this call,
-//! because that would release its parent's lock.
+//! The lock belongs to the open file description, which a forked child shares until it calls `exec`
+//! or ends. So if the parent only closed its descriptor, the child would still hold the lock.
+//! Therefore the process that took the lock releases it explicitly, by calling `flock`. A child
+//! never makes this call, because the call would release its parent's lock.
 
 use std::os::fd::OwnedFd;
 
@@ -21,9 +21,11 @@ pub(crate) struct FileLock(Mutex<Option<u32>>);
 
 impl FileLock {
     /// Takes the lock. Fails with `EBUSY` if another open file still has the lock after two
-    /// seconds: the kernel holds the locks of a killed process until its remaining requests have
-    /// ended. If the file system has no locks, or a sandbox forbids them, this succeeds without a
-    /// lock, and logs that once.
+    /// seconds. The reason for the wait: the kernel holds the locks of a killed process until the
+    /// process's remaining requests have ended.
+    ///
+    /// If the file system has no locks, or a sandbox forbids them, this succeeds without a lock,
+    /// and logs a warning once.
     pub(crate) fn take(&self, fd: &OwnedFd) -> Result<(), Errno> {
         let mut holder = self.0.lock();
         let mut backoff = Backoff::new();

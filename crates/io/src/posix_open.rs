@@ -1,25 +1,28 @@
 //! Opens and creates files of the machine.
 //!
 //! A file's name survives a power cut only if its directory was synced after the file was created.
-//! A sync may be necessary even for a file that exists when it is opened: it may have been created
-//! a moment ago, by an open that failed afterwards, or by another process. So each file that is
-//! opened for writing comes with its directory, and the file's first sync also syncs the directory.
+//! Even if a file exists when it is opened, a sync may be necessary: the file may have been created
+//! a moment ago, by another process, or by an earlier open that failed after the creation. So each
+//! file that is opened for writing is returned with its directory, and the file's first sync also
+//! syncs the directory.
 //!
-//! A new file is created relative to its open directory, so this is the right directory even if
-//! directories are renamed meanwhile. For an existing file, the directory is found through the
-//! file's path, and is used only if it contains the file. Some directories can't be opened, for
-//! example those that the process may write and search, but not read. They can't be synced either,
-//! so the file's whole file system is synced instead.
+//! A new file is created relative to its open directory, so the open directory is the right one
+//! even if directories are renamed meanwhile. For an existing file, the directory is found through
+//! the file's path, and is used only if it contains the file.
+//!
+//! Some directories can't be opened for a sync, for example those that the process may write and
+//! search, but not read. In that case, the file's whole file system is synced instead.
 //!
 //! A file must have a length. Files whose contents the kernel generates on reading (procfs, sysfs
-//! and so on) have none, or a wrong one. They are recognized by their file system before anything
-//! is read, because reading some of them waits or has side effects. On other file systems (FUSE), a
-//! file counts as generated if a byte can be read although its length is 0 before and after.
+//! and so on) have none, or a wrong one. On known file systems of this kind, a file is rejected
+//! before anything is read, because reading may wait or have side effects. On other file systems
+//! (FUSE), a file counts as generated if a byte can be read although the file's length is 0 before
+//! and after the read.
 //!
-//! A file without a name is created without one, if the file system supports that (`O_TMPFILE`).
-//! Otherwise the file is created under a temporary name, which is removed at once, and is used
-//! through the descriptor that created it. It is never opened by this name, because another process
-//! may put a file of its own in its place.
+//! A file without a name is created with `O_TMPFILE` if the file system supports that. Otherwise
+//! the file is created under a temporary name, which is removed at once, and is used through the
+//! descriptor that created the file. The file is never opened by the temporary name, because
+//! another process may have put a file of its own there.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -63,9 +66,9 @@ pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) identity: Identity,
-    /// The place of the file's name, if it is a regular file that was opened with `Write`, `Create`
-    /// or `CreateNew`. `None` also if the file existed before and its path doesn't lead to it any
-    /// more.
+    /// The place of the file's name, if the file is a regular one and was opened with `Write`,
+    /// `Create` or `CreateNew`. `None` for other files, and for a file that existed before if its
+    /// path doesn't lead to it any more.
     pub(crate) name: Option<Place>,
     /// The type of its file system, if it is a regular file and the system reports the type.
     pub(crate) file_system: Option<FsWord>,
@@ -90,8 +93,9 @@ impl Kind {
         }
     }
 
-    /// Returns the file's identity. A block device is the same under each of its names, so its own
-    /// device number identifies it. No regular file has the inode 0.
+    /// Returns the file's identity. A block device may have several names, but has only one device
+    /// number, which identifies the device. Its identity has the inode 0, which no regular file
+    /// has.
     fn identity(self, stat: &Stat) -> Identity {
         match self {
             Self::Regular => Identity { device: stat.st_dev, inode: stat.st_ino },
@@ -224,9 +228,9 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
     retry_interrupted(|| fs::openat(CWD, path, search, Mode::empty()))
 }
 
-/// Opens a directory so that files can be created in it. Also returns whether the directory can be
-/// synced: without read permission, a directory can be opened only as `O_PATH`, which doesn't allow
-/// a sync.
+/// Opens a directory in which a file is to be created. Also returns whether the directory can be
+/// synced. It can't if this process has no read permission: the directory can then be opened only
+/// as `O_PATH`, which doesn't allow a sync.
 fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
     match open_directory(path) {
         Err(Errno::ACCESS | Errno::PERM) => {
@@ -286,9 +290,9 @@ mod tests {
         assert!(name_of(Path::new("/dev/null/there"), &here).is_none());
     }
 
-    /// Regression: the swap file was created, closed, and opened again by its name. In a directory
-    /// where other users may write, they could put a file of their own there in between, and so
-    /// read the swapped pages.
+    /// Regression: the swap file was created, closed, and opened again by its name. If other users
+    /// may write to the directory, one of them could put a file of their own there in between, and
+    /// so read the swapped pages.
     #[test]
     fn a_file_without_a_name_is_never_looked_up() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,11 +1,13 @@
 //! Chooses how a read or write of a file goes, direct or buffered, and interprets its answer.
 //!
-//! A file has one descriptor, and the flag `O_DIRECT` belongs to that descriptor. The flag is
-//! cleared while a part page is being written ([`PosixFile::buffered`]). The kernel checks the flag
-//! once, when a read or write begins. So a read or write that began before the flag was cleared
-//! stays direct, and one that begins while the flag is clear is buffered, whatever its [`Way`]
-//! says. Both are correct: the flag decides only whether the kernel keeps a copy, not which bytes
-//! are read or written.
+//! A file has one descriptor, and the flag `O_DIRECT` belongs to the descriptor, so it applies to
+//! all reads and writes of the file. The flag is cleared while a part page is being written
+//! ([`PosixFile::buffered`]).
+//!
+//! The kernel checks the flag once for each read or write, when the read or write begins. A read or
+//! write that began before the flag was cleared stays direct. A read or write that begins while the
+//! flag is clear is buffered, even if its [`Way`] is direct. Neither case does any harm: the flag
+//! decides only whether the kernel keeps a copy of the bytes, not which bytes are read or written.
 //!
 //! Only the part page itself must not be written while the flag is set. So a system call writes it,
 //! never a ring.
@@ -96,9 +98,10 @@ impl PosixFile {
         fs::fcntl_setfl(&self.fd, if direct { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })
     }
 
-    /// Processes the answer to an attempt. Returns `None` if direct I/O was rejected. Then the file
-    /// is buffered from now on, and the caller must retry the attempt. Calls `forget` for ranges
-    /// that the kernel should drop from its cache now, which may take a while.
+    /// Processes the answer to an attempt, and returns the answer. If the system rejected direct
+    /// I/O, makes the file buffered from now on and returns `None`: the caller must retry the
+    /// attempt. Calls `forget` with each range that the kernel should drop from its cache now.
+    /// Dropping a range may take a while.
     pub(crate) fn answered(
         &self,
         way: &Way,

@@ -1,5 +1,6 @@
-//! Whether direct I/O works depends on the file system of the temporary directory. So tests that
-//! need direct or buffered files check first, and report if they are skipped.
+//! Tests of the backend for the machine's files. The file system of the temporary directory may or
+//! may not support direct I/O. So a test that needs direct or buffered files checks first whether
+//! it gets them; if not, the test reports that it is skipped.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -93,7 +94,7 @@ pub(super) fn resident(path: &Path, len: usize) -> usize {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut in_core = vec![0; len.div_ceil(PAGE)];
     // SAFETY: this function creates the mapping, never accesses its bytes, and unmaps it at the
-    // end. `in_core` has an entry for each of its pages.
+    // end. `in_core` has an entry for each page of the mapping.
     unsafe {
         let at = mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, &file, 0).unwrap();
         assert_eq!(libc::mincore(at, len, in_core.as_mut_ptr()), 0);
@@ -216,8 +217,9 @@ fn only_files_and_disks_are_opened() {
     assert_eq!(errno(&dir.path().join("nothing")), Some(libc::ENOENT));
     let pipe = dir.path().join("pipe");
     fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
-    // None of these files has a length that can be relied on. Regression: files in /proc and /sys
-    // could be opened, and reads then returned no bytes, or zeros past the file's real end.
+    // The files below have no length that can be relied on, so opening them must fail. Regression:
+    // files in /proc and /sys could be opened. Reads of these files then returned no bytes, or
+    // zeros past the file's real end.
     let made_up = [Path::new("/proc/self/status"), Path::new("/sys/kernel/mm/transparent_hugepage/enabled")];
     for path in [Path::new("/dev/null"), Path::new("/dev/zero"), &pipe].into_iter().chain(made_up) {
         if path.exists() {

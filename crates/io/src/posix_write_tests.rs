@@ -193,9 +193,9 @@ fn a_link_to_nothing_says_where_to_make_the_file() {
     assert_eq!(Posix::default().open_file(&round, Access::Create).err(), Some(IoError::Os(libc::ELOOP)));
 }
 
-/// Regression: an open created the file and then failed. The next open found an existing file, so
-/// it recorded no directory to sync. Its sync returned `Ok`, although a power cut could still
-/// remove the file's name.
+/// Regression: an attempt to open a file created the file and then failed. The next attempt found
+/// an existing file, so it recorded no directory to sync. A sync of this file then returned `Ok`,
+/// although a power cut could still remove the file's name.
 #[test]
 fn the_name_of_a_file_that_is_there_is_synced_too() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,20 +2,25 @@
 //!
 //! The system may move fewer bytes than requested, or none. The rules:
 //!
-//! - R1. Of a read, only the bytes that the latest attempt delivered are valid. The bytes behind
-//!   them in the buffer are unspecified, even where an earlier attempt had read them correctly. So
-//!   `done` can decrease, and `best` records the furthest position that any attempt reached.
-//! - R2. Attempts start at multiples of [`RESTART`], as direct I/O, `BackingFile::read` and `write`
-//!   require. Bytes that an attempt moved beyond the last such multiple are moved again.
-//! - R3. After a short read, only the file's length shows whether the file ends there. A further
-//!   read proves nothing under direct I/O: it would have to start at a multiple of [`RESTART`]
-//!   (R2), so it would return the same bytes of the file's last block each time.
-//! - R4. An attempt that doesn't get further than `best` makes no progress. Two such attempts in a
-//!   row without an error end the request with `NoProgress`. After a transient error the next
-//!   attempt follows the rules of `retry`.
-//! - W1. Bytes that an attempt reported as written stay written, so `done` of a write never
-//!   decreases. A later attempt may write some of these bytes again (R2), and fail. Then each of
-//!   them is as one of the two attempts wrote it.
+//! - R1. When a read completes, its buffer is valid up to the end of the bytes that the latest
+//!   attempt delivered. The bytes after this position are unspecified, even if an earlier attempt
+//!   had read them correctly. So `done` can decrease, and `best` records the furthest position that
+//!   any attempt reached.
+//! - R2. Each attempt starts at a multiple of [`RESTART`], because direct I/O, `BackingFile::read`
+//!   and `BackingFile::write` require that. If an attempt ends between two multiples, the next
+//!   attempt starts at the lower one, and reads or writes the bytes from there to the end of the
+//!   previous attempt a second time.
+//! - R3. After a short read, only the file's length shows whether the file ends there. Another read
+//!   couldn't show it: at the end of the file it would start at the same multiple of [`RESTART`] as
+//!   the read before (R2), and return the same bytes of the file's last block.
+//! - R4. An attempt makes progress if it gets further than `best`. Attempts that make no progress
+//!   and report no error are counted; at the second one, the request ends with `NoProgress`. An
+//!   attempt that makes progress resets the count to 0. An attempt that fails with a transient
+//!   error isn't counted; `retry` decides whether another attempt is made.
+//! - W1. Bytes that an attempt reported as written stay written, so a write's `done` never
+//!   decreases. A later attempt may write some of these bytes again (R2) and fail. In the file,
+//!   each of these bytes then comes from one of the two attempts, but not necessarily all from the
+//!   same one.
 
 use arrayvec::ArrayVec;
 use sync::SharedBytes;
@@ -23,8 +28,8 @@ use sync::SharedBytes;
 use crate::IoError;
 use crate::retry::Retries;
 
-/// The number of consecutive attempts without a new byte and without an error that ends the
-/// request.
+/// The number of fruitless attempts after which a request ends. An attempt is fruitless if it moves
+/// no new byte and reports no error; an attempt that moves a new byte resets the count (R4).
 const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 2;
 
 /// Attempts start at multiples of this: the smallest page size, and the largest logical block size
@@ -95,9 +100,9 @@ impl Progress {
         self.done / RESTART * RESTART
     }
 
-    /// Returns the slices that the next attempt moves, and the number of bytes. `each` must call
-    /// its argument with every slice of the request, in order. If the attempt starts within a
-    /// slice, it moves only the rest of that slice.
+    /// Returns the slices that the next attempt moves, and the number of bytes to move. An attempt
+    /// that starts within a slice moves only the rest of that slice. `each` must call its argument
+    /// with every slice of the request, in order.
     pub(crate) fn next<'a>(&self, each: impl FnOnce(&mut dyn FnMut(SharedBytes<'a>))) -> (Slices<'a>, usize) {
         let (mut skip, mut most) = (self.start(), self.len - self.start());
         let (mut slices, mut asked) = (Slices::new(), 0);
@@ -117,9 +122,10 @@ impl Progress {
         (slices, asked)
     }
 
-    /// Processes the answer to an attempt at `asked` bytes. Returns the result if the request has
-    /// completed: the number of bytes moved, which is smaller than requested if the file ends
-    /// there.
+    /// Processes the answer to an attempt to move `asked` bytes. Returns the request's result if
+    /// the request has completed, and `None` if another attempt is needed. The result is an error
+    /// or the number of bytes moved. A read moves fewer bytes than requested if the file ends
+    /// earlier.
     pub(crate) fn answered(
         &mut self,
         len: &FileLen<'_>,

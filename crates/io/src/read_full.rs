@@ -5,11 +5,12 @@ use sync::SharedBytes;
 use crate::progress::{Direction, Progress, zero_rest};
 use crate::{BackingFile, IoError};
 
-/// Reads `into.len()` bytes at `offset`, continuing after short reads, `EINTR` and `EAGAIN`; then
-/// zeroes the bytes past the end of the file. Returns the number of bytes that the file had.
+/// Reads `into.len()` bytes at `offset`. Continues after short reads, `EINTR` and `EAGAIN`. If the
+/// file ends earlier, zeroes the bytes of `into` past the file's end. Returns the number of bytes
+/// that the file had.
 ///
-/// If the first attempt reads everything, this makes one call to the backend. If the first attempt
-/// reaches the end of the file, it makes two: a [`read`](BackingFile::read) and a
+/// Makes one call to the backend if the first attempt reads everything. Makes two calls if the
+/// first attempt reaches the end of the file: a [`read`](BackingFile::read) and a
 /// [`len`](BackingFile::len).
 ///
 /// # Errors

@@ -1,10 +1,10 @@
 //! The reaper: a thread that completes requests that no other thread waits for.
 //!
-//! The reaper sleeps in `epoll_wait` on all rings at once. A ring is registered disarmed: its
-//! answers don't wake the reaper. It is armed for one event while it has unfinished requests and no
-//! *leader*, a thread that waits for its answers ([`Reaping`](crate::reaping::Reaping)). If the
-//! leader has left only for a moment, a timer is set instead. So answers to a led ring don't wake
-//! the reaper, and idle rings cost nothing.
+//! The reaper sleeps in `epoll_wait` on all rings at once. The thread that waits for a ring's
+//! answers is the ring's *leader* ([`Reaping`](crate::reaping::Reaping)). A ring that has
+//! unfinished requests but no leader is *armed*: its next answer wakes the reaper, and this event
+//! disarms the ring. So answers to a ring with a leader don't wake the reaper, and idle rings cost
+//! nothing. A leader that leaves only for a moment sets a timer instead of arming the ring.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
@@ -137,8 +137,8 @@ impl Watch {
         }
     }
 
-    /// Makes the reaper visit the ring once, after a delay. If there is no descriptor for a timer,
-    /// arms the ring for its next answer instead.
+    /// Makes the reaper visit the ring once, after a delay. If the timer can't be created or set,
+    /// arms the ring instead, so that the ring's next answer wakes the reaper.
     pub(crate) fn set_later(&self, uring: &IoUring) {
         let after = Itimerspec {
             it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },

@@ -1,14 +1,18 @@
 //! Decides which thread reaps the answers of a ring: one thread at a time.
 //!
-//! When an answer arrives, the kernel wakes a thread that sleeps on the ring. If that thread had to
-//! wake a second one, which sleeps elsewhere, this would cost more than everything else about a
-//! read. So a thread that needs an answer sleeps on the ring itself, as its *leader*, and completes
-//! every answer that arrives, including those of other threads.
+//! When an answer arrives, the kernel wakes a thread that sleeps on the ring. If that thread then
+//! had to wake the thread that needs the answer, the second wake-up would cost more than everything
+//! else about a read. So a thread that needs an answer sleeps on the ring itself, as the ring's
+//! *leader*. The leader completes every answer that arrives, including those that other threads
+//! need.
 //!
-//! Other threads that need an answer *follow*: they check again after each of the leader's passes,
-//! and one of them becomes the leader when the leader leaves. A ring without a leader is *watched*
-//! if it has unfinished requests: the reaper is notified of its next answer, becomes the leader,
-//! completes the answers that are available, and leaves.
+//! The other threads that need an answer *follow*. The leader completes answers in *passes*, and
+//! after each pass the followers check whether they have their answers. When the leader leaves, one
+//! of the followers becomes the leader.
+//!
+//! A ring with unfinished requests but without a leader is *watched*: its next answer wakes the
+//! reaper. The reaper then becomes the leader, completes the answers that are available, and
+//! leaves.
 //!
 //! | `led` | `watched` | the ring is | left by |
 //! |---|---|---|---|
@@ -16,15 +20,19 @@
 //! | no | yes | the reaper's: an answer makes it come | the reaper, or a thread that helps: led |
 //! | yes | no | the leader's | the leader: watched, unless there is nothing to wait for or there are followers |
 //!
-//! - L1. Only the leader reaps. So a request that the leader waits for stays in flight until the
-//!   leader itself has completed it. If the leader has seen that `done()` is false and that
-//!   requests are unfinished, it may sleep until an answer arrives.
-//! - L2. A follower reads `passes` before it calls `done()`. It sleeps only if `passes` is
-//!   unchanged and there is a leader. A pass is counted after its completions, so the follower
-//!   misses none.
+//! - L1. Only the leader reaps, that is, takes answers and completes their requests. So a request
+//!   that the leader waits for stays in flight until the leader itself has completed it. If the
+//!   leader has seen that `done()` is false and that requests are unfinished, it may sleep until an
+//!   answer arrives: no other thread can take that answer.
+//! - L2. A follower reads `passes` before it calls `done()`, and then sleeps only if `passes` is
+//!   unchanged and there is a leader. The leader increments `passes` after the completions of a
+//!   pass. So if a completion comes too late for the follower's call of `done()`, the follower
+//!   either finds `passes` changed, or is woken by the leader.
 //! - L3. A submitter counts its requests as unfinished before it checks for a leader. A leader
-//!   checks for unfinished requests as it leaves. Both checks are made under the lock, so at least
-//!   one of the two threads makes sure that the ring is watched:
+//!   checks for unfinished requests as it leaves. Both checks are made under the lock. If the
+//!   submitter's check comes first, the leader finds the requests as it leaves; otherwise the
+//!   submitter finds no leader. In both cases, the thread whose check comes last makes sure that
+//!   the ring is watched:
 //!
 //! ```text
 //! leader: nothing unfinished ─────────────────────────── lock, leave
@@ -32,17 +40,18 @@
 //! ```
 //!
 //! - L4. Watching is level-triggered: the reaper also comes for answers that arrived before.
-//! - L5. A leader that expects to be back soon (`Leaving::ForNow`) doesn't make the next answer
-//!   wake the reaper. Instead a timer makes the reaper visit the ring after a delay, even if there
-//!   is no answer. After this visit the ring is watched as usual. If the ring is led when the timer
-//!   expires, or was led meanwhile, the visit is needless but harmless: a visit changes nothing if
-//!   the ring is led, and otherwise leaves the ring watched if necessary.
-//! - L6. A leader that leaves wakes all followers, and each becomes the leader or finds that it is
-//!   done. If there are followers, the leader doesn't make the reaper watch the ring. A follower
-//!   that reaches its time limit still counts as a follower until it has decremented `followers`
-//!   under the lock. If the leader left before that, and the follower simply returned, unfinished
-//!   requests would be left unwatched. So the follower checks once more. If there is no leader, the
-//!   follower leads for a moment, and makes the reaper watch the ring when it leaves.
+//! - L5. A leader that expects to be back soon (`Leaving::ForNow`) sets a timer instead of making
+//!   the next answer wake the reaper. When the timer expires, the reaper visits the ring, even if
+//!   there is no answer, and then leaves the ring watched as usual. If the leader comes back before
+//!   the timer expires, the visit is needless but harmless. A visit to a ring with a leader changes
+//!   nothing; a visit to any other ring leaves the ring watched if necessary.
+//! - L6. If there are followers, a leader that leaves wakes them all, and leaves the ring to them,
+//!   unwatched. Each follower becomes the leader if there is none, and otherwise checks `done()`
+//!   again. A follower that reaches its time limit is still counted in `followers` until it takes
+//!   the lock and decrements the count. A leader that leaves before then relies on this follower,
+//!   and leaves the ring unwatched. If the follower simply returned, unfinished requests would stay
+//!   unwatched. So the follower first checks for a leader. If there is none, the follower leads for
+//!   a moment, and makes the reaper watch the ring when it leaves.
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};

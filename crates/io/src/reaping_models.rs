@@ -1,6 +1,6 @@
-//! Loom models of reaping: every interleaving of a kernel that answers, threads that help, and a
-//! reaper that is notified. Each request completes, and no thread sleeps forever. Run with
-//! `RUSTFLAGS="--cfg pagefold_loom" cargo test --lib --release`.
+//! Loom models of reaping. Each model runs a kernel that answers requests, threads that help, and a
+//! reaper that is notified of answers, in every interleaving. All requests must complete, and no
+//! thread may sleep forever. Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test --lib --release`.
 
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, thread};
@@ -179,9 +179,10 @@ fn a_leader_that_leaves_early_is_followed() {
     });
 }
 
-/// A leader that continues to wait wakes its followers after each pass. Here the kernel gives the
-/// leader's last answers only after the follower has received its own answer and submitted another
-/// request.
+/// A leader that continues to wait wakes its followers after each pass. In some interleavings, this
+/// thread is the leader and waits for three requests. The follower submits the third request, but
+/// only after it has seen one of the first two complete. If the leader didn't wake the follower
+/// after that completion, both would sleep forever.
 #[test]
 fn a_follower_misses_no_pass_of_a_leader_that_stays() {
     check(&[(2, 1), (2, 2)], |model| {
@@ -232,8 +233,9 @@ fn the_reaper_completes_what_a_leader_leaves() {
     });
 }
 
-/// The leader leaves for now, but never comes back. The timer makes the reaper visit, perhaps
-/// before the second answer. Then the reaper is notified of that answer.
+/// The leader leaves for now, but never comes back. The timer makes the reaper visit the ring,
+/// perhaps before the second answer arrives. If so, the visit leaves the ring watched, and the
+/// second answer wakes the reaper.
 #[test]
 fn the_reaper_completes_what_a_leader_leaves_for_now() {
     with_reaper(&[(2, 2)], |model| {

@@ -1,13 +1,13 @@
 //! Asynchronous reads and writes.
 //!
-//! A [`Request`] owns its memory and the closure to call when it completes. The submitting thread
-//! may return, or be unwound: the memory stays alive until the last byte has been moved. A request
-//! continues after short reads and writes, `EINTR` and `EAGAIN` as
+//! A [`Request`] owns its memory and its completion closure. So the submitting thread may return,
+//! or be unwound, before the request has completed: the memory stays alive until the last byte has
+//! been moved. A request continues after short reads and writes, `EINTR` and `EAGAIN`, as
 //! [`read_full`](crate::read_full()) and [`write_full`](crate::write_full()) do.
 //!
-//! Requests that one call waits for belong to one [`Batch`]. A waiting thread helps with the
-//! requests of its own batch, and stops when all of them have completed, so that a request of
-//! another tenant on another device can't delay it.
+//! The requests that one call waits for form a [`Batch`]. A waiting thread helps with the requests
+//! of its own batch, and stops when all of them have completed. If the thread also waited for the
+//! requests of another tenant, a slow device of that tenant could delay it.
 //!
 //! | a request is | with | becomes |
 //! |---|---|---|
@@ -109,10 +109,10 @@ impl Request {
     /// Creates a read of as many bytes at `offset` as `into` has. Bytes past the end of the file
     /// are zeroed.
     ///
-    /// On completion, `then` gets `into` back with the number of bytes that the file had, or the
-    /// error, as from [`read_full`](crate::read_full()). It runs in the thread that reaps the
-    /// answer, which can be any thread, so it should be short and must not wait. It may submit
-    /// other requests.
+    /// On completion, `then` is called with `into` and with the result, which is that of
+    /// [`read_full`](crate::read_full()): the number of bytes that the file had, or the error. The
+    /// closure runs in the thread that reaps the answer, which can be any thread, so it should be
+    /// short and must not wait. It may submit other requests.
     ///
     /// # Errors
     /// `EINVAL` for a range that no file has.
@@ -125,10 +125,10 @@ impl Request {
         Self::new(Progress::new(Direction::Read, offset, len)?, into, then)
     }
 
-    /// Creates a write of the first `len` bytes of `from` at `offset`. The rules are those of
-    /// [`write_full`](crate::write_full()): `offset` and the runs of `from` must be multiples of 4
-    /// KiB. So must `len`, unless the write ends at the new end of the file. For `then`, see
-    /// [`read`](Self::read).
+    /// Creates a write of the first `len` bytes of `from` at `offset`. As for
+    /// [`write_full`](crate::write_full()), `offset` and the lengths of the runs of `from` must be
+    /// multiples of 4 KiB. So must `len`, unless the write ends at the end of the file. For `then`,
+    /// see [`read`](Self::read).
     ///
     /// # Errors
     /// `EINVAL` for a range that no file has, and if `from` has fewer than `len` bytes.

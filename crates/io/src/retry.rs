@@ -5,9 +5,9 @@
 //! | `EINTR` | a signal arrived, or a file server (FUSE, NFS) was interrupted; nothing is wrong | until it completes. A caller with a time limit stops waiting all the same: then another thread makes the call |
 //! | `EAGAIN`, to a read or write | the system temporarily has no room for the request, and doesn't report when it has | after pauses, [`AGAIN_MAX`] times, within about 20 ms |
 //!
-//! A file system may return these errors forever. So a thread that retries gives up its CPU now and
-//! then: usually it yields, and less often it sleeps, because yielding alone starves threads of a
-//! lower real-time priority.
+//! A file system may return these errors forever. So a thread that retries gives up its CPU at
+//! intervals. Usually the thread yields. Less often it sleeps, because a thread that only yields
+//! starves threads of a lower real-time priority.
 //!
 //! [`uninterrupted`] is for calls other than reads and writes. An interrupted call has done
 //! nothing.
@@ -83,9 +83,9 @@ impl Retries {
     }
 }
 
-/// Makes a call to a backend or a file, and retries it until it isn't interrupted. Not needed for
-/// reads and writes: [`read_full`](crate::read_full()) and [`write_full`](crate::write_full())
-/// retry those themselves.
+/// Makes a call to a backend or a file, and repeats it for as long as it fails with `EINTR`. Reads
+/// and writes don't need this function: [`read_full`](crate::read_full()) and
+/// [`write_full`](crate::write_full()) repeat interrupted calls themselves.
 ///
 /// # Errors
 /// The call's, other than `EINTR`.

@@ -1,14 +1,12 @@
 //! One io_uring: submits requests to the kernel and takes its answers.
 //!
-//! A request waits in the *lane* of its device until there is a *slot* for it, and occupies the
-//! slot while the kernel has it. There are as many slots as entries in the completion queue, so the
-//! queue can't overflow. A device may start another request only while it has fewer than 3 ×
-//! (number of free slots) in flight. So a device stops at about three quarters of the slots that
-//! the others leave free, and a device that doesn't answer leaves slots for the others.
+//! A request waits in the *lane* of its device until it gets a *slot*, and occupies the slot
+//! while the kernel has the request ([`lanes`]). The completion queue has one entry for each
+//! slot, so it can't overflow.
 //!
-//! The submission queue is deliberately short: each time it is full, the submitter enters the
-//! kernel, so that the device starts on the first few requests of a batch while the rest are being
-//! prepared.
+//! The submission queue is deliberately short. Each time it is full, the submitter enters the
+//! kernel. So the device starts on the first few requests of a batch while the submitter prepares
+//! the rest.
 //!
 //! | slot | touched by | becomes |
 //! |---|---|---|
@@ -16,21 +14,23 @@
 //! | in flight | the kernel has pointers into its memory, and reads its list of runs | free, when the leader has taken its answer |
 //!
 //! - U1. One thread at a time is the *submitter*: it has set `submitting`, pushes entries, and
-//!   enters the kernel to submit them. It holds no lock while it is in the kernel. Other threads
-//!   wait for the submitter for a few yields at most, and then leave their requests to the pool.
-//!   The submission queue is empty when `submitting` is unset, unless the ring is dead.
+//!   enters the kernel to submit them. The submitter holds no lock while it is in the kernel.
+//!   Another thread that has requests to submit waits for the submitter for a few yields at most,
+//!   and then leaves its requests to the pool. While `submitting` is unset, the submission queue is
+//!   empty, unless the ring is dead.
 //! - U2. Only the leader ([`Reaping`]) reads the completion queue. It also holds the lock, because
 //!   it frees slots.
-//! - U3. The contents of a slot in flight (request, list of runs, open file) aren't accessed, moved
-//!   out or dropped until the leader has taken the kernel's answer. The only exceptions are
-//!   requests that the kernel never saw (U6). So dropping a ring first waits until no slot is in
-//!   flight.
+//! - U3. While a slot is in flight, no thread accesses, moves or drops its contents: the request,
+//!   the list of runs, and the open file. This ends when the leader has taken the kernel's answer,
+//!   or when the submitter takes back a request that the kernel never saw (U6). So dropping a ring
+//!   first waits until no slot is in flight.
 //! - U4. `unfinished` counts a request from before it enters a lane until after it has completed,
 //!   or was handed to the pool's threads.
 //! - U5. The submitter unsets `submitting` under the lock, and only when no lane could use a slot.
-//!   A thread that frees a slot does so under the lock. If a lane could then use the slot and there
-//!   is no submitter, this thread becomes the submitter; the reaper summons a thread of the pool to
-//!   submit instead. So no request is left waiting in a lane that could use a slot:
+//!   A thread that frees a slot does so under the lock, too. If a lane could then use the slot and
+//!   there is no submitter, the thread that freed the slot becomes the submitter. The exception is
+//!   the reaper, which never submits: it summons a thread of the pool to become the submitter. So
+//!   no request is left waiting in a lane that could use a slot:
 //!
 //! ```text
 //! submitter: lane full ── lock, no slot, unset ─┐
@@ -38,16 +38,17 @@
 //! ```
 //!
 //! - U6. The kernel may refuse to be entered, because of a seccomp filter or lack of memory. Then
-//!   the ring is *dead*: nothing is pushed any more. The kernel will never read the pushed entries
-//!   that it hasn't taken. So the submitter takes their requests out of the slots, and hands them
-//!   to the pool's threads, together with all requests in lanes. The kernel still answers the
-//!   requests that it has taken.
-//! - U7. A request that is handed to the pool's threads gets no answer from this ring, but counts
-//!   as unfinished here until it is in the pool's queue. So unfinished requests alone don't mean
-//!   that an answer will come, and a leader that waited for one could sleep forever. A leader
-//!   sleeps without a time limit only if the kernel certainly has a request: if more slots are in
-//!   flight than the submitter is entering the kernel with. (The submitter may have to take back
-//!   all requests that it is entering with.) Otherwise the leader checks again after a pause:
+//!   the ring is *dead*: no thread pushes or submits entries any more, so the kernel never reads
+//!   the pushed entries that it hasn't taken. The submitter takes the requests of these entries out
+//!   of their slots, and hands them to the pool's threads, together with all requests in lanes. The
+//!   kernel still answers the requests that it has taken.
+//! - U7. While a request is being handed to the pool's threads, it gets no answer from this ring,
+//!   but it counts as unfinished here until it is in the pool's queue. So a leader that checked
+//!   only for unfinished requests could sleep forever. A slot in flight doesn't guarantee an answer
+//!   either: the submitter may have to take back all requests that it is just submitting (U6). The
+//!   kernel certainly has a request only if more slots are in flight than requests are being
+//!   submitted. Only then does a leader sleep without a time limit. Otherwise the leader checks
+//!   again after a pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
@@ -55,23 +56,27 @@
 //! ```
 //!
 //! The reaper serves all rings, so it leaves all work that may delay it to the threads of the pool:
-//! the rest of a request that was answered short, dropping pages from the kernel's cache,
-//! submitting. It does query a file's length, because that doesn't wait: all files whose requests
-//! go to rings are prompt ones.
+//! submitting requests, continuing a request after a short read or write, and dropping pages from
+//! the kernel's cache. The reaper does query a file's length itself. This query can't delay it,
+//! because only requests for *prompt* files go to rings.
 //!
-//! The kernel posts an answer in the context of the submitting thread, when that thread next leaves
-//! the kernel or sleeps in it; if necessary, the kernel interrupts the thread. If the thread has
-//! ended, the kernel posts the answer elsewhere. If the thread ends before the kernel has started
-//! one of its buffered reads or writes, the answer is that the request was cancelled, or that its
-//! address is bad. A thread of the pool then makes the attempt, with a system call.
+//! The kernel posts an answer in the context of the thread that submitted the request, when this
+//! thread next leaves the kernel or sleeps in it. If necessary, the kernel interrupts the thread.
+//! If the thread has ended, the kernel posts the answer from another context, such as a kernel
+//! worker.
 
-use std::collections::VecDeque;
+mod in_flight;
+mod lanes;
+
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use arrayvec::ArrayVec;
+use in_flight::InFlight;
+pub(crate) use in_flight::Submitted;
 use io_uring::{IoUring, opcode, types};
+use lanes::Lanes;
 use rustix::io::Errno;
 use sync::atomic::{AtomicBool, AtomicUsize, Backoff, Ordering};
 use sync::lock::{Mutex, MutexGuard};
@@ -80,11 +85,10 @@ use sync::{Arc, Weak, thread};
 
 use crate::lines::{self, Work};
 use crate::posix::PosixFile;
-use crate::posix::route::Way;
 use crate::reaper::Watch;
 use crate::reaping::{Answers, Reaping, Visit};
 use crate::thread_pool::Pool;
-use crate::{BackingFile as _, Direction, Helping, Identity, IoError, Request};
+use crate::{BackingFile as _, Helping, Identity, IoError, Request};
 
 /// The sizes of a ring's queues.
 #[derive(Clone, Copy, Debug)]
@@ -106,10 +110,6 @@ impl Default for Sizes {
 const ANSWERS_MAX: usize = 16;
 /// The most entries pushed before the kernel is entered.
 const PUSHED_MAX: usize = 16;
-/// A device may start a request while it has fewer than `SLOT_SHARE` × (number of free slots) in
-/// flight.
-const SLOT_SHARE: usize = 3;
-
 /// How long a submitter waits when the kernel has no memory for a request, and how often before it
 /// gives up the ring.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -169,12 +169,7 @@ pub(crate) struct Ring {
 }
 
 struct State {
-    /// The devices that have requests in flight or waiting.
-    lanes: Vec<Lane>,
-    /// The lane to check first.
-    turn: usize,
-    slots: Box<[Option<InFlight>]>,
-    free: Vec<usize>,
+    lanes: Lanes,
     /// There is a submitter.
     submitting: bool,
     /// The slots that the submitter is entering the kernel with.
@@ -184,83 +179,17 @@ struct State {
     dead: bool,
 }
 
-struct Lane {
-    device: u64,
-    in_flight: usize,
-    line: VecDeque<Submitted>,
-}
-
-/// A request and its file.
-pub(crate) struct Submitted {
-    pub(crate) file: Arc<PosixFile>,
-    pub(crate) request: Request,
-}
-
-/// A request that the kernel has.
-struct InFlight {
-    submitted: Submitted,
-    way: Way,
-    /// The runs of memory, if there is more than one.
-    _runs: Box<[libc::iovec]>,
-}
-
-// SAFETY: the pointers in `_runs` are into the memory of the request, which may be sent to other
-// threads. Only the kernel dereferences them.
-#[allow(unsafe_code)]
-unsafe impl Send for InFlight {}
-
 impl State {
-    fn lane(&mut self, device: u64) -> &mut Lane {
-        let at = self.lanes.iter().position(|lane| lane.device == device).unwrap_or_else(|| {
-            self.lanes.push(Lane { device, in_flight: 0, line: VecDeque::new() });
-            self.lanes.len() - 1
-        });
-        &mut self.lanes[at]
-    }
-
-    /// Returns a lane with a waiting request that may use a slot.
-    fn startable(&self) -> Option<usize> {
-        let may_start = |lane: &Lane| !lane.line.is_empty() && lane.in_flight < SLOT_SHARE * self.free.len();
-        let lanes = self.lanes.len();
-        (0..lanes).map(|at| (self.turn + at) % lanes).find(|&at| may_start(&self.lanes[at]))
-    }
-
-    /// Returns the next request and a slot for it, which no longer counts as free.
-    fn next(&mut self) -> Option<(usize, Submitted)> {
-        let at = self.startable()?;
-        let submitted = self.lanes[at].line.pop_front()?;
-        let slot = self.free.pop()?;
-        self.lanes[at].in_flight += 1;
-        self.turn = at + 1;
-        Some((slot, submitted))
-    }
-
-    /// Takes the request out of a slot, and frees the slot.
-    fn take(&mut self, slot: usize) -> Option<InFlight> {
-        let in_flight = self.slots[slot].take()?;
-        self.free.push(slot);
-        let device = in_flight.submitted.file.identity().device;
-        if let Some(at) = self.lanes.iter().position(|lane| lane.device == device) {
-            self.lanes[at].in_flight -= 1;
-            if self.lanes[at].in_flight == 0 && self.lanes[at].line.is_empty() {
-                self.lanes.swap_remove(at);
-            }
-        }
-        Some(in_flight)
-    }
-
     /// Returns whether the kernel certainly has a request that it will answer (U7).
     fn kernel_has_some(&self) -> bool {
-        self.slots.len() - self.free.len() > self.entering
+        self.lanes.in_flight() > self.entering
     }
 
     /// Marks the ring as dead: nothing is submitted any more. Returns the requests that were
     /// waiting in lanes.
     fn die(&mut self) -> Vec<Submitted> {
         self.dead = true;
-        let waiting = self.lanes.iter_mut().flat_map(|lane| lane.line.drain(..)).collect();
-        self.lanes.retain(|lane| lane.in_flight > 0);
-        waiting
+        self.lanes.drain()
     }
 }
 
@@ -287,16 +216,8 @@ impl Ring {
         probe(&mut uring)?;
         let watch = watch(&uring)?;
         let slots = uring.params().cq_entries() as usize;
-        let state = State {
-            lanes: Vec::new(),
-            turn: 0,
-            slots: (0..slots).map(|_| None).collect(),
-            free: (0..slots).rev().collect(),
-            submitting: false,
-            entering: 0,
-            summoned: false,
-            dead: false,
-        };
+        let lanes = Lanes::new(slots);
+        let state = State { lanes, submitting: false, entering: 0, summoned: false, dead: false };
         Ok(Arc::new_cyclic(|me| Self {
             uring,
             reaping: Reaping::default(),
@@ -313,13 +234,13 @@ impl Ring {
     pub(crate) fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) {
         let Some(mut state) = self.become_submitter() else { return };
         let device = file.identity().device;
-        if state.free.is_empty() && state.lane(device).in_flight == 0 {
+        if !state.lanes.may_wait(device) {
             return self.leave(state);
         }
         // Relaxed: L3, through the lock of `reaping`.
         self.unfinished.fetch_add(requests.len(), Ordering::Relaxed);
         let submitted = |request| Submitted { file: Arc::clone(file), request };
-        state.lane(device).line.extend(requests.drain(..).map(submitted));
+        state.lanes.wait(device, requests.drain(..).map(submitted));
         drop(state);
         self.start();
         self.reaping.attend(self);
@@ -347,7 +268,7 @@ impl Ring {
 
     fn leave(&self, mut state: MutexGuard<'_, State>) {
         state.submitting = false;
-        state.lanes.retain(|lane| lane.in_flight > 0 || !lane.line.is_empty());
+        state.lanes.forget_unused();
     }
 
     /// See [`Reaping::help`].
@@ -383,15 +304,15 @@ impl Ring {
             state.entering = 0;
             let entries = self.uring.params().sq_entries() as usize;
             while pushed.len() < entries.min(PUSHED_MAX) && !state.dead {
-                let Some((slot, submitted)) = state.next() else { break };
-                let (in_flight, entry) = prepare(submitted);
+                let Some((slot, submitted)) = state.lanes.next() else { break };
+                let (in_flight, entry) = in_flight::prepare(submitted);
                 // Transition: ring slot, free → in flight.
-                state.slots[slot] = Some(in_flight);
+                state.lanes.occupy(slot, in_flight);
                 let entry = entry.user_data(slot as u64);
-                // SAFETY: U1 makes this thread the only one that uses the submission queue.
-                // Everything that the entry points to stays in the slot until the answer is taken
-                // (U3): memory that doesn't move, as `StableBytes` guarantees, the list of runs on
-                // the heap, and the descriptor of a file that stays open.
+                // SAFETY: U1 makes this thread the only one that uses the submission queue. The
+                // slot keeps everything that the entry points to until the answer is taken (U3):
+                // memory that doesn't move, as `StableBytes` guarantees; the list of runs, which is
+                // on the heap; and the file, whose descriptor stays open.
                 #[allow(unsafe_code)]
                 let push = unsafe { self.uring.submission_shared().push(&entry) };
                 let _ = push.inspect_err(|_| unreachable!("the kernel has taken everything"));
@@ -414,7 +335,7 @@ impl Ring {
                 state.entering = 0;
                 // U6: the entries that the kernel hasn't taken are the last ones pushed.
                 let mut waiting: Vec<_> =
-                    pushed[taken..].iter().filter_map(|&slot| Some(state.take(slot)?.submitted)).collect();
+                    pushed[taken..].iter().filter_map(|&slot| Some(state.lanes.take(slot)?.submitted)).collect();
                 waiting.extend(state.die());
                 self.leave(state);
                 return self.hand_over(waiting);
@@ -465,7 +386,7 @@ impl Ring {
         #[allow(unsafe_code)]
         let completions = unsafe { self.uring.completion_shared() };
         for completion in completions.take(ANSWERS_MAX) {
-            if let Some(in_flight) = state.take(completion.user_data() as usize) {
+            if let Some(in_flight) = state.lanes.take(completion.user_data() as usize) {
                 // Transition: ring slot, in flight → free.
                 answers.push((in_flight, completion.result()));
             }
@@ -474,7 +395,7 @@ impl Ring {
             // Sometimes: answers are taken while another thread submits.
             return answers; // U5
         }
-        if state.startable().is_none() {
+        if !state.lanes.can_start() {
             return answers;
         }
         if visit != Visit::Reaper {
@@ -596,78 +517,9 @@ impl Drop for Ring {
     }
 }
 
-/// The kernel's answers if the submitting thread ended before the request was started, or before
-/// the request could be continued.
-const SUBMITTER_GONE: i32 = -libc::ECANCELED;
-const SUBMITTER_GONE_LATER: i32 = -libc::EFAULT;
-
 /// `IORING_ENTER_GETEVENTS`, and `IORING_ENTER_EXT_ARG`.
 const GET_EVENTS: u32 = 1;
 const EXT_ARG: u32 = 8;
-
-/// Creates the kernel's entry for a request.
-fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entry) {
-    let Submitted { file, request } = &submitted;
-    let (slices, asked) = request.next();
-    let way = file.way(request.direction(), &(request.offset()..request.offset() + asked as u64));
-    debug_assert!(!way.is_part_page(), "a part page is written by a call");
-    let (fd, offset) = (types::Fd(file.fd.as_raw_fd()), request.offset());
-    let runs = crate::system_calls::io_vecs(&slices, 0..way.len());
-    let write = request.direction() == Direction::Write;
-    let (runs, entry) = match runs[..] {
-        [libc::iovec { iov_base, iov_len }] => {
-            // If a run is longer than the length field can express, the read or write is short.
-            let len = u32::try_from(iov_len).unwrap_or(1 << 30);
-            let entry = if write {
-                opcode::Write::new(fd, iov_base.cast(), len).offset(offset).build()
-            } else {
-                opcode::Read::new(fd, iov_base.cast(), len).offset(offset).build()
-            };
-            (Box::default(), entry)
-        }
-        _ => {
-            let runs: Box<[libc::iovec]> = runs.into_iter().collect();
-            let (first, len) = (runs.as_ptr(), runs.len() as u32);
-            let entry = if write {
-                opcode::Writev::new(fd, first, len).offset(offset).build()
-            } else {
-                opcode::Readv::new(fd, first, len).offset(offset).build()
-            };
-            (runs, entry)
-        }
-    };
-    drop(slices);
-    (InFlight { submitted, way, _runs: runs }, entry)
-}
-
-impl InFlight {
-    /// Processes the answer. Leaves remaining work that might delay this thread to the pool.
-    fn complete(self, result: i32, pool: &Pool) {
-        let Self { submitted: Submitted { file, request }, way, .. } = self;
-        let identity = file.identity();
-        let mut forgotten = Vec::new();
-        let mut answered = |answer| file.answered(&way, answer, |range| forgotten.push(range));
-        let answer = match result {
-            0.. => answered(Ok(result as usize)),
-            SUBMITTER_GONE | SUBMITTER_GONE_LATER => None,
-            _ => answered(Err(IoError::Os(-result))),
-        };
-        // This query of the length doesn't wait: the file is a prompt one.
-        let rest = match answer {
-            Some(answer) => request.complete(&|| file.len(), answer),
-            None => Some(request),
-        };
-        if !forgotten.is_empty() {
-            let file = Arc::clone(&file);
-            let forget = move || forgotten.into_iter().for_each(|range| file.forget(range));
-            pool.put(identity, std::iter::once(Work::Call(Box::new(forget))));
-        }
-        if let Some(request) = rest {
-            // Transition: request, answered → submitted again for the rest.
-            pool.put(identity, std::iter::once(Work::Request(lines::Submitted { file, request })));
-        }
-    }
-}
 
 pub(crate) fn error_of(error: io::Error) -> IoError {
     error.raw_os_error().map_or(IoError::IO, IoError::Os)
@@ -679,9 +531,9 @@ mod tests {
     use crate::patience::{has_uring, wait_until};
     use crate::reaper::Reaper;
 
-    /// Regression: the reaper retired a ring and took the requests waiting in its lanes. The leader
-    /// took the last answer before those requests were subtracted from `unfinished`, and slept for
-    /// an answer that never came.
+    /// Regression: the reaper retired a ring, and handed the requests in its lanes to the pool.
+    /// Before the reaper subtracted these requests from `unfinished`, the leader took the last
+    /// answer. The leader still saw unfinished requests, and slept for an answer that never came.
     #[test]
     fn a_leader_does_not_sleep_for_what_is_being_handed_over() {
         let (others, reaper) = (Arc::new(Others::new(Pool::new(1).unwrap())), Arc::new(Reaper::new().unwrap()));

@@ -11,8 +11,8 @@ pub enum Fault {
     Interrupted,
     /// With `EAGAIN`.
     Again,
-    /// A read or write moves at most this many bytes. Has no effect on other calls, or on a read or
-    /// write that would move no more anyway.
+    /// A read or write moves at most this many bytes. Reads and writes that move no more than this
+    /// many bytes, and other calls, are unaffected.
     Short(usize),
     /// A read or write moves at most this many bytes, and the backend's next call of the same kind
     /// fails with this error number.
@@ -61,8 +61,8 @@ pub enum Schedule {
         /// How they fail.
         fault: Fault,
     },
-    /// One in `n` on average; none if `n` is 0. Whether a call fails, and with which of the faults,
-    /// depends only on the seed and the call's number.
+    /// One call in `n` on average; none if `n` is 0. The seed and the call's number alone determine
+    /// whether the call fails, and with which of the faults.
     OneIn {
         /// The average number of calls per fault.
         n: u64,

@@ -2,15 +2,15 @@
 //! only when the disk is used.
 //!
 //! A generated file takes no memory, whatever its length: each of its words is computed from the
-//! file's seed and the word's offset. Lengths change as on a real disk: bytes that were cut off
-//! read as zeros if the file is extended again.
+//! file's seed and the word's offset. Truncation works as on a real disk: if a file is truncated
+//! and extended again, the bytes that were cut off read as zeros.
 //!
-//! Files can be written. If the power is cut before a sync, written bytes are lost as on a real
-//! disk: [`SimulatedDisk::power_cut`]. The disk can be full, and its writeback can fail.
+//! Files can be written. A power cut may lose the bytes written since the last sync, as on a real
+//! disk ([`SimulatedDisk::power_cut`]). The disk can be full, and its writeback can fail.
 //!
-//! On a virtual machine (`--cfg pagefold_manycore`), a read or write also waits, in the machine's
-//! virtual time, for a transfer with the latency and bandwidth of the machine's disk. The clock of
-//! this disk advances as usual.
+//! On a simulated many-core machine (`--cfg pagefold_manycore`), a thread that reads or writes also
+//! waits in virtual time, for as long as the transfer takes on that machine's own disk. The disk of
+//! this module has a separate clock, which advances as usual.
 
 use std::path::{Path, PathBuf};
 
@@ -57,8 +57,9 @@ struct Shared {
     queue: Arc<SimulatedQueue<OpenFile>>,
     /// All files have one identity.
     numbers_alike: AtomicBool,
-    /// The number of power cuts. Each operation on an open file holds this lock for reading, and a
-    /// power cut takes it for writing. So a cut happens at the same moment for all operations.
+    /// The number of power cuts so far, behind a lock. Each operation on an open file holds the
+    /// lock for reading, and a power cut holds it for writing. So no operation is in progress
+    /// during a cut.
     cuts: RwLock<u64>,
 }
 
@@ -144,17 +145,18 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    /// Limits the space for new pages of all files together to `bytes`. A page of 4 KiB is new if
-    /// it wasn't part of its file when the file was given to the disk, or was cut off since. If
-    /// there is no space for a new page, writing it fails with `ENOSPC`. Truncating files, or a
-    /// higher limit, makes room.
+    /// Limits the total space for new pages, in all files together, to `bytes`. A page of 4 KiB is
+    /// new if it wasn't part of its file when the file was added to the disk, or if it has been
+    /// truncated away since. If no space is left for a new page, writing that page fails with
+    /// `ENOSPC`. If a write covers several pages, the pages ahead of the failing one are still
+    /// written. Truncating a file or raising the limit makes room.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.files.lock().set_capacity(bytes / 4096);
     }
 
-    /// Makes the next `count` syncs fail with `EIO`, as after a failed writeback: each sector
-    /// written since the last sync may be lost, and reads then return its earlier contents. The
-    /// seed determines which sectors.
+    /// Makes the next `count` syncs fail with `EIO`, as after a failed writeback. Each sector
+    /// written since the last sync may then be lost; reads of a lost sector return its earlier
+    /// contents. The seed determines which sectors are lost.
     pub fn fail_syncs(&self, count: u64, seed: u64) {
         *self.shared.failing.lock() = Failing { syncs: count, random: Some(Random::seeded(seed)) };
     }
@@ -187,9 +189,9 @@ impl SimulatedDisk {
         self.shared.queue.reorder(seed);
     }
 
-    /// Makes the disk answer submitted requests only when a thread [helps](BackingFile::help), or
-    /// when [`answer_next`](Self::answer_next) is called, so that a test decides when they are
-    /// answered. By default, a thread of the disk answers them.
+    /// Makes the disk answer a submitted request only when a thread [helps](BackingFile::help) or
+    /// calls [`answer_next`](Self::answer_next), so that a test decides when requests are answered.
+    /// By default, a thread of the disk answers them.
     pub fn answer_by_hand(&self) {
         self.shared.queue.by_hand();
     }

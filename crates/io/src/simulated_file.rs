@@ -11,7 +11,8 @@
 //!
 //! - S1. `durable` is zero from its length on, and `filled` is at most its length.
 //! - S2. In the last version of each page in `written`, the bytes past the file's current length
-//!   are zeros. So if the file is truncated and extended again, the bytes between are zeros.
+//!   are zeros. So if the file is extended again after a truncation, the bytes that were cut off
+//!   are zeros.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -315,9 +316,9 @@ fn cut_page(page: u64, mut bytes: Page, len: u64) -> Page {
     bytes
 }
 
-/// Replaces each sector of the page with that sector of a random version, or keeps it. With a
-/// probability of one half, the choice is made for each sector separately, otherwise once for the
-/// whole page.
+/// Randomly sets each sector of the page to its contents in one of `versions`, or leaves it
+/// unchanged. In half of the calls, on average, the choice is made for each sector independently.
+/// In the others, one choice applies to all sectors.
 fn mix_sectors(page: &mut Page, versions: &[Box<Page>], random: &mut Random) {
     let torn = random.one_in(2);
     let mut choose = || random.below(versions.len() as u64 + 1) as usize;

@@ -1,15 +1,15 @@
 //! The queue of requests that were submitted to the simulated disk and haven't completed.
 //!
-//! The thread that takes a request from the queue answers it: a thread that helps, or the queue's
-//! own thread, which is started with the first request. Threads take the oldest request; after a
-//! call of `reorder`, a random one.
+//! A request is answered by the thread that takes it from the queue. This is a thread that helps,
+//! or the queue's own thread, which is started with the first request. Threads take the oldest
+//! request; after a call of `reorder`, they take a random one.
 //!
 //! - D1. `over` is incremented under the lock, after a request has completed. A helper reads
-//!   `over`, calls `done()`, and sleeps only if `over` is unchanged. So it misses no completion
-//!   that makes `done()` true.
-//! - D2. Each request owns a handle of the disk, through its file. So a disk isn't dropped while
-//!   requests are queued. The queue's thread owns only the queue, and ends when the disk is
-//!   dropped.
+//!   `over`, calls `done()`, and then sleeps only if `over` is unchanged. So the helper doesn't
+//!   sleep if a completion has made `done()` true since the call.
+//! - D2. Each request owns its file, which owns a handle of the disk. So a disk isn't dropped while
+//!   requests are queued. The queue's thread owns the queue, but no handle of the disk; the thread
+//!   ends when the disk is dropped.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

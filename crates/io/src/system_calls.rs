@@ -1,12 +1,15 @@
 //! The system calls that read from files into shared bytes, and write shared bytes to files.
 //!
-//! rustix can't be used: it takes `&mut [u8]` or `&mut [MaybeUninit<u8>]`, and an exclusive
-//! reference to memory that optimistic readers are loading from is undefined behavior, even if it
-//! is never used. For writes rustix takes `&[u8]`, whose bytes no other thread may change. libc's
-//! `pread` and `pwritev` take pointers, but ThreadSanitizer intercepts them. It would treat the
-//! kernel's writes as plain writes that race with the readers' loads, and the kernel's reads as
-//! plain reads that race with stores. `libc::syscall` takes a pointer, and ThreadSanitizer ignores
-//! the memory that it points to.
+//! rustix can't be used. For reads, rustix takes `&mut [u8]` or `&mut [MaybeUninit<u8>]`. An
+//! exclusive reference to memory that optimistic readers are loading from is undefined behavior,
+//! even if the reference is never used. For writes, rustix takes `&[u8]`, whose bytes no other
+//! thread may change.
+//!
+//! libc's `pread` and `pwritev` take pointers, but ThreadSanitizer intercepts these functions, and
+//! treats the kernel's accesses as plain ones. So ThreadSanitizer would report that the kernel's
+//! writes race with the readers' loads, and that the kernel's reads race with stores.
+//! `libc::syscall` takes a pointer, too, but ThreadSanitizer ignores the memory that this pointer
+//! points to.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -36,11 +39,11 @@ pub(crate) fn preadv(fd: BorrowedFd<'_>, offset: u64, into: &[SharedBytes<'_>]) 
         _ => {
             let slices = io_vecs(into, 0..usize::MAX);
             // SAFETY: each of the `slices.len()` entries points to atomics that are borrowed for
-            // longer than this synchronous call. So their memory is mapped, and may change at any
-            // time. The kernel may write to it (B2 of `sync::bytes`): no reference to its plain
-            // bytes exists, because the caller of `as_slice` excludes writers (B3). The arguments
-            // are those of `preadv` on 64-bit machines: the fourth is the offset, and the fifth is
-            // ignored.
+            // longer than this synchronous call. So the memory is mapped, and may change at any
+            // time. The kernel may write to the memory (B2 of `sync::bytes`) because no reference
+            // to its plain bytes exists: only `as_slice` creates such references, and its caller
+            // excludes all writers (B3). The arguments are those of `preadv` on 64-bit machines:
+            // the fourth is the offset, and the fifth is ignored.
             unsafe { libc::syscall(libc::SYS_preadv, fd.as_raw_fd(), slices.as_ptr(), slices.len(), offset, 0_usize) }
         }
     };

@@ -3,14 +3,16 @@
 //!
 //! Synchronous calls are made in the caller's thread. [Submitted](BackingFile::submit) requests
 //! wait in their file's queue ([`Lines`]) for a thread of the pool. These threads are started on
-//! demand, and sleep when there is nothing to do. A thread that [helps](BackingFile::help_as)
-//! performs requests of its own batch itself, which avoids waking other threads. It sleeps when
-//! none of them is queued.
+//! demand, and sleep when there is nothing to do.
 //!
-//! - T4. The [`ThreadPool`] and each of its files hold a handle of the pool. The pool is closed
-//!   when the last handle is dropped, and its threads empty the queues before they end. The threads
-//!   own only the queues, so they don't keep the pool alive. But a completion closure may own the
-//!   last handle, and drop it in a thread of the pool. Then that thread must not wait for itself.
+//! A thread that calls [`help`](BackingFile::help_as) takes the requests of its own batch from the
+//! queue and performs them itself, which avoids waking other threads. When none of them is left in
+//! the queue, the helper sleeps until those in progress have completed.
+//!
+//! - T4. The [`ThreadPool`] and each of its files hold a handle of the pool. When the last handle
+//!   is dropped, the pool is closed: its threads empty the queues, and then end. The threads own
+//!   only the queues, so they don't keep the pool alive. But a completion closure may own the last
+//!   handle, and drop it in a thread of the pool. Then this thread must not wait for its own end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -124,7 +126,8 @@ impl Pool {
     }
 
     /// Waits until all queued work has completed and the threads have ended. If the calling thread
-    /// is one of them, that thread ends later, when it next looks for work.
+    /// is one of them, this waits only for the others; the calling thread ends later, when it next
+    /// looks for work.
     pub(crate) fn end(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         if self.fork.is_child() {

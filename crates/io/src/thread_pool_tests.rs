@@ -101,8 +101,9 @@ fn a_panic_ends_its_request_alone() {
     }
 }
 
-/// Waits until exactly `wanted` threads of this process have this name. A thread sets its name
-/// after it has started, and stays listed for a moment after it was joined.
+/// Waits until exactly `wanted` threads of this process have this name. A test must wait for that,
+/// because a thread sets its name after it has started, and stays listed for a moment after it was
+/// joined.
 fn await_threads(name: &str, wanted: usize) {
     let named = |comm: std::path::PathBuf| std::fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == name);
     wait_until(&format!("{wanted} threads have the name {name}"), || {
@@ -129,8 +130,8 @@ fn threads_start_as_they_are_needed_and_end_with_the_last_handle() {
     await_threads(name, 0);
 }
 
-/// The closure called after a request may own the pool's last handle. Then a thread of the pool
-/// drops the pool, and must not wait for itself.
+/// A request's completion closure may own the pool's last handle. Then the thread that runs the
+/// closure drops the pool. This is a thread of the pool, and must not wait for its own end.
 #[test]
 fn a_thread_may_drop_the_pool() {
     let given_up = Arc::new(AtomicUsize::new(0));
@@ -219,7 +220,7 @@ fn await_count(over: &AtomicUsize, count: usize) {
 }
 
 /// Regression: there was one queue for all files. A tenant prefetched from a device that didn't
-/// answer. All threads were tied up there, and no other tenant's future completed.
+/// answer, and these requests tied up all threads. So no other tenant's future completed.
 #[test]
 fn a_stuck_device_keeps_its_own_threads_alone() {
     let devices = Devices::default();

@@ -2,13 +2,17 @@
 //! through io_uring.
 //!
 //! Files are those of [`Posix`], and synchronous calls are made in the caller's thread. Submitted
-//! requests go through rings. As long as there are few threads, each has a ring of its own, so that
-//! a thread that submits and then helps contends with no other thread. With more threads, rings are
-//! shared. There isn't one ring per CPU, because threads that wait for a disk take turns on a CPU:
-//! they would share its ring and wait for each other's answers.
+//! requests go through rings. As long as there are few threads, each thread has a ring of its own.
+//! So a thread that submits requests and then helps with them contends with no other thread. If
+//! there are more threads than rings, threads share rings.
 //!
-//! A ring is created when a thread first needs it. If the system refuses to create it, or if its
-//! descriptor would be one of the last that the process may open, the thread shares the first ring.
+//! Rings belong to threads rather than to CPUs. While one thread waits for a disk, others run on
+//! the same CPU. With one ring per CPU, all these threads would share a ring, and wait for each
+//! other's answers.
+//!
+//! A ring is created when a thread first needs it. If the system refuses to create the ring, or if
+//! the ring's descriptor would be one of the last that the process may open, the thread shares the
+//! first ring.
 //!
 //! Threads ([`Pool`]) perform the requests that a ring can't accept, or can't accept now:
 //!
@@ -132,9 +136,11 @@ impl Drop for Rings {
         // its current work.
         if !thread::is_current(&thread) {
             let _ = thread.join();
-            // The rings are idle now, but requests that they handed to the pool may be in progress.
-            // Dropping this handle of the pool isn't enough to wait for them: a thread that was
-            // summoned to a ring may still be running, and hold another handle.
+            // The rings are idle now, but requests that they handed to the pool may still be in
+            // progress. Dropping this handle of the pool would wait for these requests only if it
+            // were the pool's last handle. It may not be the last: a thread that was summoned to a
+            // ring may still be running, and hold another handle. So the pool is ended explicitly
+            // here.
             self.shared.others.pool.end();
         }
         // SAFETY: dropped once, here, and not used afterwards.
@@ -147,8 +153,8 @@ impl Drop for Rings {
 
 /// How often the reaper polls for answers if it can't be notified of them.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long the reaper continues to poll after the last answer, because a thread that doesn't know
-/// yet that rings are refused may still submit to one.
+/// How long the reaper continues to poll after all rings became idle. Rings are refused by then,
+/// but a thread that hasn't noticed this yet may still submit to one.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {
@@ -210,8 +216,8 @@ impl Shared {
 }
 
 /// Returns whether a descriptor is in the last quarter of the process's limit. The kernel assigns
-/// the lowest free number, so a high number means that most are in use. The remaining ones are left
-/// to the program.
+/// the lowest free number, so a number in the last quarter means that most descriptors are in use.
+/// The remaining ones are left to the program.
 fn is_among_the_last(descriptor: RawFd) -> bool {
     let number = u64::try_from(descriptor).unwrap_or(0);
     soft_limit(Limit::Descriptors).is_some_and(|max| number >= max - max / 4)

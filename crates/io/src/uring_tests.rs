@@ -139,9 +139,9 @@ fn a_thread_helps_in_another_ones_queue() {
     over.assert(PAGES as usize);
 }
 
-/// If the submitting thread ends, the kernel cancels the requests that it hadn't started yet. They
-/// must be performed all the same. This happens to buffered reads, because the kernel gives them to
-/// worker threads that end with the submitter.
+/// When a thread ends, the kernel cancels those of the thread's requests that it hasn't started.
+/// They must be performed all the same. Buffered reads can be cancelled in this way, because the
+/// kernel gives them to worker threads, which end with the submitter.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     for direct in [DirectIo::Never, DirectIo::Auto] {
@@ -176,9 +176,10 @@ fn dropping_the_last_handle_waits_for_what_is_in_flight() {
     }
 }
 
-/// Regression: a thread that was summoned to a ring holds a handle of the ring, and so of the pool.
-/// That handle kept the pool from being dropped, and only dropping the pool waited for its
-/// requests.
+/// Regression: the pool's requests were waited for only when the pool itself was dropped. A thread
+/// that was summoned to a ring holds a handle of the ring, and through it a handle of the pool. So
+/// when the last handle of the backend was dropped, the pool stayed alive, and the drop returned
+/// without waiting for the requests.
 #[test]
 fn dropping_the_last_handle_waits_for_what_threads_do() {
     let (_directory, path) = file_of_pages();
@@ -204,8 +205,9 @@ fn dropping_the_last_handle_waits_for_what_threads_do() {
 #[test]
 fn the_reaper_may_drop_the_rings() {
     let (_directory, path) = file_of_pages();
-    // This memory isn't aligned for direct reads, so with direct I/O a thread of the pool performs
-    // the read and drops the last handle; with buffered I/O, the reaper drops it.
+    // This memory isn't aligned for direct I/O. So if the file is direct, a thread of the pool
+    // performs the read and drops the last handle. If the file is buffered, the reaper completes
+    // the read and drops the handle.
     for direct in [DirectIo::Auto, DirectIo::Never].repeat(10) {
         let Some(uring) = rings_with(direct, *RINGS.start(), Sizes::default()) else { return };
         if !goes_through_rings(&uring, &path) {
@@ -258,9 +260,9 @@ fn a_panic_in_a_completion_is_the_reapers_and_nothing_else_is_lost() {
     if !goes_through_rings(&uring, &path) {
         return;
     }
-    // The reads are buffered, because this memory isn't aligned for direct I/O: threads of the pool
-    // would perform direct reads. No requests come before these, so the reaper isn't active when
-    // this thread wants to lead.
+    // The thread that leads must complete these reads. Threads of the pool would perform direct
+    // reads, because this memory isn't aligned for direct I/O. So the reads are buffered. They are
+    // also the first requests, so the reaper isn't active when this thread wants to lead.
     let file = uring.open(&path, Access::Read).unwrap();
     let over = Arc::new(Over::default());
     let mut requests: Vec<_> = (0..64).map(|page| read(page, &over)).collect();

@@ -1,8 +1,8 @@
 //! Computes the time that a simulated disk takes, without any thread waiting.
 //!
-//! The disk works on `queue_depth` requests at once. Their latencies overlap; their transfers share
-//! one channel. Each request is assumed to arrive as soon as there is room for it, as from callers
-//! that always have the next request ready:
+//! The disk works on `queue_depth` requests at once. Their latencies overlap, but their transfers
+//! share one channel. Each request is assumed to arrive as soon as the disk has room for it, as if
+//! every caller always had its next request ready:
 //!
 //! ```text
 //! lane 0  |-- latency --|== transfer ==|-- latency --| …
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! So a queue depth of 1 is the disk with one synchronous caller, and a depth of 32 is the disk
-//! with 32 of them. This is an approximation: the real number of callers has no effect. Its
-//! advantage is that the time depends only on the requests and their order, not on how the machine
-//! schedules threads.
+//! with 32 of these callers. This is an approximation, because the real number of callers has no
+//! effect. Its advantage is that the time depends only on the requests and their order, not on how
+//! the machine schedules threads.
 
 /// How fast a simulated disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

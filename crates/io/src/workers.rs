@@ -1,8 +1,8 @@
 //! Threads that make calls which may wait for a device, on behalf of threads that must not wait.
 //!
-//! A call waits in its file's queue, as requests do (`lines`). The number of threads that work for
-//! one device at a time is limited: a device that doesn't answer ties up that many threads, and no
-//! call to another device waits for it.
+//! A call waits in the queue of its file, as requests do (`lines`). The number of threads that work
+//! for one device at a time is limited. So a device that doesn't answer ties up at most that many
+//! threads, and calls to other devices don't have to wait for it.
 
 use crate::lines::Work;
 use crate::thread_pool::Pool;
@@ -23,8 +23,8 @@ impl Workers {
         Ok(Self { pool: Pool::new(threads)? })
     }
 
-    /// Queues a call about `file` for one of the threads. If there are none and none can be
-    /// started, the calling thread makes the call.
+    /// Queues a call on `file`, to be made by a thread of the pool. If the pool has no thread and
+    /// can't start one, the calling thread makes the call.
     pub fn run(&self, file: Identity, call: impl FnOnce() + Send + 'static) {
         self.pool.put(file, std::iter::once(Work::Call(Box::new(call))));
     }

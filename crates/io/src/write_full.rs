@@ -6,8 +6,8 @@ use sync::SharedBytes;
 use crate::progress::{Direction, Progress};
 use crate::{BackingFile, IoError};
 
-/// Writes the first `len` bytes of `from`, one slice after the other, at `offset`, continuing after
-/// short writes, `EINTR` and `EAGAIN`. The slices must be whole pages. The bytes are durable only
+/// Writes the first `len` bytes of `from`, one slice after the other, at `offset`. The slices must
+/// be whole pages. Continues after short writes, `EINTR` and `EAGAIN`. The bytes are durable only
 /// after a [`sync`](BackingFile::sync).
 ///
 /// If the first attempt writes everything, this makes one call to the backend.

@@ -1,8 +1,8 @@
 //! What a profile looks like: `cargo run --release -p manycore --example profile [--features plot
 //! -- FILE.svg]`.
 //!
-//! 48 CPUs take pages from one free list under a mutex, fill them, and put them on a list under a
-//! spinlock of their own making.
+//! Each of 48 CPUs takes pages from a free list that a mutex protects, fills them, and puts them on
+//! a second list. That list is protected by a spinlock that this example implements.
 
 use manycore::time::Duration;
 use manycore::{AtomicBool, AtomicU64, Machine, Mutex, Ordering::*, profile, spin_hint, work};

@@ -7,17 +7,18 @@
 //! | has no copy | copy from the nearest holder | take it from all holders |
 //! | no core has a copy | memory | memory |
 //!
-//! An access that isn't a hit and doesn't go to memory needs a transfer. A transfer waits until the
-//! line isn't busy, and then makes it busy. If the transfer moves ownership, or the line is
-//! modified, the line is busy for the whole transfer. If it only makes one more copy of a clean
-//! line, the line is busy for the time of a read port.
+//! An access that isn't a hit and doesn't go to memory needs a transfer. The transfer waits until
+//! the line isn't busy, and then makes the line busy. If the transfer moves ownership, or the line
+//! is modified, the line is busy for the whole transfer. If the transfer only makes one more copy
+//! of a clean line, the line is busy only for the time that handing out a copy takes (`read_port`).
 //!
-//! A line has one transfer at a time, and requests for it are served in order. In the first part of
-//! a transfer, the fraction `transfer_overlap` of its time, the request is on its way, and the core
-//! that has the line continues to use it. The core that gets the line keeps it for the fraction
-//! `transfer_hold` of a transfer's time, even if other requests already wait. The requesting access
-//! is executed when the line has arrived. So two cores that contend for a line each make several
-//! accesses in a turn; with more cores, each makes as many as fit into the hold:
+//! Requests for a line are served in order. In the first part of a transfer, the fraction
+//! `transfer_overlap` of its time, the request is on its way, and the core that has the line
+//! continues to use the line. The requesting access is executed when the line has arrived. The core
+//! that gets the line then keeps it for the fraction `transfer_hold` of a transfer's time, even if
+//! other requests already wait. So cores that contend for a line take turns. In its turn, each core
+//! makes at least one access, and as many as fit into the hold. If no request waits when the line
+//! arrives, the core also makes the accesses that it gets to while the next request is on its way:
 //! ```text
 //!   A  has it … … … … …|                        gets it … … …|
 //!                 B's request … … …|line moves|has it … … … |line moves|
@@ -25,18 +26,25 @@
 //! ```
 //!
 //! A store goes into its core's store buffer: the core continues at once, and the line arrives
-//! later. Other cores' accesses wait for the line, so they see the value only when the line has
-//! arrived. If other cores have requested the line before the store, they use it before the store
-//! is done, and must not see effects of accesses that follow the store. So the storing core waits
-//! for the line then. A read-modify-write, a fence and a sequentially consistent store wait until
-//! the buffer is empty, as on x86.
+//! later. Other cores see the stored value only after the line has arrived, because their accesses
+//! wait for the line.
 //!
-//! A core requests a line when the access enters its reorder buffer, up to `window` of work before
-//! the access is executed. While an earlier access waits, the core also requests the lines of the
-//! loads and stores behind it; those of read-modify-writes it requests only after the wait. Lines
-//! of accesses behind the end of a spin, or behind a fence, aren't requested ahead. If the line's
-//! owner uses it again after the time at which the line would have left, the request was too early,
-//! and begins anew.
+//! Other cores may have requested the line before the store did. They use the line before the store
+//! takes effect, and so read the old value. Until then, they must not see the effects of anything
+//! that the storing core does after the store. So in this case the storing core doesn't continue at
+//! once, but waits for the line.
+//!
+//! A read-modify-write, a fence and a sequentially consistent store wait until the store buffer is
+//! empty, as on x86.
+//!
+//! A core requests a line when the access enters the core's reorder buffer, up to `window` of work
+//! before the access is executed. While an earlier access waits, the core also requests the lines
+//! of the loads and stores that follow. It requests the line of a read-modify-write only after the
+//! wait. It requests no line ahead for accesses that follow the end of a spin, or a fence.
+//!
+//! A request made ahead is too early if the line's owner uses the line again after the time at
+//! which the request would have taken it away. Then the request has no effect, and is repeated when
+//! the access is executed.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|
@@ -106,8 +114,8 @@ impl Transfer {
 impl State {
     /// Charges the running CPU for an access. Afterwards the CPU holds the line in the way that the
     /// access needs. Returns true if the access has waited for the line to come from another core.
-    /// Until the line's arrival other CPUs may still use it, so the caller must wait for its turn
-    /// again. Returns false for a buffered store, whose core doesn't wait.
+    /// Until the line arrives, other CPUs may still use it, so the caller must wait for its turn
+    /// once more. Returns false for a buffered store, because its core doesn't wait.
     #[inline]
     pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> (LineId, bool) {
         if kind == Kind::Update {

@@ -1,8 +1,8 @@
 //! An allocator that keeps the host's heap out of the results.
 //!
 //! The addresses of values determine whether two values share a cache line, and whether fresh
-//! memory is warm in some core's cache. The host's allocator chooses addresses by the whole history
-//! of the process. With
+//! memory is warm in some core's cache. The addresses that the host's allocator chooses depend on
+//! the whole history of the process. With
 //!
 //! ```
 //! #[global_allocator]
@@ -13,15 +13,26 @@
 //! virtual threads' own calls:
 //!
 //! - L1. Every allocation begins and ends on a line boundary. So no two allocations share a line,
-//!   and there is no false sharing *between* allocations. (The model can't reproduce it with the
-//!   host's allocator either: see the page on the model.) False sharing within an allocation is
-//!   modelled.
+//!   and there is no false sharing *between* allocations. False sharing within an allocation is
+//!   modelled. (False sharing between allocations can't be reproduced with the host's allocator
+//!   either: see the page on the model.)
 //! - L2. Memory that comes from the host is cold, whatever was at its address before.
-//! - L3. Memory that a virtual thread frees goes on its CPU's list for that size. The next
-//!   allocation of that size on that CPU reuses it, as warm as it is: as with the per-CPU caches of
-//!   a real allocator.
+//! - L3. When a virtual thread frees memory, the memory goes on a list of the thread's CPU that has
+//!   blocks of this size. The CPU's next allocation of the same size reuses the memory, and finds
+//!   in the caches whatever is still there, as with the per-CPU caches of a real allocator.
 //!
 //! Allocation itself costs no virtual time.
+//!
+//! Invariants:
+//! - A1. Every block comes from `System` with the layout `whole_lines(layout)`, whose size and
+//!   alignment are at least those requested. `whole_lines(layout)` depends on `layout` alone,
+//!   so the block is also returned to `System` with the layout that it was allocated with.
+//! - A2. A block is on a list only after it was freed, and is removed from the list before it is
+//!   allocated again. Each list has blocks of one size, and all blocks on lists are aligned to a
+//!   line.
+//! - A3. While it holds a list, no code here panics or allocates through this allocator, with one
+//!   exception: a list that grows allocates. `free_blocks` is borrowed at that time, so the nested
+//!   allocation can't borrow a list, and goes to `System`.
 
 use crate::free_blocks::{KEPT_MAX, LINE};
 use crate::world;
@@ -42,15 +53,7 @@ fn list_of(layout: Layout) -> Option<usize> {
     (layout.align() == LINE && layout.size() <= KEPT_MAX).then_some(layout.size() / LINE)
 }
 
-// SAFETY:
-// - A1. Every block comes from `System` with the layout `whole_lines(layout)`, which is at least as
-//   large and as aligned as asked for. It depends on `layout` alone, so the block is given back to
-//   `System` with the same layout.
-// - A2. A block is on a list only after it was freed, and is taken off the list before it is given
-//   out again. Each list has blocks of one size, and all blocks on lists are aligned to a line.
-// - A3. Nothing here panics or allocates through this allocator while it holds a list, except that
-//   a list may grow. It grows while `free_blocks` is borrowed, so the nested call can't borrow a
-//   list, and goes to `System`.
+// SAFETY: A1 to A3 of the module's head.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(layout) = whole_lines(layout) else { return std::ptr::null_mut() };

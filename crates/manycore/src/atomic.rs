@@ -1,9 +1,10 @@
 //! Atomics, fences and spin hints that cost virtual time.
 //!
-//! Each type has the layout of `core`'s type, so it can be placed in memory that was mapped or laid
-//! out by hand. Inside a machine an access is an event: it waits for its turn, is charged, and is
-//! then executed at once. So all threads see one order of all accesses, whatever orderings were
-//! requested. Outside a machine each type behaves as `core`'s.
+//! Each type has the layout of its counterpart in `core`, so it can be placed in memory that was
+//! mapped or laid out by hand. Inside a machine an access is an event: the thread waits for its
+//! turn, the cost of the access is added to its virtual time, and then the access takes effect in a
+//! single step. So all threads see the accesses in one total order, whatever orderings were
+//! requested. Outside a machine each type behaves like its counterpart.
 
 use crate::access::Kind;
 use crate::task::here;
@@ -258,9 +259,10 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// Executes a turn of a spin. Inside a machine, suspends the CPU until the value of a line changes
-/// that this thread has read since its last hint. If such a line has changed already, or if no line
-/// or too many lines were read, the hint costs one pause instead.
+/// Executes one round of a spin. Inside a machine, suspends the CPU until a value changes in one of
+/// the lines that this thread has read since its last hint. If a value in one of these lines has
+/// changed already, or if there is no such line, or if there are too many, the hint costs one pause
+/// instead.
 #[inline]
 #[track_caller]
 pub fn spin_hint() {

@@ -1,13 +1,15 @@
 //! Tracks which caches hold which shared bytes, by blocks of 4 KiB.
 //!
-//! A block is the aligned 4 KiB around an address, and is numbered in the order of first touch.
+//! A block is the aligned 4 KiB around an address. Blocks are numbered in the order of first touch.
 //! Each core has a first-level cache and a larger cache; each socket has a cache that its cores
-//! share. A block that a core reads or writes enters the core's own caches, and a block that is
-//! read also the socket's; a block that leaves the core's larger cache goes to the socket's. Caches
-//! hold whole blocks and evict the least recently used.
+//! share. Caches hold whole blocks and evict the least recently used.
 //!
-//! A write gives the block a new version number. Copies with an older number are stale, so the
-//! writer needn't search the other caches for them.
+//! A block that a core reads enters the core's own caches and the socket's cache. A block that a
+//! core writes enters only the core's own caches. A block that is evicted from a core's larger
+//! cache goes to the socket's cache.
+//!
+//! A write gives the block a new version number. A cache's copy with an older number is stale, so
+//! the writer needn't search the other caches for copies.
 
 use crate::directory::NOBODY;
 use crate::ledger::{Mix, Table};
@@ -141,9 +143,9 @@ impl Blocks {
         self.bring(id, core, socket);
     }
 
-    /// Records that a core has written a few lines of a block. All other copies become stale. If
-    /// the writing core had the whole block in its own caches, its copy stays valid; if not, no
-    /// cache has the block any more.
+    /// Records that a core has written a few lines of a block. All copies in other caches become
+    /// stale. The writing core's copy stays valid if the core had the whole block in its own
+    /// caches; otherwise no cache has a valid copy of the block any more.
     pub(crate) fn wrote_lines(&mut self, id: BlockId, core: u16, socket: u16) {
         if self.is_near(id, core, socket) {
             self.wrote(id, core, socket);

@@ -1,15 +1,16 @@
 //! Bytes that threads share, and that are copied rather than accessed as atomics.
 //!
-//! Copies of a few lines are charged as accesses to those lines. A larger copy is charged as named
+//! A copy of a few lines is charged as accesses to those lines. A larger copy is charged as named
 //! work: the core moves the bytes at the rate of the cache that holds them, or of memory. All cores
 //! of a socket share the bus to memory (see [the page on the model](crate::model)). Each call
-//! charges one side of a copy. The other side, the buffer, is assumed to be private and in the
-//! first-level cache, and costs nothing.
+//! charges one side of a copy, the shared bytes. The other side, a buffer, is assumed to be private
+//! and in the first-level cache, and costs nothing.
 //!
-//! Inside a machine, the range is moved in parts: blocks of 4 KiB, or less in random order. For
-//! each part, `copy` is called when it is this thread's turn; other threads may run between two
-//! parts. Small parts in random order make torn copies likelier, so that tests find them. Outside a
-//! machine, `copy` is called once with the whole range.
+//! Inside a machine, the range is moved in parts, from the lowest address to the highest. A part
+//! has up to 4 KiB, or up to 512 bytes if the machine runs its threads in random order. For each
+//! part, the thread waits for its turn and calls `copy`; other threads may run between two parts.
+//! The smaller parts make torn copies likelier, so that tests with a machine in random order find
+//! them. Outside a machine, `copy` is called once with the whole range.
 
 use crate::access::Kind;
 use crate::blocks::{BLOCK, BlockId, Place};

@@ -1,8 +1,8 @@
 //! The costs of all operations. Every constant of the model has a name, a unit, an explanation and,
 //! for each preset, a source.
 //!
-//! Times are in nanoseconds, rates in bytes per nanosecond (which is GB/s), factors are plain
-//! numbers. No other file of the crate contains a cost.
+//! Times are in nanoseconds, rates are in bytes per nanosecond (which is GB/s), and factors are
+//! plain numbers. No other file of the crate contains a cost.
 
 use crate::SetupError;
 use serde::Serialize;
@@ -50,12 +50,13 @@ costs! {
     transfer_socket: 45.0, "ns";
     /// The same across sockets.
     transfer_machine: 110.0, "ns";
-    /// Share of a transfer's time in which the request is still on its way, and the line's owner
-    /// goes on using the line. Doesn't apply to stores, because a core doesn't wait for its stores.
+    /// Share of a transfer's time in which the request is on its way, and the owner still uses the
+    /// line. If the transfer is for a store, the owner loses the line at once instead: the storing
+    /// core doesn't wait for the line, so the time of its request isn't modelled.
     transfer_overlap: 0.5, "fraction";
-    /// Share of a transfer's time for which a core keeps a line that it just got, although other
-    /// cores wait for the line: their next request takes that long to arrive. With 0, each core
-    /// makes one access before it loses the line.
+    /// Share of a transfer's time for which a core keeps a line that it just got, even if other
+    /// cores already wait for the line. This is the time that the next core's request takes to
+    /// reach the new owner. With 0, each core makes one access before it loses the line.
     transfer_hold: 0.0, "fraction";
     /// How far ahead a core requests lines: the amount of work that its reorder buffer holds. 0 if
     /// the core executes in order.

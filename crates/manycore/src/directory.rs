@@ -2,11 +2,12 @@
 //! it is busy.
 //!
 //! A line is the aligned 64 bytes around an address. Lines are numbered in the order of first
-//! touch; the number is the line's *name*. Results depend only on names, never on addresses: the
-//! table of addresses is used only to look up single addresses, and is never walked.
+//! touch; the number is the line's *name*. Results depend only on names, never on addresses:
+//! addresses are only looked up in the table, one by one. The table is never iterated over, because
+//! its order depends on the addresses.
 //!
-//! Caches belong to cores, so copies are tracked per core; two hardware threads of a core share
-//! them. Caches are unlimited: a core loses a line only to another core's write.
+//! Caches belong to cores, so the directory tracks copies per core; the two hardware threads of a
+//! core share them. Caches are unlimited: a core loses a line only to another core's write.
 //!
 //! | state | `holders` | `modified` |
 //! |---|---|---|

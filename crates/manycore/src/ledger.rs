@@ -1,8 +1,8 @@
-//! Records where the time goes: the counts behind a [`Report`](crate::Report), by source line, by
-//! subject (a lock, or a line that was given a name), and by named work.
+//! Records how CPUs spend their time. These are the counts behind a [`Report`](crate::Report): by
+//! source line, by subject (a lock, or a line that was given a name), and by named work.
 //!
 //! Every advance of a CPU's clock is entered here once, under exactly one [`Spent`]. So the entries
-//! add up to the CPU time, and CPU time and idle time add up to `CPUs × elapsed`.
+//! add up to the CPU time. CPU time and idle time add up to `CPUs × elapsed`.
 
 use crate::ticks::Ticks;
 use std::collections::HashMap;

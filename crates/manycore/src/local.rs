@@ -75,10 +75,10 @@ impl<T: 'static> LocalKey<T> {
                 value
             }
         };
-        // SAFETY: the value stays in its box, and the box isn't dropped before the thread's end.
-        // Then `drop_all` takes the box out of the list and drops it, on this thread. `drop_all` is
-        // never called below `use_it`, so every call that found the box has returned by then.
-        // Values are only handed out by shared reference, on this thread.
+        // SAFETY: the value stays in its box until the thread ends, and is only handed out by
+        // shared reference, on this thread. At the thread's end, `drop_all` takes the box out of
+        // the list and drops it, on this thread. `drop_all` is never called from within `use_it`,
+        // so no call that found the box is still running by then.
         Ok(use_it(unsafe { &*value }))
     }
 

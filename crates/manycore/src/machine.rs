@@ -104,17 +104,17 @@ impl Machine {
         self
     }
 
-    /// Returns the same machine without contention: lines move for free, and after waiting for a
-    /// lock or spinning, a thread continues at the time at which it began to wait.
+    /// Returns the same machine without contention. Lines move for free. After a thread has waited
+    /// for a lock or has spun, it continues at the virtual time at which it began to wait.
     #[must_use]
     pub fn without_contention(mut self) -> Self {
         self.setup.contention = false;
         self
     }
 
-    /// Returns the same machine in random order: threads run in the order of random priorities that
-    /// change at random events. This is for finding bugs, not for measuring. The seed determines
-    /// the order, so the same seed repeats it.
+    /// Returns the same machine in random order: threads run in the order of random priorities,
+    /// which change at random events. This is for finding bugs, not for measuring. The seed
+    /// determines the order, so a run with the same seed repeats the order.
     ///
     /// After Burckhardt, Kothari, Musuvathi and Nagarakatte, "A randomized scheduler with
     /// probabilistic guarantees of finding bugs" (ASPLOS 2010). Here priorities are drawn anew
@@ -125,9 +125,9 @@ impl Machine {
         self
     }
 
-    /// Returns the same machine with tasks assigned to the sockets round robin, as a scheduler
-    /// spreads a few tasks. Each task gets a core of its own while cores are left. Without this,
-    /// task N runs on CPU N, and a few tasks all run in the first socket.
+    /// Returns the same machine with tasks assigned to the sockets round robin, as an operating
+    /// system spreads a few tasks. Each task gets a core of its own while free cores are left.
+    /// Without this, task N runs on CPU N, so a few tasks all run in the first socket.
     #[must_use]
     pub fn spread(mut self) -> Self {
         self.setup.spread = true;
@@ -205,8 +205,8 @@ impl Machine {
             *result.borrow_mut() = Some(value);
         });
         // SAFETY: only the lifetime changes. The body borrows from the caller, whose data lives
-        // until this function returns. By then `drive` has returned, so the body has ended, or was
-        // leaked and never runs again (W4 in `world`).
+        // until this function returns. When `drive` returns, and so before this function does, the
+        // body has either ended, or was leaked and never runs again (W4 in `world`).
         let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Body>(body) };
         if let Err(error) = world.start("main".to_owned(), None, task::here(), body) {
             world.state.borrow_mut().failure = Some(Cause::NoStack { message: error.to_string() });
@@ -231,8 +231,8 @@ impl Machine {
     }
 
     /// Runs threads like [`run_tasks`](Self::run_tasks), on data that `set_up` creates inside the
-    /// machine. The data is dropped inside the machine, too. Use this for data that starts threads
-    /// of its own, or that has a part for each CPU. Setting up and dropping aren't measured.
+    /// machine. The data is also dropped inside the machine. Neither creating nor dropping the data
+    /// is measured. Use this if the data has threads of its own, or a part for each CPU.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).
@@ -279,8 +279,8 @@ impl Machine {
     }
 
     /// Repeats `operation` on `tasks` threads for `time`, and counts the operations. The argument
-    /// of `operation` is the number of its task. Each task first executes one operation to warm up,
-    /// which isn't counted.
+    /// of `operation` is the number of the task. Each task first executes one operation that isn't
+    /// counted, to warm up.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).
@@ -345,8 +345,9 @@ impl Machine {
         Ok(Efficiency { with: run(self)?, without: run(&self.clone().without_contention())? })
     }
 
-    /// Executes a run in random order with each of `seeds`, until one fails. If the environment
-    /// variable `MANYCORE_SEED` is set to a number, executes only the run with that seed.
+    /// Executes a run in random order with each of `seeds`, and stops at the first that fails. If
+    /// the environment variable `MANYCORE_SEED` is set to a number, executes only the run with that
+    /// seed.
     ///
     /// # Errors
     /// The first failure, which names its seed.

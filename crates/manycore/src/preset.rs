@@ -1,21 +1,22 @@
 //! Presets: fixed shapes and costs of machines on which results were published.
 //!
 //! The figures were measured by others or stated by vendors. Where no figure was found, the source
-//! says "estimate", with the range in which it probably lies. Costs that a preset doesn't name are
-//! [`Costs::default`]'s, which are estimates for a server of those years. Nothing here is fitted to
-//! a published table: if the model disagrees with a table, that is a finding.
+//! says "estimate", and gives the range in which the figure probably lies. A cost that a preset
+//! doesn't name is that of [`Costs::default`], which is an estimate for a server from the years of
+//! the presets' machines. Nothing here is fitted to a published table: if the model disagrees with
+//! a table, that is a finding.
 //!
-//! The presets were last changed on 20 November 2026. Some results were made with earlier versions:
-//! the example of the spinlocks on the first Xeon, and Pagefold's experiment `lookup` on that Xeon
-//! and on the Altix.
+//! The presets were last changed on 20 November 2026. Some results were obtained with earlier
+//! versions of the presets: those of the example `spinlocks` on `xeon-e5-2699v4`, and those of
+//! Pagefold's experiment `lookup` on that Xeon and on `altix-64`.
 //!
 //! `transfer_overlap`, 0.5 for all presets, is an estimate that was chosen after one machine had
 //! been measured (0.5 to 0.65, an AMD EPYC).
 //!
-//! `transfer_hold` is 0 for all presets, though it was 0.5 to 0.65 on the EPYC. It hasn't been
-//! measured on the machines of the presets, or with more than two CPUs. It was set to 0 after 0.5
-//! had been tried: with 0.5 the model no longer reproduced published results on the Altix;
-//! `docs/model.md` has the figures.
+//! `transfer_hold` is 0 for all presets, though 0.5 to 0.65 was measured on the EPYC. This share
+//! hasn't been measured on the machines of the presets, or with more than two CPUs. With 0.5, the
+//! model no longer reproduced published results on the Altix. After that trial, the share was set
+//! to 0; `docs/model.md` has the figures.
 //!
 //! `window` was added when the EPYC showed that the model lacked it; its values come from the sizes
 //! of reorder buffers, not from results.

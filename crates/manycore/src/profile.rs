@@ -34,8 +34,9 @@ impl Drop for Region {
     }
 }
 
-/// Gives the cache line of `value` a name in the profile, under which waits for the line and
-/// transfers of it are counted. This is for spinlocks and other hot words of the program.
+/// Gives the cache line of `value` a name in the profile. The time that threads spend waiting for
+/// the line, or transferring it, is counted under this name. Use this for spinlocks and other
+/// contended words of the program.
 pub fn name<T: ?Sized>(value: &T, name: &str) {
     if let Some(world) = world::current() {
         let mut state = world.state.borrow_mut();

@@ -1,7 +1,7 @@
 //! The figures that a run reports.
 //!
-//! Shares are of all CPU time, which doesn't include idle time. Lists are sorted by time and then
-//! by name, so two runs with the same seed produce the same bytes.
+//! Shares are fractions of all CPU time, which doesn't include idle time. Lists are sorted by time,
+//! and by name where times are equal. So two runs with the same seed produce the same bytes.
 
 use serde::Serialize;
 

@@ -1,9 +1,11 @@
 //! Schedules threads on CPUs: placing, time slices, stealing.
 //!
 //! A thread that becomes ready returns to its last CPU. If that CPU is taken, the thread goes to an
-//! idle CPU, in the same socket if there is one; if no CPU is idle, it is queued. Queues are first
-//! in, first out. A thread leaves its CPU when its slice is over and other threads wait. A CPU
-//! without a thread takes the first thread that isn't pinned from the longest queue.
+//! idle CPU, in the same socket if possible. If no CPU is idle, or the thread is pinned, the thread
+//! is queued at its last CPU. Queues are first in, first out.
+//!
+//! A thread leaves its CPU when its slice is over and other threads are queued there. A CPU whose
+//! own queue is empty takes a thread from the longest queue: the first that isn't pinned.
 
 use crate::ledger::At;
 use crate::state::State;

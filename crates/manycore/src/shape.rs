@@ -1,8 +1,8 @@
 //! The relation of CPUs, cores and sockets.
 //!
-//! CPUs are numbered as Linux numbers them on most servers: first one hardware thread of every
-//! core, socket by socket, then the second threads in the same order. So a run with N threads on
-//! CPUs 0..N fills cores before siblings.
+//! CPUs are numbered as Linux numbers them on most servers: the first hardware threads of all
+//! cores, socket by socket, and then the second hardware threads in the same order. So a run with N
+//! threads on CPUs 0..N uses every core once before it uses a core's second thread.
 
 use crate::SetupError;
 use serde::{Deserialize, Serialize};

@@ -1,16 +1,16 @@
 //! The state of a running machine, and the choice of the CPU that goes next.
 //!
-//! In *measured* order the CPU with the smallest clock runs; of CPUs with equal clocks, the one
-//! with the smallest number. In *random* order the CPU with the smallest priority runs, and
-//! priorities change at random events. Both orders use one key, `rank << 8 | cpu`, in one heap; the
-//! rank is the clock or the priority.
+//! In *measured* order the CPU with the smallest clock runs next; of CPUs with equal clocks, the
+//! CPU with the smallest number. In *random* order the CPU with the smallest priority value runs
+//! next, and priorities change at random events. Both orders use one heap with one kind of key,
+//! `rank << 8 | cpu`, where the rank is the clock or the priority.
 //!
-//! - S1. A CPU is in `ready` exactly once if it has a thread that isn't spinning and the CPU isn't
-//!   `running`; otherwise it isn't in `ready`.
+//! - S1. A CPU is in `ready` exactly once if both of these hold: the CPU has a thread that isn't
+//!   spinning, and the CPU isn't the running one. Otherwise the CPU isn't in `ready`.
 //! - S2. `limit` is at most the smallest key in `ready`. In measured order it is also at most the
-//!   key of the earliest timer; in random order, [`State::may_go_on`] checks the timers itself.
-//!   While the running CPU's key is below `limit` and no timer is due, the scheduler would choose
-//!   this CPU again, so its thread continues without asking the scheduler.
+//!   key of the earliest timer; in random order, [`State::may_go_on`] checks the timers itself. So
+//!   while the running CPU's key is below `limit` and no timer is due, the scheduler would choose
+//!   this CPU again. Its thread therefore continues without asking the scheduler.
 //! - S3. No code in this module runs code of the user, so the state is never borrowed while a
 //!   thread runs.
 
@@ -181,8 +181,8 @@ impl State {
     }
 
     /// Begins an event of the running thread. Returns false if the thread's slice is over, another
-    /// CPU must go first, a timer is due, or the run has had too many events. Then the caller must
-    /// suspend the thread, and call this again when the thread is resumed.
+    /// CPU must go first, a timer is due, or the run has had too many events. After false, the
+    /// caller must suspend the thread, and call this function again when the thread is resumed.
     #[inline]
     pub(crate) fn may_go_on(&mut self, at: At) -> bool {
         let task = self.current();

@@ -120,10 +120,10 @@ impl Task {
         }
     }
 
-    /// Records that the thread has read the line at that version. The next spin hint suspends the
-    /// thread until such a line changes. If the thread reads a line several times between two
-    /// hints, the first version counts: if the line changed after that, the hint must return at
-    /// once instead of waiting for yet another change.
+    /// Records that the thread has read `line` at `version`. The next spin hint suspends the thread
+    /// until one of the lines that it has read changes. If the thread reads a line several times
+    /// between two hints, the first version counts: if the line has changed since the first read,
+    /// the hint must return at once instead of waiting for another change.
     #[inline]
     pub(crate) fn watch(&mut self, line: LineId, version: u32) {
         if self.watched_over {
@@ -237,8 +237,8 @@ impl Cpu {
         kept.is_some_and(|kept| self.clock < kept.until && (kept.writes || !writes))
     }
 
-    /// Returns whether this CPU slows its sibling down. A spinning CPU doesn't: it is in PAUSE most
-    /// of the time, which leaves the core to its sibling.
+    /// Returns whether this CPU slows its sibling down. A spinning CPU doesn't, because it is in
+    /// PAUSE most of the time, which leaves the core to the sibling.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.task.is_some() && !self.spinning

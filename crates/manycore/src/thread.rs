@@ -166,8 +166,8 @@ impl<'scope> Scope<'scope, '_> {
         let body: Box<dyn FnOnce() + 'scope> = Box::new(body);
         // SAFETY: only the lifetime changes. Usually `scope` joins all of its tasks, so the body
         // has ended before `scope` returns. If the machine stops earlier, the body is leaked and
-        // never runs again (W4 in `world`). The thread that called `scope` is leaked, too, so what
-        // the body borrows is never freed.
+        // never runs again (W4 in `world`). In that case the thread that called `scope` is leaked,
+        // too, so the data that the body borrows is never freed.
         let body: Body = unsafe { std::mem::transmute::<Box<dyn FnOnce() + 'scope>, Body>(body) };
         let builder = Builder { name: None, cpu };
         let task = builder.start(body).expect("no memory for a thread's stack");
@@ -255,9 +255,10 @@ fn park_until(timeout: Option<Duration>) {
     }
 }
 
-/// Lets the CPU's next thread run. If no thread waits for the CPU, this works like a [spin
-/// hint](crate::spin_hint), but costs as much as a system call. The thread may then be suspended
-/// until a value that it waits for changes, because only other threads can change that value.
+/// Yields this CPU to the next thread in the CPU's queue. If the queue is empty, this works like a
+/// [spin hint](crate::spin_hint), but costs as much as a system call. As with a spin hint, the
+/// thread may then be suspended until a value that it has read changes: a thread that yields in a
+/// loop is assumed to wait for such a change.
 #[track_caller]
 pub fn yield_now() {
     let Some(world) = world::current() else { return std::thread::yield_now() };
@@ -331,7 +332,7 @@ pub(crate) fn sleep_until_ticks(world: &World, time: Ticks) {
 }
 
 /// Returns a number that no other living thread of the machine has: the lowest number that was free
-/// when the thread started; `main` has 0. Outside of a machine, returns 0.
+/// when the thread started. `main` has number 0. Outside of a machine, returns 0.
 #[must_use]
 pub fn index() -> usize {
     world::current().map_or(0, |world| world.state.borrow_mut().current().index)

@@ -15,10 +15,10 @@ const CLOCK_POLL: Ticks = 1_000 * NS;
 const LOOK_EVENTS: u8 = 1;
 
 impl State {
-    /// Makes the running thread wait for a fixed time, whatever happens meanwhile. Unlike a spin
-    /// hint, this keeps the list of lines that the thread watches: if a thread spins, and takes a
-    /// lock in each round of its loop, a wait for the lock must not clear the lines that the loop
-    /// has read.
+    /// Makes the running thread wait for a fixed time, whatever changes during that time. Unlike a
+    /// spin hint, this keeps the list of lines that the thread watches. Suppose that a thread
+    /// spins, and takes a lock in each round of its loop: the wait for the lock must not clear the
+    /// lines that the loop has read.
     pub(crate) fn rest(&mut self, time: Ticks) {
         let (site, subject) = self.place();
         self.ledger.count(site, subject, 0, 0);

@@ -1,21 +1,24 @@
 //! A running machine, and the calls from the user's code into it.
 //!
 //! The machine runs on a host thread of its own, with one coroutine per virtual thread.
-//! [`World::drive`] runs the user's code by calling `Coroutine::resume`. The user's code reaches
-//! the machine through [`current`], which returns the world of this host thread. By calling
-//! [`World::suspend`], it returns control to `drive`.
+//! [`World::drive`] runs a virtual thread, and with it the user's code, by calling
+//! `Coroutine::resume`. The user's code calls the crate's functions. These get the world of this
+//! host thread from [`current`]. To let another virtual thread run, they return control to `drive`
+//! by calling [`World::suspend`].
 //!
-//! - W1. The pointer in `RUNNING` is set exactly while [`World::drive`] is on the stack below. So
-//!   the world that it points to is alive for any code that reads the pointer.
-//! - W2. A task's `suspender` points to its coroutine's yielder, which is at the bottom of the
-//!   coroutine's stack. It is set when the coroutine starts, and used only by that coroutine, which
-//!   is alive at that time.
+//! - W1. The pointer in `RUNNING` is set exactly while a call of [`World::drive`] is on the host
+//!   thread's stack. That call borrows the world. So the world is alive whenever the pointer is
+//!   set.
+//! - W2. A task's `suspender` points to its coroutine's yielder, which lies at the bottom of the
+//!   coroutine's stack. The pointer is set when the coroutine starts, and used only by that
+//!   coroutine. So the yielder is alive whenever the pointer is used.
 //! - W3. Coroutines never leave their host thread.
 //! - W4. A coroutine that hasn't finished when the machine stops is leaked: it is never resumed,
-//!   and its stack is never unwound or freed. So nothing that it borrowed is ever used again.
-//! - W5. While a thread unwinds from a panic, its coroutine isn't suspended: the next coroutine
-//!   would inherit the host thread's panic count. If the thread has to wait for another thread
-//!   meanwhile, the run ends.
+//!   and its stack is never unwound or freed. So nothing that the coroutine borrowed is ever used
+//!   again.
+//! - W5. While a thread unwinds from a panic, its coroutine isn't suspended, because the next
+//!   coroutine would inherit the host thread's panic count. If the unwinding thread has to wait for
+//!   another thread, the run ends.
 
 use crate::error::{Cause, Failure, Position};
 use crate::free_blocks::FreeBlocks;
@@ -54,7 +57,7 @@ pub(crate) struct World {
 /// Returns the machine in which this code runs, if there is one.
 #[inline]
 pub(crate) fn current<'a>() -> Option<&'a World> {
-    // SAFETY: by W1 the pointer is non-null only below `drive`, which borrows the world. Callers
+    // SAFETY: by W1 the pointer is non-null only during `drive`, which borrows the world. Callers
     // run on a coroutine that `drive` resumes, and keep the reference for one call only.
     unsafe { RUNNING.get().as_ref() }
 }

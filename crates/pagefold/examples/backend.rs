@@ -1,9 +1,9 @@
 //! A backend of one's own: files that are objects in memory, as a stand-in for a store elsewhere.
 //!
-//! A backend opens files by name, and reads and writes whole pages of them. The trait's other
-//! methods, which this example doesn't implement, have defaults. By default, the thread that needs
-//! a page executes the request itself. `io::ThreadPool` wraps a backend and executes its requests
-//! on a pool of threads, so that many are in flight at once.
+//! A backend opens files by name, and reads and writes whole pages of these files. The trait has
+//! more methods, with defaults that this example uses. By default, the thread that needs a page
+//! executes the request itself. `io::ThreadPool` wraps a backend and executes its requests on a
+//! pool of threads, so that many requests are in flight at once.
 //! ```sh
 //! cargo run --release -p pagefold --example backend
 //! ```

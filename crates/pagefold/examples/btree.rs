@@ -1,12 +1,12 @@
 //! A B-tree whose nodes are pages of a file: looked at through pins, changed in place.
 //!
-//! A page of the tree that is in memory is found without a lock. It can't be evicted while its
-//! guard lives. Other pages are evicted when the group reaches its limit, so the tree may be larger
-//! than memory.
+//! If a page of the tree is in memory, a reader needs no lock to find the page. The reader's guard
+//! pins the page, so the page can't be evicted while the guard lives. Other pages are evicted when
+//! the group reaches its limit, so the tree may be larger than memory.
 //!
-//! After a `sync`, the tree on the disk is complete. If the power fails at another moment, the disk
-//! may have only some of the pages that a split changed. A tree that must survive that needs a log,
-//! or has to write new pages instead of changing old ones.
+//! Right after a `sync`, the tree on the disk is complete. If the power fails at another moment,
+//! the disk may have only some of the pages that a split changed. A tree that must survive such a
+//! power failure needs a log, or has to write new pages instead of changing old ones.
 //! ```sh
 //! cargo run --release -p pagefold --example btree
 //! ```
@@ -22,10 +22,10 @@ const ENTRIES_MAX: usize = 255;
 /// Keys that this example puts in: about 1.3 MiB of nodes.
 const KEYS: u64 = 50_000;
 
-/// A node's bytes as 64-bit words. The lower half of the first word is the number of entries, the
-/// upper half is the node's level (0 for leaves). The entries follow, sorted by key; each is a key
-/// and a value. Above the leaves, the value is the page of the child that has the keys from this
-/// key up to the next entry's.
+/// A node's bytes as 64-bit words. The lower half of the first word is the number of entries, and
+/// the upper half is the node's level (0 for leaves). The entries follow, sorted by key; each
+/// consists of a key and a value. Above the leaves, an entry's value is the page of the child that
+/// has the keys from this entry's key up to the next entry's key.
 struct Node<B>(B);
 
 impl<B: Deref<Target = [u8]>> Node<B> {
@@ -60,8 +60,8 @@ impl<B: Deref<Target = [u8]>> Node<B> {
         low
     }
 
-    /// Returns the page of the child that would contain `key`. There always is one, because the
-    /// first key of an inner node is at most as large as any key that is looked up in the node.
+    /// Returns the page of the child that would contain `key`. There always is such a child,
+    /// because no key that is looked up in an inner node is smaller than the node's first key.
     fn child(&self, key: u64) -> u64 {
         self.entry(self.up_to(key) - 1).1
     }
@@ -105,7 +105,7 @@ impl Tree {
     fn get(&self, key: u64) -> Result<Option<u64>, Error> {
         let mut page = ROOT;
         loop {
-            let node = Node(self.file.page(page)?);
+            let node = Node(self.file.page_at(page * PAGE)?);
             if node.level() > 0 {
                 page = node.child(key);
                 continue;
@@ -116,24 +116,24 @@ impl Tree {
     }
 
     fn insert(&mut self, key: u64, value: u64) -> Result<(), Error> {
-        if Node(self.file.page(ROOT)?).is_full() {
+        if Node(self.file.page_at(ROOT * PAGE)?).is_full() {
             self.raise()?;
         }
         let mut page = ROOT;
         loop {
-            let node = Node(self.file.page(page)?);
+            let node = Node(self.file.page_at(page * PAGE)?);
             if node.level() == 0 {
                 break;
             }
             let child = node.child(key);
             drop(node); // Pages that are pinned can't be changed.
-            if Node(self.file.page(child)?).is_full() {
+            if Node(self.file.page_at(child * PAGE)?).is_full() {
                 self.split(page, child)?;
             } else {
                 page = child;
             }
         }
-        let mut leaf = Node(self.file.page_mut(page)?);
+        let mut leaf = Node(self.file.page_mut_at(page * PAGE)?);
         match leaf.up_to(key) {
             after @ 1.. if leaf.entry(after - 1).0 == key => leaf.set_entry(after - 1, (key, value)),
             after => leaf.insert(after, (key, value)),
@@ -144,7 +144,8 @@ impl Tree {
     /// Puts a level above all others.
     fn raise(&mut self) -> Result<(), Error> {
         let below = self.add_page()?;
-        let (mut root, mut copy) = (Node(self.file.page_mut(ROOT)?), Node(self.file.page_mut(below)?));
+        let (mut root, mut copy) =
+            (Node(self.file.page_mut_at(ROOT * PAGE)?), Node(self.file.page_mut_at(below * PAGE)?));
         copy.0.copy_from_slice(&root.0);
         root.set_head(copy.level() + 1, 1);
         root.set_entry(0, (0, below));
@@ -155,7 +156,8 @@ impl Tree {
     /// Moves half of the entries of a full node to a new one beside it.
     fn split(&mut self, above: u64, full: u64) -> Result<(), Error> {
         let new = self.add_page()?;
-        let (mut left, mut right) = (Node(self.file.page_mut(full)?), Node(self.file.page_mut(new)?));
+        let (mut left, mut right) =
+            (Node(self.file.page_mut_at(full * PAGE)?), Node(self.file.page_mut_at(new * PAGE)?));
         let half = left.len() / 2;
         for at in half..left.len() {
             right.set_entry(at - half, left.entry(at));
@@ -164,7 +166,7 @@ impl Tree {
         left.set_head(left.level(), half);
         let first = right.entry(0).0;
         drop((left, right));
-        let mut above = Node(self.file.page_mut(above)?);
+        let mut above = Node(self.file.page_mut_at(above * PAGE)?);
         above.insert(above.up_to(first), (first, new));
         Ok(())
     }

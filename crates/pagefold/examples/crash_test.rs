@@ -1,8 +1,8 @@
 //! A crash test: a log on a simulated disk whose power is cut, again and again.
 //!
-//! When the power is cut, the disk loses what a real disk may lose: each sector that was written
-//! but not synced is kept or lost at random. So a record may be torn, which its checksum shows. The
-//! seed determines what is lost, so a run that fails can be repeated.
+//! When the power is cut, the simulated disk loses what a real disk may lose: each sector that was
+//! written but not synced is kept or lost at random. So a record may be torn; its checksum reveals
+//! that. A seed determines which sectors are lost, so a run that fails can be repeated.
 //! ```sh
 //! cargo run --release -p pagefold --example crash_test
 //! ```

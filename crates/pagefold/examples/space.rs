@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     space.write_at(b"hello", data.start + 5_000)?; // To the file.
     let before = space.update_u64(heap.start, |number| Some(number + 1))?; // Atomic among threads.
     assert_eq!(before, 0);
-    assert_eq!(space.page(data.start + PAGE)?[5_000 - PAGE as usize], b'h'); // Pinned, while the guard lives.
+    assert_eq!(space.page_at(data.start + PAGE)?[5_000 - PAGE as usize], b'h'); // Pinned, while the guard lives.
 
     // Any part can be changed on its own.
     space.protect(data.start + 8 * PAGE..data.start + 16 * PAGE, Protection::Read)?;

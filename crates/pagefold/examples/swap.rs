@@ -1,6 +1,6 @@
 //! A space four times as large as the memory budget. Pages that aren't used are swapped out to
-//! compressed memory. Pages that have been there longest, or that don't compress well, go to a
-//! file.
+//! compressed memory. Pages that have been there longest move on to a file. Pages that don't
+//! compress well go to the file directly.
 //! ```sh
 //! cargo run --release -p pagefold --example swap
 //! ```

@@ -18,7 +18,7 @@ const PAGES_EACH: u64 = 20;
 async fn visit(file: File, task: u64) -> Result<u64, Error> {
     let mut sum = 0;
     for step in 0..PAGES_EACH {
-        let page = file.page_async((task * 7_919 + step * 104_729) % PAGES).await?;
+        let page = file.page_at_async(((task * 7_919 + step * 104_729) % PAGES) * 4096).await?;
         sum += u64::from(page[0]);
     }
     let mut header = [0; 16];

@@ -9,8 +9,8 @@ use crate::size::Size;
 /// The fewest pages that a budget must hold.
 const PAGES_MIN: u64 = 16;
 
-/// Checks that a budget of `size` is possible, with pages of `page_size` bytes. If the budget
-/// exceeds the machine's memory, warns once in the log.
+/// Checks that a budget of `size` is possible, with pages of `page_size` bytes. Writes one warning
+/// to the log if the budget exceeds the machine's memory.
 ///
 /// # Errors
 /// [`Error::TooSmall`], [`Error::BudgetTooLarge`].

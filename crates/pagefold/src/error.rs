@@ -9,13 +9,13 @@ use crate::size::{Size, SizeError};
 use io::IoError;
 
 /// Why a call failed. The failure itself loses no data, and every call may be retried. Two errors
-/// report data that is lost already: [`SwapCorrupt`](Self::SwapCorrupt), and
+/// report that data has been lost already: [`SwapCorrupt`](Self::SwapCorrupt), and
 /// [`WriteFailed`](Self::WriteFailed) with [`IoError::CutOff`](crate::io::IoError::CutOff).
 ///
-/// The text contains everything, including the error of the device or the system, which is also the
+/// An error's text includes the error of the device or the system. That error is also the
 /// [`source`](std::error::Error::source). So a program that prints the whole chain of sources
-/// prints that error twice. Exception: the text of [`LimitReached`](Self::LimitReached) leaves a
-/// swap area's failure to the source.
+/// prints that error twice. Exception: the text of [`LimitReached`](Self::LimitReached) doesn't
+/// include a swap area's failure, which is only in the source.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -101,8 +101,9 @@ pub enum Error {
         group: String,
     },
     /// Nothing in the group can be evicted: all of its pages are pinned, being loaded, or have no
-    /// slot in swap. Unpin some, or raise the limit. If the budget is full, this group can't get
-    /// pages from groups that use a smaller share of their limit than it does.
+    /// slot in swap. Unpin some pages, or raise the limit. If the budget is full, raising the limit
+    /// may not help: this group can't get pages from groups that use a smaller share of their limit
+    /// than this group uses of its own.
     #[error(
         "group `{group}` has reached its limit of {max}, or its part of a full budget, and nothing in it can be \
          reclaimed: {charged} are pinned, being loaded, or have no place in swap"
@@ -114,8 +115,9 @@ pub enum Error {
         max: Size,
         /// What is charged to the group.
         charged: Size,
-        /// Why its pages have no slot in swap, if an area's device failed at the last write of one
-        /// of them. This is the error's [`source`](std::error::Error::source).
+        /// The failure of a swap area's device, if the group's most recent write to swap failed. A
+        /// page whose write failed has no slot in swap. This failure is the error's
+        /// [`source`](std::error::Error::source).
         #[source]
         swap: Option<SwapFailure>,
     },
@@ -167,8 +169,9 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that weren't
-    /// stored stay in memory, and are written again by the next sync, or later in the background.
+    /// Written data couldn't be stored in the file, or couldn't be made durable. Pages that
+    /// couldn't be stored stay in memory, and are written again by the next sync, or later in the
+    /// background.
     #[error("can't write {}: {error}", path.display())]
     WriteFailed {
         /// The file.
@@ -177,9 +180,10 @@ pub enum Error {
         #[source]
         error: IoError,
     },
-    /// The file's device hasn't answered for the time of
-    /// [`Builder::io_timeout`](crate::Builder::io_timeout). Until it answers, calls that need it
-    /// fail at once. Written data stays in memory, and requests to the device may still complete.
+    /// The file's device hasn't answered for as long as
+    /// [`Builder::io_timeout`](crate::Builder::io_timeout) allows. Until the device answers, calls
+    /// that need it fail at once. Written data stays in memory. Requests to the device may still
+    /// complete.
     #[error("the device of {} doesn't answer", path.display())]
     DeviceTimeout {
         /// The file.
@@ -205,9 +209,9 @@ pub enum Error {
         /// The length of the access in bytes.
         wanted: u64,
     },
-    /// The file would exceed the largest possible length, `i64::MAX` bytes. Or there is no address
-    /// space left for the metadata of one of its pages: `RLIMIT_AS` is too low, or many other files
-    /// of terabytes are in use.
+    /// The file would exceed the largest possible length, `i64::MAX` bytes. Or no address space is
+    /// left for the metadata of one of the file's pages, because `RLIMIT_AS` is too low, or because
+    /// many other files, each terabytes long, are in use.
     #[error("{} is too large: there is no place in a page map for its {pages} pages", path.display())]
     FileTooLarge {
         /// The file.
@@ -298,8 +302,9 @@ pub enum Error {
         #[source]
         error: IoError,
     },
-    /// A page came back from swap with other content than was written. No caller gets any of it.
-    /// Accesses to the page fail until it is overwritten entirely, discarded or unmapped.
+    /// A page came back from swap with content that differs from what was written. No caller gets
+    /// any of that content. Accesses to the page fail until the page is overwritten entirely,
+    /// discarded or unmapped.
     #[error(
         "the page at {address:#x} came back from {} as something else than was written there",
         swap_area(area.as_deref())

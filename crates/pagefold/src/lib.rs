@@ -16,7 +16,7 @@
 //! let n = file.read_at(&mut buf, 99_950)?; // Like pread: short at the end of the file.
 //! assert_eq!(n, 50);
 //!
-//! let page = file.page(3)?; // Pinned: its bytes stay where they are until the guard is dropped.
+//! let page = file.page_at(3 * 4096)?; // Pinned: its bytes stay where they are until the guard is dropped.
 //! assert_eq!(page[0], 7);
 //!
 //! let log = tenant.open_options().write(true).create(true).open(path.with_extension("log"))?;
@@ -31,17 +31,18 @@
 //! - [`Pagefold`] is one memory budget. Frames, loads in flight, pinned pages, page maps and other
 //!   metadata count towards it.
 //! - A [`Group`] is a tenant: a limit, and the pages charged to it.
-//! - A [`File`] is read with [`read_at`](File::read_at), without a lock if the page is in memory,
-//!   or through a [`PinnedPage`]. It is written with [`write_at`](File::write_at) or through a
-//!   [`PageMut`], and made durable with [`sync`](File::sync).
+//! - A [`File`] is read with [`read_at`](File::read_at), which takes no lock if the page is in
+//!   memory, or through a [`PageRef`]. A file is written with [`write_at`](File::write_at) or
+//!   through a [`PageMut`], and made durable with [`sync`](File::sync).
 //! - A [`Space`] is an address space of memory that belongs to no file. With swap ([`SwapArea`]) it
 //!   may be larger than the budget.
 //! - [`Stats`] has the statistics, as a struct, as text, and [for
 //!   Prometheus](Stats::to_prometheus).
 //!
-//! Reads block their thread while the device reads. Writes don't wait for the device, unless much
-//! dirty data waits for write-back. This crate contains no `unsafe` code: that is in
-//! `pagefold-frames`.
+//! A read blocks its thread while the device reads. A write doesn't wait for the device, unless
+//! much dirty data waits for write-back.
+//!
+//! This crate contains no `unsafe` code. Some crates below it do, above all `pagefold-frames`.
 #![forbid(unsafe_code)]
 
 /// Where files are opened: the machine's file systems, simulated disks in memory, and the traits
@@ -91,13 +92,13 @@ pub use api::open_options::OpenOptions;
 pub use api::pagefold::Pagefold;
 pub use api::{ReadQueue, ReadRequest, WriteRequest};
 pub use error::{DeviceFailure, Error, SwapFailure};
-pub use file::pinned_page::PinnedPage;
+pub use file::page_ref::PageRef;
 pub use machine::{MemoryAllowed, memory_allowed};
 pub use protection::Protection;
 pub use read::page_future::PageFuture;
 pub use read_ahead::advice::Advice;
 pub use size::{IntoSize, Size, SizeError};
-pub use space::{Area, AreaFile, MappedPage, Space};
+pub use space::{Area, AreaFile, Space};
 pub use stats::swap_areas::{CompressedSwapStats, SwapAreaStats};
 pub use stats::{FileStats, GroupStats, Stats};
 pub use swap::{AddError, Placement, RemoveError};

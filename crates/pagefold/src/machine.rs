@@ -78,9 +78,9 @@ struct Mount {
     point: PathBuf,
 }
 
-/// Returns the files that may hold a limit, relative to the root directory: those of this process's
-/// cgroup and of its ancestors, as far as they are visible. `cgroup` and `mountinfo` are the
-/// contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// Returns the files that may hold a memory limit: those of this process's cgroup, and of the
+/// cgroup's ancestors that are visible. The paths are relative to the root directory. `cgroup` and
+/// `mountinfo` are the contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in lines(cgroup) {
@@ -101,8 +101,9 @@ fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
         };
         let is_seen = mounts.iter().any(|mount| below(mount).is_some());
         for mount in &mounts {
-            // If no mount contains the cgroup's path, the mount's root is taken for the cgroup: a
-            // container sees its own cgroup as the root, whatever the cgroup's path is outside.
+            // If no mount contains the cgroup's path, the process is assumed to be in a container,
+            // in which the root of the mount is the process's cgroup. Then the root of the mount is
+            // used, and the path is ignored, because it is valid only outside the container.
             let Some(below) = below(mount).or_else(|| (!is_seen).then(PathBuf::new)) else { continue };
             files.extend(below.ancestors().map(|group| mount.point.join(group).join(hierarchy.limit())));
         }
@@ -110,8 +111,9 @@ fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
     files
 }
 
-/// Returns where a hierarchy is mounted. A line of `mountinfo` is `id parent device root point
-/// options … - type source options`, with blanks in names as `\040` (proc_pid_mountinfo(5)).
+/// Returns the mounts of a hierarchy. A line of `mountinfo` is
+/// `id parent device root point options … - type source options` (proc_pid_mountinfo(5)). A blank
+/// in a name is written as `\040`.
 fn mounts(hierarchy: Hierarchy, mountinfo: &[u8]) -> Vec<Mount> {
     let mount = |line: &[u8]| {
         let fields: Vec<_> = line.split(|&byte| byte == b' ').collect();

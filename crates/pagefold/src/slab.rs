@@ -1,10 +1,12 @@
 //! A slab: a table of values by small numbers.
 //!
 //! Inserting, looking up and removing take constant time. The table grows by parts, each twice as
-//! long as the part before, and never moves a value. (Moving all values would take long, and the
-//! inserting thread may hold a lock that every eviction takes.) A number belongs to a value while
-//! the value is in the table, and may then be reused. The number that was freed last is reused
-//! first.
+//! long as the part before, and never moves a value. Moving all values would take a long time, and
+//! all evictions might have to wait for it, because the inserting thread may hold a lock that every
+//! eviction takes.
+//!
+//! A number belongs to a value for as long as the value is in the table. Once the value is removed,
+//! the number may be reused. The number that was freed last is reused first.
 
 /// The length of the first part. Each further part is twice as long as the one before.
 const FIRST: usize = 4;

@@ -1,12 +1,14 @@
 //! Timers for tasks. One thread wakes all of them; it exists only while tasks wait, and a second
 //! longer.
 //!
-//! - TIMER-1. A task's waker is in the table from when its timer is created until the thread
-//!   removes it at its time, or the timer is dropped. All three happen under the lock. Wakers are
-//!   called and dropped without the lock, because they may run any code.
-//! - TIMER-2. The thread never sleeps past the earliest time in the table, and is woken when an
-//!   earlier time is inserted. When the table has been empty for a second, the thread ends. It
-//!   decides that under the lock, so a timer that is inserted then starts a new thread.
+//! - TIMER-1. A task's waker is in the table from when its timer is created until the timer is
+//!   dropped, or until the timer's time comes and the thread removes the waker. The table changes
+//!   only under the lock. Wakers are called and dropped without the lock, because they may run any
+//!   code.
+//! - TIMER-2. The thread never sleeps past the earliest time in the table: inserting an earlier
+//!   time wakes the thread. When the table has been empty for a second, the thread ends. It records
+//!   its end under the lock (`has_thread`), so a timer that is inserted after that starts a new
+//!   thread.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use pagefold::io::{Fault, FaultyBackend, Schedule, SimulatedDisk, ThreadPool};
-use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold, PinnedPage, ReadRequest, WriteRequest};
+use pagefold::{Advice, Error, File, Group, PageFuture, PageRef, Pagefold, ReadRequest, WriteRequest};
 use support::{check, disk, eventually, manager};
 use sync::random::Random;
 
@@ -160,7 +160,7 @@ fn one_bad_page_fails_its_request_alone() {
 #[test]
 fn with_all_pinned_each_request_is_told() {
     let (_mm, _group, file) = open(400, 16, disk(1, LEN));
-    let pins: Vec<_> = (0..16).map(|page| file.page(page * 10).unwrap()).collect();
+    let pins: Vec<_> = (0..16).map(|page| file.page_at((page * 10) * PAGE).unwrap()).collect();
     let mut bytes = [0; 4 * 8];
     let mut batch: Vec<_> = bytes
         .chunks_mut(8)
@@ -174,9 +174,9 @@ fn with_all_pinned_each_request_is_told() {
     for refused in [&batch[1], &batch[3]] {
         assert!(matches!(refused.result, Err(Error::LimitReached { .. })), "{:?}", refused.result);
     }
-    assert!(matches!(block_on(file.page_async(7_000)), Err(Error::LimitReached { .. })));
+    assert!(matches!(block_on(file.page_at_async(7_000 * PAGE)), Err(Error::LimitReached { .. })));
     drop(pins);
-    assert!(block_on(file.page_async(7_000)).is_ok());
+    assert!(block_on(file.page_at_async(7_000 * PAGE)).is_ok());
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn a_handle_can_be_dropped_while_loads_are_in_flight() {
     for round in 0..50 {
         let file = group.open("f0").unwrap();
         file.prefetch(round << 20..(round + 2) << 20);
-        let mut future = file.page_async(5_000 + round);
+        let mut future = file.page_at_async((5_000 + round) * PAGE);
         let _ = poll(&mut future);
         drop(future);
         drop(file);
@@ -244,10 +244,10 @@ fn futures_give_pages() {
     let mut random = Random::seeded(8);
     for _ in 0..2_000 {
         let page = random.below(LEN / PAGE);
-        check(0, page * PAGE, &block_on(file.page_async(page)).unwrap());
+        check(0, page * PAGE, &block_on(file.page_at_async(page * PAGE)).unwrap());
     }
-    assert!(matches!(block_on(file.page_async(LEN / PAGE)), Err(Error::PastEnd { .. })));
-    assert!(matches!(block_on(file.page_async(u64::MAX)), Err(Error::PastEnd { .. })));
+    assert!(matches!(block_on(file.page_at_async(LEN)), Err(Error::PastEnd { .. })));
+    assert!(matches!(block_on(file.page_at_async(u64::MAX)), Err(Error::PastEnd { .. })));
     let mut bytes = vec![0xa5; 50_000];
     for offset in [0, 77, LEN - 50_000, LEN - 100, LEN, u64::MAX - 5] {
         let n = block_on(file.read_at_async(&mut bytes, offset)).unwrap();
@@ -256,17 +256,17 @@ fn futures_give_pages() {
     }
     assert!(group.stats().peak_bytes <= group.max());
     fn is_send<T: Send>(_: &T) {}
-    is_send(&file.page_async(0));
+    is_send(&file.page_at_async(0));
     is_send(&file.read_at_async(&mut bytes, 0));
-    is_send(&file.page(0).unwrap());
+    is_send(&file.page_at(0).unwrap());
 }
 
 #[test]
 fn a_future_that_is_dropped_leaves_its_page_in_memory() {
     let disk = by_hand();
     let (_mm, group, file) = open(400, 100, disk.clone());
-    let mut future = file.page_async(5);
-    let mut other = file.page_async(5);
+    let mut future = file.page_at_async(5 * PAGE);
+    let mut other = file.page_at_async(5 * PAGE);
     assert!(poll(&mut future).is_pending() && poll(&mut other).is_pending());
     drop(future);
     assert!(poll(&mut other).is_pending());
@@ -274,9 +274,9 @@ fn a_future_that_is_dropped_leaves_its_page_in_memory() {
     let Poll::Ready(Ok(page)) = poll(&mut other) else { panic!("woken without a page") };
     check(0, 5 * PAGE, &page);
     drop(page);
-    assert!(poll(&mut file.page_async(5)).is_ready(), "in memory");
+    assert!(poll(&mut file.page_at_async(5 * PAGE)).is_ready(), "in memory");
     // A page that came for a future stays while that isn't asked.
-    let mut late = file.page_async(9);
+    let mut late = file.page_at_async(9 * PAGE);
     assert!(poll(&mut late).is_pending() && disk.answer_next());
     for page in 100..400 {
         file.prefetch(page * PAGE..page * PAGE + 1);
@@ -293,7 +293,7 @@ fn failures_reach_every_future_that_waits() {
     let (_mm, group, file) = open(400, 100, faulty.clone());
     // The load begins well, and so is in flight.
     faulty.set_schedule(Schedule::From(1, Fault::ShortThenErrno(512, 5)));
-    let mut futures: Vec<_> = (0..3).map(|_| file.page_async(5)).collect();
+    let mut futures: Vec<_> = (0..3).map(|_| file.page_at_async(5 * PAGE)).collect();
     let pending = futures.iter_mut().filter_map(|future| poll(future).is_pending().then_some(())).count();
     while disk.answer_next() {}
     assert_eq!(pending, 3);
@@ -302,7 +302,7 @@ fn failures_reach_every_future_that_waits() {
     }
     faulty.set_schedule(Schedule::Never);
     assert_eq!(group.stats().errors, 1);
-    assert!(block_on_by_hand(&disk, file.page_async(5)).is_ok(), "tried again");
+    assert!(block_on_by_hand(&disk, file.page_at_async(5 * PAGE)).is_ok(), "tried again");
 }
 
 fn block_on_by_hand<F: Future + Unpin>(disk: &SimulatedDisk, mut future: F) -> F::Output {
@@ -317,9 +317,9 @@ fn block_on_by_hand<F: Future + Unpin>(disk: &SimulatedDisk, mut future: F) -> F
 /// Polls futures in turns and drops most of them half way.
 fn drop_by_the_thousand<'a>(file: &'a File, random: &mut Random, rounds: usize) {
     let mut futures: Vec<PageFuture<'a>> = Vec::new();
-    let mut pages: Vec<PinnedPage<'a>> = Vec::new();
+    let mut pages: Vec<PageRef<'a>> = Vec::new();
     for _ in 0..rounds {
-        futures.push(file.page_async(random.below(2_000)));
+        futures.push(file.page_at_async((random.below(2_000)) * PAGE));
         let at = random.below(futures.len() as u64) as usize;
         match random.below(4) {
             0 => drop(futures.swap_remove(at)),
@@ -376,7 +376,7 @@ fn under_tokio() {
                     let mut random = Random::seeded(task);
                     for _ in 0..50 {
                         let page = random.below(LEN / PAGE);
-                        let guard = file.page_async(page).await.unwrap();
+                        let guard = file.page_at_async(page * PAGE).await.unwrap();
                         tokio::task::yield_now().await;
                         check(0, page * PAGE, &guard[..64]);
                     }
@@ -564,7 +564,7 @@ fn a_file_that_shrinks_meanwhile_ends_where_it_ends() {
     let disk = by_hand();
     let (_mm, _group, file) = open(400, 200, disk.clone());
     file.prefetch(0..40 * PAGE);
-    let mut future = file.page_async(50);
+    let mut future = file.page_at_async(50 * PAGE);
     assert!(poll(&mut future).is_pending());
     disk.truncate("f0", 20 * PAGE + 100).unwrap();
     while disk.answer_next() {}

@@ -37,8 +37,8 @@ fn scenario(backend: impl Backend, schedule: Schedule) -> u64 {
                 read(&f1, 1, page * 4096, 5000)?;
             }
             read(&f0, 0, FILE_LEN - 10, 100 * (round + 1))?;
-            assert_eq!(f1.page(7)?.len(), 4096);
-            assert_eq!(f1.page(90)?.len(), 77);
+            assert_eq!(f1.page_at(7 * 4096)?.len(), 4096);
+            assert_eq!(f1.page_at(90 * 4096)?.len(), 77);
         }
         f0.advise(0..10 * 4096, Advice::WillNeed)?;
         batches(&f0)?;
@@ -131,7 +131,7 @@ impl Step {
         match self {
             Self::Write(offset, len) => file.write_at(&version(number, offset, len), offset),
             Self::Change(page) => {
-                let mut guard = file.page_mut(page)?;
+                let mut guard = file.page_mut_at(page * 4096)?;
                 let len = guard.len() / 2;
                 guard[..len].copy_from_slice(&version(number, page * 4096, len));
                 Ok(())

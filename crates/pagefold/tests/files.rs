@@ -88,9 +88,9 @@ fn reads_at_and_past_the_end() {
         assert!(matches!(file.read_exact_at(&mut buf, offset), Err(Error::PastEnd { .. })));
     }
     assert_eq!(file.read_at(&mut [], 17).unwrap(), 0);
-    assert!(matches!(file.page(2), Err(Error::PastEnd { len: 5000, .. })));
-    assert!(matches!(file.page(u64::MAX), Err(Error::PastEnd { .. })));
-    assert_eq!(file.page(1).unwrap().len(), 904);
+    assert!(matches!(file.page_at(2 * 4096), Err(Error::PastEnd { len: 5000, .. })));
+    assert!(matches!(file.page_at(u64::MAX), Err(Error::PastEnd { .. })));
+    assert_eq!(file.page_at(4096).unwrap().len(), 904);
     file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
     file.advise(u64::MAX..u64::MAX, Advice::WillNeed).unwrap();
     assert_eq!(group.charged(), 0);
@@ -99,7 +99,7 @@ fn reads_at_and_past_the_end() {
     let empty = group.open(&empty).unwrap();
     assert!(empty.is_empty());
     assert_eq!(empty.read_at(&mut buf, 0).unwrap(), 0);
-    assert!(empty.page(0).is_err());
+    assert!(empty.page_at(0).is_err());
 }
 
 /// Another process truncates and extends the file: old bytes or new ones, short reads or errors,
@@ -136,7 +136,7 @@ fn a_panic_with_a_guard_unpins() {
     let file = mm.group("a").max("64KiB").build().unwrap().open(&path).unwrap();
     for page in 0..200 {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _pin = file.page(page).unwrap();
+            let _pin = file.page_at(page * 4096).unwrap();
             panic!("on purpose");
         }));
         assert!(caught.is_err());
@@ -153,7 +153,7 @@ fn a_leaked_guard_costs_its_page_and_nothing_else() {
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let (mm, group) = group();
     let file = group.open(&path).unwrap();
-    std::mem::forget(file.page(3).unwrap());
+    std::mem::forget(file.page_at(3 * 4096).unwrap());
     drop(file);
     let file = group.open(&path).unwrap();
     file.read_at(&mut [0; 1 << 20], 0).unwrap();
@@ -175,7 +175,7 @@ fn a_forked_child_is_refused() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = matches!(file.read_at(&mut buf, 0), Err(Error::Forked))
-            && matches!(file.page(0), Err(Error::Forked))
+            && matches!(file.page_at(0), Err(Error::Forked))
             && matches!(group.open(&path), Err(Error::Forked));
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(i32::from(!refused)) }

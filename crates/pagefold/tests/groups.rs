@@ -100,7 +100,7 @@ fn what_is_in_use_or_unclean_stays() {
     let (a, b, small) = (group(&mm, "a", 200), group(&mm, "b", 200), group(&mm, "small", 4));
     let _going_on = devices.going_on_at_last();
     let file = a.open_options().write(true).open("0/f0").unwrap();
-    let pin = file.page(3).unwrap();
+    let pin = file.page_at(3 * PAGE).unwrap();
     // What is unclean stays so until it is synced, however long that takes.
     let write = |file: &File, byte: u8| {
         device.stall(true);
@@ -128,7 +128,7 @@ fn what_is_in_use_or_unclean_stays() {
     sync();
 
     let its = small.open("0/f0").unwrap();
-    let pins: Vec<_> = (10..14).map(|page| its.page(page).unwrap()).collect();
+    let pins: Vec<_> = (10..14).map(|page| its.page_at(page * PAGE).unwrap()).collect();
     let error = file.charge_to(0..u64::MAX, &small).unwrap_err();
     assert!(matches!(&error, Error::LimitReached { group, .. } if group == "small"), "{error}");
     drop(pins);
@@ -225,7 +225,7 @@ fn charges_in_stock_elsewhere_cost_no_eviction() {
     // Whatever CPUs these threads run on, they leave charges there.
     for page in 0..limit {
         let file = &file;
-        thread::scope(|scope| scope.spawn(|| file.page(page).map(drop).unwrap()).join().unwrap());
+        thread::scope(|scope| scope.spawn(|| file.page_at(page * PAGE).map(drop).unwrap()).join().unwrap());
     }
     assert_eq!((pages(&tenant), tenant.stats().evictions), (limit, 0));
     read(&file, 0, limit * PAGE, PAGE as usize).unwrap();

@@ -67,7 +67,7 @@ fn write_until_killed() {
         ledger.write_all_at(&number.to_le_bytes(), ledger_at(page)).unwrap();
         let new = page_bytes(page, number);
         if random.one_in(8) && file.len() > page * PAGE + PAGE {
-            file.page_mut(page).unwrap().copy_from_slice(&new);
+            file.page_mut_at(page * PAGE).unwrap().copy_from_slice(&new);
         } else {
             file.write_at(&new, page * PAGE).unwrap();
         }

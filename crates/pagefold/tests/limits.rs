@@ -15,9 +15,9 @@ fn answers_with_everything_pinned(patience: Duration) {
     let mm = manager(256, disk(1, 1 << 20));
     let group = mm.group("tenant").max(16 * 4096).build().unwrap();
     let file = group.open("f0").unwrap();
-    let pins: Vec<_> = (0..16).map(|page| file.page(page).unwrap()).collect();
+    let pins: Vec<_> = (0..16).map(|page| file.page_at(page * 4096).unwrap()).collect();
     let start = Instant::now();
-    let error = file.page(16).unwrap_err();
+    let error = file.page_at(16 * 4096).unwrap_err();
     assert!(matches!(&error, Error::LimitReached { group, .. } if group == "tenant"), "{error}");
     assert!(start.elapsed() < patience, "the answer took {:?}", start.elapsed());
     assert!(error.to_string().contains("tenant") && error.to_string().contains("64 KiB"), "{error}");
@@ -44,7 +44,7 @@ fn with_the_whole_budget_pinned_by_one_group_another_gets_an_error() {
     let file = hog.open("f0").unwrap();
     let mut pins = Vec::new();
     let error = loop {
-        match file.page(pins.len() as u64) {
+        match file.page_at(pins.len() as u64 * 4096) {
             Ok(pin) => pins.push(pin),
             Err(error) => break error,
         }
@@ -52,7 +52,7 @@ fn with_the_whole_budget_pinned_by_one_group_another_gets_an_error() {
     assert!(matches!(&error, Error::LimitReached { group, .. } if group == "hog"), "{error}");
     assert!(pins.len() > 32);
     let theirs = other.open("f0").unwrap();
-    let error = theirs.page(900).unwrap_err();
+    let error = theirs.page_at(900 * 4096).unwrap_err();
     assert!(matches!(&error, Error::LimitReached { group, .. } if group == "other"), "{error}");
     assert!(read(&theirs, 0, 3 * 4096, 100).is_ok(), "pages that are there can be read");
 }
@@ -199,7 +199,7 @@ fn every_page_size_works() {
         for page in 0..60 {
             read(&file, 0, page * page_size + page_size - 20, 40).unwrap();
         }
-        assert_eq!(file.page(60).unwrap().len(), 100);
+        assert_eq!(file.page_at(60 * page_size).unwrap().len(), 100);
         assert!(mm.stats().peak_bytes <= mm.budget());
     }
 }

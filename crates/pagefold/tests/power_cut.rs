@@ -122,7 +122,7 @@ impl Past {
 
     fn change_page(&mut self, page: u64, number: u64) -> Result<(), Error> {
         let file = self.file.clone();
-        let mut guard = file.page_mut(page)?;
+        let mut guard = file.page_mut_at(page * 4096)?;
         let new = version(number, page * 4096, guard.len() / 2);
         guard[..new.len()].copy_from_slice(&new);
         self.note(|bytes| bytes[page as usize * 4096..][..new.len()].copy_from_slice(&new));

@@ -105,7 +105,7 @@ impl Worker<'_> {
                 assert_eq!(word + 1, number, "an update found another word");
             }),
             (false, false) => self.file().write_at(&number.to_le_bytes(), at),
-            (false, true) => self.file().page_mut(page).map(|mut bytes| {
+            (false, true) => self.file().page_mut_at(page * PAGE).map(|mut bytes| {
                 bytes[(at % PAGE) as usize..][..8].copy_from_slice(&number.to_le_bytes());
             }),
         };
@@ -117,7 +117,7 @@ impl Worker<'_> {
     /// A pinned page has the bytes that it had, whatever others do meanwhile.
     fn pin(&mut self, page: u64) {
         let file = &self.world.files[self.random.below(2) as usize];
-        let pinned = match file.page(page) {
+        let pinned = match file.page_at(page * PAGE) {
             Ok(pinned) => pinned,
             Err(Error::LimitReached { .. } | Error::TooManyPins { .. }) => return,
             Err(error) => panic!("{error}"),

@@ -150,7 +150,7 @@ fn each_fault_is_one_reads_alone() {
 #[test]
 fn with_all_pinned_each_read_is_told() {
     let (_mm, _group, file) = open(400, 16, disk(1, LEN));
-    let pins: Vec<_> = (0..16).map(|page| file.page(page * 10).unwrap()).collect();
+    let pins: Vec<_> = (0..16).map(|page| file.page_at((page * 10) * PAGE).unwrap()).collect();
     let mut bytes = [0; 4 * 8];
     let mut queue = ReadQueue::new(&file);
     for (into, offset) in bytes.chunks_mut(8).zip([0, 5 << 20, 10 * PAGE, 6 << 20]) {

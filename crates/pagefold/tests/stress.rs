@@ -39,7 +39,7 @@ fn batch(file: &File, number: u64, random: &mut Random, reach: u64) -> Result<()
 
 /// Polls a future a few times, and drops it, done or not.
 fn ask(file: &File, number: u64, page: u64) -> Result<(), Error> {
-    let mut future = file.page_async(page);
+    let mut future = file.page_at_async(page * 4096);
     for _ in 0..3 {
         match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(found) => return found.map(|pin| check(number, page * 4096, &pin)),
@@ -70,7 +70,7 @@ fn everything_at_once() {
                         let reach = if random.one_in(2) { LEN } else { LEN / 16 };
                         let offset = random.below(reach);
                         let result = match random.below(20) {
-                            0 => file.page(offset / 4096).map(|pin| check(number, offset & !4095, &pin)),
+                            0 => file.page_at(offset).map(|pin| check(number, offset & !4095, &pin)),
                             1 => file.advise(offset..offset + 40_000, Advice::DontNeed),
                             2 => {
                                 file.prefetch(offset..offset + random.below(100_000));
@@ -160,7 +160,7 @@ fn writers_and_everybody_else_at_once() {
             let word = stamp(page, version << 4 | thread);
             let result = match (thread, random.below(16)) {
                 (0..3, 0..12) => file.write_at(&word.to_le_bytes().repeat(512), page * 4096),
-                (0..3, 12..14) => file.page_mut(page).map(|mut guard| {
+                (0..3, 12..14) => file.page_mut_at(page * 4096).map(|mut guard| {
                     if guard.len().is_multiple_of(8) {
                         check_stamps(page, &guard);
                         let len = guard.len();
@@ -172,7 +172,7 @@ fn writers_and_everybody_else_at_once() {
                     let mut bytes = vec![0; 4096];
                     file.read_at(&mut bytes, page * 4096).map(|n| check_stamps(page, &bytes[..n]))
                 }
-                (3 | 4, _) => file.page(page).map(|pin| {
+                (3 | 4, _) => file.page_at(page * 4096).map(|pin| {
                     let before = pin.to_vec();
                     check_stamps(page, &before);
                     std::thread::sleep(Duration::from_micros(random.below(300)));

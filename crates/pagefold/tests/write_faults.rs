@@ -159,7 +159,7 @@ fn the_rest_is_pinned_too(patience: Duration) {
     fill_up(&bad, patience);
     let mut pins = Vec::new();
     let error = loop {
-        match within(patience, "a pin", || good.page(pins.len() as u64)) {
+        match within(patience, "a pin", || good.page_at(pins.len() as u64 * 4096)) {
             Ok(pin) => pins.push(pin),
             Err(error) => break error,
         }

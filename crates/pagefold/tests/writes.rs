@@ -62,9 +62,9 @@ fn what_is_written_is_in_memory_and_the_device_is_not_waited_for() {
     device.silence(true);
     file.write_at(b"hello", 3).unwrap();
     expected[3..8].copy_from_slice(b"hello");
-    drop(file.page_mut(0).unwrap());
+    drop(file.page_mut_at(0).unwrap());
     assert_eq!(file.stats().unclean_bytes, PAGE as u64);
-    drop(file.page_mut(1).unwrap());
+    drop(file.page_mut_at(4096).unwrap());
     assert_eq!(file.stats().unclean_bytes, PAGE as u64, "a page that wasn't changed is clean");
     assert!(read_all(&file) == expected);
     assert!(!bytes_on(&device.disk, "data").contains(&b'h'), "nothing is written yet");
@@ -134,7 +134,7 @@ fn lengths_change_both_ways() {
     assert!(read_all(&file) == expected);
     file.sync().unwrap();
     assert!(fs::read(&path).unwrap() == expected);
-    let pin = file.page(6).unwrap();
+    let pin = file.page_at(6 * 4096).unwrap();
     assert!(matches!(file.set_len(PAGE as u64), Err(Error::PageBusy { page: 6, .. })));
     assert_eq!(file.len(), expected.len() as u64, "nothing is changed");
     drop(pin);
@@ -147,7 +147,7 @@ fn a_page_is_changed_in_place() {
     let (_dir, path, group) = set_up("16MiB");
     fs::write(&path, vec![1; PAGE + 100]).unwrap();
     let file = group.open_options().write(true).open(&path).unwrap();
-    let mut page = file.page_mut(1).unwrap();
+    let mut page = file.page_mut_at(4096).unwrap();
     assert_eq!(*page, [1; 100]);
     page[99] = 5;
     let mut bytes = [0; 100];
@@ -156,10 +156,10 @@ fn a_page_is_changed_in_place() {
     drop(page);
     file.read_exact_at(&mut bytes, PAGE as u64).unwrap();
     assert_eq!(bytes[99], 5);
-    drop(file.page_mut(0).unwrap());
+    drop(file.page_mut_at(0).unwrap());
     // The flusher may have been here.
     assert!(file.stats().unclean_bytes <= PAGE as u64, "a page that wasn't changed is clean");
-    assert!(matches!(file.page_mut(2), Err(Error::PastEnd { .. })));
+    assert!(matches!(file.page_mut_at(2 * 4096), Err(Error::PastEnd { .. })));
     file.close().unwrap();
     assert_eq!(fs::read(&path).unwrap()[PAGE + 98..], [1, 5]);
 }
@@ -171,7 +171,7 @@ fn a_panic_with_a_page_in_hand_keeps_what_was_changed() {
     let file = group.open_options().write(true).open(&path).unwrap();
     let theirs = file.clone();
     let panicked = std::thread::spawn(move || {
-        let mut page = theirs.page_mut(0).unwrap();
+        let mut page = theirs.page_mut_at(0).unwrap();
         page[0] = 2;
         panic!("on purpose");
     });
@@ -189,7 +189,7 @@ fn what_is_refused_is_refused_clearly() {
     fs::write(&path, [1; 10]).unwrap();
     let reader = group.open(&path).unwrap();
     assert!(matches!(reader.write_at(&[2], 0), Err(Error::ReadOnly { .. })));
-    assert!(matches!(reader.page_mut(0), Err(Error::ReadOnly { .. })));
+    assert!(matches!(reader.page_mut_at(0), Err(Error::ReadOnly { .. })));
     assert!(matches!(reader.set_len(0), Err(Error::ReadOnly { .. })));
     reader.sync().unwrap();
     let writer = group.open_options().write(true).open(&path).unwrap();
@@ -205,7 +205,7 @@ fn what_is_refused_is_refused_clearly() {
     writer.write_at(&[], u64::MAX).unwrap();
     assert!(group.open_options().create(true).open(&path).is_err(), "needs `write`");
     assert!(group.open_options().write(true).create_new(true).open(&path).is_err(), "it is there");
-    let pin = reader.page(0).unwrap();
+    let pin = reader.page_at(0).unwrap();
     let busy = writer.write_at(&[2], 0).unwrap_err();
     assert!(matches!(busy, Error::PageBusy { page: 0, .. }), "{busy}");
     drop(pin);

@@ -1,17 +1,23 @@
 //! Takes a batch of nodes off an end of the list.
 //!
 //! Other threads use the list at the same time. The walk reads a link, and claims the node that the
-//! link names; the claim prevents two threads from taking the same node. The node may have moved to
-//! another list since the link was read, so the caller's claim must check which list the node is
-//! on. If another thread has claimed the node, the walk skips it and follows its link. That link
-//! may lead anywhere, so the number of steps is bounded. Consecutive claimed nodes are deleted
-//! together (L4 of `list`):
+//! link names. Only one thread can claim a node, so no two threads take the same node. The node may
+//! have moved to another list since the link was read, so the caller's claim must check which list
+//! the node is on.
+//!
+//! If another thread has claimed the node, the walk skips the node and follows the node's link.
+//! That link may lead anywhere, so the number of steps is bounded.
+//!
+//! Neighbours that the walk has claimed one after the other are deleted together (L4 of `list`):
 //! ```text
 //!   head ⇄ … ⇄ P ⇄ [A ⇄ B ⇄ C] ⇄ D ⇄ [E ⇄ F] ⇄ head        A, B, C, E, F claimed here, D elsewhere
 //!   head ⇄ … ⇄ P ⇄ D ⇄ head                                 two runs, two edges held for each
 //! ```
-//! Two claimed nodes count as neighbours if there is an open edge from the first to the second,
-//! read after both were claimed. The second node's `prev` isn't sufficient:
+//! Two claimed nodes count as neighbours if there is an open edge from the first to the second, and
+//! the edge was read after both nodes were claimed. It isn't sufficient that the second node's
+//! `prev` names the first. Suppose that another thread deletes a third node that lies between the
+//! two. That thread stores the second node's `prev` before it stores the first node's `next`, so
+//! for a moment `prev` names the first node although the third is still linked:
 //! ```text
 //!   delete B of A⇄B⇄C                      take two off the tail
 //!   holds B→C, A→B; C.prev = A             claims C; reads C.prev; claims A; C.prev names A, so they are a run
@@ -39,9 +45,9 @@ const STEPS_MORE: usize = 32;
 
 impl SmpList {
     /// Takes up to `max` nodes off the tail, starting with the last one. Calls `claim` with the
-    /// number of each node, and takes the nodes for which it returns [`Claim::Won`]; afterwards
-    /// these are on no list. Returns how many. That can be fewer than the list has, if other
-    /// threads use the list.
+    /// number of each node that it reaches, and takes the nodes for which `claim` returns
+    /// [`Claim::Won`]. These nodes are on no list afterwards. Returns how many nodes were taken. If
+    /// other threads use the list, that may be fewer than `max` although the list has more nodes.
     pub fn take_tail<N: Nodes + ?Sized>(&self, nodes: &N, max: usize, claim: impl FnMut(u32) -> Claim) -> usize {
         let towards_head = |node: u32| {
             nodes.prefetch_ahead(node);
@@ -81,8 +87,8 @@ impl SmpList {
         taken
     }
 
-    /// Deletes nodes of this list, which the caller must have claimed. If nodes that follow each
-    /// other in `claimed` are neighbours in the list, in either direction, they are deleted
+    /// Deletes nodes of this list. The caller must have claimed these nodes. If nodes that follow
+    /// each other in `claimed` are neighbours in the list, in either direction, they are deleted
     /// together, at the cost of one deletion.
     pub fn del_all<N: Nodes + ?Sized>(&self, nodes: &N, claimed: impl IntoIterator<Item = u32>) {
         let mut run = Run::default();

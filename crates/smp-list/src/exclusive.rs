@@ -2,8 +2,9 @@
 //! [`TwoModeLock::exclusive`](crate::TwoModeLock::exclusive).
 //!
 //! While a thread has exclusive access, no edge is held. But other threads may have claimed nodes,
-//! and wait for the lock to delete them. So these operations leave a claimed node linked, in a list
-//! where the thread that claimed it looks for it.
+//! and may be waiting for the lock so that they can delete these nodes. So the operations here
+//! leave each claimed node linked. If an operation moves a claimed node to another list, the thread
+//! that claimed the node must find out which list that is (see [`append`](SmpList::append)).
 
 use crate::link::{Link, Nodes};
 use crate::list::SmpList;
@@ -32,8 +33,9 @@ impl SmpList {
         false
     }
 
-    /// Moves all of `other`'s nodes to the tail, at the cost of moving one. A thread that has
-    /// claimed one of these nodes must check, once it has the lock, which list the node is on.
+    /// Moves all of `other`'s nodes to the tail of this list, at the cost of moving one. Another
+    /// thread may have claimed one of these nodes, and be waiting for the lock to delete the node.
+    /// Once that thread has the lock, it must check which list the node is on.
     pub fn append<N: Nodes + ?Sized>(&mut self, nodes: &N, other: &mut Self) {
         let (first, last) = (other.head().next().to_node(), other.head().prev().to_node());
         let (Some(first), Some(last)) = (first, last) else { return };

@@ -15,9 +15,10 @@ pub const NODES_MAX: usize = 1 << 30;
 /// | 1 | `HEAD`: the neighbour is the head of the list whose number follows, not a node |
 /// | 2–31 | number of the node or of the list |
 ///
-/// Zero is [`Link::NONE`]: the value of `next` in fresh memory and in deleted nodes. It isn't open,
-/// so no thread can mistake it for an edge. (A held edge to node 0 has the same bits. Only its
-/// holder must tell it from `NONE`, and the holder knows that it holds the edge.)
+/// Zero is [`Link::NONE`]: the value of `next` in fresh memory and in deleted nodes. Its bit `OPEN`
+/// is clear, so no thread can mistake it for an open edge. (A held edge to node 0 has the same
+/// bits. Only the edge's holder must tell the two apart, and the holder knows that it holds the
+/// edge.)
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Link(u32);
 
@@ -102,17 +103,18 @@ impl Links {
     }
 
     pub(crate) fn prev(&self) -> Link {
-        // Acquire pairs with the Release in `set_prev`, so that the edge that `prev` names is
-        // visible too. The result may still be out of date: then `try_hold_to` fails.
+        // Acquire pairs with the Release in `set_prev`: a thread that sees this `prev` also sees
+        // the stores of the edge that `prev` names. The returned link may be outdated by the time
+        // that it is used. Then `try_hold_to` fails.
         Link(self.prev.load(Ordering::Acquire))
     }
 
     /// Holds the edge if no other thread holds it, and returns where it leads.
     #[cfg(not(pagefold_loom))]
     pub(crate) fn try_hold(&self) -> Option<Link> {
-        // Acquire: see `try_hold_to`. If the edge is held or doesn't exist, the bit is clear
-        // already, and this changes nothing. A load followed by a compare-and-swap could move a
-        // head's cache line to this CPU twice; `fetch_and` moves it once.
+        // Acquire: see `try_hold_to`. If the edge is held or doesn't exist, the bit `OPEN` is clear
+        // already, and `fetch_and` changes nothing. A load followed by a compare-and-swap could
+        // move a head's cache line to this CPU twice; `fetch_and` moves it once.
         let was_open = self.next.fetch_and(!OPEN, Ordering::Acquire) & OPEN != 0;
         // Relaxed: no other thread changes the word now.
         was_open.then(|| Link(self.next.load(Ordering::Relaxed) | OPEN))

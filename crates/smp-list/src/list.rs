@@ -1,6 +1,6 @@
 //! The list, and the operations that many threads may run on it concurrently.
 //!
-//! The list is a ring through its head. An *edge* is the pair of words that joins two neighbours:
+//! The list is a ring through its head. An *edge* joins two neighbours. It consists of two words:
 //! `next` of the first, and `prev` of the second. A bit in `next` is the edge's lock; a thread that
 //! clears the bit *holds* the edge:
 //! ```text
@@ -22,28 +22,31 @@
 //! | a link, `OPEN` | the edge exists, and isn't held | the thread that clears the bit: it holds the edge |
 //! | a link, not `OPEN` | a thread holds the edge | the holder, which stores a new link |
 //!
-//! - L1. A linked node has exactly one edge to it. An open `next` that names the node is that edge,
-//!   completely written. So a thread that follows a hint and succeeds in holding an edge holds the
-//!   right edge, whatever happened since it read the hint.
-//! - L2. `next` of X and `prev` of its successor are written only by the thread that holds the edge
-//!   X→successor, or that owns both nodes.
+//! - L1. Exactly one edge leads to a linked node. If any `next` is open and names the node, that
+//!   `next` belongs to this edge, and both words of the edge have been written. A thread looks for
+//!   the edge by a hint, which may be outdated. But if the thread succeeds in holding an edge to
+//!   the node, that is the right edge, whatever happened since the thread read the hint.
+//! - L2. `next` of X and `prev` of X's successor are written only by the thread that holds the edge
+//!   X→successor, or by a thread that owns both nodes.
 //! - L3. Only the thread that has claimed a node deletes it. A node can be claimed only after its
-//!   links are published, and only its owner publishes them. (The caller provides the claim; see
-//!   [`SmpList::del`].)
-//! - L4. An open edge between two nodes claimed by the same thread changes only through that
-//!   thread, so it needn't be held. That is why a run of claimed nodes is deleted like a single
-//!   node (`cut`).
-//! - L5. A thread that holds an edge waits only for edges nearer to the head. So threads don't
-//!   deadlock. All threads contend on the edge from the head to the first node. No edge is nearer,
-//!   so its holder doesn't wait, and holds it only for a few stores.
-//! - L6. Lists that exchange nodes have different numbers, and a link to a head contains its list's
-//!   number. Suppose that all heads had the same link: a thread that splices at the tail of list 1
-//!   reads that P is the last node; then P becomes the last node of list 2; then the thread could
-//!   hold P's edge to the head of list 2 by mistake.
+//!   links are published, and only the node's owner publishes them. (The caller provides the claim;
+//!   see [`SmpList::del`].)
+//! - L4. If one thread has claimed two neighbours, an open edge between them changes only through
+//!   that thread. So the thread needn't hold this edge, and it deletes a run of claimed nodes like
+//!   a single node (`cut`).
+//! - L5. A thread that holds an edge waits only for edges nearer to the head, so threads don't
+//!   deadlock. The edge from the head to the first node is the one that all threads contend for. No
+//!   edge is nearer to the head, so the holder of this edge doesn't wait, and holds it only for a
+//!   few stores.
+//! - L6. Lists that exchange nodes have different numbers, and a link to a head contains the number
+//!   of the head's list. If the links to all heads were equal, a thread could hold the wrong edge.
+//!   Suppose that the thread splices at the tail of list 1, and reads that P is the last node; then
+//!   P moves, and becomes the last node of list 2. The thread would hold P's edge to the head of
+//!   list 2 by mistake.
 //!
-//! **Orderings.** Holding an edge is `Acquire`, opening it is `Release`: a holder sees the writes
-//! of the previous holder. A thread that wants to hold an edge reads `prev` without the lock, as a
-//! hint; L1 makes an outdated hint harmless.
+//! **Orderings.** Holding an edge is `Acquire`, and opening it is `Release`. So a holder sees the
+//! writes of the previous holder. A thread that wants to hold the edge to a node reads the node's
+//! `prev` without a lock, as a hint. Because of L1, an outdated hint does no harm.
 //!
 //! **Losing interleavings**, and the rules that exclude them:
 //! ```text
@@ -103,7 +106,8 @@ impl SmpList {
     }
 
     /// Adds a node at the head. The node must be on no list. Each call moves the head's cache line
-    /// to this CPU, so prefer to collect nodes in a [`LocalList`].
+    /// to this CPU, so it is better to collect nodes in a [`LocalList`], and splice them all at
+    /// once.
     pub fn add_head<N: Nodes + ?Sized>(&self, nodes: &N, node: u32) {
         let mut one = LocalList::new();
         one.push_back(nodes, node);
@@ -117,8 +121,8 @@ impl SmpList {
         self.splice_tail(nodes, one);
     }
 
-    /// Inserts a local list before the first node. Other threads can claim its nodes once the
-    /// caller has published that they are on this list.
+    /// Inserts a local list before the first node. The caller publishes afterwards that the nodes
+    /// are on this list; from then on, other threads can claim them.
     pub fn splice_head<N: Nodes + ?Sized>(&self, nodes: &N, local: LocalList) {
         let Some((first, last)) = local.ends() else { return };
         nodes.links(first).set_prev(self.head_link());
@@ -145,14 +149,14 @@ impl SmpList {
     }
 
     /// Deletes a node of this list. The caller must have claimed the node by winning an atomic
-    /// operation of its choice, with `Acquire`. A `Release` operation after the node was added must
-    /// have made it possible to win.
+    /// operation of its choice, with `Acquire`. That operation must be impossible to win until the
+    /// node has been added, and a `Release` operation has then made it claimable.
     pub fn del<N: Nodes + ?Sized>(&self, nodes: &N, node: u32) {
         self.del_run(nodes, node, node);
     }
 
-    /// Deletes the nodes from `first` to `last`, at the cost of one deletion. Each node must be the
-    /// next one's neighbour, and the caller must have claimed all of them.
+    /// Deletes the nodes from `first` to `last`, at the cost of one deletion. The nodes must follow
+    /// each other in the list, and the caller must have claimed all of them.
     pub fn del_run<N: Nodes + ?Sized>(&self, nodes: &N, first: u32, last: u32) {
         let successor = hold(nodes.links(last));
         let predecessor = self.hold_before(nodes, nodes.links(first), Link::node(first));

@@ -4,9 +4,9 @@ use crate::link::{Link, Nodes};
 
 /// Nodes that the caller owns: nodes that are on no list, or were claimed and deleted.
 ///
-/// The edges between the nodes exist already. `next` of the last node names nothing, so that a
-/// thread that mistakes this node for the last node of a shared list can't hold the edge. Dropping
-/// the list forgets its nodes; the caller still owns them.
+/// The edges between the nodes exist already. The `next` of the last node names nothing: a thread
+/// that mistakes this node for the last node of a shared list finds no edge there that it could
+/// hold. Dropping the list only forgets its nodes; the caller still owns them.
 #[derive(Debug, Default)]
 #[must_use = "its nodes are on no list yet"]
 pub struct LocalList {

@@ -1,16 +1,18 @@
-//! A lock with two modes. *Shared* doesn't mean *read*: many threads may hold it at the same time
-//! and change the value, by operations that are designed for concurrency. *Exclusive* mode is for
-//! all other operations, including walks that change nothing.
+//! A lock with two modes. In *shared* mode many threads use the value at the same time. They may
+//! also change it, by operations that are designed for concurrency, so *shared* doesn't mean
+//! *read*. *Exclusive* mode is for all other operations, including walks that change nothing.
 //!
 //! A thread that enters shared mode writes only to its CPU's slot, so no cache line moves between
-//! CPUs: a plain per-CPU reader indicator, as in the "big-reader" locks of Linux 2.4. A thread that
-//! wants exclusive mode visits the slots of all CPUs twice. So the cost of exclusive mode is
-//! bounded: 2 × [`slots`](TwoModeLock::slots) cache-line fetches, plus the wait for threads in
-//! shared mode. The lock's user can report this number.
+//! CPUs. This is the per-CPU reader indicator of the "big-reader" locks of Linux 2.4.
+//!
+//! A thread that wants exclusive mode visits the slots of all CPUs twice. So the cost of exclusive
+//! mode is bounded: 2 × [`slots`](TwoModeLock::slots) cache-line fetches, plus the wait for threads
+//! in shared mode.
 //!
 //! Each slot is a phase-fair lock (Brandenburg and Anderson, "Spin-based reader-writer
 //! synchronization for multiprocessor real-time systems", Real-Time Systems 46, 2010), without the
-//! part that orders writers. One ticket lock orders writers for all slots:
+//! part that orders writers. Instead, one ticket lock orders the writers of all slots. These are
+//! the bits of a slot:
 //!
 //! | `entered` of a slot | |
 //! |---|---|
@@ -19,23 +21,30 @@
 //! | 2–31 | how many threads entered shared mode here, modulo 2^30; `left`: how many left it |
 //!
 //! - T1. A thread that adds itself to `entered` and finds `EXCLUSIVE` clear is in shared mode. If
-//!   it finds `EXCLUSIVE` set, it waits until bit 0 or 1 changes.
-//! - T2. A thread that sets `EXCLUSIVE` in a slot learns in the same operation how many threads had
-//!   entered there, and waits until as many have left. Of the threads that haven't left yet, some
-//!   are in shared mode; the others waited for the previous thread in exclusive mode, and go before
-//!   the next one. So neither mode starves. A thread that wants shared mode waits while at most one
-//!   other thread enters and leaves exclusive mode. A thread that wants exclusive mode waits for
-//!   the threads that requested exclusive mode before, and for the threads that entered a slot
-//!   before it set `EXCLUSIVE` there.
-//! - T3. Bit 1 distinguishes the next thread in exclusive mode from the one that was waited for.
+//!   it finds `EXCLUSIVE` set, it waits until bit 0 or bit 1 of `entered` changes; then it is in
+//!   shared mode.
+//! - T2. The operation that sets `EXCLUSIVE` in a slot also returns how many threads have entered
+//!   there so far. The thread that set `EXCLUSIVE` waits until that many threads have left. Some of
+//!   these threads are in shared mode already. Others waited for the previous thread in exclusive
+//!   mode, and haven't noticed yet that it has left; they get shared mode before this thread gets
+//!   exclusive mode.
 //!
-//! No store here must be ordered before a load of another word, because both sides change
-//! `entered`.
+//!   So neither mode starves. A thread that wants shared mode waits at most until one other thread
+//!   has been through exclusive mode. A thread that wants exclusive mode waits only for the threads
+//!   that requested exclusive mode before it, and for the threads that entered a slot before it set
+//!   `EXCLUSIVE` there.
+//! - T3. `PHASE` tells a thread that waits for shared mode whether the thread in exclusive mode is
+//!   still the one that it waits for, or already the next one.
 //!
-//! **Orderings.** Setting `EXCLUSIVE` and adding to `entered` are `Acquire`; clearing `EXCLUSIVE`
-//! and adding to `left` are `Release`. Each pairs with the other side's operation. `next_ticket`:
-//! Relaxed, because `serving` orders the ticket holders: it is incremented with `Release`, and
-//! waited for with `Acquire`.
+//! No store here must be ordered before a load of another word, because both sides change the same
+//! word, `entered`.
+//!
+//! **Orderings.** Leaving a mode is a `Release`: a thread clears `EXCLUSIVE`, or adds to `left`.
+//! Entering a mode is an `Acquire`, so that the thread sees the writes of the threads that left.
+//! For shared mode, these are the addition to `entered` and the loads that wait for a change there.
+//! For exclusive mode, they are the operation that sets `EXCLUSIVE` and the loads that wait for
+//! `left`. `next_ticket` is Relaxed, because `serving` orders the ticket holders: it is incremented
+//! with `Release`, and waited for with `Acquire`.
 //!
 //! **A losing interleaving**, and the rule that excludes it:
 //! ```text
@@ -150,8 +159,8 @@ impl<T: fmt::Debug> fmt::Debug for TwoModeLock<T> {
     }
 }
 
-/// The guard of a thread in shared mode. Several threads may have one at the same time, so it
-/// permits only operations that are safe for concurrent use.
+/// The guard of a thread in shared mode. Several threads may have such guards at the same time, so
+/// a guard permits only operations that are safe for concurrent use.
 #[must_use = "dropped, it leaves shared mode"]
 pub struct SharedMode<'a, T> {
     lock: &'a TwoModeLock<T>,

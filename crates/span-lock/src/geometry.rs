@@ -1,10 +1,10 @@
 //! Which node a range belongs to.
 //!
-//! The numbers that can be locked are divided into *granules*: into small ones at level 0, and into
-//! larger ones at level 1. Each of these levels has a table of nodes, and a hash maps a granule to
-//! its node. A range belongs to the lowest level at which it touches at most two granules, and is
-//! cut at the boundary between them. A range that is too large for both levels belongs to the root,
-//! a single node.
+//! The numbers that can be locked are divided into *granules*: small ones at level 0, and larger
+//! ones at level 1. Each of these two levels has a table of nodes, and a hash maps each granule to
+//! a node. A range belongs to the lowest level at which it touches at most two granules. If it
+//! touches two, it is cut at the boundary between them, and each piece is claimed in its granule's
+//! node. A range that is too large for both levels belongs to the root, a single node.
 
 use std::ops::RangeInclusive;
 
@@ -35,8 +35,8 @@ impl Level {
     }
 }
 
-/// The size of a level 0 granule in units, and of a level 1 granule in level 0 granules, as a power
-/// of two. Models use a small value.
+/// The log2 of the granule sizes: a level 0 granule has 2^`FAN_BITS` units, and a level 1 granule
+/// has 2^`FAN_BITS` level 0 granules. Models use a small value.
 const FAN_BITS: u32 = if cfg!(pagefold_loom) { 2 } else { 9 };
 
 /// Nodes of level 0 per CPU: enough that two CPUs seldom use the same node by chance.
@@ -70,8 +70,8 @@ const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)
 }
 
-/// Returns the unit in which the words of this level's nodes store ranges, as a power of two: the
-/// lock's unit at level 0 and in the root, the size of a level 0 granule at level 1.
+/// Returns the log2 of the unit of this level's node words, which store ranges as whole units. At
+/// level 0 and in the root this is the lock's unit; at level 1 it is the size of a level 0 granule.
 #[inline]
 const fn word_unit(level: Level, unit: u32) -> u32 {
     if matches!(level, Level::Middle) { granule_bits(Level::Low, unit) } else { unit }
@@ -131,9 +131,9 @@ impl Tables {
         self.node(level, range.start() >> granule_bits(level, unit))
     }
 
-    /// Returns how many claims are made in one node before the lock checks whether it can be
-    /// compact again. The check looks at every node, so the number is large enough that the check
-    /// costs little compared with the claims made in between.
+    /// Returns the number of claims in one node after which the lock checks whether it can become
+    /// compact. The check looks at every node. The number is so large that the check costs little
+    /// compared with that many claims.
     #[inline]
     pub(crate) fn uses_max(&self) -> u32 {
         self.uses_max

@@ -1,14 +1,14 @@
 //! Which nodes a claim is made in, and how claims at different levels exclude each other.
 //!
 //! A *claim* is a range that a thread holds or requests. At first all claims are made in one node,
-//! the *root*, and the lock costs as much as a plain lock. If a claim of less than the full range
-//! is made in the root beside another claim, the lock *spreads*: from then on a range is claimed in
-//! the nodes of its granules (`geometry`), and only ranges that are too large for the other levels
-//! are still claimed in the root.
+//! the *root*, and the lock costs as much as a plain lock. Once a claim of less than the full range
+//! is made in the root while another claim is held there, the lock *spreads*. From then on a range
+//! is claimed in the nodes of its granules (`geometry`). Only ranges that are too large for the
+//! other levels are still claimed in the root.
 //!
-//! Once a node has been used often, the next claim in it checks whether any range seems to be held.
-//! If none does, the lock becomes *compact*: all claims are made in the root again. If two claims
-//! meet in the root after that, the lock spreads again at once.
+//! After many claims in a node, the next claim there first checks whether any range seems to be
+//! held. If none does, the lock becomes *compact*: all claims are made in the root again. As soon
+//! as two claims meet in the root after that, the lock spreads again.
 //!
 //! | step | what a claim of a level does |
 //! |---|---|
@@ -17,31 +17,42 @@
 //! | 3 wait below | waits until no claim in the nodes below excludes it. It keeps its own claim, so no new claim gets past its own step 2 |
 //!
 //! - L1. Of two claims at different levels that exclude each other, at least one sees the other.
-//!   Each makes its claim first and looks afterwards, and all these accesses are `SeqCst`. The
-//!   lower claim gives way; the upper claim waits:
+//!   Each claim is written to its own nodes first, and looks at the other level afterwards. All
+//!   these accesses are `SeqCst`, so the two claims can't both find nothing. If the claim at the
+//!   lower level sees the one at the upper level, it gives way (step 2). If the claim at the upper
+//!   level sees the one at the lower level, it waits (step 3).
 //!   ```text
 //!     lower: node's word = claim            upper: root's word = claim
 //!            look at root: free                    look at node: free          can't both be
 //!   ```
-//! - L2. Claims don't deadlock. In step 1 a claim waits for claims of its own level, while it holds
-//!   nothing, or only the node of its lower addresses. In step 3 it waits for claims of lower
-//!   levels. When it gives way in step 2, it releases its nodes first. So a claim waits only for
-//!   claims that are held already, or that come later in this order: level descending, then address
-//!   ascending. Such waits can't form a cycle.
+//! - L2. Claims don't deadlock. In step 1 a claim waits for claims of its own level; meanwhile it
+//!   holds nothing, or only the node of its lower addresses. In step 2 a claim that gives way
+//!   releases its nodes before it waits again. In step 3 a claim waits for claims of lower levels.
+//!   To see that these waits form no cycle, order them by where a claim waits: upper levels before
+//!   lower levels; within a level, lower addresses before higher addresses; in a node's queue,
+//!   newer claims before older ones. A claim waits only for claims that don't wait, or whose own
+//!   wait comes later in this order.
 //! - L3. No claim starves. A node's queue is fair (N4), and a claim moves up at most once for each
-//!   level. A lower claim that step 3 waits for either was there before, or gives way in its own
-//!   step 2 and returns at the upper level. A lower claim with limited patience could give up
-//!   instead, and retry again and again. So such a claim looks up before step 1 too, when it hasn't
-//!   written anything yet. Thus each thread delays a step 3 at most once.
-//! - L4. `SPREAD` is set in the root's word after the tables have been created. Claims in the
-//!   tables see, in step 2, any claim that was made in the root before `SPREAD` was set. A claim
-//!   that is made in the root later sees `SPREAD`, and takes step 3.
-//! - L5. Only a thread that holds the full range for writing, has then looked at every node, and
-//!   has seen no claim, clears `SPREAD`. A lower claim relies on `SPREAD` until it is released. So
-//!   *one* look at the root in step 2 must find both: `SPREAD` is set, and no claim there excludes
-//!   the lower claim. (`SPREAD` may have been cleared since a look before step 1.) At the moment of
-//!   that look no thread holds the full range for writing. A thread that gets the full range later
-//!   sees the lower claim in its node, and doesn't clear `SPREAD`. Two looks would permit this
+//!   level. Step 3 waits for lower claims of two kinds. Some were there before the upper claim. The
+//!   others came later; these give way in their own step 2, and return at the upper level.
+//!
+//!   However, a lower claim with limited patience could give up instead of returning at the upper
+//!   level, and then retry again and again. Each attempt would delay the upper claim's step 3.
+//!   Therefore a claim with limited patience also looks at the upper levels before its step 1, when
+//!   it hasn't written anything yet. So each thread delays the step 3 of an upper claim at most
+//!   once.
+//! - L4. `SPREAD` is set in the root's word after the tables have been created. A claim that was
+//!   made in the root before `SPREAD` was set is seen by claims in the tables, in their step 2. A
+//!   claim that is made in the root later sees `SPREAD`, and takes step 3.
+//! - L5. `SPREAD` is cleared only by a thread that holds the full range for writing, and has then
+//!   looked at every node and seen no claim. A lower claim needs `SPREAD` to stay set until the
+//!   claim is released. This is guaranteed if a *single* look at the root in step 2 finds both that
+//!   `SPREAD` is set and that no claim there excludes the lower claim. At the moment of that look
+//!   no thread holds the full range for writing. A thread that gets the full range later sees the
+//!   lower claim in its node, and so doesn't clear `SPREAD`.
+//!
+//!   A look before step 1 doesn't help, because `SPREAD` may be cleared after that look. Nor are
+//!   two looks in step 2 enough, one for claims and one for `SPREAD`. They would permit this
 //!   interleaving:
 //!   ```text
 //!     lower: looks at root: SPREAD           others: make it compact
@@ -49,16 +60,18 @@
 //!            looks at root: free                     a claim in the root, which sees no SPREAD: inside
 //!            looks at root: SPREAD: inside           another one beside it: SPREAD
 //!   ```
-//! - L6. While `MIDDLE` in the root's word is clear, the fast path of level 0 skips the look at
-//!   level 1. So a claim of level 1 sets `MIDDLE` between its steps 1 and 2, and its look in step 2
-//!   must still find `MIDDLE` set: a thread that clears `SPREAD` also clears `MIDDLE`, possibly
-//!   just after it was set. From that look on `MIDDLE` stays set until the claim is released, for
-//!   the same reason as `SPREAD` (L5). So a claim of level 0 that finds `MIDDLE` clear has made its
-//!   own step 1 before that look, and step 3 of the claim of level 1 sees it.
+//! - L6. While `MIDDLE` in the root's word is clear, the fast path of level 0 doesn't read the
+//!   nodes of level 1. So a claim of level 1 sets `MIDDLE` between its steps 1 and 2. Its look at
+//!   the root in step 2 must find `MIDDLE` still set, because a thread that clears `SPREAD` also
+//!   clears `MIDDLE`, possibly just after this claim set it. From that look until the claim is
+//!   released, `MIDDLE` stays set, for the same reason as `SPREAD` (L5). A claim of level 0 on the
+//!   fast path reads the root's word once more after its own step 1. If it finds `MIDDLE` clear
+//!   there, its step 1 came before the step 2 of the level 1 claim. So the step 3 of the level 1
+//!   claim, which comes later, sees the level 0 claim.
 //! - L7. The lock is exact: claims of disjoint ranges never wait for each other, even if they share
 //!   nodes. There are two exceptions. One is the mutex of a queue, which no thread holds while it
 //!   waits for a claim. The other is an attempt to make the lock compact, which holds the full
-//!   range while it looks once at each node. It does so only if all nodes looked free.
+//!   range while it looks once at each node. Such an attempt is made only if all nodes looked free.
 
 use sync::CachePadded;
 use sync::lock::OnceCell;
@@ -78,9 +91,9 @@ pub(crate) struct Levels {
     unit: u32,
 }
 
-/// A claim that was made: all that a guard contains, if the lock order isn't checked. The compiler
-/// stores a guard to memory, where an unwinding finds it, so a small guard is cheaper. Most claims
-/// are `Alone`, so this variant is kept small.
+/// A claim that was made. A guard contains nothing else, unless the lock order is checked. The
+/// compiler stores each guard to memory, where unwinding can find it, so a small guard is cheaper.
+/// Most claims are `Alone`, so this variant is kept small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held<'a> {
     /// The claim was put into this one node's word when the word was free. If it is still alone
@@ -177,8 +190,9 @@ impl Levels {
         (packed.fits() && self.root.swap(NodeWord::FREE, NodeWord::FREE.with(packed))).then_some(&*self.root)
     }
 
-    /// Makes the claim in its node of level 0, if the lock has spread and that node is free. Not
-    /// inlined, because every caller would become long.
+    /// Makes the claim in its node of level 0, and returns the node. Returns `None`, without a
+    /// claim, if the lock hasn't spread, if that node isn't free, or if `claim` must look more
+    /// closely. Not inlined, to keep the callers short.
     #[inline(never)]
     fn claim_in_tables(&self, root: NodeWord, range: LockRange, packed: Packed) -> Option<&Node> {
         if !root.is_only_spread() {
@@ -188,9 +202,9 @@ impl Levels {
         let node = tables.only_node(Level::Low, range, self.unit)?;
         let uses = node.uses();
         let is_middle_free = || !root.has(NodeWord::MIDDLE) || self.is_middle_free(tables, range);
-        // If a claim at level 1 may exclude this one, this function must return before it writes,
-        // so that the claim at level 1 needn't wait for this one (L3). `claim` then looks more
-        // closely.
+        // If a claim at level 1 may exclude this one, this function must return before it writes.
+        // Otherwise the claim at level 1 would have to wait for what was written here (L3). The
+        // caller then calls `claim`, which looks more closely.
         if !packed.fits() || uses >= tables.uses_max() || !is_middle_free() {
             return None;
         }
@@ -264,8 +278,8 @@ impl Levels {
         if !spread && made == Made::Beside && claim.range != LockRange::FULL {
             self.spread();
         }
-        // L4. If the lock has spread only now, claims that are made in the tables because of this
-        // see this claim in the root.
+        // L4. If `SPREAD` wasn't set at the look above, this claim needn't wait. It was in the root
+        // before `SPREAD` was set, so claims in the tables see it there in their step 2.
         let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
         if self.wait_below(tables, Level::Root, claim, patience) {
             return true;
@@ -336,7 +350,7 @@ impl Levels {
     }
 
     /// Returns the lowest level above `level` at which another claim excludes this one, or the root
-    /// if it lacks one of `flags`.
+    /// if the root's word lacks one of `flags`.
     #[inline]
     fn find_above(&self, tables: &Tables, level: Level, claim: Claim, flags: u64) -> Option<Level> {
         let excluded = |piece: Piece<'_>| piece.node.is_held_against(piece.claim);
@@ -346,8 +360,9 @@ impl Levels {
         (!self.root.is_clear_with(flags, claim)).then_some(Level::Root)
     }
 
-    /// Returns the level to which a claim with limited patience must move before step 1, if any.
-    /// Such a claim must not write to nodes that other claims wait for (L3).
+    /// Returns the level to which a claim with limited patience must move before step 1, or `None`
+    /// if it needn't move. A claim that must move must not write to nodes of its own level, because
+    /// other claims would then wait for it there (L3).
     fn level_instead(&self, tables: &Tables, level: Level, claim: Claim, patience: &Patience) -> Option<Level> {
         if patience.is_endless() { None } else { self.find_above(tables, level, claim, 0) }
     }

@@ -14,19 +14,19 @@ use crate::range::LockRange;
 
 /// A reader/writer lock over ranges of `u64`.
 ///
-/// Any number of readers, or one writer, hold a range at a time. Holders of disjoint ranges don't
-/// wait for each other. The lock guards no data of its own: the user decides what the numbers stand
-/// for.
+/// A range is held by any number of readers, or by one writer. Threads that hold disjoint ranges
+/// don't wait for each other. The lock guards no data of its own: the user decides what the numbers
+/// stand for.
 ///
 /// A thread that holds a range must not wait for a range that overlaps it, not even if both are
-/// locked for reading. Builds with debug assertions panic in this case, and name both places. They
-/// also panic on lock orders that can end in a deadlock. `try_…_for` waits, but isn't checked,
-/// because its wait ends with the timeout.
+/// locked for reading. Builds with debug assertions panic if a thread does so; the message names
+/// the places in the source where the two ranges are locked. They also panic if ranges are locked
+/// in an order that can end in a deadlock. Waits of `try_…_for` aren't checked, because they end
+/// with the timeout.
 ///
-/// A thread that holds a range must not wait for a disjoint range either, if any thread may request
-/// a range that overlaps both. That thread may be queued ahead of it for the second range, and wait
-/// for the first: a deadlock. Use `try_…_for` for the second range, and release the first if that
-/// fails.
+/// A thread that holds a range A must not wait for a disjoint range B either, if any other thread
+/// may request a range that overlaps both. The other thread may be ahead in the queue for B, and
+/// wait for A: a deadlock. Lock B with `try_…_for` instead, and release A if that fails.
 #[derive(Debug)]
 pub struct RangeLock {
     levels: Levels,
@@ -46,8 +46,8 @@ impl RangeLock {
         Self::with_unit_bits(12)
     }
 
-    /// Creates a free lock for ranges that mostly begin and end at multiples of 2^`bits`; `bits`
-    /// above 40 count as 40. Other ranges can be locked too, at a higher cost.
+    /// Creates a free lock. Ranges that begin and end at multiples of 2^`bits` are cheap to lock;
+    /// other ranges can be locked at a higher cost. Values of `bits` above 40 count as 40.
     #[must_use]
     pub fn with_unit_bits(bits: u32) -> Self {
         Self { levels: Levels::new(bits.min(UNIT_BITS_MAX)), order: LockOrder::new() }
@@ -67,17 +67,20 @@ impl RangeLock {
         RangeWriteGuard::new(self.lock(range, Mode::Write), self.order.name())
     }
 
-    /// Locks `range` for reading, without waiting. Returns `None` if a part is held for writing, or
-    /// another thread is just trying to lock a part for writing. Also returns `None` while the lock
-    /// is made [compact](Self::compact), which can happen at any time.
+    /// Locks `range` for reading, without waiting. Returns `None` if any thread, this one included,
+    /// holds a part of `range` for writing, or if another thread is trying to lock a part for
+    /// writing at this moment. Also returns `None` while the lock is being made
+    /// [compact](Self::compact). The lock may do this by itself at any time, so `None` doesn't
+    /// prove that the range is in use.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_read(&self, range: LockRange) -> Option<RangeReadGuard<'_>> {
         self.lock_within(range, Mode::Read, &Patience::None).map(|held| RangeReadGuard::new(held, self.order.name()))
     }
 
-    /// Locks `range` for writing, without waiting. Returns `None` if a part is held, or another
-    /// thread is just trying to lock a part. Also returns `None` while the lock is made
-    /// [compact](Self::compact), which can happen at any time.
+    /// Locks `range` for writing, without waiting. Returns `None` if any thread, this one included,
+    /// holds a part of `range`, or if another thread is trying to lock a part at this moment. Also
+    /// returns `None` while the lock is being made [compact](Self::compact). The lock may do this
+    /// by itself at any time, so `None` doesn't prove that the range is in use.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self, range: LockRange) -> Option<RangeWriteGuard<'_>> {
         self.lock_within(range, Mode::Write, &Patience::None).map(|held| RangeWriteGuard::new(held, self.order.name()))
@@ -99,9 +102,9 @@ impl RangeLock {
         self.lock_within(range, Mode::Write, &patience).map(|held| RangeWriteGuard::new(held, self.order.name()))
     }
 
-    /// Makes the lock one word for all ranges again, if no range is held. After that, a lock that
-    /// has one user at a time is as cheap as a plain lock. The lock also tries this by itself now
-    /// and then. Returns false if the lock is in use.
+    /// Makes the lock compact: one word for all ranges again, as cheap as a plain lock while it has
+    /// one user at a time. Returns false, and changes nothing, if a held range prevents this. The
+    /// lock also tries this by itself, after many claims.
     ///
     /// The call holds the full range while it looks at each node: meanwhile other threads wait, and
     /// `try_…` fails.

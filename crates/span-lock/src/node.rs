@@ -1,8 +1,9 @@
 //! A node: one word and its queue. Each node is an exact range lock by itself; a
 //! [`RangeLock`](crate::RangeLock) has many nodes.
 //!
-//! A claim that fits into the word (`word`), and finds the word empty, is made and released by one
-//! compare-and-swap each. All other claims are in the queue, under its mutex.
+//! If a claim fits into the word (`word`) and finds the word empty, one compare-and-swap makes the
+//! claim, and one releases it. Readers of the full range are counted in the word. All other claims
+//! are in the queue, under the queue's mutex.
 //!
 //! | word | in the queue | a claim | a release |
 //! |---|---|---|---|
@@ -13,12 +14,12 @@
 //! | … `WAITED` | waiters | may overtake, see N4 | through the queue |
 //!
 //! - N1. Claims in the word and in the list never exclude each other.
-//! - N2. While `LISTED` is set, no thread swaps a claim into the word. The flag is set and cleared
-//!   under the mutex. So a thread that holds the mutex and has set `LISTED` sees all claims, and no
-//!   claim is added meanwhile.
-//! - N3. A waiter sets `WAITED`, under the mutex, before it looks at the claims for the last time
-//!   and sleeps. The release that empties the word after that goes through the queue, and so finds
-//!   the waiter. This excludes a lost wake-up:
+//! - N2. While `LISTED` is set, a thread adds a claim to the word only under the mutex. The flag is
+//!   set and cleared under the mutex. So a thread that holds the mutex and has set `LISTED` sees
+//!   all claims, and no other thread adds one before the mutex is unlocked or the flag is cleared.
+//! - N3. Under the mutex, a waiter sets `WAITED`, then looks at the claims once more, and then
+//!   sleeps. A release that empties the word after `WAITED` was set goes through the queue, and so
+//!   finds the waiter. This excludes a lost wake-up:
 //!   ```text
 //!     waiter (mutex)                         holder
 //!     word: one claim, in the way
@@ -27,21 +28,25 @@
 //!     sleep … for ever?                      no: it looks at the word again, which is empty, and takes it
 //!   ```
 //! - N4. A claim may overtake a waiter that it excludes; otherwise the lock would be idle while the
-//!   waiter wakes up. Two events are counted for each waiter: a claim overtakes it under the mutex,
-//!   or a release finds that the waiter can proceed, but only wakes it. Once the count has reached
-//!   [`BYPASS_MAX`], the next such release hands the lock to the waiter, and in the meantime only
-//!   older waiters may still overtake it under the mutex. (A claim that is swapped into an empty
-//!   word isn't counted, but its release is.)
+//!   waiter wakes up. Each waiter has a count that limits this. The count is incremented when a
+//!   claim overtakes the waiter under the mutex, and when a release finds that the waiter can
+//!   proceed. (A claim that is swapped into an empty word isn't counted, but the release of that
+//!   claim is.) At first such a release only wakes the waiter. Once the count has reached
+//!   [`BYPASS_MAX`], the next such release hands the lock to the waiter. From the moment when the
+//!   count reaches this limit until the hand-over, only older waiters may still overtake it under
+//!   the mutex.
 //! - N5. A release wakes the waiters that no holder and no older waiter excludes, and no others.
-//! - N6. A release looks only at waiters that the released claim excludes. That is sufficient: a
-//!   waiter sleeps because of the claim of a holder or of an older waiter. If that claim is
-//!   released, or the older waiter gives up, the sleeper is woken. If the older waiter becomes a
-//!   holder, it excludes the sleeper as before. So no wake-up is lost. Claims elsewhere in the node
-//!   neither look at the waiter nor count as overtaking it.
+//! - N6. A release looks only at waiters that the released claim excluded. This loses no wake-up. A
+//!   waiter sleeps because the claim of a holder, or of an older waiter, excludes its own claim. If
+//!   the holder releases that claim, or the older waiter gives up, the sleeper is one of the
+//!   waiters that are looked at then. If the older waiter becomes a holder, its claim excludes the
+//!   sleeper as before. Claims in the node that don't exclude the sleeper don't matter: their
+//!   releases don't look at the sleeper, and they don't count as overtaking it.
 //!
-//! Orderings: a claim's compare-and-swap is `SeqCst`. Within this node only its Acquire part is
-//! needed: it pairs with the Release of the previous claim's release, in the word or through the
-//! mutex. Claims in the lock's other nodes need the total order of `SeqCst`: see L1 in `levels`.
+//! Orderings: a claim's compare-and-swap is `SeqCst`. Within one node Acquire would be enough. It
+//! pairs with the Release operation that removed an earlier claim from the word; an earlier claim
+//! in the list is ordered by the mutex, or by the Release in `settle`. Between claims in different
+//! nodes of the lock, the total order of `SeqCst` is needed: see L1 in `levels`.
 
 #[cfg(pagefold_loom)]
 use sync::atomic::fence;
@@ -196,8 +201,8 @@ impl Node {
         }
     }
 
-    /// Makes the claim, and waits for as long as `patience` allows. Returns `None` if that has
-    /// passed.
+    /// Makes the claim, and waits for as long as `patience` allows. Returns `None` if `patience`
+    /// runs out first.
     pub(crate) fn claim(&self, claim: Claim, packed: Packed, patience: &Patience) -> Option<Made> {
         self.try_claim(claim, packed).or_else(|| match patience {
             Patience::None => None,
@@ -306,7 +311,7 @@ impl Node {
         queue.is_held_against(claim) || self.look().excludes(claim, self.unit)
     }
 
-    /// Releases a claim that is alone in the word, with no flag set. Returns false if it isn't.
+    /// Releases a claim if it is alone in the word, with no flag set. Otherwise returns false.
     #[inline]
     pub(crate) fn release_alone(&self, packed: Packed) -> bool {
         let alone = NodeWord::FREE.with(packed);
@@ -353,8 +358,8 @@ impl Node {
                 Some((_, packed)) => left.with(packed),
                 None => left,
             };
-            // LISTED: no thread claims the word before the waiters were served (N2). Release: see
-            // `release`.
+            // `LISTED` keeps other threads from claiming the word before the waiters are served
+            // (N2). Release: see `release`.
             let to = to.0 | NodeWord::LISTED;
             if self.word.compare_exchange(word.0, to, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 return;

@@ -1,13 +1,15 @@
 //! Detects lock orders that can end in a deadlock, in builds with debug assertions, even if no
 //! deadlock occurs.
 //!
-//! Each thread knows the ranges that it holds. If a thread waits for a range while it holds another
-//! one, it adds an edge from the held range to the requested range, in a graph of the whole
-//! process. The graph's nodes are ranges; two ranges of the same lock that overlap count as one
-//! node. An edge that closes a cycle causes a panic. The panic names the places where the two
-//! ranges of this edge were locked, and the places where the two ranges of the next edge in the
-//! cycle were locked. Only the last 512 different edges are kept, so an old order may be missed;
-//! every reported order did occur.
+//! Each thread keeps a list of the ranges that it holds. If a thread waits for a range while it
+//! holds another one, it adds an edge from the held range to the requested range, in a graph of the
+//! whole process. The graph's nodes are ranges; two ranges of the same lock that overlap count as
+//! one node.
+//!
+//! An edge that closes a cycle causes a panic. The panic names the places where the two ranges of
+//! this edge were locked, and where the two ranges of the next edge in the cycle were locked. Every
+//! order that a panic reports did occur. But only the last 512 different edges are kept, so an
+//! older order may be missed.
 
 #[cfg(not(all(debug_assertions, not(any(pagefold_loom, pagefold_manycore)))))]
 pub(crate) use unchecked::{LockName, LockOrder};

@@ -10,9 +10,9 @@ use crate::claim::{Claim, Mode};
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 use crate::range::LockRange;
 
-/// The number of times that a waiter may be overtaken before a release hands it the lock. It is
-/// approximate, because releases of claims that were made before the waiter arrived may count too.
-/// Models use a small value, so that a few steps reach the hand-over.
+/// How often a waiter may be overtaken before a release hands it the lock. The waiter's count is
+/// approximate: it may include releases of claims that were made before the waiter arrived. Models
+/// use a small value, so that they reach the hand-over in a few steps.
 pub const BYPASS_MAX: u32 = if cfg!(pagefold_loom) { 1 } else { 64 };
 
 /// How long a thread may wait.
@@ -176,16 +176,17 @@ impl Queue {
         waiter.into_iter().for_each(|waiter| waiter.woken = false);
     }
 
-    /// Serves the waiters that neither a holder nor an older waiter excludes: hands the claim to
-    /// waiters that were overtaken too often, and wakes the others. `in_word`, the claim in the
+    /// Serves the waiters that neither a holder nor an older waiter excludes. A waiter that was
+    /// overtaken too often becomes a holder; the others are only woken. `in_word`, the claim in the
     /// node's word, counts as a holder. The caller prevents other threads from making a claim
     /// meanwhile (N2 of `node`).
     ///
-    /// `gone` is the claim that just left, because its holder released it or its waiter gave up.
-    /// Only waiters that `gone` excluded can proceed now (N6 of `node`), so only these are looked
-    /// at. The search ends at a waiting writer whose range covers all of `gone`: this writer
-    /// excludes all waiters behind it that `gone` excluded. Waiters that only watch don't queue
-    /// behind it, and are still served.
+    /// `gone` is the claim that just left: its holder released it, or its waiter gave up. Only
+    /// waiters that `gone` excluded can proceed now (N6 of `node`), so the others are skipped. A
+    /// waiting writer whose range covers all of `gone` excludes all later waiters that `gone`
+    /// excluded. So behind such a writer the search serves only watchers (`only_watches`), which
+    /// wait for holders and not for older waiters. If the queue has no watchers, the search ends at
+    /// the writer.
     pub(crate) fn serve(&mut self, in_word: Option<Claim>, gone: Claim) {
         let (mut at, mut is_barred) = (0, false);
         while at < self.waiters.len() && !(is_barred && self.watchers == 0) {

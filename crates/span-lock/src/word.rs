@@ -1,5 +1,5 @@
-//! A node's word: a claim, if the node has one that fits into the word, and flags that tell whether
-//! the node's queue must be looked at.
+//! A node's word. It contains one claim, or the number of readers of the full range, and flags that
+//! tell whether the node's queue must be looked at.
 //!
 //! | bits | |
 //! |---|---|
@@ -38,9 +38,9 @@ impl Packed {
     /// The claim doesn't fit.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Packs a claim in units of 2^`unit` numbers, exactly. Returns [`NONE`](Self::NONE) if the
-    /// range doesn't consist of whole units, is too long, or begins at too large a number. The full
-    /// range always fits.
+    /// Packs a claim, without rounding, in units of 2^`unit` numbers. Returns [`NONE`](Self::NONE)
+    /// if the range doesn't start and end at multiples of the unit, is too long, or starts too high
+    /// for the word's bits. The full range always fits.
     #[inline(always)]
     pub(crate) fn new(range: LockRange, mode: Mode, unit: u32) -> Self {
         // The rotation moves the bits below a unit, which must be 0, to the top of the number.

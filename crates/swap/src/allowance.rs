@@ -1,9 +1,17 @@
-//! The memory that compressed pages may take. It is charged before use, chunk by chunk, up to a
-//! limit; some chunks are kept in stock.
+//! The memory that compressed pages may take, up to a limit. It is charged before use, chunk by
+//! chunk. Some chunks are charged in advance, and kept in a *stock* for when nothing more can be
+//! charged.
 //!
-//! With a limit of 8 chunks or more, one chunk is reserved for *exchanges*, in which one page is
-//! swapped out so that another can be swapped in ([`Need::Last`]). Without this chunk no page could
-//! come back when memory and the area are full.
+//! More memory is had from the budget by draining extents of frames, and the pages of an extent
+//! have to be compressed first. So the stock is shared out by [`Need`]:
+//!
+//! | part of the stock | used for | if it were used up |
+//! |---|---|---|
+//! | the last chunk, with a limit of 8 chunks or more | *exchanges* ([`Need::Last`]): one page is swapped out so that another can be swapped in | no page could come back when memory and the area are full |
+//! | before that, enough for an extent | pages in memory that is being given back ([`Need::Drain`]) | no extent could be drained, so the area would never get more memory |
+//! | before that, a quarter as much | all other pages | these would wait until an extent is drained |
+//!
+//! At its limit the area gets no more memory, so all pages may use the part for drains.
 
 use std::fmt;
 
@@ -33,20 +41,24 @@ pub(crate) struct Allowance {
     /// Bytes of one chunk, with its tables.
     chunk: u64,
     /// The number of chunks in a full stock.
-    reserve: u64,
+    full: u64,
     /// Bytes that are charged.
     held: AtomicU64,
     /// Chunks in stock: charged, and not in use.
     stock: AtomicU64,
     /// How many chunks of the stock are kept for [`Need::Last`].
     kept: u64,
+    /// How many more are kept for [`Need::Drain`].
+    drains: u64,
 }
 
-/// How urgently memory is needed.
+/// What a page is swapped out for: decides how much of the stock it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// The page can go to another place.
+pub enum Need {
+    /// Reclaim evicts the page. It could evict another one.
     Usual,
+    /// The page lies in memory that is being given back, from which the area may get more memory.
+    Drain,
     /// For a page that leaves memory so that another one can come in.
     Last,
 }
@@ -55,17 +67,21 @@ pub(crate) enum Need {
 const KEEPING_MIN: u64 = 8;
 
 impl Allowance {
+    /// `reserve`: how many bytes of the stock are kept for drains.
     pub(crate) fn new(limit: u64, reserve: u64, chunk: u64, memory: Arc<dyn Memory>) -> Self {
         let (held, stock) = (AtomicU64::new(0), AtomicU64::new(0));
         let kept = u64::from(limit / chunk >= KEEPING_MIN);
         let of = memory.max();
-        Self { memory, limit, of, chunk, reserve: reserve.div_ceil(chunk) + kept, held, stock, kept }
+        let drains = reserve.div_ceil(chunk);
+        let full = kept + drains + drains.div_ceil(4);
+        Self { memory, limit, of, chunk, full, held, stock, kept, drains }
     }
 
     /// Takes the memory of one chunk: charges it if there is room, otherwise uses the stock.
     pub(crate) fn take(&self, need: Need) -> bool {
         let kept = if need == Need::Last { 0 } else { self.kept };
-        let less = |stock: u64| (stock > kept).then(|| stock - 1);
+        let left = if need == Need::Usual && !self.is_at_limit() { kept + self.drains } else { kept };
+        let less = |stock: u64| (stock > left).then(|| stock - 1);
         // A kept chunk that isn't in stock has its room reserved below the limit.
         let missing = kept.saturating_sub(self.stock.load(Ordering::Relaxed));
         self.charge(missing) || self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -101,11 +117,11 @@ impl Allowance {
         self.memory.uncharge(self.chunk);
     }
 
-    /// Gives back the memory of one chunk: to `memory` if the stock is full, or if more is charged
-    /// than the limit allows now; otherwise to the stock.
+    /// Gives back the memory of one chunk to the stock. If the stock is full, or more is charged
+    /// than the limit allows now, gives it back to `memory` instead.
     pub(crate) fn give_back(&self) {
         let is_beyond = self.is_beyond();
-        let more = |stock: u64| (stock < self.reserve && !is_beyond).then_some(stock + 1);
+        let more = |stock: u64| (stock < self.full && !is_beyond).then_some(stock + 1);
         if self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             self.uncharge();
         }
@@ -129,7 +145,7 @@ impl Allowance {
     /// Charges chunks for the stock as long as there is memory. Returns whether the stock is full,
     /// or the limit is reached.
     pub(crate) fn stock_up(&self) -> bool {
-        while self.stock.load(Ordering::Relaxed) < self.reserve && !self.is_at_limit() {
+        while self.stock.load(Ordering::Relaxed) < self.full && !self.is_at_limit() {
             if !self.charge(0) {
                 return self.is_at_limit();
             }

@@ -26,25 +26,27 @@ use crate::slot_word::{BATCH_MAX, NUMBER_BITS, Note, SlotBatch, SlotState};
 use crate::slots::{Placement, Slots};
 use crate::{Owner, SlotId};
 
-/// A device counts as stalled if it has had writes pending for this long, and completed none. Pages
-/// go to a stalled device only if no other area takes them; otherwise each swapping thread would
-/// wait for the device, one after the other. A disk that is merely busy completes some request in a
-/// fraction of this time; if it doesn't, a few batches go to another area, which does no harm.
+/// A device counts as stalled if it has had writes pending for this long, and has completed none.
+/// Pages go to a stalled device only if no other area takes them. Otherwise one swapping thread
+/// after the other would wait for that device. A disk that is merely busy completes some request in
+/// a fraction of this time. If it takes longer, a few batches go to another area, which does no
+/// harm.
 const STALLED_AFTER: Duration = Duration::from_millis(100);
 
 /// Where the pages of an area are kept.
 #[derive(Debug)]
 pub enum Source {
-    /// A new file of `bytes` bytes without a name. No other process can open it, and the system
-    /// deletes it when this process ends. It takes room on the disk as it fills.
+    /// A new file without a name, of `bytes` bytes. No other process can open it, and the system
+    /// deletes it when this process ends. The file takes disk space only as it fills.
     Unlinked {
         /// The directory to create it in, or an unused name in that directory.
         at: PathBuf,
         /// Size in bytes, including the header.
         bytes: u64,
     },
-    /// This file or block device, in its full size. An empty file has no room for pages. The file
-    /// is [opened alone](Access::Alone): no other area can use it, in this process or another one.
+    /// This file or block device. The area is as large as the file, so an empty file has no room
+    /// for pages. The file is [opened alone](Access::Alone): no other area can use it, in this
+    /// process or another one.
     Path(PathBuf),
     /// Memory, for tests and measurements.
     Memory {
@@ -100,9 +102,9 @@ pub(crate) struct Area {
     store: Store,
     /// For encrypted pages: the key, and what decryption needs for each slot.
     encryption: Option<Box<Encryption>>,
-    /// The buffers that pages are copied into before they are written, if the device requires bytes
-    /// that don't change during the write. Encrypted pages are copies already, and don't need
-    /// these.
+    /// Buffers for a device that doesn't tolerate changes to the bytes while it writes them. Pages
+    /// are copied into a buffer first, and written from there. Encrypted pages don't need these
+    /// buffers, because encryption has copied them already.
     copies: OnceCell<Arc<Copies>>,
     under_way: CachePadded<UnderWay>,
 }
@@ -198,8 +200,8 @@ impl Area {
         Ok(Self { encryption: encryption.map(Box::new), ..area })
     }
 
-    /// Creates an area of pages that are kept compressed in `memory`: at most `limits.0` bytes, of
-    /// which `limits.1` are kept in stock. See also [`open`](Self::open).
+    /// Creates an area of compressed pages, whose memory is charged to `memory`. The area takes at
+    /// most `limits.0` bytes, of which `limits.1` are kept in stock. See also [`open`](Self::open).
     fn open_compressed(
         number: u32,
         name: String,
@@ -372,9 +374,9 @@ impl Area {
         self.slots.lookup(slot) == Ok(SlotState::Swapped { owner: page })
     }
 
-    /// Decrypts `bytes` if the area is encrypted, and verifies them. Returns the note of the page
-    /// in the slot: its group and its shadow. Returns `None` if the bytes aren't those of that
-    /// page.
+    /// Decrypts `bytes`, if the area is encrypted, and verifies that they are the bytes of `page`
+    /// in `slot`. If they are, returns the page's note (its group and its shadow); otherwise
+    /// returns `None`.
     fn sealed(&self, slot: SlotId, page: Owner, bytes: SharedBytes<'_>) -> Option<Note> {
         let note = self.slots.note(slot).ok();
         note.filter(|note| match &self.encryption {
@@ -420,8 +422,8 @@ impl Area {
         self.compressed().inspect(|compressed| compressed.release_idle());
     }
 
-    /// Returns whether a page that is read back may keep its slot: the slot takes no memory, and
-    /// about half of the slots in the area are free.
+    /// Returns whether a page that is read back may keep its slot. Two conditions must hold: pages
+    /// in this area take no memory, and at least about half of the area's slots are free.
     pub(crate) fn may_keep(&self, slot: SlotId) -> bool {
         self.compressed().is_none() && self.slots.may_keep(slot)
     }

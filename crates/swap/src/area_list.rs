@@ -1,8 +1,9 @@
 //! One CPU's copy of the list of areas.
 //!
-//! Each copy refers to an area by a [`Handle`] of its own. A thread that reads or writes clones a
-//! handle from its CPU's copy, and releases the copy's lock. So the handle's reference count is on
-//! a cache line that other CPUs don't write to.
+//! Each copy has its own [`Handle`] for each area. A thread that reads or writes pages clones the
+//! handle in its CPU's copy, and then releases the copy's lock. Cloning changes the handle's
+//! reference count. Because each CPU has its own handle, no other CPU writes to the cache line of
+//! this count.
 
 use std::ops::Deref;
 
@@ -84,10 +85,11 @@ impl AreaList {
         self.order.retain(|level| !level.areas.is_empty());
     }
 
-    /// Allocates up to `want` slots in one area, the first that has free slots. Tries areas that
-    /// aren't in `avoid` first, then areas in `avoid`, and last, areas whose devices don't answer;
-    /// each time by priority, and areas of equal priority round robin. Never uses areas in `never`.
-    /// `avoid` and `never` have a bit for each area.
+    /// Allocates up to `want` slots in one area, the first that has free slots, and returns the
+    /// area. Searches the areas in three rounds: first the areas that aren't in `avoid`, then those
+    /// in `avoid`, and finally those whose devices don't answer. Each round goes by priority, and
+    /// round robin among areas of equal priority. Areas in `never` aren't used. `avoid` and `never`
+    /// have a bit for each area.
     pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         let preference = |area: &Area| if area.is_stalled() { 2 } else { u32::from(is_in(avoid, area)) };

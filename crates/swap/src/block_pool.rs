@@ -1,15 +1,15 @@
 //! Memory for compressed pages: chunks of 512 blocks. A page takes as many blocks as it needs,
 //! anywhere in one chunk.
 //!
-//! A block is a 32nd of a page, so a page wastes less than a block at its end. All blocks have the
-//! same size: any page can use the blocks that another one frees, and nothing must be moved. A
-//! chunk's memory is given back when all its blocks are free.
+//! A block is a 32nd of a page, so a compressed page wastes less than a block at its end. Because
+//! all blocks have the same size, a page can use the blocks that another page freed, and no page
+//! has to be moved. A chunk's memory is given back when all its blocks are free.
 //!
 //! | list | memory | free blocks | found by |
 //! |---|---|---|---|
 //! | *absent* | none | | a CPU that finds no *open* chunk, and may take more memory |
 //! | *held* | yes | some, or all | the CPU whose hand it is in; others if they find none of these |
-//! | *open* | yes | an eighth or more, not all | a CPU that needs a chunk |
+//! | *open* | yes | more than an eighth, not all | a CPU that needs a chunk |
 //! | *full* | yes | fewer | the CPU whose hand it is still in; else no CPU, until enough are freed |
 //!
 //! Invariants:
@@ -17,19 +17,24 @@
 //! - B1. A chunk's fields, the bytes of its blocks, and its bits in the lists change only under the
 //!   chunk's lock.
 //! - B2. A block is in one chain: that of one page, or that of its chunk's free blocks.
-//! - B3. The memory of the chunks, and of a *stock* for more chunks, is charged ([`Allowance`]). No
-//!   charge goes beyond the limit at that moment.
-//! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; `allowance`). While it is
-//!   in use, [`Need::Usual`] stores pages only into *held* chunks, and doesn't take the last *open*
-//!   chunk. So the blocks that an exchange frees stay available for exchanges.
+//! - B3. Memory is charged ([`Allowance`]) for the chunks, and for a *stock* from which more chunks
+//!   can get their memory. No charge raises the total above the limit at that moment.
+//! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; see `allowance`). While
+//!   exchanges use it, all other pages are stored only into *held* chunks, and no CPU
+//!   takes the last *open* chunk into its hand to store such a page. So other pages can't use the
+//!   blocks that exchanges free in *full* chunks or in the last *open* chunk. These blocks stay
+//!   available for later exchanges, which search every chunk.
 //!
-//! When no memory is left, pages are stored into *open* chunks until these are *full*. So less than
-//! an eighth of the pool's blocks stays free, apart from the chunks in hands. Only the CPU that
-//! holds a chunk, and CPUs that read or free pages in it, contend for its lock.
+//! When no more memory can be charged, pages are stored into *open* chunks until these are *full*.
+//! A full chunk has at most an eighth of its blocks free. So at most an eighth of the pool's blocks
+//! stays free, not counting the *held* chunks.
+//!
+//! A chunk's lock is contended only by the CPU that holds the chunk in its hand, and by CPUs that
+//! read or free pages in the chunk.
 //!
 //! Lock order: scratch buffer of `codec` → hand → chunk. A thread that makes room locks the clock
-//! (`compressed`), and sets a page word to *loading*, before it locks any of these. A decompression
-//! context of `cold_codec` is a leaf, and is never held together with a chunk's lock.
+//! (`compressed`), and sets a page word to *loading*, before it locks any of these. The lock of a
+//! decompression context (`cold_codec`) is a leaf, and is never held together with a chunk's lock.
 
 mod chunk;
 
@@ -84,9 +89,9 @@ impl BlockPool {
     /// The maximum number of blocks per page: three quarters of a page.
     const PAGE_BLOCKS_MAX: usize = PAGE_BLOCKS * 3 / 4;
 
-    /// Creates a pool without memory, for pages of `page_size` bytes. It takes at most `limit`
-    /// bytes, and keeps a stock of `reserve` bytes for when no other memory can be had. `None` if
-    /// there is no address space for it.
+    /// Creates a pool for pages of `page_size` bytes, at first without memory. The pool takes at
+    /// most `limit` bytes, and keeps `reserve` bytes in stock for when nothing more can be charged.
+    /// Returns `None` if there is no address space for the pool, or no memory for its lists.
     pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
         let chunk_bytes = Self::chunk_bytes(page_size);
         let count = usize::try_from(limit / Self::chunk_cost(page_size)).ok()?;
@@ -127,13 +132,14 @@ impl BlockPool {
     /// Stores 1 to [`len_max`](Self::len_max) bytes; the caller then owns the place. `None` if
     /// there is no memory for them. [`Need::Last`] searches every chunk.
     pub(crate) fn store(&self, bytes: &[u8], need: Need) -> Option<Place> {
-        if need == Need::Usual && self.allowance.is_beyond() {
+        if need != Need::Last && self.allowance.is_beyond() {
             return None; // Memory must be given back first.
         }
         let others = || self.hands.others_first().map(|other| other.chunk.load(Ordering::Relaxed));
-        let stored = self.store_by(self.hands.here(), bytes, Need::Usual);
-        let stored = stored.or_else(|| others().find_map(|number| self.store_in(number, bytes, Need::Usual)));
-        if need == Need::Usual || stored.is_some() {
+        let first = if need == Need::Last { Need::Usual } else { need };
+        let stored = self.store_by(self.hands.here(), bytes, first);
+        let stored = stored.or_else(|| others().find_map(|number| self.store_in(number, bytes, first)));
+        if need != Need::Last || stored.is_some() {
             return stored;
         }
         let mut all = 0..self.chunks.len() as u32;
@@ -178,9 +184,9 @@ impl BlockPool {
         (blocks - blocks.div_ceil(8)) * self.block_bytes
     }
 
-    /// Replaces the bytes at a place, which the caller must own, by fewer bytes, in the first
-    /// blocks of its chain. Frees the other blocks. Returns the new place, and whether other pages
-    /// can use the chunk's free blocks.
+    /// Overwrites the bytes at `place` with a shorter sequence of bytes. The new bytes go into the
+    /// first blocks of the place's chain, and the other blocks are freed. The caller must own the
+    /// place. Returns the new place, and whether other pages can use the free blocks of this chunk.
     pub(crate) fn shrink(&self, place: Place, bytes: &[u8]) -> (Place, bool) {
         let mut chunk = self.chunks[place.chunk as usize].lock();
         let blocks = bytes.chunks(self.block_bytes).zip(chunk.chain(place.block));
@@ -256,7 +262,7 @@ impl BlockPool {
     /// Stores bytes into a chunk, if the chunk exists, and has memory and room.
     fn store_in(&self, number: u32, bytes: &[u8], need: Need) -> Option<Place> {
         let mut chunk = self.chunks.get(number as usize)?.lock();
-        if need == Need::Usual && chunk.list != List::Held && !self.allowance.has_kept() {
+        if need != Need::Last && chunk.list != List::Held && !self.allowance.has_kept() {
             return None; // B4
         }
         self.put(number, &mut chunk, bytes)
@@ -307,8 +313,8 @@ impl BlockPool {
         Some((number, chunk))
     }
 
-    /// Iterates over the chunks of a list, each as the list is when the iterator reaches it. Starts
-    /// at this CPU's part of the pool.
+    /// Iterates over the chunks of a list, starting at this CPU's part of the pool. If the list
+    /// changes meanwhile, a chunk is returned if it is on the list when the iterator reaches it.
     fn each_in<'a>(&'a self, list: &'a ClusterList) -> impl Iterator<Item = u32> + 'a {
         let (len, cpus) = (self.chunks.len(), sync::cpu::count());
         let start = len * (sync::cpu::current() % cpus) / cpus;

@@ -10,15 +10,16 @@
 //!
 //! Lists are bits in [`ClusterList`](crate::cluster_list::ClusterList)s.
 //!
-//! - C1. A slot's bit, the number of free slots and `list` change only under the cluster's lock; so
-//!   do the cluster's bits in the [`ClusterList`](crate::cluster_list::ClusterList)s. Whenever the
-//!   lock is free, they agree: the cluster is in the *partial* or *empty* list exactly if `list`
-//!   names that list, and then it has free slots. A *full* cluster has none.
-//! - C2. A slot's bit is clear exactly if its word is *free*.
+//! - C1. Four things change only under the cluster's lock: a slot's bit, the number of free slots,
+//!   `list`, and the cluster's bits in the [`ClusterList`](crate::cluster_list::ClusterList)s.
+//!   Whenever the lock is free, they agree: the cluster is in the *partial* or *empty* list if and
+//!   only if `list` names that list. A cluster in one of these lists has free slots; a *full*
+//!   cluster has none.
+//! - C2. A slot's bit is clear if and only if its word is *free*.
 //!
-//! *Held* is only a hint that keeps CPUs off each other's clusters. Several hands may name the same
-//! cluster, and a hand may name a cluster that isn't *held* any more. Only the cluster's lock
-//! prevents a slot from being allocated twice.
+//! *Held* is only a hint, which keeps CPUs from using each other's clusters. Several hands may name
+//! the same cluster, and a hand may name a cluster that isn't *held* any more. What prevents a slot
+//! from being allocated twice is the cluster's lock alone.
 
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};

@@ -2,9 +2,9 @@
 //! that few CPUs share.
 //!
 //! With a linked list, all CPUs would write its head. In a bitmap a CPU searches near its own
-//! clusters, and contends only with CPUs whose clusters are nearby. A cluster's bit changes only
-//! under the cluster's lock (C1), so a CPU that finds the bit set locks the cluster and checks it
-//! again.
+//! clusters, and contends only with CPUs whose clusters are nearby. A CPU reads the bits without a
+//! lock, but a cluster's bit changes only under the cluster's lock (C1). So a CPU that finds a bit
+//! set locks the cluster, and checks again that the cluster is on the list.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use sync::zeroed::zeroed;
 #[derive(Debug)]
 pub(crate) struct ClusterList {
     words: Box<[AtomicU64]>,
-    /// The number of clusters in the list, so that an empty list isn't searched. Updated before a
-    /// bit is set, and after it is cleared.
+    /// The number of clusters in the list, which lets a search skip an empty list. Incremented
+    /// before a bit is set, and decremented after a bit is cleared.
     len: AtomicU32,
 }
 

@@ -31,9 +31,10 @@ pub(crate) struct Claimed<'a> {
 pub(crate) enum Effort {
     /// Empty clusters first. Clusters whose lock another thread holds are skipped.
     Usual,
-    /// No cluster on a list is skipped: the search waits for locks. Partly used clusters come
-    /// first. A cluster can move from the *partial* list to the *empty* list meanwhile, and is on
-    /// both for a moment, so a search in this order can't miss it.
+    /// Partly used clusters first. The search waits for locks, so it skips no cluster on a list. A
+    /// cluster may move from the *partial* list to the *empty* list during the search. It is added
+    /// to the *empty* list before it leaves the *partial* list, so a search in this order can't
+    /// miss it.
     Last,
 }
 
@@ -71,9 +72,9 @@ impl Clusters {
         2 * self.empty.len() >= self.all.len()
     }
 
-    /// Returns whether at least half of the slots are free in total, over `SAMPLES` evenly spaced
-    /// clusters starting at `first`. One cluster alone isn't representative, because a CPU fills
-    /// the cluster that it allocates from.
+    /// Returns whether at least half of the slots in a sample are free. The sample is `SAMPLES`
+    /// evenly spaced clusters, starting at `first`. One cluster alone isn't representative, because
+    /// a CPU fills the cluster that it allocates from.
     pub(crate) fn are_half_free(&self, first: usize) -> bool {
         let step = self.all.len().div_ceil(SAMPLES);
         let sample = (0..SAMPLES).filter_map(|number| self.all.get((first + number * step) % self.all.len()));
@@ -108,9 +109,9 @@ impl Clusters {
         self.settle(&locked, cluster);
     }
 
-    /// Claims the first cluster in `ranges` that is on a list, and marks it *held*. Calls `hold`
-    /// before the cluster leaves its list, so that a concurrent search finds it on the list or in
-    /// the hand.
+    /// Claims the first cluster in `ranges` that is on a list, and marks the cluster *held*. Calls
+    /// `hold`, which puts the cluster into the CPU's hand, before the cluster leaves its list. So a
+    /// concurrent search finds the cluster on the list or in the hand.
     pub(crate) fn claim(
         &self,
         ranges: impl Iterator<Item = (usize, Range<usize>)> + Clone,

@@ -1,7 +1,8 @@
 //! Compression of pages with LZ4, in the safe Rust of `lz4_flex`.
 //!
-//! Each CPU has scratch buffers. They are needed in any case: a page's bytes in memory are shared
-//! with other threads, so they must be copied before they are read more than once.
+//! Each CPU has scratch buffers, into which a page is copied before it is compressed. The copy
+//! can't be avoided: a compressor reads bytes more than once, and other threads may change the
+//! page's bytes in memory in between.
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use sync::lock::{Mutex, MutexGuard};

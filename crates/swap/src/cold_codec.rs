@@ -1,9 +1,9 @@
 //! Compression of cold pages with Zstandard, by its reference implementation, which is in C.
 //!
-//! Zstandard takes four times as long as LZ4 in both directions, and makes most pages a good deal
-//! smaller, so it is used for pages that haven't been used for long. Only one thread at a time
-//! compresses with it: the one that holds the [`Compressor`]. Eight CPUs share one decompression
-//! context.
+//! Zstandard takes four times as long as LZ4 in both directions, but makes most pages much smaller.
+//! So it is used for pages that haven't been used for a long time. Only one thread at a time
+//! compresses with it: the one that holds the [`Compressor`]. For decompression, eight CPUs share
+//! one context.
 
 use sync::lock::{Mutex, MutexGuard};
 use sync::{CachePadded, SharedBytes};
@@ -14,8 +14,8 @@ const LEVEL: CompressionLevel = 3;
 /// CPUs that share a decompression context.
 const CPUS_SHARING: usize = 8;
 /// The size of a decompression context in bytes. A compression context takes at most
-/// `COMPRESSING_BYTES + min(TABLES × page size, TABLES_MAX)`. All of these are what the library
-/// reports, rounded up.
+/// `COMPRESSING_BYTES + min(TABLES × page size, TABLES_MAX)`. These numbers are the sizes that the
+/// library reports, rounded up.
 const UNPACKING_BYTES: usize = 96 << 10;
 const COMPRESSING_BYTES: usize = 48 << 10;
 const TABLES: usize = 16;

@@ -1,9 +1,10 @@
 //! The store of an area whose pages stay in memory, compressed. It takes the place of a device.
 //!
-//! Slots work like in other areas: a page has a slot, an owner, and a checksum of its uncompressed
-//! bytes. In addition each slot has one word for the *place* of the compressed bytes in a
-//! [`BlockPool`]. Like the checksum, the place belongs to the slot's owner, and is published by the
-//! slot's word. The place is set when the page is written, and cleared when the slot is freed.
+//! Slots work as in other areas: a page has a slot, an owner, and a checksum of its uncompressed
+//! bytes. In addition, each slot has one word for the *place* of the page's compressed bytes in a
+//! [`BlockPool`]. The place is set when the page is written, and cleared when the slot is freed.
+//! Like the checksum, the place belongs to the slot's owner, and is published by a store to the
+//! slot's word.
 //!
 //! | event | consequence |
 //! |---|---|
@@ -14,9 +15,9 @@
 //! | compressed bytes are corrupt | they don't decompress, or the seal doesn't match: `SwapCorrupt` |
 //! | the area is removed | pages are brought back; dropping the pool uncharges its memory |
 //!
-//! An area has four slots for each page of its limit, because most pages that are worth compressing
-//! shrink to more than a quarter. If pages shrink further, the area runs out of slots before
-//! memory.
+//! An area has four slots for each uncompressed page that would fit into its limit, because most
+//! pages that are worth compressing don't shrink below a quarter of their size. If pages shrink
+//! further, the area runs out of slots before it runs out of memory.
 
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
@@ -39,8 +40,9 @@ pub(crate) struct Compressed {
     refused: PerCpu<Refused>,
     /// Set if pages were refused for lack of room since a thread last made room.
     crowded: AtomicBool,
-    /// Set if there was no room for the last page. Until a page is freed, or memory becomes
-    /// available, there is no use in compressing other pages.
+    /// Set if there was no room for the last page. While it is set, only a few other pages are
+    /// compressed, because there is probably no room for them either. Cleared when a page is freed,
+    /// or more memory becomes available.
     full: AtomicBool,
     /// Where the search for old pages continues, and its buffers. The spilling thread holds the
     /// lock.
@@ -178,7 +180,7 @@ impl Compressed {
         let stored = self.codec.compress(page, self.pool.len_max(), |bytes| self.pool.store(bytes, need));
         match stored {
             Some(Some(place)) => {
-                if need == Need::Usual {
+                if need != Need::Last {
                     self.has_room();
                 }
                 // Relaxed: published by the slot's word.
@@ -200,8 +202,9 @@ impl Compressed {
     pub(crate) fn read(&self, slot: u32, into: SharedBytes<'_>) -> bool {
         // Relaxed: the place was stored before the slot's word, which the caller has read
         // (Acquire). Another thread may have recompressed the page since. That thread held the page
-        // (*loading* in the page's word) while it changed the place, and its release of the page
-        // orders the change before this load.
+        // (*loading* in the page's word) while it changed the place, and then released the page's
+        // word. The caller has acquired the page's word after that, because it owns the slot now.
+        // So this load sees the change.
         let word = self.places[slot as usize].load(Ordering::Relaxed);
         let Some(place) = unpack(word) else { return false };
         let unpack = |packed: &[u8], page: &mut [u8]| match word & TIGHT {
@@ -211,8 +214,9 @@ impl Compressed {
         self.codec.decompress(place.len as usize, |bytes| self.pool.load(place, bytes), unpack, into)
     }
 
-    /// Recompresses a page, unless that was tried before. The page is in `bytes`, and in a slot
-    /// that the caller owns. Returns whether the page takes less room now.
+    /// Recompresses the page in `slot`, unless that was tried before. `bytes` are the page's
+    /// uncompressed bytes. The caller must own the slot. Returns whether the page takes less room
+    /// now.
     pub(crate) fn tighten(&self, slot: u32, bytes: SharedBytes<'_>, compressor: &mut Compressor) -> bool {
         let word = &self.places[slot as usize];
         // Relaxed, both: see `read` and `write`. Only the thread that holds the clock changes the
@@ -265,13 +269,13 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages to `spill`. Tries at most `wanted` pages, even if no attempt succeeds,
-    /// because a fault may be waiting for this call. If `spill` returns `Full`, no further page is
-    /// offered to another area; any other error ends the pass.
+    /// Passes old pages to `spill`. Returns how many pages were moved or tightened. Returns 0 at
+    /// once if another thread is spilling. A fault may be waiting for this call, so it tries at
+    /// most `wanted` pages, even if no attempt succeeds. Once `spill` has returned `Full`, no later
+    /// page of this call can go to another area. After any other error the call ends.
     ///
-    /// While no page can go to another area, pages can only be recompressed. Then this skips pages
-    /// whose recompression was tried already, and looks at fewer slots. Returns how many pages were
-    /// moved or take less room, or 0 at once if another thread is spilling.
+    /// While no page can go to another area, pages can only be recompressed. Then the call skips
+    /// pages whose recompression was tried already, and looks at fewer slots.
     pub(crate) fn spill(
         &self,
         wanted: usize,
@@ -282,8 +286,9 @@ impl Compressed {
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page, compressor } = &mut *clock;
         let (mut tried, mut gone, mut tightened, words) = (0, 0, 0, self.page_size / size_of::<u64>());
-        // Up to two rounds, because in the first round all pages may be new. In a large area
-        // `LOOKS_MAX` ends the loop earlier; then this call may only mark pages, for later calls.
+        // Up to two rounds, because all pages may be new in the first round, which marks them. In a
+        // large area `LOOKS_MAX` ends the loop earlier. Then this call may find no old page, and
+        // only mark pages for later calls.
         for look in 0..LOOKS_MAX.min(2 * self.places.len()) {
             if tried == wanted || !can_go && look >= LOOKS {
                 break;
@@ -310,8 +315,9 @@ impl Compressed {
     /// Returns whether the clock has met the page of a slot before. Marks the page.
     fn is_old(&self, slot: usize) -> bool {
         let place = &self.places[slot];
-        // Relaxed: a hint. Between the load and the exchange, the slot may get another page in the
-        // same place. Then that page is marked instead, and counts as old too early.
+        // Relaxed: a hint. Between the load and the compare-exchange, the slot may be reused for
+        // another page, whose compressed bytes may get the same place. Then that page is marked
+        // instead, and counts as old too early.
         let seen = place.load(Ordering::Relaxed);
         seen != 0
             && (seen & OLD != 0 || {

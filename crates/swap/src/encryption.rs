@@ -1,24 +1,29 @@
 //! Encrypted areas: pages leave memory only in encrypted form, with AES-256-GCM.
 //!
 //! An area's key is created when the area is added. The key is only in memory, so the area can't be
-//! read once the process has ended. The *nonce* and the *tag* of a page stay in memory beside the
-//! slot's word:
+//! read once the process has ended. Each page has a *nonce*, which makes its encryption unique, and
+//! a *tag*, which authenticates it. Both stay in memory beside the slot's word:
 //!
-//! - N1. A nonce is a 64-bit counter of all pages that were encrypted with this key: never random,
-//!   and never used twice. A write takes one nonce per page, all in one addition. A write that
-//!   fails, or is retried in another area, takes new nonces for its next attempt.
+//! - N1. Nonces are never random, and none is used twice. They come from a 64-bit counter, which is
+//!   incremented for every page that is encrypted with this key. A write takes the nonces of all
+//!   its pages with one atomic addition. If a write fails, or is retried in another area, the next
+//!   attempt takes new nonces.
 //! - N2. The tag covers the page's bytes, its slot with the slot's generation, its owner and its
-//!   group. It replaces the checksum that pages in other areas have (`seal`). If a device returns
-//!   an older page of the same slot, or another slot's page, that page doesn't match the nonce and
-//!   the tag in memory: the read reports `SwapCorrupt`.
+//!   group. It replaces the checksum that pages in other areas have (`seal`). A device may return
+//!   an older page of the same slot, or another slot's page. Such a page doesn't match the nonce
+//!   and the tag in memory, so the read reports `SwapCorrupt`.
 //!
-//! A page is encrypted into a buffer, and the device reads the buffer, so the page itself stays
-//! readable and writable in its frame. The area has a few buffers of one batch each, which are
-//! charged with its tables, so swapping out allocates no memory. If no buffer is free, the device
-//! already has several writes pending. The writing thread then waits for a buffer, but no longer
-//! than a device may be silent before it counts as stalled. After that, this write is refused as if
-//! the area were full. A page that is read back is decrypted in a copy, which is on the reader's
-//! stack for pages of 4 KiB.
+//! A page is encrypted into a buffer, and the device reads the buffer. So the page itself stays
+//! readable and writable in its frame. Each area has a few buffers, each large enough for one
+//! batch. They are allocated and charged together with the area's tables, so swapping out allocates
+//! no memory.
+//!
+//! If no buffer is free, the device already has several writes pending. The writing thread then
+//! waits for a buffer, at most for the time after which a silent device counts as stalled. If no
+//! buffer becomes free in this time, the write is refused as if the area were full.
+//!
+//! A page that is read back is decrypted in a copy. For pages of 4 KiB the copy is on the reader's
+//! stack.
 //!
 //! Nonce and tag belong to the slot's owner, like the checksum. They are written before the slot's
 //! word becomes *swapped*, which publishes them.
@@ -104,8 +109,8 @@ impl Encryption {
         Some(Encrypted { buffer, pages: pages.len() })
     }
 
-    /// Decrypts the bytes that were read for a page, in place. Returns false, and leaves `bytes`
-    /// unspecified, if they aren't the bytes that were written.
+    /// Decrypts `bytes`, which were read for a page, in place. Returns false if they aren't the
+    /// bytes that were written; then the contents of `bytes` are unspecified.
     pub(crate) fn decrypt(&self, slot: SlotId, owner: Owner, group: u32, bytes: SharedBytes<'_>) -> bool {
         let number = slot.number() as usize;
         // Relaxed: written before the slot's word, from which the caller knows the page.

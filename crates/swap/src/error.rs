@@ -206,9 +206,9 @@ pub enum SwapInError {
         #[source]
         error: IoError,
     },
-    /// The bytes aren't those that were written: they are corrupt or torn, or belong to another
-    /// page or an older version; or the slot no longer belongs to the page. The bytes must not be
-    /// used.
+    /// The bytes that were read aren't those that were written, and must not be used. They are
+    /// corrupt or torn, or they belong to another page or an older version of this page. Or the
+    /// slot no longer belongs to the page.
     #[error("page {} in swap isn't what was written", page.number())]
     SwapCorrupt {
         /// The page.
@@ -216,7 +216,7 @@ pub enum SwapInError {
     },
 }
 
-/// Why an area wasn't removed. It is in use as before, with fewer pages in it.
+/// Why an area wasn't removed. The area is in use as before, perhaps with fewer pages in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RemoveError {
     /// No area has the number.
@@ -233,9 +233,9 @@ pub enum RemoveError {
         /// Bytes of the pages that are left in it.
         missing_bytes: u64,
     },
-    /// Some pages in the area can't leave their slots now: a user has guards of them, or they are
-    /// being read or written; or another thread is removing the area. A retry can succeed once that
-    /// ends.
+    /// Some pages in the area can't leave their slots now, because a user has guards of these
+    /// pages, or they are being read or written. Or another thread is removing the area. A later
+    /// retry can succeed.
     #[error(
         "swap area {area} is in use: {pages} pages in it are held by guards, or being read or written; try again later"
     )]

@@ -1,12 +1,14 @@
 //! A CPU's *hand* in an area: the cluster that the CPU allocates from, and where it searches for
 //! the next one.
 //!
-//! The area is divided into as many *stretches* as there are CPUs. At first a CPU owns one stretch,
-//! and searches it round and round. A CPU that finds no cluster in its own stretches searches the
-//! other CPUs' stretches, in an order that depends on its number. If it finds a cluster in a
-//! stretch whose owner has never allocated, it becomes the owner. So a CPU that swaps more owns
-//! more stretches, and its slots stay close together. CPUs start in different stretches and use one
-//! of 8 step sizes, so they seldom search the same stretch at the same time.
+//! The area is divided into as many *stretches* as there are CPUs. At first each CPU owns one
+//! stretch. A CPU searches its own stretches, round and round. If it finds no cluster there, it
+//! searches the other CPUs' stretches, in an order that depends on its number. If it finds a
+//! cluster in a stretch whose owner has never allocated, it becomes the owner of this stretch. So a
+//! CPU that swaps more owns more stretches, and its slots stay close together.
+//!
+//! Two CPUs seldom search the same stretch at the same time. Each CPU starts in a different
+//! stretch, and moves through the others with one of 8 step sizes, which depends on its number.
 
 use std::ops::Range;
 
@@ -81,8 +83,8 @@ impl Turn<'_> {
         self.hand.cluster.store(cluster as u32, Ordering::Release);
     }
 
-    /// Returns the ranges of clusters to search, each with its stretch's position in the CPU's
-    /// order. The rest of the current stretch comes first, then the CPU's other stretches, the
+    /// Returns the ranges of clusters to search, each with the position of its stretch in the CPU's
+    /// order. First comes the rest of the current stretch, then the CPU's other stretches, then the
     /// beginning of the current stretch, and finally the stretches of other CPUs.
     pub(crate) fn ranges(&self, way: Way<'_>) -> impl Iterator<Item = (usize, Range<usize>)> + Clone {
         let turn = self.hand.turn.load(Ordering::Relaxed) as usize;

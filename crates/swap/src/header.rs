@@ -10,8 +10,9 @@
 //! | 24–31 | a number that tells this area from others |
 //! | 32–35 | CRC-32 of the bytes before |
 //!
-//! All numbers are little-endian. The rest of the page is zeros. The pages in an area are lost when
-//! their process ends, so a process never reads more than the header of another process's area.
+//! All numbers are little-endian, and the rest of the page is zeros. The pages in an area are lost
+//! when the area's process ends. So a process that finds another process's area reads only its
+//! header.
 
 const MAGIC: [u8; 8] = *b"PGFDSWAP";
 const VERSION: u32 = 1;

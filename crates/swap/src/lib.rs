@@ -2,18 +2,20 @@
 //! when they are used again.
 //!
 //! - [`Slots`] manages the slots of one area. Each CPU allocates from its own cluster of 512 slots,
-//!   slot contents are looked up without a lock, and slots are freed in batches.
+//!   the state of a slot is read without a lock, and slots are freed in batches.
 //! - [`Swap`] manages all areas: files, block devices, memory and compressed memory. Areas have
 //!   priorities, and can be added and removed while they hold pages. A read from an area returns
-//!   the bytes that were written, or an error. Every page has a checksum that is kept in memory,
-//!   away from the device; with the feature `encryption`, a page can be encrypted instead.
+//!   the bytes that were written, or an error: every page has a checksum, which is kept in memory,
+//!   away from the device. With the feature `encryption`, a page can be encrypted, and a tag
+//!   replaces the checksum.
 //! - [`PageEntry`] is what a page word stores for a swapped page: normally the page's slot. If the
-//!   page repeats a single 64-bit word, and that word fits, the page word stores it instead.
+//!   page repeats a single 64-bit value, and this value can be encoded in the bits that a page word
+//!   has for an entry, the page word stores the value instead, and the page needs no slot.
 //!
 //! The crate doesn't know groups, address spaces or reclaim. It identifies a page by a number
 //! ([`Owner`]), and the code that owns the pages implements [`Owners`]. The crate is separate from
-//! `frames` and `io` because the whole of it runs on loom and on virtual CPUs, and because it needs
-//! no `unsafe`, which belongs in `frames`.
+//! `frames` and `io` for two reasons: all of it runs on loom and on virtual CPUs, and it needs no
+//! `unsafe`, which belongs in `frames`.
 //!
 //! The protocols are described in the heads of `slot_word`, `slot_table`, `cluster`, `hand`,
 //! `slots`, `swap`, `block_pool`, `spill` and `encryption`.
@@ -55,7 +57,7 @@ mod spill;
 mod swap;
 mod write_out;
 
-pub use allowance::Memory;
+pub use allowance::{Memory, Need};
 pub use area::{AreaOptions, Source};
 pub use compressed::CompressedInfo;
 pub use error::{AddError, RemoveError, SwapInError, SwapOutError};

@@ -2,9 +2,9 @@
 //! same-filled page repeats.
 //!
 //! A page that repeats one 64-bit word uses no slot, and needs no I/O in either direction, if that
-//! word fits into the bits that a page word has for it. Most such pages are zeros. The rest are
-//! mostly fill patterns of bytes and of 32-bit numbers, small integers of either sign, and round
-//! floating-point numbers.
+//! word fits into the bits that a page word has for it. Most such pages are all zeros. Most of the
+//! others repeat a byte, a 32-bit number, a small integer of either sign, or a round floating-point
+//! number.
 //!
 //! | bits | slot | same-filled |
 //! |---|---|---|

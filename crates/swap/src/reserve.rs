@@ -1,9 +1,11 @@
-//! Slots that are kept free for exchanges. When all other slots are in use, one page must leave
-//! memory before another can come in, and the page that leaves needs a slot.
+//! Slots that are kept free for *exchanges*. When memory is full, one page must leave memory before
+//! another can come in, and the page that leaves needs a slot. If all other slots are in use, it
+//! gets one of these.
 //!
-//! A slot in the reserve is in state *freed*, like a slot in a CPU's batch. Freed slots refill the
-//! reserve before they become available. So an exchange, which takes a reserved slot, brings a page
-//! back and frees that page's slot, leaves as many slots in the reserve as before.
+//! A slot in the reserve is in state *freed*, like a slot in a CPU's batch. A freed slot goes to
+//! the reserve first, if the reserve isn't full. An exchange takes a reserved slot for the page
+//! that leaves, and then frees the slot of the page that came back. So after the exchange the
+//! reserve has as many slots as before.
 
 use arrayvec::ArrayVec;
 use sync::atomic::{AtomicUsize, Ordering};

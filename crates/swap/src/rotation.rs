@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use io::Identity;
 
-/// Returns whether the file, or the block device, is on a rotating disk. False if that is unknown:
-/// for memory, file systems on several devices, and machines without `/sys`.
+/// Returns whether the file, or the block device, is on a rotating disk. Returns false if that is
+/// unknown, as for memory, for file systems on several devices, and on machines without `/sys`.
 pub(crate) fn is_rotating(identity: Identity) -> bool {
     let (major, minor) = (rustix::fs::major(identity.device), rustix::fs::minor(identity.device));
     says_rotating(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))

@@ -2,10 +2,10 @@
 //! were written.
 //!
 //! The seal covers the page's bytes and their identity: the slot with its generation, the owner,
-//! and the charged group. The seal stays in memory, beside the slot's word. So a device that
-//! returns an older page, another slot's page, or a flipped bit can't return a matching seal along
-//! with it. CRC-32 finds every single flipped bit and every burst of up to 32 bits; it misses any
-//! other change with probability 2^-32.
+//! and the charged group. The seal stays in memory, beside the slot's word, so the device never has
+//! it. If the device returns an older page, another slot's page, or a flipped bit, the bytes don't
+//! match the seal. CRC-32 finds every single flipped bit and every burst of up to 32 bits; it
+//! misses any other change with probability 2^-32.
 
 use crc32fast::Hasher;
 use sync::SharedBytes;

@@ -2,8 +2,8 @@
 //!
 //! A slot that isn't free has one owner: first the thread that allocated it, then the holder of the
 //! page in it. Only the owner changes the slot's word, and needs no lock for that; any thread may
-//! read the word. A page that comes back from its slot may keep the slot until the page changes. If
-//! it is swapped out again unchanged, it needs none of the area's locks in either direction:
+//! read the word. A page that comes back from its slot may keep the slot until the page changes.
+//! While the page is unchanged, it can be swapped out and in again without any of the area's locks:
 //! ```text
 //!            allocate         set_cached            set_swapped
 //!    free ─────────────▶ taken ───────▶ cached ◀═══════════════▶ swapped
@@ -12,8 +12,8 @@
 //!     │  cluster's lock                    ▼ free
 //!     └───────────────────────────────── freed: in a CPU's batch
 //! ```
-//! Linux changes swap tables only under the cluster's lock, because several processes may share a
-//! slot there. Here a slot belongs to one page word, and that word already decides which thread
+//! Linux changes swap tables only under the cluster's lock, because in Linux several processes may
+//! share a slot. Here a slot belongs to one page word, and that word already decides which thread
 //! reads the page back. So no lock is needed.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -12,22 +12,22 @@
 //! Bits 3–26 are the slot's generation in every state.
 //!
 //! Why these sizes:
-//! - The *owner* is the number of the page's word among all page words of a Pagefold, for which
-//!   `frames` reserves 2^37 numbers. The removal of an area uses this number to find the page of a
-//!   slot in one step, whichever object the page belongs to.
+//! - The *owner* is the number of the page's page word. `frames` has at most 2^37 page words, and
+//!   numbers them across all objects. So the removal of an area finds the page of a slot directly,
+//!   whichever object the page belongs to.
 //! - A *frame* has 30 bits, as in `frames`' page word.
-//! - A [`SlotId`] must fit into a page word of 64 bits. The page word needs 3 bits for its tag and
-//!   for the bit that only resident words set, and 1 bit to tell a slot from a same-filled page
-//!   ([`PageEntry`](crate::PageEntry)). That leaves 60: 5 for the area, 31 for the slot in the area
-//!   (8 TiB of 4 KiB pages) and 24 for the generation.
+//! - A [`SlotId`] must fit into a page word of 64 bits. The page word itself needs 3 of these bits:
+//!   2 for its tag, and one that is set only while the page is resident. One more bit distinguishes
+//!   a slot from a same-filled page ([`PageEntry`](crate::PageEntry)). The other 60 bits are 5 for
+//!   the area, 31 for the slot in the area (8 TiB of 4 KiB pages) and 24 for the generation.
 //! - The *generation* is incremented each time the slot becomes free, and wraps after 2^24 uses. It
-//!   only serves to find bugs: a slot that isn't free has one owner (`slot_table`), which has the
-//!   only copy of its number. A stale number or a misdirected write is found, unless the slot has
-//!   been reused exactly a multiple of 2^24 times since.
+//!   only serves to detect bugs, because a slot that isn't free has one owner (`slot_table`), and
+//!   this owner has the only copy of the slot's number. A stale number or a misdirected write is
+//!   detected, unless the slot has been reused exactly a multiple of 2^24 times since.
 //!
-//! The rest of a page's metadata doesn't fit into the word, and is stored beside it: the charged
-//! group and the eviction's shadow (together the *note*, one word: 24 bits of group, 40 of shadow),
-//! and the checksum (32 bits). So a slot takes 20 bytes, 0.5 % of a 4 KiB page.
+//! The rest of a page's metadata is stored beside the word: the *note* (64 bits: 24 for the charged
+//! group, 40 for the eviction's shadow) and the checksum (32 bits). Together with its word, a slot
+//! takes 20 bytes, 0.5 % of a 4 KiB page.
 
 use arrayvec::ArrayVec;
 use core::fmt;

@@ -1,28 +1,30 @@
 //! The slots of one area, and how CPUs allocate them without contention.
 //!
-//! **CPUs keep apart.** Each CPU has a [`Hand`]: it names the cluster that the CPU allocates from,
-//! and the stretches of the area in which the CPU searches for the next cluster. The search prefers
-//! empty clusters to partly used ones, because an empty cluster allows one large write. If all
-//! clusters with free slots are in hands, a CPU joins a cluster in another CPU's hand; it chooses
-//! the hand by its own number, so that CPUs spread evenly. Areas with fewer clusters than CPUs are
-//! in this situation from the start.
+//! **CPUs keep apart.** Each CPU has a [`Hand`], which names the cluster that the CPU allocates
+//! from. The CPU searches for its next cluster in its own *stretches* of the area first (`hand`).
+//! The search prefers empty clusters to partly used ones, because an empty cluster allows one large
+//! write.
 //!
-//! **No free slot is missed.** An allocation reports "full" only if at some moment of the call
-//! there was no free slot to be found. (The exception: an allocation gives up after `SEARCHES_MAX`
-//! searches in vain, even if other threads freed slots during each of them.)
-//! - F1. A cluster with free slots is on a list or in a hand. A CPU that claims a cluster puts it
-//!   into its hand before it removes it from the list. The hand keeps naming the cluster while the
-//!   cluster is *held*, that is, while it has free slots: only after that does the CPU replace the
-//!   cluster in its hand. So a searcher that reads the lists first and the hands second finds the
-//!   cluster.
+//! If all clusters with free slots are in hands, a CPU allocates from a cluster in another CPU's
+//! hand. Each CPU starts at a different hand, so CPUs spread evenly. An area with fewer clusters
+//! than CPUs is in this situation from the start.
+//!
+//! **No free slot is missed.** An allocation reports "full" only if there was a moment during the
+//! call when no slot was free. There is one exception: after `SEARCHES_MAX` searches without
+//! success, an allocation gives up even if other threads freed slots during each of them.
+//! - F1. A cluster with free slots is on a list or in a hand. A CPU that claims a cluster first
+//!   puts the cluster into its hand, and then removes it from the list. A claimed cluster is *held*
+//!   while it has free slots, and the CPU doesn't replace a *held* cluster in its hand. So a
+//!   searcher that reads the lists first and the hands second finds the cluster.
 //! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A
-//!   searcher reads `changes` (Acquire) before the search. If it gives up, it stores that value in
-//!   `full_at`. While `full_at` equals `changes`, no slot has become free since, so other searchers
-//!   give up at once.
-//! - F3. A searcher that makes its last attempt increments `searching`, and then empties all
-//!   batches. A thread that frees a slot adds it to a batch, and then reads `searching` and
-//!   `full_at`. If a search is going on, or has failed, the thread empties the batch as well. Both
-//!   threads lock the batch, and the order of the two locks decides:
+//!   searcher reads `changes` (Acquire) before the search. If the search finds nothing, the
+//!   searcher sets `full_at` to the value that it read. While `full_at` equals `changes`, no slot
+//!   has become free since that search began, so other allocations give up without a search.
+//! - F3. Freed slots wait in batches, where a search doesn't look. So before its last attempt, a
+//!   searcher increments `searching`, and then empties all batches. A thread that frees a slot adds
+//!   it to a batch first, and then reads `searching` and `full_at`. If a search is going on, or has
+//!   failed, the freeing thread empties this batch itself. Both threads access the batch under its
+//!   lock. In this example the searcher locks it first:
 //! ```text
 //!   freeing                                searching
 //!                                          searching += 1
@@ -32,15 +34,19 @@
 //!   changes += 1
 //!                                          nothing found: full_at = changes as they were, and they aren't any more
 //! ```
-//! If the slot is added first, the searcher finds it. If the searcher locks the batch first, the
-//! lock makes `searching` visible to the freeing thread. A search that has failed by then stored
-//! `full_at` before it decremented `searching`, so the freeing thread sees `full_at` instead.
+//! If the freeing thread locks the batch first, the searcher finds the slot in the batch. If the
+//! searcher locks the batch first, it unlocks the batch before the freeing thread locks it, so the
+//! freeing thread sees the incremented `searching`. But the search may have failed, and `searching`
+//! may have been decremented, before the freeing thread reads it. Then the freeing thread learns
+//! from `full_at` that the search has failed, because the searcher sets `full_at` before it
+//! decrements `searching`.
 //!
 //! An area also keeps a few slots in a [`Reserve`]. Allocations don't count these as free: "full"
 //! ignores them.
 //!
-//! On a device that seeks, all CPUs share one hand and one stretch, and there are no batches. Pages
-//! are written in the order in which they are swapped out, as far as there is room.
+//! On a device that seeks, all CPUs share one hand and one stretch, and freed slots don't wait in
+//! batches, but become available at once. So as long as there are consecutive free slots, pages are
+//! written in the order in which they are swapped out.
 //!
 //! Lock order: hand → batch; hand → cluster. No thread holds a batch's lock while it takes a
 //! cluster's.
@@ -61,9 +67,10 @@ use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
 /// Freed slots that a CPU collects before they become available.
 const FREE_BATCH: usize = if cfg!(pagefold_loom) { 2 } else { 64 };
 
-/// How often a thread searches in vain while other threads free slots. Then it gives up, although a
-/// slot may have become free where the last search had already looked. `full_at` then differs from
-/// `changes`, so the next allocation searches again.
+/// The maximum number of searches in one allocation. A thread repeats a search that found nothing
+/// if other threads freed slots during the search. After the last search the thread gives up,
+/// although a slot may have become free where that search had already looked. `full_at` then
+/// differs from `changes`, so the next allocation searches again.
 const SEARCHES_MAX: u32 = 8;
 
 /// How slots are distributed over CPUs.
@@ -102,10 +109,10 @@ struct Search {
     searching: AtomicU32,
 }
 
-/// Searches until one search takes slots, or until nothing changed during one search in vain, but
-/// at most `SEARCHES_MAX` times. Returns the number of slots taken, and the value that `changes`
-/// had before the last search: that search looked at every slot that was put before `changes` had
-/// this value.
+/// Repeats `search` until it takes slots, or until a search takes none and `changes` didn't change
+/// during it, but at most `SEARCHES_MAX` times. Returns the number of slots taken, and the value of
+/// `changes` before the last search. That search covered every slot that had been put into a
+/// cluster before `changes` reached this value.
 fn until_quiet(changes: impl Fn() -> u64, mut search: impl FnMut() -> usize) -> (usize, u64) {
     let mut before = changes();
     for _ in 1..SEARCHES_MAX {
@@ -120,9 +127,9 @@ fn until_quiet(changes: impl Fn() -> u64, mut search: impl FnMut() -> usize) -> 
 }
 
 impl Slots {
-    /// Creates the slots of area number `area`. Slot 0 of the `slots` slots is the header, and is
-    /// never allocated. Returns `None` if there is no memory for the tables, if `slots` is less
-    /// than 2, or if it exceeds the number of slot numbers.
+    /// Creates the slots of area number `area`: `slots` in all, of which slot 0 is the header and
+    /// is never allocated. Returns `None` if there is no memory for the tables, or if `slots` is
+    /// less than 2 or more than 2^31.
     #[must_use]
     pub fn new(area: u32, slots: u64, placement: Placement) -> Option<Self> {
         let table = SlotTable::new(area, slots).filter(|table| table.len() > 1)?;
@@ -157,18 +164,18 @@ impl Slots {
     }
 
     /// Allocates a reserved slot, for a page that leaves memory so that another page can come in.
-    /// That page then frees its own slot, which refills the reserve.
+    /// The page that comes in then frees its own slot, which refills the reserve.
     pub(crate) fn allocate_reserved(&self) -> Option<SlotId> {
         let number = self.reserve.take()? as usize;
-        // No other thread knows the slot, so this needs no lock of its cluster, where the slot
-        // counts as used throughout.
+        // This needs no lock of the slot's cluster: no other thread knows the slot, and in the
+        // cluster it counts as used throughout.
         self.table.put(number);
         Some(self.table.take(number))
     }
 
-    /// Allocates up to `want` slots, all in one cluster, and adds them to `into`. They are *taken*,
-    /// and the caller owns them. Returns their number: fewer than `want` if the cluster has no
-    /// more, 0 if the area or `into` is full.
+    /// Allocates up to `want` slots, all in one cluster, and adds them to `into`. The slots are
+    /// *taken*, and the caller owns them. Returns the number of slots: fewer than `want` if the
+    /// cluster has no more, and 0 if the area or `into` is full.
     pub fn allocate(&self, want: usize, into: &mut SlotBatch) -> usize {
         let want = want.min(into.remaining_capacity());
         if want == 0 {
@@ -187,7 +194,7 @@ impl Slots {
     }
 
     /// Returns the state of a slot, and its [`SlotId`], which identifies the slot's current use.
-    /// Takes no lock. `None` for a number beyond the area.
+    /// Returns `None` if the area has no slot with this number. Takes no lock.
     #[must_use]
     pub fn state(&self, number: u32) -> Option<(SlotState, SlotId)> {
         self.table.state(number)
@@ -238,8 +245,9 @@ impl Slots {
         self.table.set_seal(slot, seal);
     }
 
-    /// Frees the caller's slot. It goes to the reserve if that isn't full. Otherwise it becomes
-    /// available when the CPU's batch is full, or when a search needs it.
+    /// Frees a slot, which the caller must own. If the reserve isn't full, the slot goes there.
+    /// Otherwise it goes to the CPU's batch, and becomes available when the batch is full, or when
+    /// a search empties the batch.
     ///
     /// # Errors
     /// The number is stale.
@@ -309,8 +317,9 @@ impl Slots {
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
-    /// Returns whether about half of the slots are free. The estimate looks at the number of empty
-    /// clusters, and at a few clusters all over the area, including that of `slot`.
+    /// Returns whether about half of the slots or more are free. This is an estimate from the
+    /// number of empty clusters, and from a few clusters spread over the area, including that of
+    /// `slot`.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         self.clusters.are_half_empty() || self.clusters.are_half_free(slot.number() as usize / SLOTS)
@@ -384,15 +393,15 @@ impl Slots {
         let (taken, covered) = until_quiet(changes, || self.take_another(turn, way, want, into, Effort::Last));
         if taken == 0 {
             // Sometimes: an area is searched in vain.
-            // Release pairs with the Acquire in `is_full`. The value may be out of date already,
-            // which does no harm.
+            // Release pairs with the Acquire in `is_full`. By now `changes` may differ from
+            // `covered`; then `is_full` returns false, which does no harm.
             search.full_at.store(covered, Ordering::Release);
         }
         search.searching.fetch_sub(1, Ordering::Release);
         taken
     }
 
-    /// Returns whether the area was searched in vain, and no slot became free since.
+    /// Returns whether a search of the area found no slot, and no slot became free since.
     pub(crate) fn is_full(&self) -> bool {
         // Acquire: orders the read of `changes` after this one, so it returns no older value.
         let full_at = self.search.full_at.load(Ordering::Acquire);

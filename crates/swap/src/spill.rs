@@ -2,34 +2,39 @@
 //! recompressed, or moved to other areas.
 //!
 //! Without spilling, the area would fill up with pages that aren't used, and pages that are used
-//! again soon would go to the device. A clock goes round the slots to find old pages: pages that it
-//! meets for the second time (`compressed`).
+//! again soon would go to a device. A clock goes round the slots to find old pages. A page is
+//! *old* when the clock meets it for the second time (`compressed`).
 //!
-//! An old page is cold, so better compression is worth its time. The page is first *tightened*:
-//! recompressed with Zstandard in its place. (The page needs less room there, so
-//! `BlockPool::shrink` can't fail.) If that saves an eighth of its blocks, the page counts as new
-//! again, and stays for another round. Otherwise, or when it is old for the second time, it moves
-//! to another area.
+//! An old page probably won't be used soon, so it is worth the time to compress it better. The page
+//! is first *tightened*: recompressed in place with Zstandard. If that saves at least an eighth of
+//! the page's blocks, the page counts as new again, and stays for another round. If it saves less,
+//! the page moves to another area. A tightened page that becomes old again moves as well. Storing
+//! the tightened page (`BlockPool::shrink`) can't fail, because it needs only blocks that the page
+//! has already.
 //!
 //! A page's slot belongs to the page's owner. So the owner holds the page ([`Owners::move_slot`])
-//! while the spilling thread reads it, writes it to another area and passes on the new slot, or
-//! changes its bytes in the old slot. A fault on the page waits meanwhile, like for any other read.
-//! The spilling thread frees the old slot after the owner has released the page. If anything fails,
-//! or the page came back meanwhile, nothing changes.
+//! while the spilling thread works on it. The spilling thread reads the page. Then it either
+//! replaces the compressed bytes in the old slot with fewer bytes, or writes the page to another
+//! area and passes the new slot to the owner. Meanwhile a fault on the page waits, as if another
+//! thread were reading the page in. If the page has moved, the spilling thread frees the old slot
+//! after the owner has released the page. If anything fails, or the page has come back into memory
+//! before the owner holds it, nothing changes.
 //!
 //! If the memory budget shrinks, the limits of compressed areas may shrink with it. The pages in
 //! excess of the limit then move to other areas.
 //!
-//! If there was no room the last time, a thread that is about to write pages spills a batch first.
-//! Only one thread does so at a time; the others don't wait for it. The spilling thread may be
-//! serving a fault, so a batch is limited by the number of pages that are *tried*, not moved. If
-//! the other areas are full, don't exist, or have devices that don't answer, pages are only
-//! tightened, each once.
+//! If there was no room for a page, the next thread that is about to write pages spills a batch
+//! first. Only one thread spills at a time; the others don't wait for it. The spilling thread may
+//! be serving a fault, so a batch is limited by the number of pages that are *tried*, not moved.
+//!
+//! No page can move if the other areas are full, don't exist, or have devices that don't answer.
+//! Then pages are only tightened, each once.
 
 use arrayvec::ArrayVec;
 use sync::{Arc, SharedBytes};
 
 use crate::SwapOutError;
+use crate::allowance::Need;
 use crate::area::Area;
 use crate::area_list::{AREAS_MAX, Handle};
 use crate::compressed::{Compressed, Fate, Turn};
@@ -38,8 +43,9 @@ use crate::slot_word::{Note, Owner, SlotId, SlotState};
 use crate::swap::{Owners, Swap};
 use crate::write_out::Tried;
 
-/// One batch tries as many pages as 1/`SHARE` of the area's slots, but at least `BATCH_MIN` and at
-/// most `BATCH_MAX`. The minimum is large enough that the freed room is of use.
+/// One batch tries `slots / SHARE` pages, where `slots` is the number of the area's slots, but at
+/// least `BATCH_MIN` and at most `BATCH_MAX`. Fewer than `BATCH_MIN` pages would free too little
+/// room.
 const SHARE: usize = 16;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 64;
@@ -51,9 +57,9 @@ impl Swap {
         crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Spills from the areas that exceed their limits because the budget shrank, one after the
-    /// other, until an area has moved or tightened a page. Returns whether one has; returns false
-    /// at once if no other area takes pages. The caller must not hold a page word.
+    /// Some areas may exceed their limits because the budget shrank. Spills from each of these
+    /// areas in turn, until one of them has moved or tightened a page, and returns whether one has.
+    /// Returns false at once if no other area takes pages. The caller must not hold a page word.
     pub fn give_way(&self, owners: &dyn Owners) -> bool {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
         can_go && beyond.iter().any(|area| self.spill_from(area, true, owners) > 0)
@@ -84,9 +90,10 @@ impl Swap {
         })
     }
 
-    /// Returns the areas of compressed pages for which `is_due` is true, and whether there are
-    /// other areas that their pages can move to. Releases the lock of this CPU's copy on return,
-    /// because owners must be called without it.
+    /// Returns the areas of compressed pages for which `is_due` returns true, and whether their
+    /// pages can move to other areas. Locks this CPU's copy of the list of areas, and releases it
+    /// before returning: the caller then calls owners of pages, which must be done without this
+    /// lock.
     fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (ArrayVec<Arc<Handle>, AREAS_MAX>, bool) {
         let areas = self.here();
         let due: ArrayVec<_, AREAS_MAX> =
@@ -104,7 +111,7 @@ impl Swap {
         // slot.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
-        self.write_out(&[out], tried, &mut |_, result| written = result);
+        self.write_out(&[out], Need::Usual, tried, &mut |_, result| written = result);
         let new = written?;
         let _ = self.set_swapped(new, owner, note); // It was allocated just now.
         Ok(new)

@@ -1,22 +1,25 @@
 //! All swap areas: how an area is chosen for a page, and how areas are added and removed.
 //!
-//! Every CPU has a copy of the list of areas, under a reader/writer lock of its own. A swapping
-//! thread locks its CPU's copy as a reader, so it writes nothing that CPUs share. It holds the lock
-//! while it finds the area and allocates slots, and never during device I/O. So an area can be
-//! added beside one whose device doesn't answer, and the removal of an area waits for that area's
-//! own pages only.
+//! Every CPU has its own copy of the list of areas, under its own reader/writer lock. A swapping
+//! thread locks its CPU's copy as a reader, so it writes nothing that CPUs share. The thread holds
+//! the lock while it finds the area and allocates slots, but never during device I/O. So a device
+//! that doesn't answer doesn't prevent another area from being added, and the removal of an area
+//! waits only for pages in that area.
 //!
-//! - A1. An area that is in no copy's *order* gets no new pages, because slots are allocated under
-//!   the lock of a copy that has the area in its order. A page that is being written already has
-//!   its slot; the removal waits for it like for any other page in the area.
+//! - A1. Each copy has an *order*, which lists the areas that get new pages. To allocate slots in
+//!   an area, a thread must hold the lock of a copy that has the area in its order. So an area that
+//!   is in no order gets no new pages. A page that is being written already has its slot, so a
+//!   removal waits for it as for any other page in the area.
 //! - A2. An area is in every copy's *table* before it is in any order, and stays in the tables
-//!   until all its slots are free. So a thread that has the number of a slot finds the area.
-//! - A3. Only the thread that took an area out of the orders (`leaving`) puts it back into them, or
-//!   removes it from the tables.
+//!   until all its slots are free. So a thread that has the number of a slot finds the slot's area
+//!   in its CPU's table.
+//! - A3. A thread that takes an area out of the orders sets `leaving`. Only this thread puts the
+//!   area back into the orders, or removes it from the tables.
 //!
-//! The removal of an area thus takes it out of all orders, has the owner of each page bring that
-//! page back into memory ([`Owners`]), and takes the area out of all tables. If memory is short, or
-//! a page stays in use, the area goes back into the orders.
+//! To remove an area, a thread first takes the area out of all orders. Then it asks the owner of
+//! each page to bring the page back into memory ([`Owners`]). Finally it takes the area out of all
+//! tables. If memory is short, a page can't be read, or a page stays in use, the thread puts the
+//! area back into the orders instead.
 //!
 //! Lock order: `changing` → CPU's copy → the locks of [`Slots`](crate::Slots). Neither `changing`
 //! nor a copy's lock is held during device I/O or calls of [`Owners`].
@@ -46,20 +49,21 @@ const READS_MAX: u32 = 8;
 /// What removal and spilling require from the owner of the pages. No lock of a copy or a cluster is
 /// held during a call.
 pub trait Owners {
-    /// Brings a page back into memory from its slot, and frees the slot. Returns `Ok` as well if
-    /// another thread is doing so already.
+    /// Brings a page back into memory from its slot, and frees the slot. Also returns `Ok` if
+    /// another thread is already doing so.
     ///
     /// # Errors
     /// There is no memory for the page, or it can't be read.
     fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack>;
 
-    /// Moves the page in `slot` to the slot that `moved` returns, if `moved` returns one. No other
-    /// thread reads the page or frees its slot during the call. Does nothing if the page is no
-    /// longer in `slot`, or another thread is working on it.
+    /// Calls `moved`, and prevents other threads from reading the page in `slot` and from freeing
+    /// the slot during the call. If `moved` returns a new slot, the page is in the new slot from
+    /// then on. Does nothing if the page is no longer in `slot`, or if another thread is working on
+    /// the page.
     fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 
-    /// Detaches the page in `frame` from its swap slot and frees the slot. Does nothing if the
-    /// frame has another page by now, or the page is being written to the slot.
+    /// Detaches the page in `frame` from `slot`, and frees the slot. Does nothing if the frame has
+    /// another page by now, or the page is being written to the slot.
     fn give_up_slot(&self, frame: u32, slot: SlotId);
 }
 
@@ -95,8 +99,8 @@ pub struct AreaInfo {
     pub slots: u64,
     /// The number of slots in use.
     pub used: u64,
-    /// Its device has had writes pending for a while, and hasn't completed any. Pages go to other
-    /// areas as long as one of them has room.
+    /// Whether the area's device has had writes pending for a while, and has completed none. Then
+    /// new pages go to other areas if one of them has room.
     pub is_stalled: bool,
     /// Whether pages are encrypted when they are written there.
     pub is_encrypted: bool,
@@ -111,8 +115,9 @@ pub struct Swap {
     changing: Mutex<()>,
     /// One bit per area, including areas that are being added.
     numbers: AtomicU32,
-    /// Whether some area has a device, from which neighbours of a page can be read along with it.
-    /// This is a hint that spares readers a lock; it is updated whenever the list changes.
+    /// Whether the pages of some area are read from a device. Only then does it pay to read a
+    /// page's neighbours along with the page. This is a hint that spares readers a lock; it is
+    /// updated whenever the list of areas changes.
     has_device: AtomicBool,
     page_size: usize,
 }
@@ -139,9 +144,10 @@ impl Swap {
         self.add_admitted(source, backend, options, &mut |_| true)
     }
 
-    /// Adds an area, if `admit` accepts the number of bytes that its tables take. `admit` is called
-    /// before the tables are allocated. So if the area then can't be added, `admit` has accepted
-    /// bytes that aren't used. See also [`add`](Self::add).
+    /// Adds an area, if `admit` accepts the number of bytes that the area's tables take. `admit` is
+    /// called before the tables are allocated. If the area can't be added after that, the bytes
+    /// that `admit` accepted aren't used, and the caller must undo what `admit` did. See also
+    /// [`add`](Self::add).
     ///
     /// # Errors
     /// The errors of [`add`](Self::add), and [`AddError::NoRoom`] if `admit` returns false.
@@ -194,9 +200,9 @@ impl Swap {
         self.numbers.fetch_and(!(1 << number), Ordering::Relaxed);
     }
 
-    /// Removes an area after all its pages are back in memory. Returns the bytes that its tables
-    /// took. Waits for pages that are in use, for a limited time. Other areas can be added and
-    /// removed meanwhile.
+    /// Brings all pages of an area back into memory, and then removes the area. Returns the bytes
+    /// that its tables took. Waits for pages that are in use, for a limited time. Other areas can
+    /// be added and removed meanwhile.
     ///
     /// # Errors
     /// Memory is short, a page can't be read, or a page stays in use. Then the area is in use as
@@ -274,24 +280,30 @@ impl Swap {
         }
     }
 
-    /// Writes pages to slots; pages in consecutive slots go in one request. Calls `done` for each
-    /// page, with its index in `pages`. On success `done` gets the page's slot, in state *cached*,
-    /// which the caller then owns; otherwise it gets the reason of the failure. A page whose write
-    /// fails is retried in other areas before a failure is reported.
-    pub fn swap_out(&self, pages: &[PageOut<'_>], mut done: impl FnMut(usize, Result<SlotId, SwapOutError>)) {
-        self.write_out(pages, Tried::default(), &mut |at, result| done(at, result));
+    /// Writes pages to slots; pages in consecutive slots are written in one request. Calls `done`
+    /// for each page, with the page's index in `pages`. On success `done` also gets the page's
+    /// slot, in state *cached*, which the caller then owns; otherwise it gets the error. A page
+    /// whose write fails is retried in other areas before a failure is reported.
+    pub fn swap_out(
+        &self,
+        pages: &[PageOut<'_>],
+        need: Need,
+        mut done: impl FnMut(usize, Result<SlotId, SwapOutError>),
+    ) {
+        self.write_out(pages, need, Tried::default(), &mut |at, result| done(at, result));
     }
 
     /// Calls [`write_out()`] with the areas in this CPU's copy.
     pub(crate) fn write_out(
         &self,
         pages: &[PageOut<'_>],
+        need: Need,
         tried: Tried,
         done: &mut dyn FnMut(usize, Result<SlotId, SwapOutError>),
     ) {
         let allocate =
             |want, avoid, never, into: &mut SlotBatch| self.here().allocate(want, avoid, never, into).cloned();
-        write_out(&allocate, pages, tried, done);
+        write_out(&allocate, pages, need, tried, done);
     }
 
     /// Returns the area of a slot, as a reference that outlives the lock of the copy.
@@ -307,8 +319,8 @@ impl Swap {
 
     /// Writes `page` to a reserved slot, in the area of `slot` if possible, otherwise in another
     /// area. An exchange needs this when all other slots are in use: `page` leaves memory so that
-    /// the page in `slot` can come in. `page` is then *cached* in the returned slot, which the
-    /// caller owns.
+    /// the page in `slot` can come in. Returns the reserved slot, in state *cached*, which the
+    /// caller then owns.
     ///
     /// # Errors
     /// `Some` if all reserved slots are in use, or can't be written to. `None` if a reserved slot
@@ -328,9 +340,9 @@ impl Swap {
         outcome
     }
 
-    /// Allocates a reserved slot, in no area whose bit is set in `tried`. Prefers the area of
-    /// `slot`, whose device the caller must wait for anyway; then areas whose devices answer; then
-    /// the rest.
+    /// Allocates a reserved slot, but in no area whose bit is set in `tried`. Tries the area of
+    /// `slot` first, because the caller must wait for that area's device anyway; then areas whose
+    /// devices answer; and finally the others.
     fn allocate_reserved(&self, slot: SlotId, tried: u32) -> Option<(Arc<Handle>, SlotId)> {
         let areas = self.here();
         let own = areas.get(slot.area()).into_iter();
@@ -352,7 +364,7 @@ impl Swap {
     }
 
     /// Reads a swapped page, verifies it, and returns its note. If this fails, the contents of
-    /// `into` are unspecified. The caller owns the slot, before and after the call.
+    /// `into` are unspecified. The caller must own the slot, and still owns it afterwards.
     ///
     /// # Errors
     /// The device's error, or [`SwapCorrupt`](SwapInError::SwapCorrupt).
@@ -361,9 +373,9 @@ impl Swap {
     }
 
     /// Reads swapped pages in consecutive slots of one area, in one request to the device. Then
-    /// calls `tell` for each page, with its index in `run` and a flag: true if the bytes are those
-    /// that were written; if false, the page's part of `into` is unspecified. The caller owns the
-    /// slots, before and after the call.
+    /// calls `tell` for each page, with the page's index in `run` and a flag. The flag is true if
+    /// the bytes are those that were written; if it is false, the page's part of `into` is
+    /// unspecified. The caller must own the slots, and still owns them afterwards.
     ///
     /// # Errors
     /// The device's error; then `tell` isn't called.
@@ -378,7 +390,7 @@ impl Swap {
     }
 
     /// Returns whether the neighbours of the page in `slot` can be read along with it, and keep
-    /// their slots. Returns false for areas without a device, where reading several pages at once
+    /// their slots. Returns false for an area without a device, where reading several pages at once
     /// saves nothing, and for an area that is being removed.
     #[must_use]
     pub fn may_read_along(&self, slot: SlotId) -> bool {
@@ -440,10 +452,10 @@ impl Swap {
         areas.get(slot.area()).map_or(Err(StaleSlot(slot)), |area| area.free(slot))
     }
 
-    /// Looks at up to `looks` slots, going round all areas, and starting at `from`; advances
-    /// `from`, so that the next call continues there. Calls `visit` for each slot whose page is at
-    /// that moment in memory as well, with the slot and the page's frame. Ends early if `visit`
-    /// breaks.
+    /// Searches for pages that are in a slot and in memory as well. Calls `visit` for each slot
+    /// whose page is in memory at that moment, with the slot and the page's frame. Looks at up to
+    /// `looks` slots, starting at `from` and going round all areas. Advances `from`, so that the
+    /// next call continues there. Ends early if `visit` breaks.
     pub fn look_for_cached(
         &self,
         from: &mut Position,
@@ -476,17 +488,18 @@ impl Swap {
         }
     }
 
-    /// Returns whether a page that is read back may keep its slot: about half of the slots in the
-    /// area are free, and the page takes no memory there.
+    /// Returns whether a page that is read back may keep its slot. Three conditions must hold: the
+    /// area isn't being removed, pages in the area take no memory, and at least about half of the
+    /// area's slots are free.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         let areas = self.here();
         areas.that_may_keep(slot).is_some()
     }
 
-    /// If the page in `slot` [may keep](Self::may_keep) its slot, records that the page is in
-    /// `frame` again. The page then keeps its slot until the page changes. Returns whether it does.
-    /// The caller must own the slot.
+    /// If the page in `slot` [may keep](Self::may_keep) its slot, records that the page is back in
+    /// memory, in `frame`, and returns true. The page then keeps the slot until its contents
+    /// change. Otherwise changes nothing, and returns false. The caller must own the slot.
     #[must_use]
     pub fn keep(&self, slot: SlotId, frame: u32) -> bool {
         let areas = self.here();
@@ -531,8 +544,8 @@ impl Swap {
         areas.all().map(info).collect()
     }
 
-    /// Returns whether some area may have free slots. False if all areas were searched in vain, and
-    /// none of their slots became free since.
+    /// Returns whether some area may have free slots. Returns false if a search of every area found
+    /// no slot, and none of their slots became free since.
     pub fn may_have_free_slots(&self) -> bool {
         self.here().all().any(|area| !area.slots.is_full())
     }

@@ -31,14 +31,16 @@ impl Tried {
     }
 }
 
-/// Allocates slots in one area, at most the given number. Areas in the first set of bits are used
-/// only if no other area has room; areas in the second set are never used.
+/// Allocates slots in one area, at most the given number, and returns the area. The two arguments
+/// after the number are sets of areas, with one bit for each area. Areas in the first set are a
+/// fallback: they are used only if all areas outside both sets are full, or have devices that don't
+/// answer. Areas in the second set are never used.
 type Allocate<'a> = dyn Fn(usize, u32, u32, &mut SlotBatch) -> Option<Arc<Handle>> + 'a;
 
 type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;
 
 /// Writes pages to slots of areas. Holds no lock during device I/O.
-pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], tried: Tried, done: &mut Done<'_>) {
+pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], need: Need, tried: Tried, done: &mut Done<'_>) {
     let mut at = 0;
     while at < pages.len() {
         let mut batch = SlotBatch::new();
@@ -50,7 +52,7 @@ pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], tried: T
         for run in batch.chunk_by(|&a, &b| area.joins(a, b)) {
             let (start, of_run) = (at, &pages[at..at + run.len()]);
             at += run.len();
-            match area.write(run, of_run, Need::Usual) {
+            match area.write(run, of_run, need) {
                 Ok(()) => (start..at).zip(run).for_each(|(at, &slot)| done(at, Ok(slot))),
                 Err(error) => {
                     // Their numbers aren't stale: they were allocated just now.
@@ -65,7 +67,7 @@ pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], tried: T
                     let tried = Tried { times: tried.times + 1, areas: areas_tried, error: Some(error), ..tried };
                     if tried.times < WRITES_MAX {
                         // Sometimes: pages are tried in another area after a failed write.
-                        write_out(allocate, of_run, tried, &mut |at, result| done(start + at, result));
+                        write_out(allocate, of_run, need, tried, &mut |at, result| done(start + at, result));
                     } else {
                         (start..at).for_each(|at| done(at, Err(error)));
                     }
@@ -76,7 +78,7 @@ pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], tried: T
             // Collected again, for one large write.
             let elsewhere: ArrayVec<PageOut<'_>, BATCH_MAX> = refused.iter().map(|&at| pages[at]).collect();
             let tried = Tried { refused_by: tried.refused_by | 1 << area.number, ..tried };
-            write_out(allocate, &elsewhere, tried, &mut |at, result| done(refused[at], result));
+            write_out(allocate, &elsewhere, need, tried, &mut |at, result| done(refused[at], result));
         }
     }
 }

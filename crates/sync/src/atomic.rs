@@ -10,10 +10,10 @@ pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU
 
 pub use crate::wait::{Backoff, spin_hint};
 
-/// Acts as a `SeqCst` fence directly behind an atomic read-modify-write of this thread: orders that
-/// operation, and everything before it, before everything that follows. The caller must have made
-/// the read-modify-write just before, with any ordering. On x86-64 a read-modify-write is a full
-/// fence itself, so only a compiler fence is needed.
+/// Acts as a `SeqCst` fence. The caller must have made an atomic read-modify-write just before the
+/// call, with any ordering. This operation, and everything before it, is ordered before everything
+/// after the call. On x86-64 a read-modify-write is a full fence itself, so this function needs
+/// only a compiler fence.
 #[inline]
 #[cfg_attr(pagefold_manycore, track_caller)]
 pub fn fence_after_update() {

@@ -1,21 +1,24 @@
 //! Bytes that some threads read while another thread may be overwriting them.
 //!
-//! A reader copies a frame of a page cache without a lock. The copy may be torn; the reader then
-//! detects that and discards it. In Rust this is undefined behavior unless every access to the
-//! bytes is atomic, and all accesses have the same size. So the bytes are a slice of `AtomicU64`,
-//! and only the code in this module accesses them. Its invariants:
+//! A reader copies a frame of a page cache without a lock. A writer may change the frame meanwhile,
+//! so the copy may be torn; the reader detects a torn copy and discards it. In Rust these racing
+//! accesses are undefined behavior unless all of them are atomic and have the same size. So the
+//! bytes are a slice of `AtomicU64`, and only the code in this module accesses them. The
+//! invariants:
 //!
 //! - B1. Rust code that runs while other threads may access the bytes uses `Relaxed` loads and
 //!   stores of whole words. On x86-64, runs of words are copied in assembly, with wider or
-//!   unaligned moves. For the abstract machine, each such move is a sequence of relaxed loads or
-//!   stores of whole words. A load may use only some bytes of its word. A store to a part of a word
-//!   stores the word's other bytes with the values that they have: no other thread writes to the
-//!   word meanwhile.
-//! - B2. The kernel and devices write through [`SharedBytes::as_ptr`], which is outside the
-//!   abstract machine. They do so only while the writer holds the frame exclusively; optimistic
-//!   readers may still read it.
-//! - B3. Only [`SharedBytes::as_slice`] creates a `&[u8]` over the bytes. Its caller excludes every
-//!   writer for as long as the slice lives. Concurrent atomic loads don't conflict with it.
+//!   unaligned moves. In the abstract machine, each such move stands for a sequence of relaxed
+//!   loads or stores of whole words. If a move reads only part of a word, the load of this word
+//!   ignores the other bytes. If a move writes only part of a word, the store writes the word's
+//!   other bytes back unchanged. This overwrites no store of another thread, because all functions
+//!   that write require their caller to be the only writer.
+//! - B2. The kernel and devices write through [`SharedBytes::as_ptr`]. Their writes are outside the
+//!   abstract machine. They write to a frame only while the frame has a single owner; optimistic
+//!   readers may still read the frame.
+//! - B3. Only [`SharedBytes::as_slice`] creates a `&[u8]` over the bytes. The caller of `as_slice`
+//!   excludes every writer for as long as the slice lives. Concurrent atomic loads don't conflict
+//!   with the slice.
 //!
 //! The caller provides the ordering that makes a torn copy detectable: see `frames`' `page_map`.
 //!
@@ -208,8 +211,9 @@ impl<'a> SharedBytes<'a> {
         });
     }
 
-    /// Overwrites the bytes from `offset` on with `from`, like [`copy_from`](Self::copy_from), but
-    /// as a write by a simulated device: a virtual machine charges no CPU for it.
+    /// Overwrites the bytes from `offset` on with `from`, on behalf of a simulated device. The
+    /// caller is the only writer. On a virtual machine, [`copy_from`](Self::copy_from) charges the
+    /// copy to the calling CPU; this function charges it to no CPU.
     ///
     /// # Panics
     /// If the range exceeds the run.
@@ -224,7 +228,7 @@ impl<'a> SharedBytes<'a> {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if from.len() >= wide::LIBRARY_STORE_MIN {
             assert!(offset.checked_add(from.len()).is_some_and(|end| end <= self.len()), "range outside of the bytes");
-            // SAFETY: checked; the caller is the only writer, and B1 allows it.
+            // SAFETY: checked; the caller is the only writer, so B1 allows wide stores.
             unsafe { wide::store(from.as_ptr(), self.as_ptr().add(offset), from.len()) };
             return;
         }
@@ -249,8 +253,8 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// Overwrites all bytes with `from`, which must have the same length. The stores bypass the
-    /// CPU's caches, so this is for bytes that won't be read soon. The caller is the only writer.
-    /// The stores are complete when this returns.
+    /// CPU's caches, so this function is for bytes that won't be read soon. The caller must be the
+    /// only writer. The stores are complete when this function returns.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -271,8 +275,9 @@ impl<'a> SharedBytes<'a> {
     fn stream_all_from(&self, from: &[u8]) {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if wide::can_stream(self.as_ptr(), from.len()) {
-            // SAFETY: both have the same length; the target is aligned and consists of whole lines.
-            // The caller is the only writer, and B1 allows it.
+            // SAFETY: `from` and these bytes have the same length. These bytes are aligned, and
+            // consist of whole lines. The caller is the only writer, so B1 allows these wide
+            // stores.
             unsafe { wide::stream(from.as_ptr(), self.as_ptr(), from.len()) };
             return;
         }
@@ -344,9 +349,10 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Zeroes everything, bypassing the CPU's caches except for the lines of `soon`, which the
-    /// caller is about to write to. Those lines are prefetched first and arrive while the others
-    /// are written. The caller is the only writer. The stores are complete when this returns.
+    /// Zeroes all bytes. The stores bypass the CPU's caches, except in the cache lines of `soon`,
+    /// to which the caller is about to write. The lines of `soon` are prefetched first, so they
+    /// arrive while the other lines are zeroed. The caller must be the only writer. The stores are
+    /// complete when this function returns.
     ///
     /// # Panics
     /// If `soon` exceeds the run.

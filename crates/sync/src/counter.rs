@@ -2,21 +2,24 @@
 //!
 //! Each thread has a block of numbers. A counter's *place* is an index into every block: a thread
 //! adds to its own number at that index, by a load, an add and a store. The counter's sum is taken
-//! over all blocks. No addition is lost: a block has one writer at a time, and after its thread has
-//! ended, the block keeps its numbers, and another thread adds to them.
+//! over all blocks.
 //!
-//! All of the process's counters share a limited number of places, and a place costs 8 bytes for
-//! each thread that adds there. So a counter gets a place only after `ADDS_SHARED` additions. These
-//! go to the counter's *shared number*, which all threads write to. So threads contend for it only
-//! until the counter gets its place.
+//! No addition is lost. Only the thread that owns a block adds to its numbers. After this thread
+//! has ended, the block keeps its numbers, and the block's next owner adds to them.
 //!
-//! At most `BUSY_MAX` counters can have a place of this kind at a time, and fewer with more than 8
-//! CPUs (`BUSY_BYTES_MAX`). All further counters keep their shared numbers. Threads rarely contend
-//! for these: so many counters are busy then that few threads add to the same one.
+//! The number of places is limited, and each place costs 8 bytes for each thread that adds to the
+//! counter. So a counter gets a place only after `ADDS_SHARED` additions. These first additions go
+//! to the counter's *shared number*. Threads contend for the shared number, but only until the
+//! counter has its place.
 //!
-//! A counter on the path of a hit has its place from the beginning ([`ThreadCounter::at_hand`]), as
-//! long as there are few such counters (`AT_HAND_BYTES_MAX`). The counter's owner accounts for the
-//! place's memory ([`CounterPlace::bytes`]).
+//! At most `BUSY_MAX` counters have a place that they got in this way, and fewer on a machine with
+//! more than 8 CPUs (`BUSY_BYTES_MAX`). When all of these places are taken, every other counter
+//! keeps using its shared number. Contention stays rare even then: the process has so many busy
+//! counters that few threads are likely to add to the same one at once.
+//!
+//! A counter on the hit path gets its place when it is created ([`ThreadCounter::at_hand`]), unless
+//! too many such counters exist already (`AT_HAND_BYTES_MAX`). The counter's owner is responsible
+//! for charging the place's memory ([`CounterPlace::bytes`]).
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -58,9 +61,9 @@ impl CounterPlace {
         self.0 == Self::NONE.0
     }
 
-    /// Adds `n` to the counter that has this place. The counter must be alive. Returns false and
-    /// adds nothing if there is no place, if the thread is ending, or if there is no memory for the
-    /// thread's block. The caller must then use [`ThreadCounter::add`].
+    /// Adds `n` to the counter that owns this place. The counter must be alive. Returns false and
+    /// adds nothing if the counter has no place, if the thread is ending, or if there is no memory
+    /// for the thread's block. Then the caller must use [`ThreadCounter::add`].
     #[inline]
     #[must_use]
     pub fn try_add(self, n: u64) -> bool {
@@ -170,8 +173,9 @@ fn bump(number: &AtomicU64, n: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 
-/// All blocks, and the places in use. There is no lock, because a forked child could inherit it
-/// locked by a thread that doesn't exist there.
+/// All blocks, and the places in use. The registry has no lock. If it had one, and a thread held it
+/// while another thread forked, the child would inherit the lock locked, but not the thread that
+/// could release it.
 #[cfg(not(pagefold_loom))]
 mod registry {
     use super::{
@@ -286,9 +290,10 @@ mod registry {
         (!start.is_null()).then(|| unsafe { core::slice::from_raw_parts(start.cast(), PLACES) })
     }
 
-    /// A stack of the places given back. The upper half counts changes, so that a thread that has
-    /// read a value can't confuse it with a later one (ABA). The lower half is the topmost place
-    /// plus one, or 0.
+    /// The stack of places that were given back. The lower half is the topmost place plus one, or 0
+    /// if the stack is empty. The upper half counts changes of the stack. Without this count, a
+    /// thread's compare-exchange could succeed although other threads had changed the stack
+    /// meanwhile, if the same place happened to be on top again (ABA).
     static FREE: AtomicU64 = AtomicU64::new(0);
     /// For each place given back, the place below it plus one, or 0.
     static BELOW: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];

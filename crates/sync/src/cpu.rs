@@ -1,8 +1,8 @@
 //! Returns the current CPU, and the number of CPUs.
 //!
-//! The CPU's number is a hint: the thread may have moved to another CPU when it uses the number. So
-//! several threads may use one CPU's data at the same time. Per-CPU data must therefore be locked
-//! or atomic, and any thread may drain it.
+//! The number of the current CPU is only a hint: by the time a thread uses the number, the thread
+//! may run on another CPU. So several threads may use one CPU's data at the same time. Per-CPU data
+//! must therefore be locked or atomic, and any thread may drain it.
 
 /// Returns the number of CPUs for per-CPU values: the highest kernel number of an online CPU, plus
 /// one.
@@ -29,9 +29,10 @@ pub fn current() -> usize {
     real::current()
 }
 
-/// Makes the process behave as on a machine with `count` CPUs, which its threads get round robin:
-/// for measuring the size of per-CPU values. Must be called before any such value is created. Does
-/// nothing in models and on virtual CPUs.
+/// Makes the process behave as if the machine had `count` CPUs, and assigns them to the process's
+/// threads round robin. Tests and benchmarks use this to measure how much memory per-CPU values
+/// take on a large machine. The caller must call this before any per-CPU value is created. Does
+/// nothing in loom models and on virtual CPUs.
 #[doc(hidden)]
 pub fn pretend(count: usize) {
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
@@ -112,8 +113,8 @@ mod real {
         count
     }
 
-    /// Returns the highest number in the kernel's list of CPUs (`0-3,8-11`) plus one, or the
-    /// configured number of CPUs if the list can't be read.
+    /// Returns the highest number in the kernel's list of online CPUs (such as `0-3,8-11`) plus
+    /// one. If the list can't be read, returns the configured number of CPUs.
     fn possible() -> usize {
         let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         let highest = list.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
@@ -177,8 +178,8 @@ mod real {
     #[inline]
     fn rseq_cpu(offset: isize) -> usize {
         let cpu: u32;
-        // SAFETY: `offset` came from glibc, so fs:[offset] is this thread's registered `struct
-        // rseq`, which lives as long as the thread; the kernel alone writes the word.
+        // SAFETY: glibc provided `offset`, so this thread's registered `struct rseq` is at
+        // fs:[offset]. The struct lives as long as the thread, and only the kernel writes the word.
         unsafe {
             core::arch::asm!(
                 "mov {cpu:e}, dword ptr fs:[{offset} + 4]",

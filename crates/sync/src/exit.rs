@@ -1,10 +1,13 @@
 //! Runs work before the process ends normally, by a return from `main` or by `exit`.
 //!
-//! The C library calls the registered functions (`atexit`) in the exiting thread, whose
-//! thread-local values no longer exist, while all other threads keep running. So the exiting thread
-//! only asks other threads to do the work, and waits for them. It waits for a lock only for a
-//! limited time: a forked child calls `exit` as well, and a lock that was held at the fork stays
-//! locked there forever.
+//! The C library calls the functions that were registered with `atexit`. It calls them in the
+//! exiting thread, whose thread-local values no longer exist, while all other threads keep running.
+//! So the exiting thread does none of the work itself: it asks other threads to do the work, and
+//! waits for them.
+//!
+//! The exiting thread waits for a lock only for a limited time, because the exiting process may be
+//! a forked child. If a child calls `exit`, the registered functions run there as well, and a lock
+//! that another thread held at the fork stays locked in the child forever.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -32,9 +35,10 @@ struct List {
     is_hooked: bool,
 }
 
-/// Registers `leaving`. If `leaving` is still alive when the process ends, its work is done then.
-/// Returns false if the C library has no room for another function, or if this process was forked
-/// while another thread was changing the list.
+/// Registers `leaving`, so that its work is done when the process ends, if `leaving` still exists
+/// then. Returns false if the C library can't register another function. Also returns false in a
+/// forked child if another thread was changing the list of registered values at the fork, because
+/// the list then stays locked in the child.
 pub fn register(leaving: &Weak<dyn Leaving>) -> bool {
     // In a forked child the lock may stay locked forever.
     let Some(mut list) = LIST.try_lock_for(LIST_MAX) else { return false };

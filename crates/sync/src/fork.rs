@@ -1,21 +1,23 @@
 //! Memory that a forked child finds zeroed, and a mark by which a process detects that it is such a
 //! child.
 //!
-//! The kernel zeroes the memory (`MADV_WIPEONFORK`, Linux 4.14). Where it refuses, as older kernels
-//! and some sandboxes do, the child zeroes it itself, in a handler that the C library runs before
-//! `fork` returns in the child (`pthread_atfork`). A child that is created without the C library (a
-//! direct `clone` system call) doesn't run the handler: it keeps the parent's bytes, and takes
-//! itself for the parent.
+//! On Linux 4.14 and later, the kernel zeroes the memory in the child (`MADV_WIPEONFORK`). Older
+//! kernels and some sandboxes refuse this. Then the child zeroes the memory itself, in a handler
+//! that the C library runs before `fork` returns in the child (`pthread_atfork`).
+//!
+//! A child that is created by a direct `clone` system call bypasses the C library, so the handler
+//! doesn't run in that child. If the kernel has also refused to zero the memory, the child keeps
+//! the parent's bytes and the parent's mark, and behaves as if it were the parent.
 //!
 //! # The list
 //! The handler wipes a list of places, each for a range of memory. Places are added and reused,
 //! never freed. The list has no lock, because a child might find the lock held by a thread that
 //! doesn't exist in the child.
 //!
-//! - FORK-1. If a place holds the start of a range, it also holds that range's length, and the
-//!   range is mapped: the start is stored after the length, and cleared before the range is
-//!   unmapped. A child sees the list as it was at one moment of the fork. So the child wipes
-//!   exactly the ranges that its parent had listed at that moment.
+//! - FORK-1. If a place holds the start of a range, the place also holds the length of that range,
+//!   and the range is mapped. To ensure this, the start is stored after the length, and cleared
+//!   before the range is unmapped. A child's list is a snapshot, taken at a single moment of the
+//!   fork. So the child wipes exactly the ranges that its parent had listed at that moment.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -161,8 +163,8 @@ impl Place {
 
     fn list(start: NonNull<u8>, len: usize) -> &'static Self {
         static HANDLER: Once = Once::new();
-        // If there is no memory to register the handler, children don't wipe.
-        // SAFETY: the handler is a function of this crate, and makes only loads and system calls,
+        // If the handler can't be registered because there is no memory, children wipe nothing.
+        // SAFETY: the handler is a function of this crate. It makes only loads and system calls,
         // which are permitted after a fork.
         HANDLER.call_once(|| _ = unsafe { pthread_atfork(None, None, Some(wipe_all)) });
         let take =

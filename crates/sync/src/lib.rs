@@ -1,8 +1,8 @@
 //! The interface between Pagefold's concurrent code and the machine that it runs on.
 //!
-//! All of Pagefold's atomics, locks, per-CPU and per-thread values, spin hints, CPU numbers,
-//! clocks, random numbers and threads come from this crate, never from `std` or another crate. The
-//! build determines the implementation:
+//! Pagefold takes all atomics, locks, per-CPU and per-thread values, spin hints, CPU numbers,
+//! clocks, random numbers and threads from this crate, never from `std` or another crate. The build
+//! selects their implementation:
 //!
 //! | build | implementation | used for |
 //! |---|---|---|
@@ -11,8 +11,9 @@
 //! | `--cfg pagefold_manycore` | `manycore` | a virtual machine of many CPUs: where locks and lines lose time |
 //! | `--cfg pagefold_tsan` | as default, but bytes are copied word by word | ThreadSanitizer, which can't see into `asm!` |
 //!
-//! The checkers can't see code that bypasses this crate. So even words that are accessed only under
-//! a lock, such as the links of a list, are atomics of this crate, accessed `Relaxed`.
+//! loom and the virtual machine see only accesses that are made through this crate. So even words
+//! that are accessed only under a lock, such as the links of a list, are atomics of this crate.
+//! They are accessed `Relaxed`.
 //!
 //! `Arc` is `std`'s in every build: none of our protocols depends on the order in which handles are
 //! dropped.
@@ -61,8 +62,8 @@ pub fn model(model: impl Fn() + Send + Sync + 'static) {
     model_deeper(3, model);
 }
 
-/// Explores `model` with at most `preemptions` preemptions. A failure that needs more than three
-/// preemptions needs a higher limit, and more time. See also [`model`].
+/// Explores `model` as [`model`] does, but with at most `preemptions` preemptions rather than
+/// three. A higher limit also finds failures that need more preemptions, and takes more time.
 #[cfg(pagefold_loom)]
 pub fn model_deeper(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

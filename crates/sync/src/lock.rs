@@ -1,9 +1,12 @@
 //! Locks and once-cells: no poisoning, and clean under ThreadSanitizer.
 //!
-//! A lock of the product is a futex. Only the kernel knows its waiting threads, so locks that are
-//! created in a forked child work there. (A lock library with a table of waiting threads has one
-//! table per process, and a child may inherit a part of the table locked.) The locks are unfair: a
-//! thread that arrives while another is about to wake up may get the lock first.
+//! Outside of loom models and virtual CPUs, a lock is a futex: only the kernel keeps a list of the
+//! threads that wait for the lock. A forked child doesn't inherit that list, so locks that are
+//! created in the child work correctly. By contrast, a lock library that keeps its own table of
+//! waiting threads has one table per process, and a child may inherit parts of that table locked.
+//!
+//! The locks are unfair: a thread that arrives while a waiting thread is about to wake up may get
+//! the lock first.
 
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub use futex::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -97,10 +100,10 @@ mod futex {
     /// may end without a notification.
     pub struct Condvar {
         raw: RawCondvar,
-        /// The number of threads that wait, or are about to wait. It changes only under the mutex
-        /// of these threads. So a thread that changes the condition under this mutex, and notifies
-        /// afterwards, sees all threads that it must wake. If there are none, notifying makes no
-        /// system call.
+        /// The number of threads that wait, or are about to wait. Threads change the number only
+        /// while they hold the mutex. So a thread that changes the condition under the same mutex,
+        /// and then notifies, sees a number that includes every thread that it must wake. If the
+        /// number is 0, notifying makes no system call.
         waiting: AtomicU32,
     }
 
@@ -170,7 +173,7 @@ mod futex {
     }
 }
 
-/// loom's locks behind the product's signatures.
+/// loom's locks, with the product's signatures.
 #[cfg(pagefold_loom)]
 mod model {
     use std::ops::{Deref, DerefMut};

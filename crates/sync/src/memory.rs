@@ -10,8 +10,10 @@ const MLOCK_ONFAULT: u32 = 1;
 /// Returns whole system pages to the system; they read as zeros afterwards. Returns false and
 /// changes nothing if the system refuses.
 ///
-/// The system refuses to take back locked memory, such as all memory after `mlockall`. So locked
-/// memory is unlocked first, and locked again as it becomes resident.
+/// The system refuses to take back locked memory, and after `mlockall` all memory is locked. So if
+/// the system refuses, this function unlocks the memory and tries again. Afterwards it locks the
+/// memory again, in a mode that brings no page into memory: each page is locked as soon as it is
+/// resident.
 ///
 /// # Safety
 /// The range must be private anonymous memory of the caller's. All of its values may become zeros
@@ -25,6 +27,10 @@ pub unsafe fn discard(start: NonNull<u8>, bytes: usize) -> bool {
     let discard = || unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) } == 0;
     if discard() {
         return true;
+    }
+    // Locked memory is refused with `EINVAL`. Memory that isn't locked must stay so.
+    if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
+        return false;
     }
     // SAFETY: changes how the kernel backs the memory, not its contents.
     let is_discarded = unsafe { libc::munlock(start, bytes) } == 0 && discard();
@@ -53,8 +59,9 @@ pub fn is_in_dumps() -> bool {
 
 static IS_IN_DUMPS: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the next call must behave as if the system had refused it. Code asks this before
-/// each call that takes, opens or gives back memory. Always false without the feature `refusals`.
+/// Returns whether the caller must behave as if the system had refused its next system call. Code
+/// asks this before each system call that takes memory, makes it writable, or gives it back. Always
+/// false without the feature `refusals`.
 #[inline]
 #[must_use]
 pub fn is_refused() -> bool {

@@ -1,30 +1,37 @@
-//! Reference counting for objects (*things*) that many CPUs use: each CPU has a count of its own,
-//! on its own cache line, but only for things that the CPU used recently.
+//! Reference counting for objects (*things*) that many CPUs use. Each CPU has a count of its own
+//! for a thing, on its own cache line, but only for things that the CPU used recently.
 //!
-//! A thing is at its *home* ([`Home`]). Each CPU has a few *handles* for things that it used
-//! recently ([`Nearby`]), in *sets* that have a lock each. A handle holds one reference to its
-//! thing, and has a reference count of its own. A thread that asks for a thing gets a clone of its
-//! CPU's handle: it writes only to the lock of the handle's set, and to the handle's count. So CPUs
-//! share no cache line while they use the same things repeatedly. The memory grows with the number
-//! of things and with the number of CPUs, but not with their product.
+//! A thing is stored at its *home* ([`Home`]). Each CPU has a few *handles*, for the things that it
+//! used recently ([`Nearby`]). A handle holds one reference to its thing, and has a reference count
+//! of its own. A CPU's handles are divided into *sets*, each with a lock.
+//!
+//! A thread that asks for a thing gets a clone of its CPU's handle. The thread writes only to the
+//! lock of the handle's set, and to the handle's count. So CPUs share no cache line while they use
+//! the same things repeatedly.
+//!
+//! The number of handles per CPU is fixed. So memory grows with the number of things and with the
+//! number of CPUs, but not with their product.
 //!
 //! # Invariants
-//! - NEARBY-1. A user, whose CPU has no handle of a thing yet, gets the thing from its home, notes
-//!   the CPU there, and stores a new handle in the set. The user holds the set's lock during all of
-//!   this. A thread that [takes](Nearby::take) the thing away first empties the home, and then
-//!   locks and searches the sets of all noted CPUs. So once `take` has returned, no CPU keeps a
-//!   handle of the taken thing:
+//! - NEARBY-1. Once `take` has returned, no CPU keeps a handle of the thing that was taken. A
+//!   thread that asks for a thing is called a *user* here if its CPU has no handle of the thing
+//!   yet. The user locks the CPU's set to which the handle belongs. While it holds this lock, it
+//!   gets the thing from its home, notes its CPU there, and stores a new handle in the set. A
+//!   thread that [takes](Nearby::take) the thing away begins by emptying the home. Only then, for
+//!   each noted CPU, does it lock and search the set to which that CPU's handle belongs. So either
+//!   the user finds the home empty, or its CPU is noted and the search finds the new handle:
 //!   ```text
 //!     user: locks its set                     take: locks home: the thing goes; which CPUs?
 //!           locks home: the thing, or none          locks the set of each: waits for the user, and finds its handle
 //!           notes the CPU
 //!           a handle in the set
 //!   ```
-//! - NEARBY-2. Replacing a handle by another one never drops the last reference to a thing. The set
-//!   is locked meanwhile. So the thing is still at home, or a thread in `take` owns it and hasn't
-//!   searched this set yet. A thing ends when it is dropped by the thread that took it, or by a
-//!   thread that asked for it and uses it for longer, but never because a thread looked for another
-//!   thing.
+//! - NEARBY-2. A thread that asks for one thing never drops the last reference to another thing. To
+//!   make room for a new handle, the thread replaces a handle of another thing, while it holds the
+//!   lock of the set. At that moment, either the home of the other thing still holds a reference to
+//!   it, or a thread in `take` owns a reference and hasn't searched this set yet. So the replaced
+//!   handle doesn't hold the last reference. The last reference to a thing is dropped by the thread
+//!   that took it, or by a thread that asked for it and still uses it after `take` has returned.
 //!
 //! Lock order: a set → a home.
 

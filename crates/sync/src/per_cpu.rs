@@ -2,8 +2,9 @@
 
 use crossbeam_utils::CachePadded;
 
-/// One `T` per CPU. The choice of a thread's value is only a hint, so other threads may use the
-/// same value, and `T` must be safe to share.
+/// One `T` for each CPU. A thread that has chosen the value of its CPU may be moved to another CPU
+/// at any time. So several threads may use one value at the same time, and `T` must be safe to
+/// share.
 #[derive(Debug)]
 pub struct PerCpu<T> {
     slots: Box<[CachePadded<T>]>,

@@ -42,9 +42,10 @@ impl Random {
     }
 }
 
-/// Returns the seeds that a randomized test should try: the seed in the environment variable
-/// `PAGEFOLD_SEED`, if it is set; otherwise those in `PAGEFOLD_SEEDS`, which is a range such as
-/// `3000..6000`, or a number `n` for `0..n`; otherwise `0..usual`.
+/// Returns the seeds that a randomized test should try. If the environment variable `PAGEFOLD_SEED`
+/// is set, its value is the only seed. Otherwise `PAGEFOLD_SEEDS`, if set, is a range of seeds such
+/// as `3000..6000`, or a number `n` that stands for `0..n`. If neither is set, the seeds are
+/// `0..usual`.
 ///
 /// # Panics
 /// If a variable is set and isn't a number or range: a test that silently tries other seeds proves

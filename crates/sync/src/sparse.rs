@@ -1,10 +1,10 @@
 //! A long array of words that allocates system memory page by page as it is written, and can return
 //! parts of the memory.
 //!
-//! The words hold users' bytes. So the array is excluded from core dumps, and a forked child finds
-//! zeros in it: the child doesn't get the bytes, and the system doesn't copy pages that the parent
-//! writes to. Both measures end when the array is dropped, because the allocator may reuse the
-//! memory.
+//! The words hold users' bytes, so the array is excluded from core dumps, and a forked child finds
+//! zeros in the array. Because the child doesn't get the bytes, the system needn't copy pages that
+//! the parent writes to after the fork. Both measures end when the array is dropped, because the
+//! allocator may reuse the memory.
 
 use core::ptr::NonNull;
 use std::ops::Range;
@@ -35,8 +35,9 @@ impl SparseWords {
         let sparse = Self::dense(len)?;
         // A huge page would take more memory than was written.
         sparse.advise(0..len, libc::MADV_NOHUGEPAGE);
-        // An allocator that reuses memory zeroes it by writing, which makes all of it resident. So
-        // the memory is returned to the system. If the system refuses, it stays resident.
+        // An allocator that reuses memory writes zeros to it, which makes all of the memory
+        // resident. So the memory is returned to the system here. If the system refuses, the memory
+        // stays resident.
         let _ = sparse.discard(0..len);
         Some(sparse)
     }
@@ -78,8 +79,8 @@ impl SparseWords {
     }
 
     /// Returns the memory of the words in `range` to the system, except in system pages that are
-    /// only partly in the range. Afterwards the words' values are unspecified. Returns false if the
-    /// system refuses; then the memory stays.
+    /// only partly in the range. Afterwards the values of the words are unspecified. Returns false
+    /// if the system refuses; then the memory stays resident.
     #[must_use]
     pub fn discard(&self, range: Range<usize>) -> bool {
         let Some(pages) = self.whole_pages(range) else { return true };
@@ -172,8 +173,9 @@ mod tests {
     }
 
     /// Regression: a crash reporter stored a core dump of a server, which contained all of its
-    /// tenants' compressed pages. A forked worker had them too, and each page that was swapped out
-    /// afterwards took memory twice.
+    /// tenants' compressed pages. A forked worker inherited these pages, too. So each page that the
+    /// server swapped out after the fork took memory twice: the server wrote to a copy of the
+    /// memory, and the worker kept the original.
     #[test]
     fn words_are_in_no_dump_and_in_no_child_while_they_are_used() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());

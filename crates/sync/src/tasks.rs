@@ -3,9 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Wakes all of the tasks. Wakers are users' code, and may panic. The panic is caught, because the
-/// waking thread is doing work of its own and must not unwind, and because the other tasks must
-/// still be woken. The panic hook has already reported the panic by then.
+/// Wakes all of the tasks, even if some wakers panic: wakers are users' code. A panic is caught for
+/// two reasons. The calling thread is doing work of its own and must not unwind, and the other
+/// tasks must still be woken. The panic needn't be reported here, because the panic hook has
+/// already done so.
 pub fn wake_all(tasks: impl IntoIterator<Item = Waker>) {
     for task in tasks {
         let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));

@@ -38,8 +38,9 @@ pub fn spawn<T: Send + 'static>(
     };
 }
 
-/// Returns a number that identifies this thread as long as it lives: 0, 1, 2 … in the order of each
-/// thread's first call. A virtual machine reuses the numbers of threads that have ended.
+/// Returns a number that identifies this thread while the thread lives. Threads get the numbers 0,
+/// 1, 2 … in the order of their first calls. A virtual machine reuses the numbers of threads that
+/// have ended.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn number() -> usize {

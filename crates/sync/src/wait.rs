@@ -1,5 +1,5 @@
-//! How a thread waits for another thread that won't wake it: the one policy for all loops that
-//! check, wait a turn, and check again.
+//! How a thread waits for another thread that won't wake it. This is the one policy for all loops
+//! that check a condition, wait a *turn*, and check again.
 //!
 //! | turns | a turn | for the case that |
 //! |---|---|---|
@@ -7,10 +7,13 @@
 //! | 6 to 31 | yields the CPU | the other thread was preempted, perhaps on this CPU |
 //! | from 32 on | sleeps: 50 µs, twice as long each time, at most 1 ms | the other thread waits itself; or has a lower real-time priority |
 //!
-//! A yield doesn't let a thread of lower real-time priority run (`sched_yield` under `SCHED_FIFO`).
-//! A loop that waits for such a thread and only yields would starve that thread, and never end. So
-//! the loop sleeps. Each sleep is at most twice as long as the one before, up to 1 ms. So a wait
-//! takes at most about twice as long as necessary, or 1 ms more.
+//! A loop that only yielded might never end: yielding doesn't let a thread of lower real-time
+//! priority run (`sched_yield` under `SCHED_FIFO`). If the loop waited for such a thread on the
+//! same CPU, that thread would starve. So after some turns, the loop sleeps.
+//!
+//! Each sleep is at most twice as long as the one before, and at most 1 ms. The condition may
+//! become true just as the last sleep begins, so the loop may end late, by at most that sleep. So a
+//! wait takes at most about twice as long as necessary, and is never more than 1 ms too long.
 //!
 //! The condition that a loop waits for determines when the loop gives up:
 //!
@@ -21,9 +24,9 @@
 //! | [`wait_or`](Backoff::wait_or) | may be a user that keeps a guard | after [`PATIENCE`], with an error |
 //! | [`wait`](Backoff::wait) | needs a few instructions, and depends on no other thread | never |
 //!
-//! A model has neither time nor CPUs: each turn lets other threads run. A virtual CPU sleeps in
-//! virtual time. Its spin hint ends when the word that the thread has read is written, so it needs
-//! only one hint per turn.
+//! A loom model has neither time nor CPUs, so each turn only lets other threads run. A virtual CPU
+//! sleeps in virtual time. Its spin hint waits until another CPU writes to a cache line that the
+//! spinning thread has just read. So one hint per turn is enough.
 
 use crate::thread::{sleep, yield_now};
 use crate::time::{Duration, Instant};
@@ -162,8 +165,8 @@ mod tests {
     }
 
     /// Regression: a thread that waited for another thread, for example for a page that a client
-    /// had pinned for a second, checked repeatedly without sleeping. It wasted a CPU, and never
-    /// ended if the other thread had a lower real-time priority on the same CPU.
+    /// had pinned for a second, checked repeatedly without sleeping. The wait wasted a CPU. It
+    /// never ended if the other thread had a lower real-time priority on the same CPU.
     #[test]
     fn a_long_wait_leaves_the_cpu_to_others() {
         const SLEEPS: u32 = 300;

@@ -17,7 +17,7 @@ unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroed for AtomicU64 {}
 
-// SAFETY: two values of a `Zeroed` type, one behind the other.
+// SAFETY: two values of a `Zeroed` type, one after the other.
 unsafe impl<T: Zeroed> Zeroed for [T; 2] {}
 
 /// Returns `len` zeros. `None` if there is no memory for them.

@@ -96,7 +96,7 @@ fn beside_pins(threads: u32, time: Duration, written: u64) -> Result<Waits> {
     let fold = Pagefold::builder().memory("8MiB").backend(disk).build()?;
     let file: File = fold.group("all").build()?.open_options().write(true).open("/file")?;
     let read = || -> Result<()> {
-        sum(&file.page(0)?);
+        sum(&file.page_at(0)?);
         Ok(())
     };
     waits(threads, time, read, || Ok(file.write_at(&[1; 8], written * PAGE as u64)?))

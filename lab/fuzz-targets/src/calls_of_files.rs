@@ -52,9 +52,9 @@ fn call(bytes: &mut Unstructured<'_>, fold: &Pagefold, groups: [&Group; 2], file
     match bytes.int_in_range(0..=17_u8)? {
         0 => drop(file.read_at(&mut space, at)),
         1 => drop(file.read_exact_at(&mut space, at)),
-        2 => drop(file.page(at).map(|page| page.len())),
-        3 if has_room => drop(file.page_mut(at).map(|mut page| page.first_mut().map(|first| *first = 1))),
-        4 => drop(file.page_async(at)),
+        2 => drop(file.page_at(at).map(|page| page.len())),
+        3 if has_room => drop(file.page_mut_at(at).map(|mut page| page.first_mut().map(|first| *first = 1))),
+        4 => drop(file.page_at_async(at)),
         5 => {
             let half = space.len() / 2;
             let (one, two) = space.split_at_mut(half);

@@ -78,8 +78,8 @@ fn draw_kind(
 }
 
 /// Returns the points of a curve: *nines* (2 for 99 %, 3 for 99.9 %) and nanoseconds. The slowest
-/// of `ops` operations is drawn at `log10(ops)` nines, since 100 % would be infinitely far to the
-/// right.
+/// of `ops` operations is drawn at `log10(ops)` nines, because its true place, 100 %, would be
+/// infinitely far to the right.
 fn points((latency, ops): (&Latency, u64)) -> Vec<(f64, f64)> {
     let end = (ops.max(1) as f64).log10();
     let place = |point: &Percentile| (nines(point.percent).min(end), point.ns.max(1) as f64);

@@ -19,8 +19,8 @@ pub(crate) use latency::write as write_latency;
 /// Size of a picture.
 const PIXELS: (u32, u32) = (800, 500);
 
-/// Colours that people with any kind of colour vision can tell apart (Okabe and Ito, 2008). With
-/// more groups than colours, only the total is drawn.
+/// Colours that people with any kind of colour vision can tell apart (Okabe and Ito, 2008). If
+/// there are more groups than colours, only the total is drawn.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),

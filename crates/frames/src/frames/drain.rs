@@ -14,13 +14,16 @@ pub struct FrameDrain<'a> {
 
 impl Frames {
     /// Starts to give back up to `wanted` extents of frames to the system. Examines the next
-    /// `looks` extents that have memory and chooses those with the fewest pages in memory; excludes
-    /// each extent with a frame that `may_move` rejects. Returns `None` if no extent is left.
+    /// `looks` extents that have memory and chooses those with the fewest pages in memory. Never
+    /// chooses an extent with a frame that `may_move` rejects. Returns `None` if no extent can be
+    /// chosen.
     ///
-    /// The caller then must evict or move every page in the frames that [`FrameDrain::frames`]
-    /// returns, and call [`FrameDrain::finish`] for each extent. Free frames of these extents can't
-    /// be allocated meanwhile. This call searches all free frames once for frames of the chosen
-    /// extents, so one drain of many extents costs less than many drains.
+    /// The caller must then evict or move every page in the frames that [`FrameDrain::frames`]
+    /// returns, and call [`FrameDrain::finish`] for each extent. Meanwhile no thread can allocate
+    /// free frames of these extents.
+    ///
+    /// This call searches all free frames once, for the frames of all chosen extents together. So
+    /// one drain of many extents costs less than many drains.
     #[must_use]
     pub fn begin_drain(
         &self,
@@ -58,9 +61,9 @@ impl FrameDrain<'_> {
         self.drain.len()
     }
 
-    /// Returns the frames of an extent, in use or not. Extents are numbered from 0; those with the
-    /// fewest pages come first. The caller must isolate each listed frame and evict or move its
-    /// page.
+    /// Returns all frames of the extent at position `at`, in use or not. Positions begin at 0; the
+    /// extents with the fewest pages come first. The caller must isolate each of these frames that
+    /// counts as listed ([`Frames::isolate`]), and evict or move its page.
     pub fn frames(&self, at: usize) -> impl Iterator<Item = FrameId> + use<> {
         self.frames.extents.frames_of(self.drain.extent(at)).map(|number| FrameId::new(number as u32))
     }

@@ -22,7 +22,7 @@ pub struct Refused {
 pub enum Use {
     /// The page wasn't used.
     None,
-    /// The page was read ahead, then used for the first time, and used again. The uses may belong
+    /// The page was read ahead, then used for the first time, and used again. These uses may belong
     /// to one burst, such as small reads in a row, so they don't prove that the page is used
     /// repeatedly.
     Doubtful,
@@ -42,8 +42,8 @@ impl Use {
     }
 }
 
-/// A resident frame that is on no list. Only its holder may list it again or evict its page. It
-/// must not be forgotten: the holder must call [`Frames::put_back`] or [`Frames::evict`].
+/// A resident frame that is on no list. Only its holder may list it again or evict its page. The
+/// holder must do one of the two: call [`Frames::put_back`] or [`Frames::evict`].
 #[derive(Debug)]
 #[must_use = "a forgotten frame is never reclaimed"]
 pub struct IsolatedFrame(FrameId);
@@ -62,7 +62,7 @@ impl IsolatedFrame {
 
 impl Frames {
     /// Isolates a listed frame: the caller gets the right to unlink it. Returns `None` if the frame
-    /// isn't listed, or another thread has isolated it.
+    /// isn't listed, for example because another thread has isolated it.
     #[must_use]
     pub fn isolate(&self, frame: FrameId) -> Option<IsolatedFrame> {
         self.table.isolate(frame).then_some(IsolatedFrame(frame))
@@ -82,8 +82,8 @@ impl Frames {
         OwnedFrame::used(self, orphan.0)
     }
 
-    /// Returns whether the page was used since the last call, and resets the mark of its use. The
-    /// caller must have the frame isolated, which keeps the frame from being freed.
+    /// Returns whether the page was used since the last call, and clears the mark that records this
+    /// use. The caller must hold the frame isolated, so that the frame isn't freed meanwhile.
     ///
     /// Doubtful uses don't count.
     #[must_use]
@@ -91,12 +91,13 @@ impl Frames {
         matches!(self.take_use(frame), Use::Certain(_))
     }
 
-    /// Returns how the page was used since the last call, and resets the mark of its use. The
-    /// caller must have the frame isolated, which keeps the frame from being freed.
+    /// Returns how the page was used since the last call, and clears the marks that record these
+    /// uses. The caller must hold the frame isolated, so that the frame isn't freed meanwhile.
     ///
-    /// The use for which a page was loaded doesn't count as a use. For a page that was read ahead,
-    /// that is its first use after the load. If this first use and another use both came since the
-    /// last call, the result is [`Use::Doubtful`].
+    /// The use for which a page was loaded doesn't count. If the page was read ahead, its first use
+    /// after the load doesn't count either, if it is the only use since the last call. If the page
+    /// was used again since the last call, the first use and the others may be one burst, so the
+    /// result is [`Use::Doubtful`].
     #[must_use]
     pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();
@@ -119,9 +120,9 @@ impl Frames {
                 .is_ok()
     }
 
-    /// Evicts an isolated page and leaves `shadow` in its word. The caller may copy the page's
-    /// bytes from the returned frame. The frame can't hold another page until it is freed and
-    /// allocated again, or [renewed](OwnedFrame::renew).
+    /// Evicts an isolated page and leaves `shadow` in its word. The caller may still copy the
+    /// page's bytes from the returned frame. To hold another page, the frame must first be freed
+    /// and allocated again, or [renewed](OwnedFrame::renew).
     ///
     /// # Errors
     /// Returns the frame, still isolated, if the page is in use, was removed by another thread, or
@@ -130,9 +131,9 @@ impl Frames {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // This thread has just frozen the frame. A remover also freezes the frame, and never
-        // unfreezes it (`detach`), so no remover has taken the page. Therefore the word belongs to
-        // this page's residency, with one exception: a page that is put on no list
+        // Usually the word names this frame. Only a remover could have taken the frame out of the
+        // word, and a remover freezes the frame and never unfreezes it (`detach`); but this thread
+        // was able to freeze it. There is one exception. A page that is put on no list
         // (`publish_unlisted`) can be isolated while it is being published, before its word names
         // the frame.
         let (index, word) = self.word_of(frame.0);
@@ -165,8 +166,8 @@ impl Frames {
         self.table.group(frame)
     }
 
-    /// Changes the group of an isolated page. Returns false, and changes nothing, if the page is in
-    /// use or being removed at this moment, or isn't clean.
+    /// Changes the group of an isolated page. Returns false, and changes nothing, if another thread
+    /// uses or removes the page at this moment, or if the page isn't clean.
     #[must_use]
     pub fn set_group(&self, frame: &IsolatedFrame, group: u32) -> bool {
         if !self.table.freeze(frame.0) {
@@ -189,8 +190,8 @@ impl Frames {
     }
 
     /// Returns whether reclaim should skip the page because it was read ahead and hasn't been used
-    /// yet. Returns true at most once in a stay (one page's time in the frame), so an unused page
-    /// isn't skipped again.
+    /// yet. Returns true at most once in a stay (one page's time in the frame), so reclaim doesn't
+    /// skip an unused page twice.
     #[must_use]
     pub fn spare_ahead(&self, frame: FrameId) -> bool {
         self.table.record(frame).write_state.spare_ahead()
@@ -234,10 +235,11 @@ pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
     let mut now = seen;
     loop {
         let vacant = PageWord::vacant(shadow).bits();
-        // Release pairs with the Acquire of the next `begin_load`: the eviction comes before the
-        // bytes that the next stay puts into the frame. The locks of `free_frames`, through which
-        // the freed frame passes, are needed for this as well. Relaxed on failure: the loop checks
-        // again.
+        // Release pairs with the Acquire of the next `begin_load` of this page. But the frame may
+        // get another page next, and the loader of that page doesn't read this word. So the locks
+        // of `free_frames`, through which a freed frame passes, are needed as well: they ensure
+        // that this eviction happens before the frame's bytes are overwritten. Relaxed on failure:
+        // the loop checks again.
         match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             // Sometimes: a page is referenced while its frame is frozen.

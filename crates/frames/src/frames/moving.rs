@@ -9,12 +9,12 @@
 //! ```
 //! - M1. The page's word is resident all the time. So no other thread loads the page again, and the
 //!   chunk of the word counts the page only once.
-//! - M2. Only a page that wasn't written to since it was settled is moved. The reason: a flusher
-//!   that writes back a page *holds* it by a mark in its frame's record (S4 of `write_state`). A
-//!   move doesn't take this mark along, so the hold would be lost. A flusher finds frames only
-//!   through the words of written pages, so it never holds a page that may be moved.
-//! - M3. f2 is unfrozen before the word names f2, in the same order as when a loaded page is
-//!   published. So a pinner that finds f2 by the word can pin it.
+//! - M2. A page is moved only if it wasn't written to since it was loaded or last settled. The
+//!   reason: a flusher that writes back a page *holds* it by a mark in its frame's record (S4 of
+//!   `write_state`), and a move would lose this mark. A flusher finds frames only through the words
+//!   of written pages, so it never holds a page that may be moved.
+//! - M3. f2 is unfrozen before the word names f2, as when a loaded page is published. So a pinner
+//!   that finds f2 through the word can pin it.
 //!
 //! A move would be unsafe if the mover didn't see a pin of f1, as could happen here:
 //! ```text
@@ -22,9 +22,9 @@
 //!   count of f1 + 1: frozen, so it steps back    word → f2
 //!   looks at the word again: f2
 //! ```
-//! The mover always sees the pin, because the pin and the freeze both change `count`, so one of
-//! them comes first. If the pin comes first, the freeze fails; if the freeze comes first, the
-//! pinner sees `FROZEN` and steps back. (An eviction excludes the same race in the same way.)
+//! The mover always sees the pin. The pin and the freeze both change `count`, so one of them comes
+//! first. If the pin comes first, the freeze fails; if the freeze comes first, the pinner sees
+//! `FROZEN` and steps back. (The same argument holds for an eviction.)
 
 use sync::atomic::Ordering;
 

@@ -33,11 +33,12 @@ impl<'a> OwnedFrame<'a> {
         self.id
     }
 
-    /// Lets `fill` write the frame's bytes. `fill` must write all of them, because the rest would
-    /// still be another page's bytes; otherwise the caller must not publish the frame.
+    /// Lets `fill` write the frame's bytes. `fill` must write all of them, or the caller must not
+    /// publish the frame: bytes that aren't written are still another page's.
     pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
         // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: if a reader copies a
-        // byte that `fill` has written, the reader also sees that the frame's last stay is over.
+        // byte that `fill` has written, the reader's second load of the page word shows that the
+        // stay from which the reader meant to copy is over. So the reader discards its copy.
         fence(Ordering::Release);
         fill(self.frames.bytes(self.id))
     }
@@ -57,9 +58,9 @@ impl<'a> OwnedFrame<'a> {
         self.frames.bytes(self.id).copy_to(offset, into);
     }
 
-    /// Prepares the frame to hold another page with its current bytes, as if the frame had been
-    /// freed and allocated again. Returns false, and changes nothing, if the frame's generations
-    /// are nearly used up.
+    /// Prepares the frame for another page, as if the frame had been freed and allocated again,
+    /// except that the frame keeps the bytes that it holds now. Returns false, and changes nothing,
+    /// if the frame's generations are nearly used up.
     #[must_use]
     pub fn renew(&mut self) -> bool {
         self.fresh = self.fresh || self.frames.table.begin_next_stay(self.id);

@@ -203,8 +203,9 @@ fn a_drain_dropped_unfinished_changes_nothing() {
     }
 }
 
-/// Regression: for each extent that was given back, all free frames were sifted twice, so giving
-/// many extents back took time quadratic in their number. Now one sift serves many extents.
+/// Regression: all free frames were sifted twice for each extent that was given back. The number of
+/// free frames grows with the number of extents, so giving all of them back took quadratic time.
+/// Now one sift serves many extents.
 #[test]
 fn many_extents_are_drained_together_the_emptiest_first() {
     let frames = frames();

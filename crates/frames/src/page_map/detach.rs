@@ -13,15 +13,16 @@ pub enum Detach<'a> {
     Vacant,
     /// The page is pinned.
     Pinned,
-    /// Another thread is using the page. If it is about to evict the page, this takes only a few
-    /// instructions. If it writes to the page or holds it for writeback, this may take longer.
+    /// Another thread is using the page. Either that thread is about to evict the page, which takes
+    /// only a few instructions; or it writes to the page or holds it for writeback, which may take
+    /// longer.
     Busy,
     /// Another thread is loading the page.
     Loading,
     /// The page has bytes that its file doesn't have.
     Unclean,
-    /// The page is out of memory. Its frame is still on its group's list; the caller must take the
-    /// frame off the list, then drop it.
+    /// The page was removed from memory. Its frame is still on its group's list; the caller must
+    /// take the frame off the list, then drop the frame.
     Listed {
         /// The frame.
         frame: OwnedFrame<'a>,
@@ -30,7 +31,8 @@ pub enum Detach<'a> {
         /// The swap slot that the page kept, or 0.
         slot: u64,
     },
-    /// The page is out of memory. The thread that has its frame isolated will free the frame.
+    /// The page was removed from memory. The thread that has its frame isolated will free the
+    /// frame.
     Orphaned {
         /// The group that is charged for the page.
         group: u32,
@@ -47,9 +49,9 @@ pub enum Detach<'a> {
 }
 
 impl PageMap {
-    /// Takes a page out of memory regardless of the policy, and leaves `shadow` in its word. If the
-    /// page has bytes that its file doesn't have, they are lost if `discard` is set; if it isn't,
-    /// the page stays in memory.
+    /// Removes a page from memory, whatever the eviction policy says about the page, and leaves
+    /// `shadow` in its word. If the page is dirty or unstable, it is removed only if `discard` is
+    /// set; bytes that its file lacks are then lost.
     #[must_use]
     pub fn detach(&self, page: u64, shadow: u64, discard: bool) -> Detach<'_> {
         let Some((index, word)) = self.word(page) else { return Detach::Vacant };
@@ -68,10 +70,10 @@ impl PageMap {
             self.shared.frames.table.unfreeze(frame, 0);
             outcome
         };
-        // The frame may have gone to another page before this thread froze it. Then the page's word
-        // doesn't name the frame any more. If the word still names the frame, only the word's
-        // hot bit can change while the frame is frozen. Relaxed is enough, because `freeze`
-        // is Acquire.
+        // Checks that the frame still holds this page. The frame may have gone to another page
+        // before this thread froze it; the page's word then no longer names the frame. Relaxed is
+        // enough: `freeze` is Acquire, and if the word still names the frame, other threads change
+        // at most the word's hot bit while the frame is frozen.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }

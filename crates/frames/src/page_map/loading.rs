@@ -1,6 +1,6 @@
-//! Loading pages into memory. One thread wins the exchange of the page word from *vacant* to
-//! *loading* and must end the load; other threads wait for it. The loader already has its frame, so
-//! a thread that has a word in *loading* never waits for memory.
+//! Loading pages into memory. Threads compete to change a page's word from *vacant* to *loading*.
+//! The winner (the loader) must end the load, and the other threads wait for it. The loader has
+//! allocated a frame beforehand, so it never waits for memory while the word is in *loading*.
 
 use std::task::Waker;
 
@@ -46,8 +46,8 @@ pub enum BeginLoad<'a> {
     NoPlace,
 }
 
-/// A load that this thread has begun and must end. If it is dropped instead, the load fails with
-/// [`Loading::ABANDONED`], so that no waiter waits for ever.
+/// A load that this thread has begun and must end. If the thread drops this without ending the
+/// load, the load fails with [`Loading::ABANDONED`], so that no waiter waits for ever.
 #[derive(Debug)]
 pub struct Loading<'a> {
     pub(crate) map: &'a PageMap,
@@ -94,9 +94,9 @@ impl<'a> Loading<'a> {
         self.index as u64
     }
 
-    /// Makes the page resident in `frame`, which must already hold its bytes, and wakes the
-    /// waiters. Returns the frame isolated; the caller must put it on its list. With `pin`, also
-    /// returns a pin of the page.
+    /// Makes the page resident in `frame`, which must already hold the page's bytes, and wakes the
+    /// waiters. Returns the frame isolated; the caller must put the frame on its list. With `pin`,
+    /// also returns a pin of the page.
     ///
     /// # Panics
     /// If the frame has held a page since it was allocated (I4 of `frame_table`), or belongs to
@@ -125,9 +125,9 @@ impl<'a> Loading<'a> {
         self.publish_as(frame, labels, false, How { dirty: true, ..How::default() }).0
     }
 
-    /// Makes the page resident like [`publish`](Self::publish), but marks its frame as listed
-    /// without putting it on a list. So the caller needn't put the frame on a list, and doesn't get
-    /// it. A thread that removes the page later gets the frame as if it were on a list.
+    /// Makes the page resident like [`publish`](Self::publish), but doesn't return the frame, and
+    /// the caller puts it on no list. The frame is marked as listed all the same. So a thread that
+    /// removes the page later gets the frame as if the frame were on a list.
     ///
     /// # Panics
     /// If `frame` isn't fit for [`publish`](Self::publish).

@@ -1,7 +1,7 @@
 //! Pinning: keeping a page in its frame, unchanged. A pinner adds a pin to the frame that the page
-//! word names, and then loads the word again. If the page has left the frame in between, or has
-//! returned to it (another *stay*), the pinner takes the pin back (mechanism 3, "lockless
-//! pagecache", Piggin 2005, with the freeze in `frame_table`).
+//! word names, and then loads the word again. The page may have left the frame in between, and may
+//! even have returned to the frame (another *stay*); in both cases the pinner drops its pin.
+//! (Mechanism 3, "lockless pagecache", Piggin 2005, with the freeze in `frame_table`.)
 
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Backoff, Ordering};
@@ -30,9 +30,9 @@ impl<'a> PinnedFrame<'a> {
         self.record
     }
 
-    /// Returns the pin if the page is still in the given stay (the same uninterrupted time in its
-    /// frame), and records the page's use. Sets `ahead` if it is the first use of a page that was
-    /// read ahead. If the stay is over, takes the pin back and returns `None`.
+    /// Returns the pin if the page is still in the given stay (an uninterrupted time in one frame),
+    /// and records the page's use. Sets `ahead` if this is the first use of a page that was read
+    /// ahead. If the stay is over, drops the pin and returns `None`.
     fn of_stay(self, word: &AtomicU64, stay: PageWord, ahead: &mut Ahead) -> Option<Self> {
         // Relaxed: the Acquire in `pin` makes an eviction before this pin visible (see
         // `frame_table`).
@@ -54,7 +54,7 @@ impl<'a> PinnedFrame<'a> {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the frame is pinned, so its bytes don't change while `self` lives (I2 of
-        // `frame_table`); the Acquire of the pin orders the loader's writes before this.
+        // `frame_table`). The Acquire of the pin orders the loader's writes before this read.
         unsafe { self.bytes.as_slice() }
     }
 
@@ -169,8 +169,8 @@ impl PageMap {
 }
 
 /// Pins a page that threads write to without a pause. If the pinner only retried, each attempt
-/// might meet another writer. So a pinner that finds a writer at the frame takes a *place*: a pin
-/// that is requested in advance, and becomes valid when this writer is done (`frame_table`).
+/// might find another writer. So when the pinner finds a writer, it takes a *place* in the frame: a
+/// pin that is requested in advance, and becomes valid when this writer is done (`frame_table`).
 ///
 /// The pinner keeps the place between attempts, so it should be dropped when the wait ends.
 #[derive(Debug)]

@@ -167,9 +167,10 @@ fn pages_in_memory_are_found_in_order() {
 }
 
 /// Regression: a frame that went directly from an evictor to the next loader kept its generation.
-/// If the evicted page later returned to the frame, the page's word had the same value as during
-/// its first stay there. So a reader that had loaded the word before the eviction, and loaded it
-/// again after the return, didn't notice that the frame had held another page's bytes in between.
+/// If the evicted page later returned to this frame, the page's word had the same value as during
+/// its first stay there. A reader that loaded the word before the eviction, and again after the
+/// return, saw no difference. So the reader didn't notice that the frame had held another page's
+/// bytes in between.
 #[test]
 #[should_panic(expected = "wasn't freed after its last page")]
 fn an_evicted_frame_takes_no_page_before_it_was_freed() {
@@ -205,8 +206,8 @@ fn a_frame_is_retired_with_its_last_generation() {
     assert_eq!(rest.len(), frames.stats().frames - 1, "all frames but one");
     assert!(rest.iter().all(|frame| frame.id() != id), "a retired frame was given out");
     drop(rest);
-    // An extent with a retired frame can be drained like any other; when it is used again, this
-    // frame is left out.
+    // An extent with a retired frame can be drained like any other. When the extent is used again,
+    // the retired frame is left out.
     let extents = frames.extents();
     for _ in 0..extents {
         assert!(frames.begin_drain(1, 1, |_| true).expect("some have memory").finish(0));

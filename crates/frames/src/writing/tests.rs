@@ -105,8 +105,8 @@ fn a_written_page_is_hit_by_its_maps_number() {
     assert!(!map.read_while(8, &mut bytes, || false));
 }
 
-/// A page is found, and written to, by a word that contains the map's number among other bits. The
-/// map must be at least as long as the shortest map.
+/// A caller can find a page, and write to it, by a `MapInWord`: a value that contains the map's
+/// number among other bits. The map must be at least as long as the shortest map.
 #[test]
 fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     let map = map(8, 8);
@@ -132,8 +132,8 @@ fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     assert_eq!(hit(3), Some([2, 2, 2, 2, 1, 1, 1, 1]));
 }
 
-/// Regression: a page that was pinned when writeback tried to settle it stayed a written page for
-/// good. So a loop that writes an object back until no written page is left never ended.
+/// Regression: if a page was pinned when writeback tried to settle it, its word stayed `WRITTEN`
+/// for good. So a loop that wrote an object back until it had no `WRITTEN` page left never ended.
 #[test]
 fn a_clean_page_goes_back_to_the_short_way_in_the_end() {
     let map = map(8, 8);
@@ -284,8 +284,8 @@ fn a_writer_that_waits_keeps_new_pins_out() {
 }
 
 /// A thread that holds a pin of a page may need a second pin of the page while a writer waits for
-/// the first one. To prevent a deadlock, the writer must let the second pin in after a time. A
-/// writer that gives up must keep no pinner out.
+/// the first pin to end. To prevent a deadlock, the writer must let the second pin in after a time.
+/// A writer that gives up must not keep pinners out any longer.
 #[test]
 fn pins_are_kept_out_for_a_time_only() {
     let map = map(8, 8);
@@ -304,7 +304,7 @@ fn pins_are_kept_out_for_a_time_only() {
 }
 
 /// A pinner that finds a writer at the page takes a place in the frame. The place becomes a pin
-/// when the writer is done, and is given back if the pinner gives up.
+/// when the writer is done. If the pinner gives up, the place is given back.
 #[test]
 fn a_pinner_that_gives_up_leaves_no_place() {
     let map = map(8, 8);
@@ -326,8 +326,8 @@ fn a_pinner_that_gives_up_leaves_no_place() {
     assert!(matches!(map.begin_write(0), BeginWrite::Begun(_)));
 }
 
-/// If a page's last pin is gone, an evictor may take the page even while a writer waits for it. The
-/// frame's next page must then be pinnable as usual.
+/// When a page's last pin has ended, an evictor may take the page even while a writer waits for the
+/// page. The next page in the frame must then be pinnable as usual.
 #[test]
 fn the_next_page_of_a_frame_has_no_waiting_writer() {
     let map = map(1, 8);
@@ -343,9 +343,9 @@ fn the_next_page_of_a_frame_has_no_waiting_writer() {
     assert!(matches!(writer.begin(), BeginWrite::Absent));
 }
 
-/// Regression: a page became a written page although its bytes weren't changed: a thread had only
-/// begun to write to it, or a refused `set_len` had looked at it. Such a page is clean, and no
-/// writeback settles a clean page, so its readers stayed on the slower path for good.
+/// Regression: a page's word became `WRITTEN` although the page's bytes weren't changed: a thread
+/// had only begun to write to the page, or a refused `set_len` had looked at it. Such a page is
+/// clean, and a clean page causes no writeback, so its readers stayed on the slower path for good.
 #[test]
 fn a_page_that_was_not_changed_is_no_written_page() {
     let map = map(8, 8);

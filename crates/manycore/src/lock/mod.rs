@@ -1,13 +1,12 @@
 //! Locks in virtual time, with parking_lot's interface: no poisoning.
 //!
-//! The lock words are the machine's own atomics, and a thread parks in a queue at the word's
-//! address, like a futex. A thread first tries to take the lock, then spins as parking_lot does,
-//! then parks. If several threads try to take a free lock, the machine's directory of cache lines
-//! decides which one gets it, so barging and convoys appear in the results.
+//! The lock words are the machine's own atomics. A thread first tries to take the lock, then spins
+//! as parking_lot does, and then parks in a queue at the lock word's address, like a futex. If
+//! several threads try to take a free lock, the machine's directory of cache lines decides which
+//! thread gets it, so barging and convoys appear in the results.
 //!
 //! Outside of a machine, a thread takes a lock by compare-and-swap on the same word, and yields
-//! while another thread holds the lock. That is correct but slow; it suffices for setting things
-//! up.
+//! while another thread holds the lock. That is correct but slow; it suffices for set-up code.
 
 mod condvar;
 mod mutex;
@@ -101,18 +100,20 @@ enum Look {
     Wanted,
 }
 
-/// How often, at most, a thread checks a lock before it parks. After each of the first
-/// `PAUSED_LOOKS` checks the thread executes PAUSE: 2 times, then 4, then 8. After each later check
-/// it yields its CPU. The numbers are those of parking_lot 0.12 (`SpinWait`).
+/// The most checks of a lock that a thread makes before it parks. After each of the first
+/// `PAUSED_LOOKS` checks, the thread executes PAUSE several times: twice after the first check,
+/// then 4 times, then 8 times. After each later check, the thread yields its CPU instead. The
+/// numbers are those of parking_lot 0.12 (`SpinWait`).
 const LOOKS: u32 = 10;
 const PAUSED_LOOKS: u32 = 3;
 
 /// Waits for the word at `address`: tries to `take` it, then looks for a while whether it is free,
 /// then parks.
 ///
-/// `take_or_mark` is the last step before parking: a single access that takes the word or marks it
-/// as waited for. No other thread runs between that access and `block_at`. So a thread that gives
-/// the word back afterwards sees the mark and finds this thread in the queue: no wake-up is lost.
+/// `take_or_mark` is the last step before parking: a single access that takes the word, or marks it
+/// as having a waiter. No other thread runs between that access and `block_at`. So a thread that
+/// releases the word afterwards sees the mark and finds this thread in the queue: no wake-up is
+/// lost.
 #[track_caller]
 fn wait_for(
     (label, kind, address): (Label, &'static str, usize),
@@ -163,8 +164,9 @@ fn rest(world: &World, pauses: u64) {
 }
 
 /// Releases the lock word at `address`. `give` frees the word, and returns how many of the threads
-/// that are parked in [`wait_for`] must be woken. The time is charged to the source line that took
-/// the lock, because the drop of a guard has no source line.
+/// that are parked in [`wait_for`] must be woken. The profile shows the time of the release at
+/// `at`, the source line that took the lock, because the drop of a guard has no source line of its
+/// own.
 fn give_back((label, kind, address): (Label, &'static str, usize), at: At, give: impl FnOnce() -> usize) {
     let Some(world) = world::current() else {
         give();

@@ -23,8 +23,8 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only reached by the thread that has the lock, one thread at a time, so it
-// needs to be `Send` but not `Sync`.
+// SAFETY: only the thread that holds the lock accesses the value, so one thread at a time does.
+// Therefore the value must be `Send`, but needn't be `Sync`.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
@@ -84,8 +84,8 @@ impl<T: ?Sized> Mutex<T> {
         if self.take() { Some(self.guard()) } else { None }
     }
 
-    /// Waits for the lock and ignores the timeout: in a machine no thread holds a lock for long
-    /// enough that a caller would give up.
+    /// Waits for the lock and ignores the timeout: inside a machine no thread holds a lock for so
+    /// long that a caller's timeout would pass.
     #[track_caller]
     pub fn try_lock_for(&self, _timeout: std::time::Duration) -> Option<MutexGuard<'_, T>> {
         Some(self.lock())
@@ -118,9 +118,9 @@ impl<T: ?Sized> Mutex<T> {
         self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Sets the lock to wanted, and returns true if it was free: then this thread holds it. The
-    /// lock is set to wanted even then, because other threads may still be parked, and only the
-    /// release of a wanted lock wakes a thread.
+    /// Puts the lock into the state *wanted*. Returns true if the lock was free; this thread then
+    /// holds the lock. The state must be *wanted* in that case, too, rather than *taken*: other
+    /// threads may still be parked, and a release wakes a thread only if the state was *wanted*.
     #[track_caller]
     fn take_wanted(&self) -> bool {
         // Acquire as in `take`.

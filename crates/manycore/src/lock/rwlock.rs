@@ -1,5 +1,5 @@
-//! A reader/writer lock. The count of readers is a single word, as in other such locks, so its
-//! cache line moves to the core of each reader. Waiting writers keep new readers out.
+//! A reader/writer lock. The count of readers is a single word, as in most such locks, so the
+//! word's cache line moves to the core of each reader. Waiting writers keep new readers out.
 
 use super::{Label, Look, give_back, wait_for};
 use crate::atomic::{AtomicU32, Ordering};

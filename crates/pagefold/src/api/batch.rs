@@ -1,13 +1,13 @@
 //! Batches: many reads or writes in one call.
 //!
 //! Reads whose pages are in memory are copied first. While one read is copied, the page words and
-//! the bytes of the next reads are prefetched into the CPU's cache (page words further ahead than
-//! bytes), so that the memory latencies of a dozen reads overlap.
+//! the bytes of the next reads are prefetched into the CPU's cache, page words further ahead than
+//! bytes. So the memory latencies of a dozen reads overlap.
 //!
-//! Then the loads of the missing pages are launched together (`flight`): neighbouring pages in one
-//! request, and a few requests at a time, so that the device begins early. Each of these reads then
-//! completes like a single read, in the order in which the pages arrive. If a load fails, only the
-//! reads that need its pages fail.
+//! Then the loads of the missing pages are launched together (`flight`): one request for
+//! neighbouring pages, and a few requests at a time, so that the device begins early. Each of the
+//! remaining reads then completes like a single read, in the order in which the pages arrive. If a
+//! load fails, only the reads that need its pages fail.
 
 use std::ops::Range;
 
@@ -107,8 +107,8 @@ impl<'b> WriteRequest<'b> {
 
 impl File {
     /// Performs many reads and stores each one's [result](ReadRequest::result). Works well for up
-    /// to about a thousand reads. Pages that aren't in memory are loaded concurrently, as far as
-    /// the group's limit allows, neighbours in one request.
+    /// to about a thousand reads. Pages that aren't in memory are loaded concurrently, as many as
+    /// the group's limit allows; neighbouring pages are loaded in one request.
     ///
     /// Each read behaves like [`read_at`](Self::read_at). The order of the reads is unspecified.
     pub fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
@@ -249,9 +249,10 @@ impl Handle {
     }
 
     /// Helps to complete the loads that `call` launched, until `done()` returns true or all of
-    /// these loads have completed. `done()` may also become true because another thread completes a
-    /// load; this is noticed at most a few milliseconds late. Returns true if the wait ended
-    /// because of the device's timeout.
+    /// these loads have completed. Returns true if the wait ended because of the device's timeout.
+    ///
+    /// If `done()` becomes true because another thread completes a load, this function notices that
+    /// at most a few milliseconds later.
     pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) -> bool {
         let time = self.file.watch().map(|watch| (watch, Instant::now()));
         let is_late = || time.is_some_and(|(watch, start)| watch.is_silent() || start.elapsed() >= watch.time());

@@ -80,8 +80,9 @@ impl Pagefold {
 
 impl Builder {
     /// Sets the memory budget, at most 2^30 pages. A budget larger than the machine's memory is
-    /// accepted, with one warning in the log. Default: a quarter of the limit of the process's
-    /// memory cgroup, or of the machine's memory.
+    /// accepted, with one warning in the log. Default: a quarter of the memory that the process may
+    /// use, which is the machine's memory, or the limit of the process's memory cgroup if that is
+    /// less.
     #[must_use]
     pub fn memory(mut self, size: impl IntoSize) -> Self {
         self.memory = size.into_size().map(Some);
@@ -89,9 +90,9 @@ impl Builder {
     }
 
     /// Sets the maximum to which [`Pagefold::resize`] may raise the budget. Reserves address space
-    /// for it, but no memory. Default: the machine's memory, or the budget if that is more; less
-    /// under `RLIMIT_AS`. A `resize` beyond it fails with [`Error::BudgetTooLarge`], which contains
-    /// the maximum.
+    /// for this maximum, but no memory. Default: the larger of the machine's memory and the budget,
+    /// or less if `RLIMIT_AS` leaves too little address space. A `resize` beyond the maximum fails
+    /// with [`Error::BudgetTooLarge`], which contains the maximum.
     #[must_use]
     pub fn memory_max(mut self, size: impl IntoSize) -> Self {
         self.memory_max = size.into_size().map(Some);
@@ -138,39 +139,41 @@ impl Builder {
     /// Sets how long a call waits for a file's device. Default: as long as the device takes, like
     /// `pread` and `fsync`.
     ///
-    /// A call that has waited this long for an answer fails with [`Error::DeviceTimeout`]. Its
-    /// request goes on, because the kernel can't cancel it: a page that is being loaded stays
-    /// charged and arrives later, a sync continues, and a new length may still take effect. Until
-    /// the device answers a request, further calls that need the device fail at once. Calls that
-    /// find their pages in memory succeed. Written data stays in memory, and is written when the
-    /// device answers.
+    /// A call that has waited this long for an answer fails with [`Error::DeviceTimeout`]. The
+    /// call's request continues, because the kernel can't cancel it: a page that is being loaded
+    /// stays charged and arrives later, a sync continues, and a new length may still take effect.
     ///
-    /// Closing a file also waits at most this long, and the rest is done later. So does dropping
-    /// the last handle of the Pagefold: if the process then ends, data that wasn't written to the
-    /// device is lost.
+    /// Until the device answers a request, further calls that need the device fail at once. Calls
+    /// that find their pages in memory succeed. Written data stays in memory, and is written when
+    /// the device answers.
     ///
-    /// With a timeout, requests are always executed by the kernel or by other threads, which costs
-    /// a read that misses some microseconds. Opening files and swapping aren't bounded by the
-    /// timeout. Choose a time that a healthy device never needs: a device with a long queue may
-    /// take a second.
+    /// Closing a file also waits at most this long. If the time runs out, another thread completes
+    /// the closing later. Dropping the last handle of the Pagefold waits at most this long, too. If
+    /// the process then ends before the device has answered, data that wasn't written to the device
+    /// is lost.
+    ///
+    /// With a timeout, requests are always executed by the kernel or by other threads. So a read
+    /// takes some microseconds longer if its page isn't in memory. The timeout doesn't bound
+    /// opening files and swapping. Choose a time that is longer than a healthy device ever takes to
+    /// answer: with a long queue, that may be a second.
     #[must_use]
     pub fn io_timeout(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.io_timeout = time.into();
         self
     }
 
-    /// Adds a swap area: a new, unnamed file of `size`, in the directory `path`, or in the parent
-    /// directory of `path` if nothing of that name exists. For areas of other kinds, or with a
-    /// priority, see [`swap_area`](Self::swap_area).
+    /// Adds a swap area: a new, unnamed file of `size`. The file is created in the directory
+    /// `path`, or in the parent directory of `path` if `path` doesn't exist. For areas of other
+    /// kinds, or with a priority, see [`swap_area`](Self::swap_area).
     #[must_use]
     pub fn swap(self, path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         self.swap_area(SwapArea::unlinked(path, size))
     }
 
-    /// Adds a swap area that is filled before all others: up to `limit` bytes of the budget, in
-    /// which pages are kept compressed. A page that doesn't shrink to less than three quarters of
-    /// its size goes to another area. When this area is full, the pages that have been in it
-    /// longest move to the other areas.
+    /// Adds a swap area of compressed pages, which is filled before all other areas. It takes up to
+    /// `limit` bytes of the budget. A page that doesn't shrink to three quarters of its size or
+    /// less goes to another area. When this area is full, the pages that have been in it longest
+    /// move to the other areas.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -4,24 +4,25 @@ use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
-use frames::PageMap;
+use frames::{KeptWriting, PageMap};
 use sync::{Arc, CounterPlace};
 
 use crate::api::group::Group;
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::file::pinned_page::PinnedPage;
+use crate::file::page_ref::PageRef;
 use crate::read::page_future::PageFuture;
 use crate::read_ahead::advice::Advice;
 use crate::stats::FileStats;
 use crate::stats::hits::Hits;
-use crate::write::page_mut::{CopyCharge, Owner, PageMut};
+use crate::write::page_mut::{Access as PageAccess, CopyCharge, Held, Owner, PageMut};
 use io::Access;
 
 impl Group {
-    /// Opens a file for reading. Pages that this handle loads are charged to this group. If the
-    /// file is open already, in any group and under any name, both handles share the same cache.
-    /// Another Pagefold has a cache of its own, and doesn't see writes through this one.
+    /// Opens a file for reading. Pages that this handle loads are charged to this group. If this
+    /// Pagefold has the file open already, in any group and under any name, both handles share the
+    /// same cache. Another Pagefold has a cache of its own, and doesn't see writes through this
+    /// Pagefold.
     ///
     /// # Errors
     /// The backend's, for example [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or
@@ -51,7 +52,7 @@ impl Group {
 /// let mut buf = [0; 100];
 /// let n = file.read_at(&mut buf, 99_950)?; // As `pread`: short at the end of the file.
 /// assert_eq!(n, 50);
-/// let page = file.page(3)?; // Pinned: its bytes stay where they are.
+/// let page = file.page_at(3 * 4096)?; // Pinned: its bytes stay where they are.
 /// assert_eq!(page[0], (3 * 4096 % 251) as u8);
 /// # Ok(())
 /// # }
@@ -83,7 +84,7 @@ impl File {
     ///
     /// A page that is in memory is copied without a lock, and without a write to any memory that
     /// threads share. A range of several pages is read page by page: each page is copied as it was
-    /// at one moment, but the whole range isn't.
+    /// at one moment, but different pages may be copied as of different moments.
     ///
     /// # Errors
     /// [`Error::ReadFailed`] if a page can't be loaded; the pages before it have been copied to
@@ -112,35 +113,69 @@ impl File {
         self.handle.read_exact(buf, offset)
     }
 
-    /// Pins page `n` and gives access to its bytes, which neither move nor change while the guard
-    /// lives. At the end of the file, the slice ends where the file ends.
+    /// Pins the page that contains byte `offset`, and gives access to the whole page from its first
+    /// byte on. The page's bytes neither move nor change while the guard lives. For the file's last
+    /// page, the slice ends where the file ends.
     ///
-    /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time. Nor
-    /// can a pinned page be written to. A writer waits for existing pins, and keeps new pins
-    /// waiting meanwhile, at first for about 30 ms. So pins that last no longer than that delay the
-    /// writer only until they end.
+    /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time.
+    ///
+    /// A pinned page can't be written to, either. A writer waits for existing pins to end, and
+    /// keeps new pins waiting for about the first 30 ms of its wait. So a pin that is shorter than
+    /// that delays the writer only until the pin ends. After the 30 ms, the writer lets new pins in
+    /// from time to time, so that a thread that holds a pin and waits for another one doesn't
+    /// deadlock with the writer.
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page. [`Error::PageBusy`] after seconds if the
-    /// page is being changed, for example through a [`page_mut`](Self::page_mut) guard of this very
-    /// thread. Otherwise those of [`read_at`](Self::read_at).
+    /// page is being changed, for example through a guard of [`page_mut_at`](Self::page_mut_at) in
+    /// this very thread. Otherwise those of [`read_at`](Self::read_at).
     #[inline(always)]
-    pub fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
-        if let Some(frame) = self.map.pin_hot(n) {
+    pub fn page_at(&self, offset: u64) -> Result<PageRef<'_>, Error> {
+        let page = offset >> self.map.page_shift();
+        if let Some(frame) = self.map.pin_hot(page) {
             self.count_hit();
-            return Ok(PinnedPage { len: frame.bytes().len(), frame });
+            let len = frame.bytes().len();
+            return Ok(PageRef::pinned(frame, len));
         }
-        self.handle.pin_page(n)
+        self.handle.pin_page(page).map(|(frame, len)| PageRef::pinned(frame, len))
     }
 
-    /// Pins page `n` like [`page`](Self::page), but asynchronously: the future runs under any
+    /// Pins a page like [`page_at`](Self::page_at). The guard doesn't borrow the file; it keeps the
+    /// file open. If no other handle is left, dropping the guard closes the file.
+    ///
+    /// # Errors
+    /// Those of [`page_at`](Self::page_at).
+    pub fn page_at_owned(&self, offset: u64) -> Result<PageRef<'static>, Error> {
+        self.page_at(offset).map(|page| self.keep(page))
+    }
+
+    /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
+    /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`, and
+    /// [`page_at`](Self::page_at) would wait, or return an error.
+    #[must_use]
+    pub fn try_page_at(&self, offset: u64) -> Option<PageRef<'_>> {
+        let page = offset >> self.map.page_shift();
+        if let Some(frame) = self.map.pin_hot(page) {
+            self.count_hit();
+            let len = frame.bytes().len();
+            return Some(PageRef::pinned(frame, len));
+        }
+        self.handle.try_pin_page(page).map(|(frame, len)| PageRef::pinned(frame, len))
+    }
+
+    fn keep(&self, page: PageRef<'_>) -> PageRef<'static> {
+        page.into_owned(&self.handle.file.manager.frames, Arc::clone(&self.handle) as _)
+    }
+
+    /// Pins a page like [`page_at`](Self::page_at), but asynchronously: the future runs under any
     /// executor, and blocks no thread. Nothing is loaded before the first poll.
     ///
-    /// If the future is dropped early, the page still arrives in memory. If the page has arrived
-    /// and the future isn't polled, the page stays in memory for the future, until a writer needs
-    /// the page or memory is short. After that, the next poll may have to load the page again.
-    pub fn page_async(&self, n: u64) -> PageFuture<'_> {
-        PageFuture::new(&self.handle, n)
+    /// If the future is dropped before it completes, the page still arrives in memory. If the page
+    /// has arrived but the future hasn't been polled since, the future keeps the page pinned until
+    /// a writer needs the page or memory is short. After that, the next poll may have to load the
+    /// page again.
+    pub fn page_at_async(&self, offset: u64) -> PageFuture<'_> {
+        PageFuture::new(&self.handle, offset >> self.map.page_shift())
     }
 
     /// Reads like [`read_at`](Self::read_at), but asynchronously.
@@ -160,7 +195,7 @@ impl File {
         let mut done = 0;
         while done < buf.len() {
             let Some(at) = offset.checked_add(done as u64) else { break };
-            let page = match self.page_async(at / page_bytes).await {
+            let page = match self.page_at_async(at).await {
                 Ok(page) => page,
                 Err(Error::PastEnd { .. }) => break,
                 Err(error) => return Err(error),
@@ -177,9 +212,9 @@ impl File {
     }
 
     /// Begins to load the pages that the byte range touches, and returns without waiting for them.
-    /// Loads at most half of the group's limit, and only into memory that is free or whose pages
-    /// aren't in use: pages in use stay. A page that can't be read is left out, and the next reader
-    /// of that page gets the error.
+    /// Loads at most half of the group's limit. Loads pages only into free memory, or into memory
+    /// of pages that aren't in use. A page that can't be read is left out, and the next reader of
+    /// that page gets the error.
     ///
     /// A backend without threads or a ring of its own reads before this returns.
     pub fn prefetch(&self, range: Range<u64>) {
@@ -209,20 +244,23 @@ impl File {
         }
     }
 
-    /// Writes all of `buf` at `offset`, into memory. The data reaches the file within seconds, with
-    /// [`sync`](Self::sync), when the file's last handle is dropped, or when the process ends
-    /// normally. If the process is killed before that, the data is lost.
+    /// Writes all of `buf` at `offset`, into memory. The data reaches the file within seconds, or
+    /// earlier: with [`sync`](Self::sync), when the file's last handle is dropped, or when the
+    /// process ends normally. If the process is killed before that, the data is lost.
     ///
     /// If the file ends before the written range, it becomes longer, and the gap is filled with
-    /// zeros. Before it fills a gap, the call makes the file itself longer, up to the end of what
-    /// it writes to the first page. If the call then fails, the file may stay that long, with zeros
-    /// from its old end on.
+    /// zeros. To fill the gap, the call first makes the file longer on its device. The file then
+    /// ends after those bytes of `buf` that go into the first page of the written range, so no
+    /// other process appends into the gap. If the call fails after that, the file may stay that
+    /// long, with zeros after its old end.
     ///
-    /// Other threads see each page as it was before the write or after it. If the write leaves a
-    /// gap, they may see zeros first. A page that is overwritten entirely isn't read first. If much
-    /// dirty data waits for write-back, the call is throttled by milliseconds. If the file's device
-    /// doesn't answer and the group has reached its limit of dirty pages, each page of the write
-    /// takes half a second longer.
+    /// Other threads see each page as it was before the write or after the write. Exception: if the
+    /// write starts past the end of the file, they may first see the file extended with zeros. A
+    /// page that is overwritten entirely isn't read from the file first.
+    ///
+    /// If much dirty data waits for write-back, the call is delayed by some milliseconds. If the
+    /// file's device doesn't answer and the group has reached its limit of dirty pages, each page
+    /// of the write takes half a second longer.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; those of
@@ -234,22 +272,47 @@ impl File {
         self.handle.write_pages(buf, offset)
     }
 
-    /// Returns a guard through which this thread alone changes page `n`, as a slice. The slice is a
-    /// copy of the page. When the guard is dropped, the copy replaces the page. Until then
-    /// [`read_at`](Self::read_at) returns the old content; [`page`](Self::page), and threads that
-    /// write to the page, wait.
+    /// Returns a guard through which only this thread can change the page that contains byte
+    /// `offset`. The guard dereferences to a slice, which is a copy of the whole page. When the
+    /// guard is dropped, the copy replaces the page. Until then [`read_at`](Self::read_at) returns
+    /// the old content, while [`page_at`](Self::page_at) and threads that write to the page wait.
     ///
-    /// The page is copied twice, and the copy is charged to the group: it needs room for two pages.
-    /// For small changes [`write_at`](Self::write_at) is faster.
+    /// The page is copied twice, and the copy is charged to the group, which therefore needs room
+    /// for two pages. For small changes [`write_at`](Self::write_at) is faster.
     ///
     /// # Errors
     /// [`Error::PastEnd`] if the file has no such page; otherwise those of
     /// [`write_at`](Self::write_at).
-    pub fn page_mut(&self, n: u64) -> Result<PageMut<'_>, Error> {
+    pub fn page_mut_at(&self, offset: u64) -> Result<PageMut<'_>, Error> {
         self.handle.check_writable()?;
-        let charge = CopyCharge::new(&self.handle.file.manager, self.handle.group.state())?;
-        let (writing, len) = self.handle.change_page(n)?;
-        Ok(PageMut::new(Owner::File(&self.handle), charge, writing, len))
+        let charge = CopyCharge::new(Held::Borrowed(&self.handle.group))?;
+        let (writing, len) = self.handle.change_page(offset >> self.map.page_shift())?;
+        Ok(PageMut::new(Owner::File(Held::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
+    }
+
+    /// Returns a guard like [`page_mut_at`](Self::page_mut_at). The guard doesn't borrow the file;
+    /// it keeps the file open. If no other handle is left, dropping the guard closes the file.
+    ///
+    /// # Errors
+    /// Those of [`page_mut_at`](Self::page_mut_at).
+    pub fn page_mut_at_owned(&self, offset: u64) -> Result<PageMut<'static>, Error> {
+        self.handle.check_writable()?;
+        let charge = CopyCharge::new(Held::Owned(Arc::clone(&self.handle.group)))?;
+        let (writing, len) = self.handle.change_page(offset >> self.map.page_shift())?;
+        let access = PageAccess::Owned(KeptWriting::of(&self.handle.file.manager.frames, writing));
+        Ok(PageMut::new(Owner::File(Held::Owned(Arc::clone(&self.handle))), charge, access, len))
+    }
+
+    /// Returns a guard like [`page_mut_at`](Self::page_mut_at), if that is possible without I/O and
+    /// without waiting: the page is in memory, charged to this file's group or dirty, entirely
+    /// within the file, neither pinned nor being changed, and there is room for the copy. Otherwise
+    /// returns `None`, and [`page_mut_at`](Self::page_mut_at) would wait, or return an error.
+    #[must_use]
+    pub fn try_page_mut_at(&self, offset: u64) -> Option<PageMut<'_>> {
+        self.handle.check_writable().ok()?;
+        let charge = CopyCharge::try_new(Held::Borrowed(&self.handle.group))?;
+        let (writing, len) = self.handle.try_change_page(offset >> self.map.page_shift())?;
+        Some(PageMut::new(Owner::File(Held::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
     }
 
     /// Truncates the file, or extends it with zeros, at once.
@@ -293,9 +356,9 @@ impl File {
         self.handle.advise(range, advice)
     }
 
-    /// Charges those of the file's pages in `range`, in bytes, that are in memory to `group`,
-    /// whichever group they were charged to. Returns the number of bytes. Skips pages that are
-    /// pinned or being changed, and dirty pages: [sync](Self::sync) first.
+    /// Charges pages of the file to `group`: those in the byte range `range` that are in memory,
+    /// whichever group they were charged to. Returns the number of bytes that were recharged. Skips
+    /// pages that are pinned or being changed. Also skips dirty pages: [sync](Self::sync) first.
     ///
     /// Makes room in `group` beforehand by evicting the group's coldest pages, but not if the pages
     /// exceed the group's whole limit.
@@ -313,8 +376,9 @@ impl File {
         Ok(manager.recharge(file, pages, None, group.state())? * file.page_bytes())
     }
 
-    /// Returns the file's length in bytes, as of the last time when the file was opened or a read
-    /// met its end. Another process may have changed it since.
+    /// Returns the file's length in bytes, including bytes that were written through this Pagefold.
+    /// Another process may have changed the length since this Pagefold last asked the system for
+    /// it, for example when the file was opened, or when a read met the file's end.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.handle.file.len()
@@ -344,17 +408,17 @@ impl File {
         self.handle.file.manager.file_stats(&self.handle.file)
     }
 
-    /// Closes the file, after a [sync](Self::sync) if it is open for writing. When the last handle
-    /// is closed or dropped, the file's pages leave memory. For many files, see
+    /// Closes the file. If it is open for writing, [syncs](Self::sync) it first. When the last
+    /// handle is closed or dropped, the file's pages leave memory. For many files, see
     /// [`close_all`](Self::close_all).
     ///
     /// Dropping the last handle without this call also writes dirty data back, so that other
-    /// processes see it, but doesn't sync: the data may be lost in a power cut. If that write-back
-    /// fails, the error is only logged, and the data is lost.
+    /// processes see the data. But it doesn't sync, so the data may be lost in a power cut. If that
+    /// write-back fails, the error is only logged, and the data is lost.
     ///
-    /// A handle may be neither closed nor dropped when the process ends, for example in a `static`.
-    /// If the process ends by `exit` or a return from `main`, its dirty data is written back within
-    /// ten seconds, as if the handle were dropped.
+    /// A handle may be neither closed nor dropped when the process ends, for example a handle in a
+    /// `static`. If the process ends by `exit` or a return from `main`, the file's dirty data is
+    /// written back within ten seconds, as if the handle were dropped.
     ///
     /// # Errors
     /// Those of [`sync`](Self::sync). If other handles are open, data that couldn't be written

@@ -103,8 +103,8 @@ mod tests {
     }
 
     /// Regression: the last handle was closed, its changes couldn't be written, and the lock was
-    /// released nevertheless. The flusher then wrote the changes, over those that another Pagefold
-    /// had written under its own lock.
+    /// released nevertheless. Later the flusher wrote these changes to the file, over changes that
+    /// another Pagefold had written under its own lock.
     #[test]
     fn changes_that_could_still_be_written_keep_the_lock() {
         let disk = SimulatedDisk::default();

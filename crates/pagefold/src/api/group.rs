@@ -33,8 +33,8 @@ pub struct GroupBuilder {
 }
 
 impl Pagefold {
-    /// Begins to configure a new group. A group is a tenant: it has a limit, and pages are charged
-    /// to the group whose handle loads them.
+    /// Begins to configure a new group. A group is a tenant with a limit. A page is charged to the
+    /// group whose handle loads it.
     #[must_use]
     pub fn group(&self, name: &str) -> GroupBuilder {
         GroupBuilder { pagefold: self.clone(), name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
@@ -73,13 +73,14 @@ impl Pagefold {
 }
 
 impl GroupBuilder {
-    /// Sets the group's limit, which its pages never exceed. The limits of several groups may add
-    /// up to more than the budget. Default: the budget.
+    /// Sets the group's limit. The memory of the group's pages never exceeds it. The limits of
+    /// several groups may add up to more than the budget. Default: the budget.
     ///
-    /// When the budget is full, a group takes pages only from groups that use at least as large a
-    /// share of their own limit (or of the budget, if that is less) as this group uses of its
-    /// limit. So even a group without a limit can't empty the others. (A group with hardly any
-    /// pages gets a few from any group.)
+    /// When the budget is full, a group takes pages only from groups that are at least as full as
+    /// itself, measured by the share of its limit that a group uses. A limit above the budget
+    /// counts as the budget here. So even a group without a limit can't empty the others: when it
+    /// has become fuller than they are, it takes pages only from itself. Exception: a group with
+    /// hardly any pages gets a few from any group.
     #[must_use]
     pub fn max(mut self, size: impl IntoSize) -> Self {
         self.max = size.into_size().map(Some);
@@ -87,9 +88,9 @@ impl GroupBuilder {
     }
 
     /// Sets how many of the group's bytes may be in swap slots. Default: as many as fit into the
-    /// swap areas. With 0, nothing goes to a slot. (A page that repeats a single word is swapped
-    /// out without a slot.) The limit may be exceeded by up to eight pages while pages are
-    /// exchanged: one is swapped out so that another can be swapped in.
+    /// swap areas. With 0, no page goes to a slot. A page that repeats a single word needs no slot:
+    /// it may be swapped out in any case. During exchanges, which swap out one page so that another
+    /// can be swapped in, up to eight slots more than this limit may be in use.
     #[must_use]
     pub fn swap_max(mut self, size: impl IntoSize) -> Self {
         self.swap_max = size.into_size().map(Some);
@@ -128,8 +129,8 @@ fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
 }
 
 /// A memory group. Clones are the same group. When the last clone and all files opened through the
-/// group are dropped, the group's pages are evicted. A page that another group has pinned at that
-/// moment stays until it is unpinned and reclaim visits it again.
+/// group are dropped, the group's pages are evicted. If another group has pinned a page at that
+/// moment, the page stays until it is unpinned and reclaim visits it again.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -203,10 +204,10 @@ impl Group {
         self.pagefold().page_size() as u64
     }
 
-    /// Changes the limit. Lowering it reclaims the excess before the call returns, except pages
-    /// that are pinned or can't be written to their file. The rest is reclaimed when the group next
-    /// needs a page. The call waits for the group's own dirty pages, and gives up if none of them
-    /// is written for two seconds.
+    /// Changes the limit. If the limit is lowered, the call reclaims the excess before it returns.
+    /// It waits for the group's own dirty pages, and gives up if none of them is written for two
+    /// seconds. Pages that are pinned or can't be written to their file stay; the excess that is
+    /// left is reclaimed when the group next needs a page.
     ///
     /// # Errors
     /// A limit that isn't a size, or too small for a few pages.
@@ -246,9 +247,9 @@ impl Group {
         Ok(())
     }
 
-    /// Charges this group's pages to another group, for example before this group is dropped, which
-    /// would evict them. Returns the number of bytes. Memory of spaces stays with this group, and
-    /// so do the pages that [`charge_to`] skips.
+    /// Charges this group's pages to another group, for example because dropping this group would
+    /// evict them. Returns the number of bytes that were recharged. Memory of spaces stays charged
+    /// to this group, and so do the pages that [`charge_to`] skips.
     ///
     /// # Errors
     /// Those of [`charge_to`].

@@ -66,15 +66,17 @@ impl OpenOptions {
         self
     }
 
-    /// Sets whether a file that is opened for writing is locked. Default: yes, because two
-    /// Pagefolds that write to the same file overwrite each other's pages, even synced ones.
+    /// Sets whether a file that is opened for writing is locked. Default: yes. Without the lock,
+    /// two Pagefolds that write to the same file overwrite each other's pages, even synced ones.
     ///
-    /// The lock is advisory (`flock`): it keeps out other Pagefolds, and programs that ask for the
-    /// lock. Readers don't need it. All handles of one Pagefold share the lock. It is released when
-    /// the file's last handle is closed, or when the process ends. Exception: a child that was
-    /// forked while the file was locked, and doesn't execute another program, shares the lock; if
-    /// the process dies without closing the file, the child keeps it locked. On a file system that
+    /// The lock is advisory (`flock`): it keeps out other Pagefolds, and programs that request the
+    /// lock. Readers don't need the lock. All handles of one Pagefold share it. If the file system
     /// has no locks, the file is opened without a lock.
+    ///
+    /// The lock is released when the file's last handle is closed, or when the process ends.
+    /// Exception: a child that was forked while the file was locked, and doesn't execute another
+    /// program, shares the lock. If the process dies without closing the file, that child keeps the
+    /// file locked.
     pub fn lock(mut self, yes: bool) -> Self {
         self.lock = yes;
         self

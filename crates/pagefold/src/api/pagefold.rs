@@ -15,8 +15,8 @@ use crate::stats::Stats;
 use crate::swapping::area::SwapArea;
 use crate::write::flusher::FlusherThread;
 
-/// A memory manager with one budget. Clones are the same Pagefold. It lives as long as any handle
-/// of it, of its groups or of its files.
+/// A memory manager with one budget. Clones are the same Pagefold. A Pagefold lives as long as
+/// there is any handle of the Pagefold itself, of one of its groups or of one of its files.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -94,8 +94,8 @@ impl Pagefold {
         self.manager().resize(size)
     }
 
-    /// Adds a swap area and returns its number. Its tables are charged to the budget: 20 bytes for
-    /// each page that fits into the area.
+    /// Adds a swap area and returns the area's number. The area's tables are charged to the budget:
+    /// 20 bytes for each page that fits into the area.
     ///
     /// # Errors
     /// [`Error::SwapRefused`], also for a file or device that is in use; [`Error::BudgetBusy`] if
@@ -104,9 +104,9 @@ impl Pagefold {
         self.manager().add_swap(area)
     }
 
-    /// Removes a swap area after bringing its pages back into memory. Waits for the area's device,
-    /// and about two seconds for pages that are in use. Other areas may be added and removed
-    /// meanwhile.
+    /// Brings all pages of a swap area back into memory, and then removes the area. Waits for the
+    /// area's device, and about two seconds for pages that are in use. Other areas may be added and
+    /// removed during the wait.
     ///
     /// # Errors
     /// [`Error::SwapInUse`], which contains how much memory is missing, how many pages are in use

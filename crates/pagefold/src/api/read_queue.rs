@@ -1,9 +1,9 @@
 //! A queue of concurrent reads for one thread: each read is returned when its pages have arrived.
 //!
-//! A batch ends with its slowest read, so the device idles towards the end. With a queue, the
-//! caller pushes another read whenever it takes a completed one out, so as many reads as it likes
-//! stay in flight. The queue needs no other thread: the thread that waits for a read helps the
-//! backend (`io`) to complete requests.
+//! A batch ends with its slowest read, so the device idles towards the end of the batch. With a
+//! queue, the caller can push a new read whenever it takes a completed read out, and so keep as
+//! many reads in the queue as it wants. The queue needs no thread of its own: the thread that waits
+//! for a read helps the backend (`io`) to complete requests.
 //!
 //! | a read is | because | becomes |
 //! |---|---|---|
@@ -14,9 +14,9 @@
 //! Reads in flight are checked only when no read is ready: one check for all reads that the device
 //! has answered meanwhile.
 //!
-//! The queue doesn't own the loads that it launched: it may be dropped at any time, and they still
-//! complete. If a load failed, or its page was evicted again before the read is returned,
-//! [`wait`](ReadQueue::wait) loads the page once more, as [`read_at`](File::read_at) would.
+//! The queue doesn't own the loads that it launched. It may be dropped at any time, and its loads
+//! still complete. If a load failed, or the loaded page was evicted before its read is returned,
+//! [`wait`](ReadQueue::wait) loads the page again, as [`read_at`](File::read_at) would.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,9 +27,10 @@ use crate::api::file::File;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
 
-/// When this many reads are put off, or when no read is ready to be returned, they are launched
-/// together, which shares the cost of submitting requests. More reads are put off only while the
-/// limit on pages in flight is reached.
+/// A pushed read is first put off: the queue collects up to this many reads and launches them
+/// together, which shares the cost of submitting requests. The queue launches them earlier if the
+/// caller waits and no read is ready to be returned. It collects more reads than this only while
+/// the limit on pages in flight is reached.
 const PUT_OFF_MAX: usize = 8;
 /// Fewer reads are enough if they are this part of all reads in the queue, so that the device
 /// doesn't idle.
@@ -90,9 +91,9 @@ impl<'b, T> ReadQueue<'b, T> {
     /// Adds a read, with a tag that is returned together with it. Doesn't wait for the device.
     ///
     /// The read's missing pages are loaded concurrently with those of the other reads, up to a
-    /// quarter of the group's limit. Bytes are copied only when [`wait`](Self::wait) returns the
-    /// read, even from pages that are in memory now. If such a page is evicted before that, `wait`
-    /// loads it again.
+    /// quarter of the group's limit. This call copies no bytes, not even from pages that are
+    /// already in memory: [`wait`](Self::wait) copies them when it returns the read. If a page is
+    /// evicted before that, `wait` loads it again.
     pub fn push(&mut self, request: ReadRequest<'b>, tag: T) {
         let pages = self.file.handle().pages_of(request.offset, request.into.len());
         self.put_off.push_back(Entry { request, pages, tag });
@@ -101,9 +102,9 @@ impl<'b, T> ReadQueue<'b, T> {
         }
     }
 
-    /// Waits until any read can complete, removes that read from the queue and returns it. Its
-    /// [result](ReadRequest::result) is what [`read_at`](File::read_at) would have returned.
-    /// Returns `None` if the queue is empty.
+    /// Waits until any of the reads can complete, removes that read from the queue and returns it.
+    /// The read's [result](ReadRequest::result) is the result that [`read_at`](File::read_at) would
+    /// have returned. Returns `None` if the queue is empty.
     pub fn wait(&mut self) -> Option<(ReadRequest<'b>, T)> {
         let mut is_late = false;
         if self.there.is_empty() {

@@ -1,29 +1,33 @@
 //! The devices that files are written to.
 //!
-//! Each device is written to independently: a device that doesn't answer delays only its own files
-//! (`flusher`). The backend decides which files share a device: those whose identities have the
-//! same device number. If calls have a timeout for devices, files that are only read have a device,
-//! too, so that their reads can be watched (`watchdog`).
+//! Each device is written to independently, so a device that doesn't answer delays only its own
+//! files (`flusher`). The backend decides which files share a device: those whose identities have
+//! the same device number. A file gets its `Device` when it is opened for writing. If the time that
+//! calls wait for devices is limited, every open file has a `Device`, so that reads can be watched,
+//! too (`watchdog`).
 //!
 //! The dirty pages of a device's files are counted in *parts*, one for each file and group
 //! (`dirty_part`).
 //!
 //! # Invariants
-//! - PART-1. A dirty page is counted in the part (`DirtyPart`) of its file and of the group that
-//!   the page is charged to. Only clean pages move to another group (`file::recharge`).
+//! - PART-1. A dirty page is counted in one part (`DirtyPart`): that of the page's file, and of the
+//!   group that the page is charged to. A dirty page never moves to another group; only clean pages
+//!   do (`file::recharge`).
 //! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for
-//!   parts, or the thread that made the part's first page dirty is about to put the part there. The
-//!   flusher removes a part from the list in three steps:
+//!   parts; or the thread that made the part's first page dirty is about to add the part to the
+//!   list. The flusher removes a part from the list in three steps:
 //!   ```text
 //!     flusher (has the list's lock)            writer
 //!     listed: yes → no            SeqCst       pages: 0 → 1             SeqCst
 //!     pages == 0?                 SeqCst       listed? no: lists it     SeqCst
 //!     else listed: → yes, it stays
 //!   ```
-//!   All steps have one total order (SeqCst). If the writer reads `no`, it lists the part. If the
-//!   writer reads `yes` before the flusher's first step, it had counted its page by then, so the
-//!   flusher finds the page in the second step and keeps the part. If the writer reads `yes` after
-//!   the third step, the flusher has already decided to keep the part.
+//!   All steps have one total order (SeqCst). The writer counts its page first, and then reads
+//!   `listed`. If the writer reads `no`, the writer adds the part to the list. If the writer reads
+//!   `yes` before the flusher's first step, the page was counted by then; so the flusher finds the
+//!   page in the second step and keeps the part. If the writer reads `yes` after the first step,
+//!   another thread has set `listed` to `yes` again: either the flusher, which keeps the part, or
+//!   another writer, which adds the part.
 
 use std::collections::HashMap;
 
@@ -165,9 +169,9 @@ impl Device {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// Marks the device as silent for a call that gives up waiting. Then checks once more whether
-    /// the call's request has completed, by calling `outcome`. If it has, removes the mark again
-    /// (WATCH-1 of `watchdog`) and returns the outcome.
+    /// Marks the device as silent, for a call that gives up waiting for its request. Then calls
+    /// `outcome` to check once more whether that request has completed. If it has, removes the mark
+    /// again (WATCH-1 of `watchdog`) and returns the outcome.
     pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
         self.silent.store(true, Ordering::Relaxed);
         // Pairs with the fence in `answered`.
@@ -175,9 +179,9 @@ impl Device {
         outcome().inspect(|_| self.silent.store(false, Ordering::Relaxed))
     }
 
-    /// Notes that the device has completed a request that calls may wait for, so the device isn't
-    /// silent. Loads the flag before storing it: normally the flag isn't set, and then no shared
-    /// cache line is written.
+    /// Notes that the device has completed a request that calls may wait for, so that the device
+    /// isn't silent. Loads the flag before storing it: usually the flag isn't set, so usually no
+    /// shared cache line is written.
     pub(crate) fn answered(&self) {
         fence(Ordering::SeqCst);
         if self.silent.load(Ordering::Relaxed) {
@@ -232,9 +236,11 @@ pub(crate) struct DirtyPart {
 
 /// A part's file, as the flusher sees it.
 pub(crate) trait Flushed: Send + Sync {
-    /// Writes dirty pages of the file for a while, or all of them if the process exits
-    /// (`is_leaving`). If a second call in the same visit of the device would gain nothing, notes
-    /// the number of the `visit` in the file's parts ([`tried`](DirtyPart::tried)).
+    /// Writes dirty pages of the file for a limited time, or all of them if the process exits
+    /// (`is_leaving`). If the flusher would gain nothing by calling this again during the same
+    /// visit to the device, marks the file's parts with the number of this `visit`
+    /// ([`tried`](DirtyPart::tried)). The flusher then leaves the file alone for the rest of the
+    /// visit.
     fn flush(&self, is_leaving: bool, visit: u64);
 }
 

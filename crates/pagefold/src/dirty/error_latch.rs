@@ -1,9 +1,9 @@
 //! Write errors of one file. After one or more failures, each handle of the file reports the last
 //! failure, once.
 //!
-//! Pages that couldn't be written stay in memory, dirty, and the flusher retries the write; the
+//! Pages that couldn't be written stay in memory, dirty, and the flusher retries the write. The
 //! latch only reports the failure to the file's handles. The idea is that of Linux's `errseq_t`:
-//! failures are numbered, and each handle remembers the number of the last failure that it
+//! failures are numbered, and each handle remembers the number of the last failure that the handle
 //! reported.
 
 use sync::atomic::{AtomicU64, Ordering};

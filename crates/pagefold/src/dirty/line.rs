@@ -1,5 +1,5 @@
-//! The queue of devices that the flusher's threads visit (`flusher`), and how other threads signal
-//! these threads. No two threads visit one device at a time.
+//! The queue of devices that the flusher's threads visit (`flusher`), and the signals by which
+//! other threads wake the flusher's threads. No two threads visit a device at the same time.
 
 use std::collections::VecDeque;
 
@@ -134,8 +134,8 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Requests that the flusher visits all devices with dirty pages. Called by a thread that can't
-    /// get a frame, and might get one if there were fewer dirty pages.
+    /// Requests visits to all devices with dirty pages. Called by a thread that can't get a frame,
+    /// and that might get one if there were fewer dirty pages.
     pub(crate) fn ring_for_frames(&self, now_ms: u64) {
         self.short_until_ms.store(now_ms + SHORT_MS, Ordering::Relaxed); // Also a hint.
         self.state.lock().add_active();
@@ -155,8 +155,8 @@ impl<V: Visited> Line<V> {
 
     /// Returns whether the process ends.
     pub(crate) fn is_leaving(&self) -> bool {
-        // Relaxed: if a thread reads an outdated `false`, it only does one needless sync. The
-        // devices to visit don't depend on this flag: they are in the queue, which a lock protects.
+        // Relaxed: the only harm of reading an outdated `false` is one needless sync. The devices
+        // to visit don't depend on this flag: they are in the queue, which a lock protects.
         self.leaving.load(Ordering::Relaxed)
     }
 
@@ -230,9 +230,8 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Waits until the threads have ended, for `time` at most. Returns whether all have ended. A
-    /// thread whose device doesn't answer isn't waited for any longer than that; it ends when the
-    /// device answers.
+    /// Waits until all threads have ended, for `time` at most. Returns whether all have ended. A
+    /// thread whose device doesn't answer may end later, when the device answers.
     pub(crate) fn wait_for_ends(&self, time: Duration) -> bool {
         let start = Instant::now();
         let mut line = self.state.lock();
@@ -245,10 +244,11 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Returns whether the caller must start another thread because no thread waits at the queue,
-    /// and counts that thread as started. If a thread waits already, wakes that thread. The caller
-    /// has taken a device and is busy, so another thread may have to take over the caller's duty to
-    /// wake up regularly for old pages.
+    /// Wakes a thread that waits at the queue. If none waits there, and another thread is allowed,
+    /// counts a new thread and returns true; the caller must then start that thread.
+    ///
+    /// The caller has taken a device, and is about to visit it. If the caller was the thread that
+    /// wakes up at each tick, another thread has to take over this duty.
     pub(crate) fn lacks_thread(&self) -> bool {
         let mut line = self.state.lock();
         let lacks = line.idle == 0 && line.threads < THREADS_MAX && !line.stop;
@@ -323,9 +323,9 @@ mod tests {
         }
     }
 
-    /// A regression: the flusher's thread checked for requests and found none, another thread then
-    /// made a request, and the flusher's thread went to sleep without noticing. Here the thread has
-    /// no timeout, so a single lost wake-up makes the test fail.
+    /// Regression: a thread of the flusher checked for requests and found none; then another thread
+    /// made a request; then the flusher's thread went to sleep without noticing the request. Here
+    /// the flusher's threads sleep without a timeout, so a single lost wake-up makes the test fail.
     #[test]
     fn every_ring_is_heard() {
         let (line, device, heard) = (Line::<Dummy>::default(), Arc::default(), AtomicU64::new(0));

@@ -23,8 +23,8 @@ impl FileState {
     }
 
     /// Removes stale pages before the file grows by `range`, which starts at the file's end or
-    /// after it. Pages that were read or written when the file was longer must not reappear with
-    /// their old bytes.
+    /// after it. Pages past the old end may have been read or written when the file was longer.
+    /// Their old bytes must not reappear.
     pub(crate) fn forget_beyond_end(&self, range: Range<u64>) -> Result<(), Error> {
         let first = self.len().div_ceil(self.page_bytes());
         let end = range.end.div_ceil(self.page_bytes());
@@ -67,8 +67,9 @@ impl FileState {
                     gone.push(frame);
                     return Dropped::Gone;
                 }
-                // The wait is short. A thread that has the page frozen seldom waits while it does.
-                // A pin may be that of a reader that only checks whether it found the right page.
+                // A short wait usually suffices. A thread that has frozen the page seldom blocks
+                // before it unfreezes the page, and a pin may belong to a reader that only checks
+                // whether it found the right page.
                 Detach::Pinned if self.take_kept_pin(page) => {}
                 Detach::Busy | Detach::Pinned if backoff.wait_awake() => {}
                 Detach::Pinned => return Dropped::Pinned,

@@ -10,7 +10,6 @@ use sync::lock::OnceCell;
 use crate::dirty::device::DirtyPart;
 use crate::dirty::error_latch::Heard;
 use crate::error::Error;
-use crate::file::pinned_page::PinnedPage;
 use crate::file::state::FileState;
 use crate::manager::group_handle::GroupHandle;
 use crate::read_ahead::advice::Advice;
@@ -66,8 +65,8 @@ impl Handle {
     }
 
     /// Creates another handle of the file, for a group that has the file mapped. The handle's hit
-    /// counter starts without a slot on each CPU, which would take 8 bytes per CPU: most hits of a
-    /// mapped file are counted by the mapping.
+    /// counter starts without slots, which would take 8 bytes per CPU. They would seldom be used,
+    /// because most hits of a mapped file are counted by the mapping.
     ///
     /// # Errors
     /// Those of charging the budget.
@@ -76,9 +75,9 @@ impl Handle {
         Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
     }
 
-    /// The bytes that a new handle is charged, including the `DirtyPart` that its writes may
-    /// create. Excludes memory that is charged when it is allocated later, and the hit counter's
-    /// slots on each CPU.
+    /// Returns the number of bytes that are charged to the budget for a new handle. This includes
+    /// the `DirtyPart` that the handle's writes may create. It excludes memory that is allocated
+    /// later and charged then, such as the hit counter's slots on each CPU.
     pub(crate) fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
@@ -93,15 +92,6 @@ impl Handle {
             return Err(self.past_end(offset, wanted as u64));
         }
         Ok(())
-    }
-
-    /// Pins page `n`. Implements [`File::page`](crate::File::page).
-    pub(crate) fn page(&self, n: u64) -> Result<PinnedPage<'_>, Error> {
-        if let Some(frame) = self.file.map.pin_hot(n) {
-            self.hits.counter.add(1);
-            return Ok(PinnedPage { len: frame.bytes().len(), frame });
-        }
-        self.pin_page(n)
     }
 
     /// Implements [`File::sync_range`](crate::File::sync_range).
@@ -128,9 +118,11 @@ impl Handle {
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
-    /// Writes back `pages`, or all pages, and makes them durable. If another process has truncated
-    /// the file, adopts the new length first, so that bytes past the new end aren't written again.
-    /// If the length can't be adopted, the write-back fails, too.
+    /// Writes back `pages`, or all pages if `pages` is `None`, and makes them durable. If another
+    /// process has truncated the file, first adopts the new length; otherwise the write-back would
+    /// bring the truncated bytes back. If adopting the length fails, that error is ignored: a
+    /// write-back that finds a truncation fails (B6 of `writeback`), and this call returns its
+    /// error.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
         let writable = self.writable;
@@ -143,9 +135,10 @@ impl Handle {
         self.tell(result)
     }
 
-    /// Returns any write-back error that wasn't reported through this handle yet; otherwise the
-    /// result `now` of this call's own write-back. So this call reports its own error even if
-    /// another thread has reported it through the same handle meanwhile.
+    /// Returns a write-back error that hasn't been reported through this handle yet, if there is
+    /// one. Otherwise returns `now`, the result of this call's own write-back: another thread may
+    /// already have reported this call's error through the same handle, but this call must report
+    /// it, too.
     fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))

@@ -1,11 +1,13 @@
 //! Counts a file's loads in flight (`read::flight`), and lets the file's last handle wait for them.
 //!
-//! A load that has completed drops its reference to the file, and then subtracts itself from the
-//! count. The last handle of a file waits until the count is 0, so neither the file nor anything
-//! that it keeps alive is ever dropped on a device's thread.
+//! When a load completes, it drops its reference to the file before it subtracts itself from the
+//! count. The last handle of a file waits until the count is 0, and only then drops its own
+//! reference. So neither the file nor anything that the file keeps alive is ever dropped on a
+//! device's thread.
 //!
-//! If the file is opened again meanwhile, the wait ends early: the new handle is the last one then,
-//! and waits when it is closed. So closing a file doesn't wait for the loads of later readers:
+//! If the file is opened again during this wait, the wait ends early. The new handle is then the
+//! file's last handle, and will wait when it is closed. So closing a file doesn't wait for the
+//! loads of later readers:
 //!
 //! ```text
 //! last handle A: handles 1 -> 0 ── waits for loads in flight ──────────────────── returns

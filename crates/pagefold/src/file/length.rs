@@ -1,31 +1,37 @@
 //! A file's length, in memory and on the device, and how a length that another process has set is
 //! taken over.
 //!
-//! A file has two lengths here. `len`, in the page map, is what readers see. `disk_len` is the
-//! length that the file is known to have on its device. `len` is greater while appended bytes wait
-//! for write-back.
+//! A file has two lengths here. `len`, in the page map, is the length that readers see. `disk_len`
+//! is the length that the file is known to have on its device. `len` is greater than `disk_len`
+//! while appended bytes wait for write-back.
 //!
 //! # Invariants
 //! - N1. Both change only under `extension`, except that write-back raises `disk_len`, up to `len`.
 //! - N2. Every byte from `disk_len` to `len` was written by a caller of Pagefold. So write-back
-//!   never fills a gap with zeros, which could overwrite bytes that another process has appended. A
-//!   write that would leave a gap makes the file itself longer first ([`FileState::close_gap`]).
+//!   never fills a gap with zeros; such zeros could overwrite bytes that another process has
+//!   appended. A write that would leave a gap makes the file itself longer first
+//!   ([`FileState::close_gap`]).
 //! - N3. Past `len`, a page in memory may hold anything: stale bytes from when the file was longer,
-//!   or bytes that were read before the file grew. Before `len` grows, the bytes that will lie
-//!   below it are made right. Either the write that makes the file longer overwrites them, or they
-//!   are read from the file ([`FileState::hold_end`]). Pages that lie entirely past `len` are
-//!   removed from memory.
+//!   or bytes that were read before the file grew. Before `len` grows, the bytes between the old
+//!   and the new `len` are corrected: either the write that makes the file longer overwrites them,
+//!   or they are read from the file ([`FileState::hold_end`]). Pages that lie entirely past the old
+//!   `len` are removed from memory.
 //! - N4. Write-back writes nothing past `len`. If another process appended to the page with the
 //!   end, write-back writes only the part before `len`.
-//! - N5. `disk_len` is read before the system is asked for the file's length, because write-back
-//!   may raise `disk_len` in between but never makes a file shorter. So if the file is shorter than
-//!   that `disk_len`, another process has truncated it. No write may be in flight while the
-//!   truncation is taken over. Everything past the new end is dropped. If changes that weren't
-//!   written back are dropped, each handle's next `sync` reports [`IoError::CutOff`].
+//! - N5. A thread that looks for a truncation reads `disk_len` first, and then asks the system for
+//!   the file's length. In between, write-back may raise `disk_len`, but never makes the file
+//!   shorter. So if the file is shorter than the `disk_len` that the thread has read, another
+//!   process has truncated the file.
 //!
-//! Lock order: `extension` → `writeback`'s `turn` → the page. The page with the old end may be
-//! pinned, or being loaded or changed. A thread that holds `extension` doesn't wait for it: the
-//! caller releases `extension` and retries, or fails.
+//!   While a truncation is adopted, no write may be in flight. Everything past the new end is
+//!   dropped. If this drops changes that weren't written back, each handle's next `sync` reports
+//!   [`IoError::CutOff`].
+//!
+//! Lock order: `extension` → `writeback`'s `turn` → the page.
+//!
+//! The page with the old end may be pinned, or being loaded or changed. [`FileState::refresh_len`]
+//! releases `extension` while it waits for that page. A caller that must keep `extension` (for
+//! example `close_gap`) waits at most some seconds, and then fails.
 //!
 //! ```text
 //!   takes over growth (extension held)          loader of the page with the old end
@@ -35,9 +41,10 @@
 //!   page is vacant                              begins now: reads what was appended, too
 //!   len = the new one
 //! ```
-//! A writer that overwrites all bytes that the file has of this page doesn't read the page. Without
-//! the lock, such a writer would miss bytes that another process appends to the page. Therefore it
-//! must hold `extension` (`Handle::needs_reading`).
+//! A writer that holds `extension` doesn't read a page if it overwrites the page's bytes up to the
+//! file's end. A writer without `extension` must not do so: another process may append bytes to the
+//! page, and the writer would miss them. So a writer that doesn't hold `extension` reads every page
+//! that starts below `disk_len`, unless it overwrites the whole page (`Handle::needs_reading`).
 
 use std::ops::Range;
 
@@ -101,8 +108,8 @@ impl FileState {
     }
 
     /// Returns the length on the device, as far as it is known. Acquire pairs with `written_up_to`:
-    /// a thread that sees that a page was evicted after its write-back also sees that the file has
-    /// the page.
+    /// if a thread has seen that a page was written back and evicted, the length that it gets here
+    /// includes the page.
     pub(crate) fn disk_len(&self) -> u64 {
         self.disk_len.load(Ordering::Acquire)
     }
@@ -130,10 +137,10 @@ impl FileState {
         self.map.set_len(len);
     }
 
-    /// Asks the system for the length, adopts it if another process has changed it, and returns the
-    /// length that readers see. That length includes bytes past the file's end on its device that
-    /// were written through Pagefold and aren't written back yet. Waits for the page with the old
-    /// end if necessary.
+    /// Asks the system for the file's length, adopts it if another process has changed it, and
+    /// returns the length that readers see. The returned length includes bytes past the file's end
+    /// on its device: those that were written through Pagefold and aren't written back yet. Waits
+    /// for the page with the old end if necessary.
     ///
     /// # Errors
     /// The system's; [`Error::PageBusy`].
@@ -213,9 +220,9 @@ impl FileState {
     }
 
     /// Prepares a write of `piece`, which lies past the end. The caller must hold `extension`.
-    /// First adopts a length that another process has set. If there still is a gap before the
-    /// piece, makes the file longer up to the piece's end, and raises `len` to the piece's start.
-    /// Other processes then append after the piece, not into the gap (N2).
+    /// First adopts the length if another process has changed it. If there is still a gap before
+    /// `piece`, makes the file longer up to the end of `piece`, and raises `len` to the start of
+    /// `piece`. After that, other processes append after `piece`, not into the gap (N2).
     ///
     /// # Errors
     /// Those of [`refresh_len`](Self::refresh_len); [`Error::WriteFailed`].
@@ -237,8 +244,10 @@ impl FileState {
     }
 
     /// Adopts the length that the file has on its device. The caller must hold `extension`. `piece`
-    /// is what the caller is about to write, after it has made the file longer up to the piece's
-    /// end. If the file ends exactly there, `len` becomes only the start of `piece`.
+    /// is set if the caller has made the file longer up to the end of `piece`, and is about to
+    /// write `piece`. If the file still ends at the end of `piece`, no other process has appended
+    /// to it. Then `len` is raised only to the start of `piece`, and the caller's write raises it
+    /// further.
     fn take_over(&self, piece: Option<&Range<u64>>) -> Result<Attempt<()>, Error> {
         let known = self.disk_len(); // N5
         let mut actual = self.ask_len()?;
@@ -269,9 +278,11 @@ impl FileState {
         Ok(Attempt::Done(()))
     }
 
-    /// Takes over a truncation by another process to `len` bytes (N5). The caller must ensure that
-    /// no write is in flight. If the file is still at least as long as readers see it, changes only
-    /// `disk_len`; the caller then treats the bytes past `len` as growth.
+    /// Adopts a truncation by another process to `len` bytes (N5). The caller must ensure that no
+    /// write is in flight. The file may still be at least as long as the length that readers see,
+    /// because `disk_len` can be greater than that length. Then readers lose nothing, and only
+    /// `disk_len` changes. The caller then treats the file's bytes past the readers' length as
+    /// growth.
     fn take_over_cut(&self, len: u64) {
         self.disk_len.store(len, Ordering::Release);
         if len >= self.len() {
@@ -292,9 +303,12 @@ impl FileState {
         }
     }
 
-    /// Removes a page past the new end from memory. Returns whether changes are or may be lost with
-    /// it. They may be if the page stays, because it is pinned and may be dirty, or because another
-    /// thread is still using it (other than to load it) when the wait runs out.
+    /// Removes a page past the new end from memory. Returns whether changes to the page are lost,
+    /// or may be lost.
+    ///
+    /// If the page is in use, it may stay in memory. Changes may then be lost in two cases: the
+    /// page is pinned and may be dirty; or `backoff` runs out while another thread is still using
+    /// the page for anything but loading it.
     fn cut_off_page(&self, page: u64, backoff: &mut Backoff) -> bool {
         loop {
             match self.drop_page_if(page, false) {
@@ -313,8 +327,9 @@ impl FileState {
         }
     }
 
-    /// Zeroes the page with the new end from `tail` on. Returns whether changes are lost. If the
-    /// page is in use, its tail stays, and is corrected when the file grows (N3).
+    /// Removes the page with the new end from memory if the page is clean; otherwise zeroes the
+    /// page from `tail` on. Returns whether changes are lost, or may be lost. If the page is in
+    /// use, its bytes past `tail` stay, and are corrected when the file grows (N3).
     fn cut_page(&self, page: u64, tail: usize, backoff: &mut Backoff) -> bool {
         loop {
             if self.drop_page_if(page, false) == Dropped::Gone {
@@ -356,9 +371,11 @@ impl FileState {
     }
 
     /// Prepares the pages for the file to grow by `range`, which starts at the file's end (N3).
-    /// Removes the pages that lie entirely in `range`, and the page with the old end. If the latter
-    /// is dirty, it can't be removed: returns it held as by a writer, so that the caller can
-    /// complete its bytes.
+    /// Returns [`Attempt::Busy`] if one of these pages is in use.
+    ///
+    /// Removes the pages of `range` that lie entirely past the old end. Also removes the page with
+    /// the old end, unless that page is dirty. A dirty page can't be removed: this function holds
+    /// it the way a writer does and returns it, so that the caller can fill in its new bytes.
     pub(crate) fn hold_end(&self, range: Range<u64>) -> Result<Attempt<End<'_>>, Error> {
         let beyond = range.start.div_ceil(self.page_bytes())..range.end.div_ceil(self.page_bytes());
         for page in self.map.pages_in_memory(beyond) {
@@ -378,9 +395,10 @@ impl FileState {
     }
 
     /// Fills in the new bytes of the page with the old end, after this Pagefold has made the file
-    /// longer by `range`. These bytes are read from the file, because another process may have
-    /// appended some before the file was made longer; the others are zeros. If the read fails, all
-    /// of them become zeros: the file is longer already, so the call must not fail.
+    /// longer by `range`. The new bytes are read from the file, because another process may have
+    /// appended some bytes before the file was made longer; the others are zeros. If the read
+    /// fails, all of the new bytes become zeros: the file is longer already, so the call must not
+    /// fail.
     pub(crate) fn fill_own_end(&self, end: &mut End<'_>, range: Range<u64>) {
         let from = (range.start & (self.page_bytes() - 1)) as usize;
         if !matches!(self.fill_end(end, range), Ok(true))
@@ -390,8 +408,8 @@ impl FileState {
         }
     }
 
-    /// Fills in the new bytes of the page with the old end from the file, which has grown by
-    /// `range`. Returns false if the file turns out to be shorter than that.
+    /// Fills in the new bytes of the page with the old end. Reads them from the file, which has
+    /// grown by `range`. Returns false if the file turns out to be too short.
     fn fill_end(&self, end: &mut End<'_>, range: Range<u64>) -> Result<bool, Error> {
         let End::Held(writing) = end else { return Ok(true) };
         let (page, page_bytes) = (range.start >> self.page_shift(), self.page_bytes() as usize);

@@ -4,7 +4,7 @@ pub(crate) mod drop_pages;
 pub(crate) mod handle;
 pub(crate) mod in_flight;
 pub(crate) mod length;
-pub(crate) mod pinned_page;
+pub(crate) mod page_ref;
 pub(crate) mod recharge;
 pub(crate) mod set_len;
 pub(crate) mod state;

@@ -1,9 +1,9 @@
 //! Charges pages to another group: isolate, recharge, put back.
 //!
-//! Room in the new group is made once, before the first page moves. If it were made page by page,
-//! reclaim would evict the pages that moved just before. For each page, the new group is charged
-//! first and the old group is uncharged last, so neither exceeds its limit. In between, the page's
-//! frame is
+//! Room in the new group is made once, before the first page moves. If room were made for each
+//! page, reclaim might evict pages that have just moved. For each page, the new group is charged
+//! first and the old group is uncharged last, so neither group exceeds its limit. In between, the
+//! page's frame is
 //! - *isolated*, so that no other thread unlinks or lists it under the group that it names;
 //! - *frozen* while the group in its record changes, so that no other thread pins, writes or
 //!   removes the page under the old group;
@@ -25,9 +25,9 @@ use crate::manager::Manager;
 use crate::manager::charges::Charge;
 
 impl Manager {
-    /// Makes room for `pages` pages in `to` by evicting pages of `to`. The caller must call this
+    /// Makes room for `pages` pages in `to` by evicting pages of `to`. The caller must do this
     /// before it moves the first page; otherwise a page that has moved might be evicted to make
-    /// room for the next. Evicts nothing if `pages` exceeds the whole limit.
+    /// room for the next page. Evicts nothing if `pages` exceeds the whole limit of `to`.
     pub(crate) fn make_place(&self, to: &GroupState, pages: u64) {
         self.drain_entries();
         let left = || to.max().saturating_sub(to.charged());
@@ -50,9 +50,9 @@ impl Manager {
         file.map.pages_in_memory(pages).filter(is_movable).count() as u64
     }
 
-    /// Charges those of a file's `pages` that are in memory to `to`; with `from`, only pages
-    /// charged to that group. Skips pages that are dirty or in use. Reclaims nothing: see
-    /// [`make_place`](Self::make_place). Returns how many pages were charged.
+    /// Charges those of a file's `pages` that are in memory to `to`. If `from` is set, moves only
+    /// pages that are charged to that group. Skips pages that are dirty or in use. Reclaims
+    /// nothing: see [`make_place`](Self::make_place). Returns the number of pages that moved.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; the pages before that stay charged to `to`.

@@ -1,18 +1,22 @@
 //! Truncates a file, and makes it longer.
 //!
-//! - Z1. A truncation takes four steps. First `len` is lowered, so that no reader finds a page past
-//!   the new end (L2 of `write`). Then come the steps that fail if a page is in use. Third, the
-//!   file is truncated on its device. Last, the pages past the end are removed. If the second or
-//!   third step fails, the old `len` is restored. So a page past the lowered `len` that is loaded
-//!   or created meanwhile must have the right content; it has, because its content depends on
-//!   `disk_len`, which changes only together with the file.
+//! - Z1. A truncation takes four steps. First, `len` is lowered, so that no reader finds a page
+//!   past the new end (L2 of `write`). Second, this thread takes each page that the truncation
+//!   affects, which fails if a page is in use. Third, the file is truncated on its device. Fourth,
+//!   the pages past the end are removed.
+//!
+//!   If the second or third step fails, the old `len` is restored. Until then, other threads may
+//!   load or create pages past the lowered `len`. Readers find these pages once `len` is restored,
+//!   so their content must be right. It is right, because it depends on `disk_len`, not on `len`,
+//!   and `disk_len` changes only together with the file.
 //! - Z2. The page with the new end is held from before the truncation until its tail is zeroed, so
 //!   that no other thread pins the page, or loads its old content, in between. If the page is in
-//!   memory, it is held as by a writer; if not, its word is set to *loading*.
-//! - Z3. Pages past the end may stay in memory if another thread began to use them just before the
-//!   truncation. The tail of the page with the new end may stay, too, if the page map had no room
-//!   for that page's word, so that the page couldn't be held. No reader finds these bytes,
-//!   write-back doesn't write them, and they are corrected before the file grows again (N3 of
+//!   memory, this thread holds it the way a writer does; otherwise it sets the page's word to
+//!   *loading*.
+//! - Z3. A page past the end may stay in memory if another thread began to use the page just before
+//!   the truncation. The tail of the page with the new end may stay, too: if the page map had no
+//!   room for that page's word, the page couldn't be held. No reader finds these bytes, and
+//!   write-back doesn't write them. They are corrected before the file grows again (N3 of
 //!   `length`).
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
@@ -141,10 +145,10 @@ mod tests {
         mm.group("a").build().unwrap().open_options().write(true).open("file").unwrap()
     }
 
-    /// Regression: `set_len` lowers the length before it truncates the file, and restores it if
-    /// that fails. A thread that loaded a page in between found nothing of the page in the file,
-    /// and filled it with zeros. After the length was restored, readers got zeros in place of the
-    /// file's bytes.
+    /// Regression: `set_len` lowers the length before it truncates the file, and restores the
+    /// length if the truncation fails. A thread that loaded a page in between took the page to be
+    /// past the file's end, and filled it with zeros. After the length was restored, readers got
+    /// zeros in place of the file's bytes.
     #[test]
     fn a_page_that_is_loaded_while_a_cut_is_tried_is_the_files() {
         let file = file();
@@ -170,9 +174,9 @@ mod tests {
     }
 
     /// Regression: the page map had no room for the word of the page with the new end, so the page
-    /// wasn't held during the truncation (Z3). Another thread made room and loaded the page just
-    /// before the file was truncated. When the file grew again, readers found the truncated bytes,
-    /// and write-back wrote them.
+    /// wasn't held during the truncation (Z3). Just before the file was truncated, another thread
+    /// made room for the word and loaded the page. When the file grew again, readers found the
+    /// truncated bytes, and write-back wrote them.
     #[test]
     fn a_tail_that_a_cut_left_is_zeros_when_the_file_grows() {
         const END: u64 = 2 * 4096 + 100;

@@ -23,12 +23,13 @@ use io::{Access, BackingFile, IoError, uninterrupted};
 /// What an open file takes besides its page map, path and handles, rounded up: its state, its
 /// counters, the backend's file, entries in tables.
 const OPEN_FILE_BYTES: u64 = 1 << 10;
-/// How much of a file gets page words for fast hits, as long as there are enough of these words: up
-/// to this many times the file's length when it was opened,
+/// Hits are fastest on a file's first pages, whose page words lie in one run. If enough page words
+/// are free, that run covers this many times the pages that the file has when it is opened
+/// (`PageMap::growing`).
 const GROWTH: u64 = 2;
-/// and for at least this many pages of any file,
+/// The least number of pages that the run covers, if enough page words are free.
 const PAGES_MIN: u64 = 1 << 18;
-/// or this many if the file is opened for writing: 64 GiB of 4 KiB pages.
+/// The least number of these pages if the file is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
 /// The state of one file, identified by device and inode.
@@ -143,8 +144,9 @@ impl FileState {
         let _ = self.writer.set(backing);
     }
 
-    /// Locks the file against other Pagefolds and processes, unless it is locked. The caller must
-    /// have a handle: the lock is held while there are handles.
+    /// Locks the file against other Pagefolds and processes, unless this Pagefold has locked it
+    /// already. The caller must have a handle of the file, because the lock is held only while
+    /// there are handles.
     ///
     /// # Errors
     /// [`Error::FileInUse`]; [`Error::OpenFailed`] with the system's error; those of
@@ -164,9 +166,9 @@ impl FileState {
     }
 
     /// Removes pages that were read before this Pagefold had the lock. The previous holder of the
-    /// lock may have overwritten them in the file; if such a page stayed in memory, a later
-    /// write-back would store its stale bytes in the file. A pinned page may stay if it equals the
-    /// file's content.
+    /// lock may have overwritten the bytes of such a page in the file. If the page stayed in
+    /// memory, a later write-back could store its stale bytes in the file. A pinned page can't be
+    /// removed; it may stay if it equals the file's content.
     ///
     /// # Errors
     /// [`Error::PageBusy`] if a page differs and stays pinned; [`Error::ReadFailed`].
@@ -201,10 +203,10 @@ impl FileState {
         Ok(pinned.bytes().iter().zip(&in_file[..len]).all(|(one, other)| one == other))
     }
 
-    /// Releases the lock, if it is held and the file has neither a handle nor a dirty page. A dirty
-    /// page may still be written by the flusher; then the lock is held until this state is dropped.
-    /// The lock isn't left to the closing of the descriptor, because the flusher or a forked child
-    /// may keep the descriptor open.
+    /// Releases the lock, if it is held and the file has neither a handle nor a dirty page. If
+    /// there is a dirty page, the flusher may still write that page, so the lock is held until this
+    /// state is dropped. Closing the descriptor wouldn't reliably release the lock, because the
+    /// flusher or a forked child may keep the descriptor open.
     fn release_lock(&self) {
         let Some(writer) = self.writer() else { return };
         let mut is_locked = self.is_locked.lock();
@@ -222,8 +224,8 @@ impl FileState {
         }
     }
 
-    /// Completes the closing of the last handle: waits for loads in flight and writes dirty pages
-    /// back, while other threads can still find the file.
+    /// Completes the closing of the last handle. Waits for loads in flight and writes dirty pages
+    /// back. During this time other threads can still find the file in the table.
     pub(crate) fn last_handle_closed(&self) {
         if self.in_flight.is_empty() && self.unclean() == 0 {
             self.release_lock();
@@ -269,16 +271,16 @@ impl Drop for FileState {
         }
         // Frees pages that wait to be listed now, rather than when their batch is full.
         self.manager.drain_entries();
-        // No handle is left, so no page is being loaded. Only leaked guards can still pin a page;
-        // they keep its frame, and its part of the map, forever.
+        // No handle is left, so no page is being loaded. Only a leaked guard can still pin a page.
+        // Then the page's frame, and its part of the map, stay forever.
         if self.unclean() > 0 {
             let (pages, error) = (self.unclean(), self.latch.failing());
             tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");
         }
         let pages = self.map.pages_in_memory(0..self.map.pages());
-        // A page may be in use for a moment, by a thread that examines it for eviction and waits
-        // for a CPU; or forever, by a leaked `PageMut`. So the wait is limited, and all pages share
-        // it.
+        // A page may be in use for a moment, by a thread that examines the page for eviction and
+        // has been preempted; or forever, by a leaked `PageMut`. So the wait is limited. The limit
+        // applies to all pages together, not to each page.
         let mut backoff = Backoff::new();
         let in_use: Vec<_> = pages.filter(|&page| self.drop_page_if(page, true) == Dropped::InUse).collect();
         for page in in_use {

@@ -1,10 +1,12 @@
 //! The table of open files: one state for each file, however often it is open.
 //!
 //! A file is found by its [`Identity`]. On some file systems several files have the same identity.
-//! They are told apart by their [`Fingerprint`](crate::io::Fingerprint). Fingerprints are compared
-//! without holding the table's lock, because getting one asks the system. So a file is added only
-//! if it was compared with all files of its identity, and no other file of this identity was added
-//! meanwhile.
+//! Files of one identity are told apart by their [`Fingerprint`](crate::io::Fingerprint).
+//!
+//! Getting a fingerprint takes a system call, so fingerprints are compared without holding the
+//! table's lock, and the table may change meanwhile. Therefore `add` checks under the lock that the
+//! new file was compared with every file of its identity that is in the table by then. If it
+//! wasn't, it isn't added, and the caller compares again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

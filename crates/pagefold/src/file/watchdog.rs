@@ -15,29 +15,33 @@
 //! answers any request. Calls that need a silent device fail at once. So a device that stops
 //! answering ties up no more threads than it had at that moment.
 //!
-//! - WATCH-1. A device that is silent has something outstanding that will end: a request, a
-//!   worker's errand, or a page in *loading* that needs neither and is loaded in a moment. Each end
-//!   clears *silent*, so a device is silent no longer than the kernel takes to answer.
+//! - WATCH-1. While a device is silent, at least one operation is outstanding: a request to the
+//!   device, a worker's errand, or the loading of a page that needs neither a request nor an
+//!   errand, and so ends very soon. Each of these operations ends, and its end clears *silent*. So
+//!   a device is silent no longer than the kernel takes to answer.
 //!
-//!   A call that gives up first sets *silent*, and then checks once more whether its wait is over.
-//!   The other thread first ends what the call waited for, and then checks *silent*. Each has a
-//!   fence in between, so at least one of the two sees the other:
+//!   Before a call gives up, it sets *silent*, and then checks once more whether the operation that
+//!   it waits for is over. The thread that ends the operation first marks the operation as over,
+//!   and then checks *silent*. Each of the two threads has a fence between its two steps, so at
+//!   least one of them sees what the other did:
 //!
 //! ```text
 //! caller: time is over ── silent = true ── fence ── over? no: gives up
 //! end:                                        over ── fence ── silent? yes: silent = false
 //! ```
 //!
-//! - WATCH-2. An errand's lock protects its stage: the caller either takes the result, or gives up.
-//!   If the caller has given up, the worker finishes an errand that it has begun, but begins no
-//!   errand except a closing. An errand that goes on without its caller is counted (`left`) until
-//!   it ends. While the count isn't 0, the file gets no further errand: each would tie up a worker
-//!   that waits for the file's locks.
+//! - WATCH-2. An errand's lock protects its stage. So exactly one of two things happens: the caller
+//!   takes the result, or the caller gives up. If the caller gives up after a worker has begun the
+//!   errand, the worker still completes it. If the caller gives up earlier, the errand never
+//!   begins, unless it is a closing. An errand that goes on without its caller is counted in `left`
+//!   until it ends. While `left` isn't 0, the file gets no further errand except a closing. The
+//!   errand that goes on may hold the file's locks, so each further errand would tie up a worker
+//!   that waits for these locks.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
 //!   again after each answer.
-//! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count: the device may
-//!   have answered, although no thread of the process has seen the answer. If a caller's wait took
-//!   much longer than it asked for, the caller has the full time again.
+//! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
+//!   have answered in that time, although no thread of the process could run to see the answer. So
+//!   if a wait returns much later than it should, the caller's timeout starts anew.
 
 use std::mem;
 
@@ -256,8 +260,9 @@ impl FileState {
         }
     }
 
-    /// Runs `what`, which may wait for the device: in this thread or, with a timeout, in a worker.
-    /// The caller must hold no lock. After a timeout, the worker may still complete `what`.
+    /// Runs `what`, which may wait for the device. With a timeout, a worker runs `what`; without
+    /// one, this thread does. The caller must hold no lock. After a timeout, the worker may still
+    /// complete `what`.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`]; those of `what`.

@@ -1,6 +1,9 @@
-//! Charges pages of files and of spaces to groups. If CPUs keep stocks of the group's charges
-//! (`stocks`), a charge comes from the CPU's stock, and the group's counter is changed by a batch
-//! at a time. Otherwise each charge changes the counter.
+//! Charges pages of files and of spaces to groups.
+//!
+//! If a group's limit is large enough, CPUs keep stocks of charges that were made to the group in
+//! advance (`stocks`). Then a page takes its charge from the CPU's stock, and the group's counter
+//! changes only once for a batch of charges. For a group without stocks, each charge changes the
+//! counter.
 
 use sync::Arc;
 
@@ -48,12 +51,14 @@ impl Manager {
     }
 
     /// Uncharges pages, for a caller that holds the table of groups in shared mode. The caller must
-    /// pass the result to [`give_back`](Self::give_back) after it has released the table.
+    /// pass the result to [`give_back`](Self::give_back), but only after it has released the table:
+    /// `give_back` accesses the table itself.
     pub(crate) fn stock_or_uncharge(&self, group: &GroupState, pages: u64) -> Option<Stock> {
         let batch = group.stock_batch();
-        // If the group is abandoned or above a lowered limit, these charges don't go into stock: an
-        // abandoned group is forgotten when its last charge is gone, and a group above its limit
-        // has to shrink to the limit.
+        // Charges in a CPU's stock still count as the group's. So charges that are given back don't
+        // go into stock in two cases: if the group is abandoned, because it is forgotten only when
+        // its last charge is gone; and if the group is above a lowered limit, because it has to
+        // shrink to the limit.
         if batch == 0 || group.is_abandoned() || group.charged() > group.max() {
             group.uncharge(pages);
         } else if pages > 0 {

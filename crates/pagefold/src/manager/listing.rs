@@ -12,8 +12,8 @@ use crate::lru::rank::Rank;
 use crate::manager::Manager;
 
 impl Manager {
-    /// Admits a page to memory (`admission`): publishes the page and queues it for listing. The
-    /// frame must be charged to the group and hold the page's bytes.
+    /// Admits a page to memory (`admission`): publishes the page, and queues its frame to be
+    /// listed. The frame must be charged to the group and hold the page's bytes.
     #[inline]
     pub(crate) fn admit<'a>(
         &self,

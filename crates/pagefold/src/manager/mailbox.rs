@@ -1,20 +1,20 @@
 //! Mailboxes: how the thread that completes a load reports the outcome to a future, together with a
 //! pin on the page.
 //!
-//! The pin keeps a page that was loaded for a future in memory until the future is polled again.
-//! The next poll may come late. So a thread that needs the page for itself, or that needs memory,
-//! may take the pin out of the mailbox ([`Mailboxes::take_pin`], [`Mailboxes::take_pins`]). The
-//! future then has to look its page up again.
+//! A page that is loaded for a future is pinned, so that it stays in memory until the future is
+//! polled again. The next poll may come late. So another thread that needs the page for itself, or
+//! that needs memory, may take the pin out of the mailbox ([`Mailboxes::take_pin`],
+//! [`Mailboxes::take_pins`]). The future then has to look its page up again.
 //!
-//! - MAIL-1. A mailbox gets exactly one outcome, the outcome of its load. A thread that takes the
-//!   pin replaces the outcome with [`Outcome::PinTaken`]. Threads put the outcome, read it, and
-//!   take the pin under the mailbox's lock. They drop pins and wakers after they have released the
-//!   lock.
+//! - MAIL-1. A load puts exactly one outcome into its mailbox. A thread that takes the pin out of
+//!   the mailbox replaces the outcome with [`Outcome::PinTaken`]. Threads hold the mailbox's lock
+//!   while they put the outcome, read it, or take the pin. They drop pins and wakers after they
+//!   have released the lock.
 //! - MAIL-2. A mailbox is added to the table before its load is submitted, while the page's word is
 //!   in *loading*. It stays in the table until its future has read it or is dropped, or until a
-//!   later load of the page replaces it. So each pin in a mailbox is found through the table. A pin
-//!   that arrives just after a thread has looked is found by the thread's next look: threads look
-//!   again while the page is pinned.
+//!   later load of the page replaces it. So each pin in a mailbox can be found through the table.
+//!   If a pin arrives just after a thread has looked for it, the thread's next look finds the pin:
+//!   threads look again as long as the page is pinned.
 
 use std::collections::HashMap;
 use std::task::Waker;

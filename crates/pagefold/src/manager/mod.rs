@@ -85,7 +85,7 @@ pub(crate) struct Manager {
     pub(crate) room_making: Mutex<()>,
     pub(crate) lowering: Lowering,
     /// The bytes of a page that was never written.
-    pub(crate) zeros: Box<[u8]>,
+    pub(crate) zeros: Arc<[u8]>,
 }
 
 impl Manager {

@@ -1,32 +1,36 @@
 //! The table of page owners: finds the region and the space of a page word in O(1).
 //!
-//! The number of a page word, shifted right by [`SEGMENT_SHIFT`], is the number of its *segment*.
-//! Each region's record has exactly one segment, so the table has one *place* for each segment,
-//! which names the region and its space. Three callers know a page only by its word's number, and
-//! *visit* its region through this table: the removal of a swap area, the compressed tier, and an
-//! exchange.
+//! Three callers know a page only by the number of its page word: the removal of a swap area, the
+//! compressed tier, and an exchange. They *visit* the page's region through this table.
+//!
+//! The number of a page word, shifted right by [`SEGMENT_SHIFT`], is the number of the word's
+//! *segment*. Each region's record has exactly one segment. The table has one *place* for each
+//! segment, and the place names the space and the record that own the segment.
 //!
 //! # Invariants
 //! - O1. A region's place is filled when the region's record is made, and emptied by
 //!   [`SpaceTable::forget`] before the record is freed. A place is a readers-writer lock: a visitor
-//!   holds it shared for the whole visit, and `forget` takes it exclusively.
-//! - O2. A visitor never waits for a place; it only tries to lock it. If visitors waited, a thread
-//!   could deadlock with `forget`. A visit may lead to another visit in the same thread (a fault
-//!   reclaims, and reclaim moves compressed pages on). The second visit may be to the same place,
-//!   which `forget` already waits for:
+//!   holds the lock in shared mode for the whole visit, and `forget` takes it in exclusive mode.
+//! - O2. A visitor only tries to lock a place, and never waits for it. The reason is that one visit
+//!   may lead to another in the same thread: a fault reclaims, and reclaim moves compressed pages
+//!   to other swap areas. The second visit may be to the very place that the thread has locked
+//!   already. If `forget` waits for that place by then, the lock grants no further share before
+//!   `forget` has had its turn, and `forget` waits for the first visit to end. So if visitors
+//!   waited, the two threads would deadlock:
 //!   ```text
 //!     visitor: shares place A                     last handle: forget(A) waits for the visitor
 //!              the fault reclaims: visits A again       a visitor that waited for `forget` here would wait for ever
 //!   ```
 //!   If `forget` waits for the place, its region is being removed and the page with it, so the
 //!   visitor may skip the page.
-//! - O3. A visitor borrows the space from the place and takes no reference. The last handle of a
-//!   space empties all of the space's places before it drops the space. So the thread that drops
-//!   the last handle tears the space down. A visitor, which works for another tenant, never has to.
+//! - O3. A visitor borrows the space from the place, and takes no reference to the space. When the
+//!   last handle of a space is dropped, it first empties all of the space's places, and only then
+//!   drops the space. So a space is torn down by the thread that drops its last handle. It is never
+//!   torn down by a visitor: a visitor works for another tenant.
 //!
-//! Lock order: when a thread locks a place, it may hold only a compressed area's clock, and, in a
-//! visit within a visit, other places (O2). While it holds the place, it may put a page word in
-//! *loading* and take all locks that a fault takes.
+//! Lock order: a thread that locks a place may hold only a compressed area's clock and, in a visit
+//! within a visit, other places (O2). A thread that holds a place may put a page word in *loading*,
+//! and may take all locks that a fault takes.
 
 use std::any::Any;
 
@@ -56,8 +60,8 @@ pub(crate) trait WordOwner: Send + Sync {
     fn move_slot(&self, slot: u32, word: u64, from: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 }
 
-/// The space that owns a segment, and the slot of the region's record in that space. A segment is
-/// used by one region after another.
+/// The space that owns a segment, and the slot of the region's record in that space. The record,
+/// with its segment, serves one region after another.
 type Place = RwLock<Option<(Arc<dyn WordOwner>, u32)>>;
 type Part = [Place; PART_PLACES];
 
@@ -139,14 +143,16 @@ impl SpaceTable {
         self.visit(word, |space, slot| space.swap_in(slot, word)).unwrap_or(SwapIn::Gone)
     }
 
-    /// Moves the page of `word` from the swap slot `from` to the slot that `moved` returns. The
-    /// word is in *loading* meanwhile. Does nothing if the word can't be locked at once.
+    /// Moves the page of `word` out of the swap slot `from`. Calls `moved`, which writes the page
+    /// to another slot and returns that slot, and then stores the slot in the word. If `moved`
+    /// returns `None`, the page stays in `from`. The word is in *loading* during all this. Does
+    /// nothing if the page isn't in `from`, or if its word can't be put in *loading* at once.
     pub(crate) fn move_slot(&self, word: u64, from: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
         self.visit(word, |space, slot| space.move_slot(slot, word, from, moved));
     }
 
-    /// Calls `f` with the space that has the page word, and the slot of the region's record.
-    /// Returns `None` if there is no such space, or its place is being emptied (O2).
+    /// Calls `f` with the space that has the page word, and with the slot of the region's record.
+    /// Returns `None` if no space has the word, or if the word's place is being emptied (O2).
     fn visit<R>(&self, word: u64, f: impl FnOnce(&dyn WordOwner, u32) -> R) -> Option<R> {
         let place = self.place(word)?.try_read()?;
         let (space, slot) = place.as_ref()?;

@@ -1,38 +1,42 @@
 //! Decides which groups give up pages when the whole budget is short.
 //!
-//! The choice depends on two numbers of each group, both relative to `min(limit, budget)`. The
-//! group's *share* is everything that is charged to it. Its *spare* share is the part of its share
-//! that isn't dirty.
+//! The choice depends on two numbers of each group, both divided by `min(limit, budget)`. The
+//! group's *share* is everything that is charged to the group. Its *spare share* is the part of
+//! that which isn't dirty.
 //!
 //! - R1. A group takes pages only from itself, and from groups whose share is at least its own. So
-//!   a group that pins, maps or dirties all of its pages can't empty smaller groups: if only these
-//!   have pages to give, its calls fail. Exception: a group with hardly any pages, because its
-//!   charges are indexes of its spaces, may take a few pages from any group. Without a page it
-//!   could make no progress.
-//! - R2. Of those groups, the one that can give the most is asked first. A group can give
-//!   `min(spare share, share - asking group's share)`. This is 0 for the asking group itself, so
-//!   the asking group is asked last. (In the exception to R1, 0 is subtracted.) Even if most pages
-//!   of another group are dirty, that group gives its clean pages before the asking group gives
-//!   any.
-//! - R3. Each group is asked for one batch, and only a bounded number of its pages are looked at.
-//!   Then the group that can now give the most is asked, so groups of equal share take turns. A
-//!   group that had nothing to give isn't asked again for a while
-//!   ([`Walk`](crate::group::walk::Walk)). Its pages may be pinned: pins aren't counted anywhere,
-//!   so reclaim can find this out only by looking at the pages in vain.
+//!   a group that pins, maps or dirties all of its pages can't empty smaller groups: if only
+//!   smaller groups have pages to give, the calls of the large group fail. There is one exception.
+//!   A group that has hardly any pages, for example because its charges are for the indexes of its
+//!   spaces, may take a few pages from any group. Without a page it could make no progress.
+//! - R2. Of the groups that R1 permits, reclaim first asks the group that can give the most. A
+//!   group can give `min(spare share, share - asking group's share)`. For the asking group itself
+//!   this is 0, so it comes last. So another group gives its clean pages before the asking group
+//!   gives any, even if most of the other group's pages are dirty. (In the exception to R1, the
+//!   asking group's share counts as 0 in the formula.)
+//! - R3. Reclaim asks a group for one batch, and looks at only a bounded number of the group's
+//!   pages. Then it asks the group that can now give the most, so groups of equal share take turns.
+//!   A group that had nothing to give isn't asked again for a while
+//!   ([`Walk`](crate::group::walk::Walk)). By R2 such a group may look as if it had pages to give
+//!   although all of them are pinned. Pins aren't counted anywhere, so reclaim finds this out only
+//!   by looking at the pages.
 //! - R4. While frames are short, a group gets no free frame if none of its own pages can be evicted
-//!   and R1 leaves no other group that can give any. The free frames were freed by other groups for
-//!   their own use (`Manager::has_to_give_first`).
-//! - R5. Pages that are freed in advance, before any group needs them, come only from groups whose
-//!   share is close to the largest. A small group gives up pages only for its own use.
-//! - R6. If no other group with as large a share gave anything, the asking group gives up only the
-//!   one page that it needs. If it gave up a whole batch, larger groups would take the rest of the
-//!   batch. Batch by batch, the small group would lose the pages that it uses.
+//!   and, by R1, no other group can give it any. The frames that are free then were freed by other
+//!   groups for their own use (`Manager::has_to_give_first`).
+//! - R5. Some pages are freed in advance, before any group needs them. These pages come only from
+//!   groups whose share is close to the largest. So a small group gives up pages only for its own
+//!   use.
+//! - R6. If no other group with at least the same share gave anything, the asking group gives up
+//!   only the one page that it needs. If it gave up a whole batch, larger groups would take the
+//!   rest of the batch. So, batch by batch, the small group would lose the pages that it uses.
 //!
 //! If there are few groups, each batch looks at all of them. If there are many, the most promising
 //! groups are remembered. Each batch then looks at the remembered groups, at the asking group, and
-//! at the next `LOOKS` of the other groups, round robin. A group that grows while memory is short
-//! asks for pages, so it is found at once. A group that grew earlier is found within `groups /
-//! LOOKS` batches. The remembered groups are only a hint: shares are always computed anew.
+//! at the next `LOOKS` of the other groups, round robin.
+//!
+//! A group that grows while memory is short asks for pages, so it is looked at immediately. A group
+//! that grew earlier is looked at after at most `groups / LOOKS` batches. The list of remembered
+//! groups is only a hint: each batch computes all shares anew.
 
 use arrayvec::ArrayVec;
 use sync::atomic::{AtomicU32, Ordering};
@@ -235,8 +239,9 @@ mod tests {
         assert_eq!(ids(&ranking.candidates(&groups, For::All, BUDGET)), [1]);
     }
 
-    /// Regression: a tenant with thousands of mappings was refused every page when the budget was
-    /// full and each of the other tenants had only a little.
+    /// Regression: the budget was full, a tenant had thousands of mappings but hardly any pages,
+    /// and each of the other tenants had only a few pages. The tenant with the mappings was refused
+    /// every page.
     #[test]
     fn a_group_that_has_hardly_any_pages_gets_a_few_of_any_group() {
         let groups = GroupTable::default();
@@ -248,8 +253,9 @@ mod tests {
         assert_eq!(ids(&ranking.all_candidates(&groups, For::First(&maps), BUDGET)), [0, 1]);
     }
 
-    /// Regression: a writer had most of the budget, and most of its pages were dirty. A neighbour
-    /// that read a page had to give up one of its own few pages, because more of them were clean.
+    /// Regression: a writer had most of the budget, and most of its pages were dirty. A reader in
+    /// another group had only a few pages, but its spare share was larger than the writer's. So the
+    /// reader had to give up one of its own pages when it needed one.
     #[test]
     fn what_is_dirty_in_a_large_group_is_not_made_up_for_by_a_small_one() {
         let groups = GroupTable::default();
@@ -276,8 +282,8 @@ mod tests {
         assert_eq!(ids(&Ranking::default().candidates(&groups, For::All, BUDGET)), [1, 0]);
     }
 
-    /// The fullest of 10,000 groups is found within the number of batches that it takes to look at
-    /// all of them, and stays known from then on. No batch looks at more than a few groups.
+    /// The fullest of 10,000 groups is found once the batches have looked at every group, and is
+    /// remembered from then on. No batch looks at more than a few groups.
     #[test]
     fn the_fullest_of_many_is_found_and_remembered() {
         const COUNT: usize = 10_000;

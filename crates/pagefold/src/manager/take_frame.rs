@@ -61,6 +61,7 @@ impl Manager {
                     Otherwise::Soon | Otherwise::Nothing => {}
                 }
             }
+            let more_stock_is_due = self.stock_up_swap();
             let limit = if short == Short::Charge { group.max() } else { self.budget_pages() };
             if self.reclaim_for(group, short, step(limit as usize).min(DIRECT_BATCH)) > 0 {
                 (failed, failed_for_good) = (0, 0);
@@ -97,7 +98,11 @@ impl Manager {
             // The next attempt retries even if nothing is in flight any longer: it may have arrived
             // just after the last look.
             let awaited = soon || unclean || self.in_flight(whose);
-            failed_for_good = if awaited { 0 } else { failed_for_good + 1 };
+            if awaited {
+                failed_for_good = 0;
+            } else if !more_stock_is_due {
+                failed_for_good += 1;
+            }
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
                 // Last resort: groups that rest may have unpinned pages by now, and with many
                 // groups not all were asked.
@@ -113,9 +118,10 @@ impl Manager {
         }
     }
 
-    /// Takes frames for up to `wanted` pages. May return fewer. It retries reclaim a few times,
-    /// because other threads can take the freed frames first, and waits for nothing else. See also
-    /// [`take_frame`](Self::take_frame).
+    /// Takes frames for up to `wanted` pages, and may take fewer. Other threads can take the frames
+    /// that reclaim has freed, so this function retries reclaim a few times. Unlike
+    /// [`take_frame`](Self::take_frame), it doesn't sleep between attempts. Reclaim itself may wait
+    /// for a device while it writes pages to swap.
     pub(crate) fn spare_frames<'a>(&'a self, group: &'a GroupState, wanted: usize, into: &mut Vec<ChargedFrame<'a>>) {
         let end = into.len() + wanted;
         let mut turns = 1 + wanted.div_ceil(DIRECT_BATCH);
@@ -123,7 +129,11 @@ impl Manager {
             let missing = end - into.len();
             if let Err(short) = self.try_frames(group, missing, |frame| into.push(frame)) {
                 turns -= 1;
-                if turns == 0 || self.reclaim_for(group, short, missing) == 0 {
+                if turns == 0 {
+                    return;
+                }
+                self.stock_up_swap();
+                if self.reclaim_for(group, short, missing) == 0 {
                     return;
                 }
             }
@@ -175,9 +185,9 @@ impl Manager {
         }
     }
 
-    /// Reclaims some of the resource that is short. Returns the number of pages.
+    /// Reclaims some of the resource that is short. Returns the number of pages. The caller has
+    /// tried to fill the stocks of compressed areas.
     fn reclaim_for(&self, group: &GroupState, short: Short, wanted: usize) -> usize {
-        self.stock_up_swap();
         match short {
             Short::Charge => self.reclaim_group(group, wanted),
             Short::Frames | Short::Share => self.reclaim_any(self.page_for(group), wanted),
@@ -191,8 +201,8 @@ impl Manager {
         self.ask_for_clean(whose) || self.in_flight(None)
     }
 
-    /// Returns whether pages of `group`, or of any group, are being loaded or looked at by reclaim.
-    /// These pages may become evictable without further action.
+    /// Returns whether pages of `group`, or of any group, are being loaded, or are being looked at
+    /// by reclaim. Such pages may become evictable without further action.
     fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.pages_of(group) > group.lists.len() as u64 + group.anonymous();
         group.map_or_else(|| self.groups.any(some), some)
@@ -205,8 +215,8 @@ impl Manager {
         Error::LimitReached { group: name, max: Size(max), charged, swap: self.swap_failure(group) }
     }
 
-    /// Charges memory that isn't pages to a group, as if it were `pages` pages. The group counts it
-    /// as anonymous pages that are on no list. Reclaims as for a page.
+    /// Charges memory that isn't pages to a group, as if it were `pages` pages. The group counts
+    /// these charges as anonymous pages that are on no list. Reclaims as for a page.
     ///
     /// # Errors
     /// Those of [`take_frame`](Self::take_frame).
@@ -238,9 +248,9 @@ impl Manager {
         }
     }
 
-    /// Waits a millisecond if pages of `group`, or of any group, are in flight and so can't be
-    /// evicted yet. Returns false without waiting if there are none, or after `LANDING_TURNS`
-    /// waits.
+    /// Waits a millisecond if pages of `group`, or of any group, are in flight: such pages can't be
+    /// evicted yet. Returns whether it waited. It doesn't wait if no pages are in flight, or after
+    /// `LANDING_TURNS` waits.
     pub(crate) fn await_landings(&self, group: Option<&GroupState>, turns: &mut u32) -> bool {
         self.drain_entries();
         let awaited = *turns < LANDING_TURNS && self.in_flight(group);

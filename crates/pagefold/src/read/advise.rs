@@ -52,9 +52,10 @@ impl Handle {
             call.launched = part.end;
             call.add(launched);
             for page in part {
-                // Waits if the page is being loaded. If its load failed, loads it again and returns
-                // the error to the caller. If memory was short, pages that are still vacant were
-                // probably left out; they aren't loaded here either.
+                // Waits for the page's load. If the load of its run failed (F4 of `flight`), loads
+                // the page alone, and returns the error if that fails too. Exception: if memory was
+                // short at the launch, a page that is still vacant was probably left out for lack
+                // of memory, so it isn't loaded here either.
                 if !(is_short && matches!(self.file.map.state(page), PageState::Vacant { .. })) {
                     self.bring_in(&mut call, page)?;
                 }

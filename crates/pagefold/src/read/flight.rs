@@ -1,21 +1,22 @@
 //! Loads in flight: the launching thread goes on while the device reads.
 //!
-//! A thread first obtains frames for all loads. Then it puts the page words in *loading*, in the
-//! order of the file. Neighbouring pages form one run of up to 1 MiB. Then the thread submits all
-//! runs together.
+//! To load pages, a thread first obtains frames for all of them. Then it puts the page words in
+//! *loading*, in the order of the file, and forms runs: neighbouring pages are one run of up to 1
+//! MiB. Finally it submits all runs together.
 //!
-//! From there on a load needs no thread of Pagefold's: the load itself owns its words, its frames,
-//! their charge and its file (`frames`' `loading_run`). It completes, or *lands*, in whichever
-//! thread first sees the device's answer.
+//! After that a load needs no thread of Pagefold's: the load itself owns its words, its frames,
+//! their charge and a reference to its file (`frames`' `loading_run`). The load completes, or
+//! *lands*, in whichever thread first sees the device's answer.
 //!
-//! - F1. A thread that launches loads has no other page word in *loading*, and does all its
-//!   reclaiming before it puts the first word in *loading*. Otherwise two threads could each wait
-//!   for a page that the other is loading.
+//! - F1. While a thread launches loads, it has no page words in *loading* except those of the pages
+//!   that it launches. It does all its reclaiming before it puts the first of these words in
+//!   *loading*. If threads waited for other pages, or reclaimed, while they had words in
+//!   *loading*, two threads could each wait for a page that the other is loading.
 //! - F2. Completing a load waits for no thread and allocates neither frames nor charges.
 //! - F3. A completed load drops its reference to the file before the count of the file's loads in
 //!   flight is lowered (`file::in_flight`).
-//! - F4. If a read of a run of several pages fails, the error isn't reported. The run's pages just
-//!   don't come into memory, and a reader that wants one of them reads that page alone. So a bad
+//! - F4. If a read of a run of several pages fails, no error is reported, and none of the pages
+//!   comes into memory. A reader that wants one of the pages then reads that page alone. So a bad
 //!   page causes errors only for its own readers.
 
 use std::ops::Range;
@@ -46,9 +47,11 @@ const LAUNCH_PAGES: u64 = 4096;
 /// and the most as a part of the group's limit: 1/`LIMIT_SHARE`.
 const LIMIT_SHARE: u64 = 4;
 
-/// Completes a run when its read ends. If a `Landing` is dropped unsubmitted, the run's frames are
-/// freed first, then their pages are uncharged. Fields are dropped in the order of their
-/// declaration; `file` is declared before `_flying` to ensure F3.
+/// Completes a run when its read ends. If a `Landing` is dropped before its run is submitted, the
+/// run's frames are freed first, and then their pages are uncharged.
+///
+/// Fields are dropped in the order of their declaration. `file` is declared before `_flying` to
+/// ensure F3.
 struct Landing {
     charge: ChargedPages,
     /// The bytes of the run that the file had, as far as was known at the launch.
@@ -77,8 +80,8 @@ struct Run {
 }
 
 impl Handle {
-    /// Returns whether it is worthwhile to load many pages at once, and to read ahead. It isn't if
-    /// every read is a copy in memory, because then there is no device to wait for.
+    /// Returns whether it is worthwhile to load many pages at once, and to read ahead. Returns
+    /// false if every read is a copy in memory, because then there is no device to wait for.
     pub(crate) fn has_device(&self) -> bool {
         !self.file.backing.reads_by_copy()
     }
@@ -94,9 +97,9 @@ impl Handle {
         self.group.state().max().min(manager.frames.budget().max() >> self.file.page_shift())
     }
 
-    /// Begins to load those of `pages` (in ascending order) that aren't in memory. Loads as many as
-    /// there are frames for, counting frames that can be reclaimed without waiting. The requests
-    /// belong to `batch`.
+    /// Begins to load those of `pages` that aren't in memory. `pages` must be in ascending order.
+    /// Loads as many as there are frames for, counting frames that can be reclaimed without
+    /// waiting for loads or write-back. The requests belong to `batch`.
     pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose, batch: &Batch) -> Launched {
         self.launch_by(pages, purpose, batch, None)
     }
@@ -142,8 +145,8 @@ impl Handle {
     }
 
     /// Begins to load one page into `frame`. The outcome will be put into the mailbox `load`.
-    /// Returns false if this thread can't load the page, because it is in memory or being loaded,
-    /// or has no word. Then the frame is freed.
+    /// Returns false and frees the frame if this thread can't load the page: the page is in memory
+    /// or being loaded, or the page map has no word for it.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`].
@@ -183,9 +186,9 @@ impl Handle {
         if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
     }
 
-    /// Puts pages in *loading* and forms runs of them, as long as there are frames. If the file has
-    /// no bytes of a page, that page becomes a page of zeros in memory at once. Stops at a page
-    /// that the page map has no word for, and returns the reason.
+    /// Puts pages in *loading* and forms runs of them, until no frame is left. If the file's device
+    /// has no bytes of a page, the page isn't read: it becomes a page of zeros in memory at once.
+    /// Stops at the first page for which the page map has no word, and returns the reason.
     fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> (Vec<Run>, Option<NoWord>) {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);

@@ -1,9 +1,9 @@
 //! The path of a miss: loads a page that isn't in memory.
 //!
 //! To load a page, a thread first obtains the charge and the frame, which may need reclaim. Then it
-//! puts the page word in *loading*, and then it reads (lock order in ARCHITECTURE.md). In this
-//! order a thread that has a word in *loading* waits for nothing but the device, which excludes
-//! deadlocks.
+//! puts the page word in *loading*, and finally it reads the page (lock order in ARCHITECTURE.md).
+//! All reclaim comes before *loading*. So a thread that has a word in *loading* waits for nothing
+//! but the device, and can't deadlock.
 
 use std::cell::{Cell, RefCell};
 
@@ -46,8 +46,8 @@ impl Handle {
         }
     }
 
-    /// Handles a miss of `call`: launches loads of the missing page and the call's further pages,
-    /// and readahead. Returns whether the page may be loading by now.
+    /// Handles a miss of `call`: launches loads of the missing page, of the call's further pages,
+    /// and of pages to read ahead. Returns whether the page may be loading by now.
     fn miss(&self, call: &mut Call, page: u64) -> bool {
         if !self.has_device() {
             return false;
@@ -68,8 +68,9 @@ impl Handle {
     }
 
     /// Loads a page, or waits for the thread that is loading it. Then copies or pins the page, as
-    /// `want` requests. Returns the number of bytes copied. If the file has become shorter, copies
-    /// fewer bytes than requested, and returns no pin.
+    /// `want` requests. Returns the number of bytes copied, and the pin. If the file has become
+    /// shorter, copies fewer bytes than requested. If the file no longer has any byte of the page,
+    /// returns no pin.
     pub(crate) fn fault(
         &self,
         call: &mut Call,
@@ -85,7 +86,8 @@ impl Handle {
         let mut backoff = Backoff::new();
         loop {
             // Checked in each iteration, because another thread may have found that the file has
-            // become shorter. A page past the end never comes into memory.
+            // become shorter. A page past the end never comes into memory, so this thread must not
+            // go on trying to load it.
             let there = self.clip_want(page, &mut want);
             if there == 0 {
                 return Ok((0, None));
@@ -142,7 +144,8 @@ impl Handle {
                 }
             }
             // Another thread has loaded the page. If the page has been evicted since, this thread
-            // loads it in the next iteration. If a writer holds the page, this thread retries.
+            // loads the page in the next iteration. If a writer holds the page, this thread
+            // retries.
             let mut pinned = None;
             let found = match &mut want {
                 Want::Copy { at, into } => self.read_in_memory(*at, into) || self.read_pinned(page, *at, into)?,
@@ -172,8 +175,8 @@ impl Handle {
         }
     }
 
-    /// Counts a lookup of a page that another thread has just loaded. It counts as a wait if the
-    /// call waited for a load that wasn't its own, otherwise as a hit.
+    /// Counts a lookup of a page that another thread has just loaded: as a wait if the call waited
+    /// for a load that wasn't its own, otherwise as a hit.
     fn count_found(&self, call: &mut Call, waited: bool) {
         if waited && call.counted == 0 {
             Counters::add(&self.file.counters.waits, 1);
@@ -183,10 +186,11 @@ impl Handle {
         }
     }
 
-    /// Waits until a load of the page by any thread has completed. For a while, helps to process
-    /// the requests that the call launched, or those of the readahead window that contains the
-    /// page. If the page isn't in memory after that, because another thread loads it or the device
-    /// is slow, sleeps until that load has completed.
+    /// Waits until the load of the page has completed, whichever thread launched it. First helps
+    /// for a while to process requests: those that the call launched or, if none are left, those of
+    /// the readahead window that contains the page. The load may still be in progress then, because
+    /// the device is slow or another thread is loading the page. In that case sleeps until the load
+    /// has completed.
     fn wait(&self, call: &mut Call, page: u64) -> Result<(), Error> {
         let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(()) };
         // If the load was abandoned, because its thread unwound or found the file shorter, the next
@@ -238,8 +242,8 @@ impl Handle {
         }
     }
 
-    /// Launches the load of a page and waits for it for a limited time. The load completes without
-    /// this thread, so the thread can give up waiting.
+    /// Launches the load of a page, and waits for it for a limited time. This thread can give up
+    /// waiting, because the load completes without it.
     fn load_in_time(
         &self,
         call: &mut Call,
@@ -292,9 +296,12 @@ impl Handle {
     }
 
     /// Returns how many bytes of the page the file has on its device. The caller must own the
-    /// page's word in *loading*. Meanwhile, the page can't have any bytes beyond these. Bytes that
-    /// a writer added would either be in memory, which is impossible while the word is in
-    /// *loading*, or have been written back, so that the device has them.
+    /// page's word in *loading*.
+    ///
+    /// While the word is in *loading*, the page has no bytes but those on the device. If a writer
+    /// had added bytes, the page would still be in memory, or it would have been written back. The
+    /// page isn't in memory, because its word is in *loading*. If it was written back, the device
+    /// has the added bytes, and they are counted here.
     ///
     /// The length in memory isn't used, because `set_len` may be trying it and may restore the old
     /// one.
@@ -322,8 +329,9 @@ impl Handle {
     fn read_into(&self, frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> Result<usize, IoError> {
         let backing = &*self.file.backing;
         // If a read is a copy by the CPU, the bytes are copied twice: first into the caller's
-        // buffer, which is probably in the CPU's caches, and from there into the frame. The second
-        // copy uses stores that bypass the caches, which saves fetching the frame's old bytes.
+        // buffer, which is probably in the CPU's caches, and then from the buffer into the frame.
+        // The second copy uses stores that bypass the caches, so the CPU doesn't fetch the frame's
+        // old bytes.
         if let Want::Copy { into, .. } = want
             && into.len() == 1 << self.file.page_shift()
             && backing.reads_by_copy()
@@ -349,8 +357,8 @@ impl Handle {
     }
 }
 
-/// Fills the page at `start` with zeros instead of reading it, because the file has none of its
-/// bytes. Returns 0, the number of bytes read.
+/// Fills the frame of the page at `start` with zeros instead of reading the page, because the file
+/// has none of the page's bytes. Returns 0, the number of bytes read.
 fn zeros_into(frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> usize {
     frame.fill(|bytes| bytes.zero_from(0));
     if let Want::Copy { at, into } = want {

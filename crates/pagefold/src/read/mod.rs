@@ -17,7 +17,6 @@ use sync::atomic::Backoff;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::Attempt;
-use crate::file::pinned_page::PinnedPage;
 use crate::read::call::{Call, Want};
 
 /// What a look past the known end of a file found.
@@ -74,9 +73,10 @@ impl Handle {
             }
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
-                // The copy has reached the end of the file, within a page. If the file has grown
-                // since, the copied bytes and the bytes that follow may be from different writes,
-                // so the copied bytes are read again.
+                // The copy ends at the end of the file, inside a page. If the file has grown since,
+                // the bytes after the old end are read, too. One write may have changed bytes on
+                // both sides of that end, and the result must not mix old and new bytes. So the
+                // bytes before that end are read again.
                 match self.read_beyond(end, &mut buf[done..])? {
                     Beyond::Nothing => break,
                     Beyond::Apart(n) => done += n,
@@ -87,10 +87,14 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads the last bytes of the file, which lie in one page. The bytes and the file's length are
-    /// from the same moment, because a writer changes both in one step of the page's version (L1 of
-    /// `write`). A pin excludes writers altogether. Returns false if the file no longer ends where
-    /// `into` ends, or if the page has left memory again.
+    /// Reads into `into` the last bytes of the file: those from `at` to the end that the caller
+    /// found, all in one page. Returns false if the file no longer ends there, or if the page was
+    /// evicted again.
+    ///
+    /// The bytes and the file's length are from the same moment. A writer changes both within one
+    /// change of the page's version (L1 of `write`). If this function copies the bytes without a
+    /// pin, the copy checks the version. If this function pins the page, there can be no writer at
+    /// all.
     fn read_end(&self, call: &mut Call, into: &mut [u8], at: u64) -> Result<bool, Error> {
         let (page, end) = (at >> self.file.page_shift(), at + into.len() as u64);
         let is_end = || self.file.len() == end;
@@ -107,10 +111,10 @@ impl Handle {
     /// Checks whether another process has made the file longer than is known, so that it has a byte
     /// at `at`, past the known end.
     ///
-    /// While the page with the old end is in use, the new length can't be applied. Then the bytes
-    /// are read directly from the file, up to the end of a page, and aren't kept in memory. They
-    /// are current: after a write through Pagefold to these bytes, the known length would include
-    /// them.
+    /// Pagefold can't adopt the file's new length while the page that contains the old end is in
+    /// use. In that case the bytes are read directly from the file, up to the end of a page, and
+    /// aren't kept in memory. The bytes are current: if they had been written through Pagefold
+    /// meanwhile, the length that Pagefold knows would include them.
     fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
         let file = &*self.file;
         file.manager.refuse_child()?;
@@ -179,10 +183,29 @@ impl Handle {
         }
     }
 
-    /// Does the work of [`File::page`](crate::File::page) for a page that isn't in memory, or is
-    /// the file's last.
+    /// Pins a page, loading it if need be. Returns how many of the frame's bytes are the page's.
+    pub(crate) fn page(&self, page: u64) -> Result<(PinnedFrame<'_>, usize), Error> {
+        match self.pin_hot(page) {
+            Some(pinned) => Ok(pinned),
+            None => self.pin_page(page),
+        }
+    }
+
+    /// Pins a page if it is in memory and can be pinned at once. See also [`page`](Self::page).
+    pub(crate) fn try_page(&self, page: u64) -> Option<(PinnedFrame<'_>, usize)> {
+        self.pin_hot(page).or_else(|| self.try_pin_page(page))
+    }
+
+    fn pin_hot(&self, page: u64) -> Option<(PinnedFrame<'_>, usize)> {
+        let frame = self.file.map.pin_hot(page)?;
+        self.hits.counter.add(1);
+        let len = frame.bytes().len();
+        Some((frame, len))
+    }
+
+    /// Does the work of [`File::page_at`](crate::File::page_at) for a page that isn't hot.
     #[cold]
-    pub(crate) fn pin_page(&self, page: u64) -> Result<PinnedPage<'_>, Error> {
+    pub(crate) fn pin_page(&self, page: u64) -> Result<(PinnedFrame<'_>, usize), Error> {
         let shift = self.file.page_shift();
         let past_end = || self.past_end(page.saturating_mul(1 << shift), 1);
         let start = page.checked_mul(1 << shift).ok_or_else(past_end)?;
@@ -198,7 +221,22 @@ impl Handle {
         };
         let len = self.clip(start, 1 << shift);
         // If the file became shorter while the page was read, it may not have the page any more.
-        frame.filter(|_| len > 0).map(|frame| PinnedPage { frame, len }).ok_or_else(past_end)
+        frame.filter(|_| len > 0).map(|frame| (frame, len)).ok_or_else(past_end)
+    }
+
+    /// Does the work of [`File::try_page_at`](crate::File::try_page_at) for a page that isn't hot.
+    #[cold]
+    pub(crate) fn try_pin_page(&self, page: u64) -> Option<(PinnedFrame<'_>, usize)> {
+        self.file.manager.refuse_child().ok()?;
+        let mut ahead = Ahead::No;
+        let frame = self.file.map.pin_first(page, &mut ahead).ok()??;
+        if ahead == Ahead::Marked {
+            self.mark_reached(page);
+        }
+        let shift = self.file.page_shift();
+        let len = self.clip(page << shift, 1 << shift);
+        self.hits.counter.add(1);
+        (len > 0).then_some((frame, len))
     }
 
     /// Pins a page if it is in memory. Waits while a writer holds it.
@@ -219,9 +257,9 @@ impl Handle {
         }
     }
 
-    /// Copies bytes of a page that is in memory, and pins the page meanwhile. The pin excludes
-    /// writers, so the copy succeeds even if the page is written to constantly. Returns false if
-    /// the page isn't in memory, or the file no longer has all of the bytes.
+    /// Pins a page that is in memory, and copies bytes of the page. The pin excludes writers, so
+    /// the copy succeeds even if other threads write to the page all the time. Returns false if the
+    /// page isn't in memory, or if the file no longer has all of the bytes.
     pub(crate) fn read_pinned(&self, page: u64, at: u64, into: &mut [u8]) -> Result<bool, Error> {
         let Some(frame) = self.pin_in_memory(page)? else { return Ok(false) };
         frame.copy_to((at - (page << self.file.page_shift())) as usize, into);

@@ -3,16 +3,16 @@
 //! A future launches the load of its page (`flight`), or finds that another thread is loading it.
 //! The thread that completes the load wakes the future.
 //!
-//! A page that was loaded for a future is pinned for it, but other threads may take that pin back
+//! A page that was loaded for a future is pinned for it, but other threads may take that pin away
 //! ([`mailbox`](crate::manager::mailbox)). So a future that isn't polled blocks neither writers of
 //! its page nor readers that need memory.
 //!
-//! A future that is dropped gives up only its pin, or its place among the waiting threads and
-//! futures. A load in flight needs no future, and brings its page into memory in any case.
+//! Dropping a future gives up only its pin, or its place among the waiting threads and futures. A
+//! load in flight needs no future: it brings its page into memory in any case.
 //!
-//! A poll never blocks. Work that may block is left to a worker thread: refreshing the file's
-//! length, and making room for page maps. If a future can't get a frame, or a writer holds the
-//! page, the future retries after a pause (`timers`).
+//! A poll never blocks. Two kinds of work may block, and are left to a worker thread: refreshing
+//! the file's length, and making room for page maps. If a future can't get a frame, or a writer
+//! holds the page, the future retries after a pause (`timers`).
 
 use std::fmt;
 use std::future::Future;
@@ -27,7 +27,7 @@ use sync::time::Instant;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::Attempt;
-use crate::file::pinned_page::PinnedPage;
+use crate::file::page_ref::PageRef;
 use crate::file::state::FileState;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
@@ -37,9 +37,9 @@ use io::IoError;
 /// How long a future retries, at most, to get a frame or a page that another thread writes to.
 /// After that it fails.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// A future that can't get a frame retries for at least this time, and at least this number of
-/// times. After that it fails even before `PATIENCE` is over if no page is likely to be freed for
-/// it.
+/// A future that can't get a frame retries for at least this long, and at least this many times.
+/// After that it fails as soon as no page is likely to be freed for it, even before `PATIENCE` has
+/// passed.
 const PATIENCE_PINNED: Duration = Duration::from_millis(200);
 const TRIES_PINNED_MAX: u32 = 8;
 /// The first and the longest pause between tries.
@@ -51,7 +51,7 @@ const TRIES_MAX: u32 = 8;
 /// polled.
 const LOST_MAX: u32 = 64;
 
-/// A future of a pinned page: see [`File::page_async`](crate::File::page_async).
+/// A future of a pinned page: see [`File::page_at_async`](crate::File::page_at_async).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -64,7 +64,7 @@ const LOST_MAX: u32 = 64;
 /// // Any executor will do.
 /// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// let first = runtime.block_on(async {
-///     let page = file.page_async(2).await?;
+///     let page = file.page_at_async(8192).await?;
 ///     Ok::<_, pagefold::Error>(page[0])
 /// })?;
 /// assert_eq!(first, (2 * 4096 % 251) as u8);
@@ -266,9 +266,10 @@ impl<'a> PageFuture<'a> {
             self.wait_in(State::Loading(load));
             return Ok(Look::Wait);
         }
-        // Here the page is in memory or is being loaded, or the page map has no word for it. In the
-        // last case a worker makes room for the part of the map that holds the word. That may take
-        // a while, but one part holds the words of many pages.
+        // Here the page is in memory or is being loaded, or the page map has no word for it. If
+        // there is no word, a worker makes room for the part of the map that holds the word. Making
+        // room may take a while, but it is seldom needed, because one part holds the words of many
+        // pages.
         if matches!(map.state(page), PageState::Vacant { .. }) {
             self.tries_pinned += 1;
             if self.tries_pinned > LOST_MAX {
@@ -280,8 +281,8 @@ impl<'a> PageFuture<'a> {
         Ok(Look::Wait)
     }
 
-    /// Enters a state in which the future waits without a time limit of its own. Forgets since when
-    /// the future has lacked a frame or waited for a writer.
+    /// Enters a state in which the future waits without a time limit of its own. Clears
+    /// `short_since`, because the future no longer lacks a frame or waits for a writer.
     fn wait_in(&mut self, state: State<'a>) {
         (self.state, self.timer, self.short_since) = (state, None, None);
     }
@@ -352,16 +353,16 @@ impl<'a> PageFuture<'a> {
         Ok(false)
     }
 
-    fn page_of(&self, frame: PinnedFrame<'a>) -> Result<PinnedPage<'a>, Error> {
+    fn page_of(&self, frame: PinnedFrame<'a>) -> Result<PageRef<'a>, Error> {
         let handle = self.handle;
         let start = self.page << handle.file.page_shift();
         let len = handle.clip(start, 1 << handle.file.page_shift());
-        if len == 0 { Err(handle.past_end(start, 1)) } else { Ok(PinnedPage { frame, len }) }
+        if len == 0 { Err(handle.past_end(start, 1)) } else { Ok(PageRef::pinned(frame, len)) }
     }
 }
 
 impl<'a> Future for PageFuture<'a> {
-    type Output = Result<PinnedPage<'a>, Error>;
+    type Output = Result<PageRef<'a>, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();

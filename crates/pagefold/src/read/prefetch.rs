@@ -95,8 +95,9 @@ impl Handle {
         let _ = self.each_advised(pages, most, &Batch::default(), |_, _| Ok(()));
     }
 
-    /// Begins to load `pages` for an advice, one part after the other, and calls `visit` with each
-    /// part. Loads up to `most` pages. Stops when the only memory left is that of pages in use.
+    /// Begins to load `pages` because the user advised it. Does so in parts, and calls `visit`
+    /// after each part. Loads at most `most` pages in all. Stops early if more memory could be had
+    /// only by evicting pages in use.
     ///
     /// # Errors
     /// The errors of `visit`; [`Error::DeviceTimeout`](crate::Error::DeviceTimeout).

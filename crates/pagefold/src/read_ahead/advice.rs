@@ -27,19 +27,19 @@ pub enum Advice {
     Normal,
     /// Accesses come in no order: nothing is read ahead.
     Random,
-    /// The file is read from front to back, and not again soon. Pages that this handle loads are
-    /// treated like pages that were never in memory before. Applies to the whole handle.
+    /// The file is read from front to back, and won't be read again soon. Pages that this handle
+    /// loads are treated as if they had never been in memory before. Applies to the whole handle.
     Sequential,
-    /// The range will be needed soon: it is loaded before the call returns. Loading begins at the
-    /// front of the range. It uses free memory and memory of unused pages, and loads no more than
-    /// the group's limit can hold. Pages in use aren't evicted for this.
+    /// The range will be needed soon: it is loaded before the call returns, from the front of the
+    /// range on. Loading uses free memory, and memory of pages that aren't in use. Pages in use
+    /// aren't evicted for this. At most as many pages are loaded as the group's limit can hold.
     WillNeed,
-    /// The range won't be needed soon: pages that lie wholly within it leave memory, unless they
-    /// are pinned or not yet written to their file.
+    /// The range won't be needed soon: pages that lie wholly within it leave memory, except pages
+    /// that are pinned, or not yet written to their file.
     DontNeed,
     /// The range is used less than other memory: its pages are evicted before others.
     Cold,
     /// The range won't be needed for a long time: its dirty pages are written to the file, and then
-    /// all its pages leave memory, unless they are pinned.
+    /// all its pages leave memory, except pinned pages.
     PageOut,
 }

@@ -1,46 +1,50 @@
 //! Readahead policy: predicts which pages a reader will want next, from its previous accesses.
 //!
-//! This module does no I/O. Its caller reports accesses that missed, and *marked* pages that a
-//! reader reached; the module returns pages to load. Hits aren't reported, so they cost nothing.
+//! This module does no I/O. Its caller reports each access that missed, and each *marked* page that
+//! a reader reached; the module returns pages to load. Hits on other pages aren't reported, so they
+//! cost nothing.
 //!
 //! Pages that are requested together form a *window*. The window's first page is marked when it is
 //! loaded. The mark is in the page's frame record, and is checked only when the page is first used.
-//! A reader that reaches the mark requests the next window while it still has the rest of this
-//! window to use. So the device and the reader work at the same time. (The marker is Linux's,
-//! `mm/readahead.c`, PG_readahead.)
 //!
-//! An access continues a *stream* in sequence if it begins where the stream's last access ended
-//! (or, backwards, ends where that access began). It continues a stream with a *stride* if it is as
-//! far from the last access as that was from the one before. A handle follows several streams at
-//! once, because many readers may share it.
+//! A reader that reaches the mark requests the next window while it still has the rest of the
+//! current window to use. So the device and the reader work at the same time. (Linux has the same
+//! marker: `mm/readahead.c`, PG_readahead.)
 //!
-//! A stream is *believed* after two accesses have continued it in sequence, or two with the same
-//! stride. From then on pages are read ahead for it. Each window is twice the last one, from two
-//! pages up to a share of what the group may hold.
+//! An access can continue a *stream* in two ways. It continues the stream *in sequence* if it
+//! begins where the stream's last access ended or, in a stream that goes backwards, if it ends
+//! where the stream's last access began. It continues the stream with a *stride* if its distance
+//! from the stream's last access is the same as the distance between the stream's last two
+//! accesses. A handle follows several streams at once, because many readers may share the handle.
+//!
+//! A stream is *believed* after two accesses have continued it, both in sequence or both with the
+//! same stride. From then on pages are read ahead for the stream. Each window is twice as large as
+//! the one before, from two pages up to a share of what the group may hold.
 //!
 //! Random accesses sometimes look like a stream by chance. So a stream is believed only after two
 //! coincidences in a row. In addition, pages that were read ahead but evicted unused are counted
-//! (`Counters::read_ahead_wasted`). If they are more than a quarter, windows are halved and streams
-//! need more continuations to be believed, until enough pages were read ahead without waste
-//! ([`Trust`]).
+//! (`Counters::read_ahead_wasted`). If more than a quarter of the pages that were read ahead are
+//! wasted, windows are halved, and streams need more continuations to be believed. This ends once
+//! enough pages were read ahead without waste ([`Trust`]).
 //!
 //! When a stream ends, its last windows are wasted although its pattern was real. So a few wasted
 //! windows are allowed from the start.
 //!
 //! Pages that are read ahead must stay in memory until they are used. Until then they are on
 //! reclaim's lists *young* and *cold* (see `lru`), which hold only a small part of the group's
-//! pages. Each page that another reader loads moves them closer to eviction.
+//! pages. Each page that another reader loads moves the waiting pages closer to eviction.
 //!
-//! So a stream remembers how many pages the group had evicted when the stream's last window was
-//! requested. While the reader uses that window, the group may evict a quarter of the number of
-//! pages that can wait on these lists. If the group evicts twice as many, the next window is half
-//! as large, and so on. So the more readers there are, the smaller their windows.
+//! So the size of a window depends on how fast the group evicts. A stream remembers how many pages
+//! the group had evicted when the stream's last window was requested. While the reader uses this
+//! window, the group has an allowance of evictions: a quarter of the number of pages that can wait
+//! on these lists. If the group evicts twice the allowance, the next window is half as large as the
+//! last, and so on. So the more readers there are, the smaller their windows.
 //!
-//! A reader with a stride may reach pages that were read ahead for another, sequential reader. As
-//! the stride reader reaches the mark of one window after the other, readahead could take it for a
-//! sequential reader too. It would then load all pages that the stride leaves out. So before a
-//! stream continues, readahead checks that the reader has used enough of the pages just behind its
-//! position.
+//! A reader with a stride may reach pages that were read ahead for another reader, which is
+//! sequential. Window after window, the reader with the stride then reaches the mark. If readahead
+//! took this reader for a sequential one, it would load all pages that the stride leaves out. So
+//! before readahead requests the next window, it checks that the reader has used enough of the
+//! pages that it has just passed.
 
 pub(crate) mod advice;
 pub(crate) mod shares;
@@ -66,9 +70,10 @@ const WINDOW_MIN: u64 = 2;
 /// The most requests in one window. If there are more than a disk processes at once, the further
 /// ones are only submitted too early.
 const BLOCKS_MAX: u64 = 64;
-/// While one window is used, the group may evict 1/`WAITING_SHARE` of the number of pages that can
-/// wait on the lists. If it evicts more, the next window shrinks. The rest is kept because a stream
-/// has two windows at a time, and other readers may follow behind its reader.
+/// The group's allowance of evictions, while a reader uses one window, is 1/`WAITING_SHARE` of the
+/// number of pages that can wait on the lists. If the group evicts more, the next window shrinks.
+/// The allowance is only a part of that number, because a stream has two windows at a time, and
+/// other readers may follow the stream's reader.
 const WAITING_SHARE: u64 = 4;
 /// The pages that a window may have in any case, however many readers there are: with smaller
 /// windows a disk does much less.
@@ -207,8 +212,10 @@ impl Stream {
         let forwards = start == self.last.end || (start + 1 == self.last.end && end > self.last.end);
         let backwards = end == self.last.start || (end == self.last.start + 1 && start < self.last.start);
         match self.stride {
-            // Hits aren't reported, so the next reported access may be far from the last: the
-            // reader may have used all that was read ahead, and one window more.
+            // Hits aren't reported, so the next reported access may be far from the last one: the
+            // reader may have used all pages that were read ahead, and found further pages in
+            // memory. So an access is in sequence if it is at most one window past the pages that
+            // were read ahead (`reach`).
             1 if start >= self.last.end.saturating_sub(1) && end > self.last.end => {
                 let distance = (start + 1).saturating_sub(self.last.end);
                 (distance <= self.reach()).then_some(Continues::After(distance))
@@ -247,8 +254,9 @@ impl Stream {
         unused > (USED_SHARE - 1) * used
     }
 
-    /// Notes that the reader makes `access`. `blocks` is the distance in blocks from the last
-    /// access to the start of `access`, or to its end if the stream goes backwards.
+    /// Notes that the reader makes `access`. `blocks` is the distance in blocks from the stream's
+    /// last access to the start of `access` or, if the stream goes backwards, to the end of
+    /// `access`.
     fn advance(&mut self, access: Range2, blocks: u64) {
         let used = if self.block() == 1 { (blocks + access.len()).saturating_sub(1) } else { blocks };
         self.matches += 1;
@@ -271,8 +279,8 @@ impl Stream {
         (1..=self.ahead).contains(&distance)
     }
 
-    /// Returns the largest size of the next window, in pages, at which its pages will probably stay
-    /// in memory until they are used, although other readers load pages as well.
+    /// Returns the largest size that the next window may have, in pages. A window of this size will
+    /// probably stay in memory until it is used, although other readers load pages as well.
     fn kept(&self, bounds: &Bounds) -> u64 {
         let room = self.window * self.block() * bounds.waiting / WAITING_SHARE;
         match bounds.evicted.saturating_sub(self.evicted) {
@@ -359,7 +367,7 @@ impl Streams {
 
     /// Notes that a reader has reached a page that was marked when it was read ahead. Returns the
     /// next window to load. `followers` returns how many pages directly after the marked page are
-    /// in memory or being loaded; it is called only if no known stream leads to the page.
+    /// in memory or being loaded. It is called only if no known stream leads to the page.
     pub(crate) fn reached(
         &mut self,
         page: u64,
@@ -410,8 +418,9 @@ impl Streams {
         stream.ask(pages, bounds.pages)
     }
 
-    /// Returns whether the reader of a stream, which now makes `access`, uses the pages that are
-    /// read ahead for it. If it doesn't, resets the stream to the reader's last position.
+    /// Returns whether the reader of the stream `at`, which now makes `access`, uses the pages that
+    /// are read ahead for it. If the reader doesn't, resets the stream to the reader's last
+    /// position.
     fn is_followed(&mut self, at: usize, access: Range2, is_used: IsUsed<'_>) -> bool {
         let stream = &mut self.streams[at];
         let is_followed = stream.window == 0 || !stream.is_left_out(access, is_used);

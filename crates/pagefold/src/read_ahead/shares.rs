@@ -55,11 +55,11 @@ impl ReadAhead {
         [&self.first].into_iter().chain(&self.more).filter(|share| share.get().is_some()).count() as u64 * SHARE_BYTES
     }
 
-    /// Calls `act` with the share for this CPU. Returns `None`, without calling it, if other
+    /// Calls `act` with the share for this CPU. Returns `None`, without calling `act`, if other
     /// threads hold the share for long, or if `try_charge` has no room for a new share.
     ///
-    /// All CPUs use one share until two of them contend for it. So a handle that many CPUs use now
-    /// and then takes no more memory than a handle that a single CPU uses.
+    /// All CPUs use one share until two of them contend for it. So if many CPUs use a handle, but
+    /// only now and then, the handle takes no more memory than one that a single CPU uses.
     pub(crate) fn here<T>(&self, try_charge: impl Fn(u64) -> bool, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
         let (own, first) = (self.own(), &self.first);
         if own.get().is_none() && first.get().is_none() {
@@ -108,8 +108,8 @@ impl ReadAhead {
         }
     }
 
-    /// Returns the queue in which a thread can help with the load of the page. `None` unless the
-    /// page was in the window that was read ahead last.
+    /// Returns the queue in which a thread can help with the load of the page. Returns `None`
+    /// unless the page was in the last window that was read ahead through this CPU's share.
     pub(crate) fn queue_of(&self, page: u64) -> Option<Queue> {
         let share = Self::lock(self.own().get().or_else(|| self.first.get())?)?;
         share.last.as_ref().filter(|(pages, _)| pages.contains(&page)).map(|(_, queue)| queue.clone())

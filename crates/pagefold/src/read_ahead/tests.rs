@@ -164,10 +164,10 @@ fn many_readers_of_one_handle_are_told_apart() {
     assert!(reader.misses < randoms + 200, "{} misses beside {randoms} random accesses", reader.misses);
 }
 
-/// A regression: a reader with a stride began just behind the last read of another handle, where
-/// that handle's readahead had already loaded pages. The stride reader reached one mark after the
-/// other and was taken for a sequential reader, so five of six pages that were read from the disk
-/// were never used.
+/// Regression: one handle had read a part of a file, and its readahead had loaded pages after that
+/// part. A reader with a stride then began just after the part, through another handle. The stride
+/// reader reached one mark after the other and was taken for a sequential reader. So five of six
+/// pages that were read from the disk were never used.
 #[test]
 fn a_reader_in_strides_is_not_led_on_by_the_marks_of_another() {
     for (stride, room) in [(8, 2_000), (8, 100_000), (3, 2_000), (64, 2_000)] {

@@ -33,6 +33,7 @@ pub(crate) mod unwanted;
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
+use swap::Need;
 
 use crate::group::reserve::Shortage;
 use crate::group::state::GroupState;
@@ -310,7 +311,7 @@ impl Manager {
         let victims = std::mem::take(&mut sorting.victims).into_iter();
         let (anonymous, of_files) = victims.partition::<Batch<VICTIMS_MAX>, _>(|frame| self.is_anonymous(frame));
         let SwappedOut { gone: mut evicted, stay: mut refused } =
-            if anonymous.is_empty() { SwappedOut::default() } else { self.swap_out(group, anonymous) };
+            if anonymous.is_empty() { SwappedOut::default() } else { self.swap_out(group, anonymous, Need::Usual) };
         for frame in of_files {
             match self.evict(group, frame) {
                 Ok(frame) => evicted.push(frame),
@@ -476,7 +477,7 @@ mod tests {
         let mm = Pagefold::builder().memory("16MiB").backend(disk).build().unwrap();
         let (hog, quiet) = (mm.group("hog").build().unwrap(), mm.group("quiet").build().unwrap());
         let (theirs, ours) = (hog.open("file").unwrap(), quiet.open("file").unwrap());
-        let _pins: Vec<_> = (0..PINNED).map(|page| theirs.page(page).unwrap()).collect();
+        let _pins: Vec<_> = (0..PINNED).map(|page| theirs.page_at(page * 4096).unwrap()).collect();
         for page in PINNED..PINNED + 1_500 {
             ours.read_at(&mut [0; 8], page * 4096).unwrap();
         }
@@ -512,7 +513,7 @@ mod tests {
         let mut pages = 0..;
         let mut next = || pages.next().unwrap();
         let hogs: Vec<_> = (0..20).map(|number| open(&group(format!("hog{number}")))).collect();
-        let pinned: Vec<_> = (0..PINS).flat_map(|_| &hogs).map(|hog| hog.page(next()).unwrap()).collect();
+        let pinned: Vec<_> = (0..PINS).flat_map(|_| &hogs).map(|hog| hog.page_at(next() * 4096).unwrap()).collect();
         let is_rich = |number: u64| number / RICH == GROUPS / 2 / RICH;
         let mut others = Vec::new();
         for number in 0..GROUPS {
@@ -524,7 +525,7 @@ mod tests {
         }
         let tenant = group("tenant".to_owned());
         let ours = open(&tenant);
-        let _ours: Vec<_> = (0..OURS).map(|_| ours.page(next()).unwrap()).collect();
+        let _ours: Vec<_> = (0..OURS).map(|_| ours.page_at(next() * 4096).unwrap()).collect();
         mm.manager().drain_entries();
 
         let mut freed = 0;

@@ -442,7 +442,7 @@ mod tests {
         disk.add_generated("file", 1, 4 << 20);
         let mm = Pagefold::builder().memory("1MiB").backend(disk).build().unwrap();
         let file = mm.group("tenant").build().unwrap().open("file").unwrap();
-        let _pins: Vec<_> = (0..).map_while(|page| file.page(page).ok()).collect();
+        let _pins: Vec<_> = (0..).map_while(|page| file.page_at(page * PAGE).ok()).collect();
         let (mut calls, mut charges) = (0, 0);
         let made = mm.manager().make_room_until(&mut || {
             calls += 1;

@@ -1,5 +1,5 @@
 //! The account of the memory that a space takes besides its pages. This memory is charged to the
-//! budget, and also to the space's group, as pages that are on no list.
+//! budget, and also to the space's group, which counts it as pages that are on no list.
 
 use sync::lock::Mutex;
 

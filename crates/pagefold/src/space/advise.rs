@@ -24,13 +24,13 @@ impl Space {
     /// Announces how `range`, all of which must be mapped, will be accessed.
     ///
     /// [`Normal`](Advice::Normal), [`Random`](Advice::Random) and
-    /// [`Sequential`](Advice::Sequential) hold from now on. For anonymous memory they decide
-    /// whether a page that comes back from swap brings its neighbours along.
+    /// [`Sequential`](Advice::Sequential) apply to all later accesses. For anonymous memory they
+    /// decide whether a page that comes back from swap brings its neighbours along.
     ///
-    /// All other advice acts at once. For files it does what [`File::advise`](crate::File::advise)
-    /// says, but [`WillNeed`](Advice::WillNeed) doesn't wait. For anonymous memory,
-    /// [`DontNeed`](Advice::DontNeed) [discards](Self::discard) what was written, and the others do
-    /// nothing.
+    /// All other advice takes effect once, when it is given. For files it does what
+    /// [`File::advise`](crate::File::advise) does, except that [`WillNeed`](Advice::WillNeed)
+    /// doesn't wait. For anonymous memory, [`DontNeed`](Advice::DontNeed) [discards](Self::discard)
+    /// what was written, and the rest does nothing.
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for
@@ -73,8 +73,8 @@ impl Space {
         state.each_file(state.pages(&range)?, |mapped, bytes| mapped.handle().sync_range(bytes))
     }
 
-    /// Frees the memory in `range`, all of which must be mapped. The range stays mapped, and is
-    /// zeros again. Pages of files stay as they are.
+    /// Frees the anonymous memory in `range`, all of which must be mapped. That memory stays
+    /// mapped, and reads as zeros again. Pages of files stay as they are.
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page in `range`
@@ -115,8 +115,8 @@ impl SpaceState {
         held.map_or(Ok(()), |page| Err(self.busy(page)))
     }
 
-    /// Calls `visit` for each run of a file's pages in `pages`, with the mapping and the run's
-    /// bytes in the file. All of `pages` must be mapped. No lock is held during `visit`.
+    /// Calls `visit` for each run of a file's pages in `pages`, with the run's mapping and the
+    /// run's bytes in the file. All of `pages` must be mapped. No lock is held during `visit`.
     fn each_file(&self, pages: Pages, visit: impl Fn(&Mapped, Range<u64>) -> Result<(), Error>) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let mut rest = Some(pages);

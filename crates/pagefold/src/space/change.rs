@@ -1,10 +1,12 @@
 //! Changes of entries: the range lock, and which threads a change waits for (S1).
 //!
-//! A change that may fail keeps the old protection in the entries until it is complete (`entry`).
-//! So the change can be undone, and the old protection needs no other record. An access that only
-//! the old protection permits waits until the change is complete. Before a change stores any entry,
-//! it looks for guards. Users may keep guards for long, so a change that finds one waits only
-//! briefly, and then fails.
+//! While a change that may fail is in progress, the entries keep the old protection beside the new
+//! one (`entry`). So the change can be undone, and the old protection needn't be recorded
+//! elsewhere. If the old protection permits an access and the new one doesn't, the access waits
+//! until the change is complete.
+//!
+//! Before a change stores any entry, it looks for guards. Users may keep guards for long. So a
+//! change that finds a guard waits only briefly, and then fails.
 
 use std::time::Duration;
 
@@ -60,9 +62,10 @@ impl SpaceState {
     }
 
     /// Locks two ranges that don't overlap, the lower one first. A thread that holds the first
-    /// range waits only briefly for the second, and then releases the first. Otherwise it could
-    /// deadlock with a thread that wants both ranges and all between them: that thread may be ahead
-    /// in the queue for the second range while it waits for the first.
+    /// range waits only briefly for the second range. Then it releases the first range and starts
+    /// again. If it waited longer, it could deadlock with another thread that locks one large
+    /// range, which contains both. That thread may be ahead in the queue for the second range,
+    /// while it waits for this thread to release the first range.
     pub(super) fn lock_both(&self, one: Pages, other: Pages) -> (RangeWriteGuard<'_>, Locked<'_>) {
         let (low, high) = if one.first < other.first { (one, other) } else { (other, one) };
         loop {
@@ -94,8 +97,8 @@ impl SpaceState {
         self.index.runs(pages).all(|(_, entry)| entry == Entry::NONE)
     }
 
-    /// Returns whether some of the pages belong to a file, or an error if not all of the pages are
-    /// mapped. The caller must have locked the pages.
+    /// Returns whether some of the pages belong to a file. Returns an error if not all of the pages
+    /// are mapped. The caller must have locked the pages.
     pub(super) fn check_mapped(&self, pages: Pages) -> Result<bool, Error> {
         let mut has_files = false;
         for (run, entry) in self.index.runs(pages) {
@@ -161,8 +164,9 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Removes the entries of vacated pages. Returns the mappings that lose their last page, and
-    /// whether to [tidy](Self::tidy). The caller must hold no lock when it drops the mappings (M3).
+    /// Removes the entries of vacated pages. Returns the mappings that have no pages left, and
+    /// whether the caller should [tidy](Self::tidy). The caller must hold no lock when it drops
+    /// those mappings (M3).
     pub(super) fn forget_pages(&self, pages: Pages) -> (Vec<Arc<Mapping>>, bool) {
         let count_out = |(run, entry): (Pages, Entry)| {
             self.files.removed(self.index.account(), self.payer(), entry.file()?, run.count())
@@ -195,7 +199,7 @@ impl SpaceState {
     }
 
     /// Changes the protection of pages that are all mapped, if `check` permits that for each run.
-    /// Waits for threads that still act on the old protection.
+    /// Waits for threads that still write, or bring pages in, under the old protection.
     pub(super) fn change_protection(
         &self,
         pages: Pages,
@@ -265,8 +269,9 @@ impl SpaceState {
             .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
     }
 
-    /// Waits for each thread that has held `page` of the map since before the entries were changed,
-    /// as far as `whom` includes it. `at` is the page's number in the space, for the error.
+    /// Waits until no thread holds `page` of the map and, if `whom` is `All`, no pin of the page is
+    /// left. Returns an error if this takes too long. `at` is the page's number in the space, and
+    /// is needed only for the error.
     fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited, guards: Guards) -> Result<(), Error> {
         let busy = || self.busy(at);
         let mut backoff = Backoff::new();
@@ -286,9 +291,9 @@ impl SpaceState {
         }
     }
 
-    /// Handles an access to a page whose entry doesn't permit `wanted`. If a change of the entry is
-    /// in progress, and the old protection permits `wanted`, waits briefly, so that the caller can
-    /// look again. Otherwise returns an error.
+    /// Handles an access to a page whose entry doesn't permit `wanted`. If the entry is being
+    /// changed, and its old protection permits `wanted`, waits briefly and returns; the caller then
+    /// looks at the entry again. Otherwise returns an error.
     ///
     /// # Errors
     /// Those of [`refuse`](Self::refuse); [`Error::AddressBusy`] if the change takes seconds.

@@ -13,15 +13,20 @@
 //! All pages of one mapping of a file have the same entry. Their page numbers in the file follow
 //! from their addresses (`mapped`).
 //!
-//! - ENTRY-1. A page never has the same mapping number again after it was unmapped or moved. Own
-//!   memory gets a new number whenever it is mapped or moved. So if a thread finds the same entry
-//!   twice, the page was neither unmapped nor moved in between.
+//! - ENTRY-1. A page of own memory never has the same mapping number again after it was unmapped or
+//!   moved: own memory gets a new number whenever it is mapped, grown or moved. So if a thread
+//!   finds the same entry of own memory twice, the page was neither unmapped nor moved in between.
+//!   A page of a file may get its number back, if the mapping grows over it again. It is then the
+//!   same page of the same file as before.
 //!
 //! **Changes that may fail** keep the old protection in the entry until they are complete. Bits 62
-//! and 5 together are 0 if no old protection is kept. They are 1 if the old protection is no
-//! access, 2 if it is reading, and 3 if it is reading and writing. Meanwhile the new protection
-//! holds: no access, if the pages are being unmapped or moved. An access that only the old
-//! protection permits waits until the change is complete (`change`).
+//! and 5 together are a field of two bits. The field is 0 if no old protection is kept. Otherwise
+//! it has the old protection: 1 for no access, 2 for reading, 3 for reading and writing.
+//!
+//! While the change is in progress, the other bits have the new protection, which is already in
+//! force. If the pages are being unmapped or moved, the new protection permits no access. If the
+//! old protection permits an access and the new one doesn't, the access waits until the change is
+//! complete (`change`).
 
 use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;

@@ -9,8 +9,8 @@
 //! | the bytes | are read from the slot, and their checksum is verified; a page that is overwritten as a whole isn't read |
 //! | publication | *loading* → *resident* (`lru::admission`) |
 //!
-//! A page that is only read keeps its slot, as long as slots aren't scarce; otherwise the fault
-//! frees the slot. As long as no thread has written to the page, a page that kept its slot can be
+//! A page that is only read keeps its slot in swap, unless slots are scarce; then the fault frees
+//! the slot. If a page kept its slot, and no thread has written to the page since, the page can be
 //! evicted again without being written to swap.
 //!
 //! | the word was | page | if that fails |
@@ -52,9 +52,9 @@ impl SpaceState {
         }
     }
 
-    /// Brings a page into memory (back from swap, or zeros if it was never written), and applies
-    /// `fault` to it. Returns false, with nothing done, if the page is in memory already, if
-    /// another thread has the page, or if it isn't own memory any more.
+    /// Brings a page into memory, and applies `fault` to it. The page comes back from swap, or is
+    /// zeros if it was never written. Returns false, with nothing done, if the page is in memory
+    /// already, if another thread has the page, or if the page isn't own memory any more.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
@@ -251,18 +251,20 @@ impl SpaceState {
         }
     }
 
-    /// Gives back memory that turned out not to be needed. If another page was evicted for it,
-    /// brings that page back, unless another thread was faster.
+    /// Gives back memory that turned out not to be needed. If another page was swapped out in
+    /// exchange for it, tries to bring that page back; if that fails, the page stays in its slot.
     pub(super) fn give_up(&self, mut memory: Memory<'_>, along: Option<Along<'_>>) {
         let exchange = memory.exchange.take();
         drop((memory, along));
         exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
-    /// Translates the outcome of a load: another thread's, which this thread waited for, or a
-    /// failure of this thread's own. Returns false if the load has ended or was abandoned, so that
-    /// the caller looks at the page again, and an error if the load failed. `entry` returns where
-    /// in swap the page is, for the error.
+    /// Translates the outcome of a load. Either another thread loaded the page and this thread
+    /// waited for it, or this thread's own load has failed.
+    ///
+    /// Returns false if the load succeeded or was abandoned; the caller then looks at the page
+    /// again. Returns an error if the load failed. Never returns true. `entry` is called only for
+    /// the error, and returns where in swap the page is.
     pub(super) fn outcome(
         &self,
         page: u64,

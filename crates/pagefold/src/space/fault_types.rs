@@ -36,8 +36,10 @@ impl Fault<'_> {
         }
     }
 
-    /// Returns whether the access may still succeed if the caller looks the page up again: the page
-    /// is a file's by now, or its entry is being changed.
+    /// Returns whether the caller should look the page up again because the access may still
+    /// succeed. This is so in two cases, if the access is permitted in them: a file is mapped at
+    /// the page's address by now, or the page's entry is being changed. During a change, the old
+    /// protection decides what is permitted.
     pub(super) fn may_go_on(self, entry: Entry) -> bool {
         let permitted = match self {
             Self::Read => entry.restored().may_read(),
@@ -47,9 +49,9 @@ impl Fault<'_> {
         permitted && (entry.file().is_some() || entry.kept().is_some())
     }
 
-    /// Fills a page that was never written: zeros, with the bytes that the fault writes. If the
-    /// page is warm, the zeros are stored through the CPU's caches. Otherwise they bypass the
-    /// caches, except for the cache lines that are written to.
+    /// Initializes a new page: fills it with zeros, and with the bytes that the fault writes. If
+    /// the page is warm, the zeros are stored through the CPU's caches. Otherwise they bypass the
+    /// caches, except in cache lines that the fault writes to.
     pub(super) fn begin(self, page: SharedBytes<'_>, is_warm: bool) {
         let Self::Write { offset, bytes } = self else { return page.zero_from(0) };
         match (self.overwrites(page.len()), is_warm) {
@@ -79,9 +81,9 @@ impl Fault<'_> {
         self.frees_slot() && !self.overwrites(page_size)
     }
 
-    /// Returns whether the page may give its slot to another page when it comes back, if slots are
-    /// scarce. False if the page comes back because its slot is wanted, or because the page is to
-    /// be moved.
+    /// Returns whether the page may come back in an exchange (`exchange`): if memory and slots are
+    /// used up, another page leaves memory, and this page gives up its slot in return. Returns
+    /// false if the page comes back because its slot is wanted, or in order to be moved.
     pub(super) fn frees_slot(self) -> bool {
         matches!(self, Self::Read | Self::Write { .. })
     }
@@ -100,8 +102,9 @@ pub(super) struct Memory<'a> {
     pub(super) is_listed: bool,
     /// Whether the frame's bytes are likely to be in this CPU's caches.
     pub(super) is_warm: bool,
-    /// The exchange that freed the frame, if there was one: another page left the frame for a
-    /// reserved slot. In return, this page's slot becomes reserved, so this page can't keep it.
+    /// The exchange that freed the frame, if there was one: another page left the frame and went to
+    /// a reserved slot. In return, the slot of the page that comes into the frame becomes a
+    /// reserved slot. So the page that comes in can't keep its slot.
     pub(super) exchange: Option<Exchange<'a>>,
 }
 

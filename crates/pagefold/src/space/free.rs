@@ -37,8 +37,8 @@ impl SpaceState {
     }
 
     /// Takes all of `pages` out of memory, and waits for each thread that holds one of them (S1).
-    /// The caller has vacated the pages, so a thread that gets hold of one from now on finds its
-    /// entry changed, and releases the page.
+    /// The caller must have vacated the pages. So a thread that gets hold of a page from now on
+    /// finds the page's entry changed, and releases the page.
     pub(super) fn free(&self, pages: Pages) {
         let held = self.free_unless_held(pages, None);
         debug_assert!(held.is_none(), "each page was waited for");

@@ -1,19 +1,21 @@
 //! Free addresses: the ranges that a space chooses from when it maps something.
 //!
-//! An address that isn't mapped is in one set of free ranges, or in the stock of a CPU, or with a
+//! An address that isn't mapped is in the set of free ranges, or in the stock of a CPU, or with a
 //! thread that is about to map it.
 //!
-//! The set may also contain ranges that were mapped at addresses of a caller's choice: only the
-//! index knows what is mapped. A thread that takes such a range from the set finds that out when it
-//! maps the range. The thread then removes the mapped addresses from the set
-//! ([`forget`](FreeAddresses::forget)), and takes another range. The removed addresses come back
-//! when they are unmapped, as all addresses do.
+//! The set may also contain ranges that are mapped, because a caller may choose the addresses
+//! itself, and only the index knows what is mapped. A thread that takes such a range from the set
+//! finds the mapping when it maps the range. The thread then removes the mapped addresses from the
+//! set ([`forget`](FreeAddresses::forget)), and takes another range. The removed addresses come
+//! back to the set when they are unmapped, as all addresses do.
 //!
 //! CPUs get stocks only after threads have contended for the set a few times. So a space with one
-//! user at a time takes no more memory than it needs. A stock is a cache of ranges. They return to
-//! the set a few at a time, or all at once if the set has no range that is long enough for a
-//! caller. Without stocks, the set keeps the last range that came back apart from the others,
-//! because the next caller may want a range of the same length.
+//! user at a time takes no more memory than it needs. A stock is a cache of ranges. Ranges return
+//! from a stock to the set a few at a time. If the set has no range that is long enough for a
+//! caller, all ranges in stocks return at once.
+//!
+//! While there are no stocks, the set keeps the most recently returned range separate from its
+//! other ranges, because the next caller may want a range of the same length.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};
@@ -156,15 +158,15 @@ impl FreeAddresses {
         Ok(())
     }
 
-    /// Returns how many more bytes have to be charged for ranges; negative if too many are charged.
-    /// All loads and stores are Relaxed: at worst two threads charge the same range, or one step
-    /// more than needed is charged.
+    /// Returns how many more bytes have to be charged for ranges. The result is negative if too
+    /// many bytes are charged. All loads and stores are Relaxed: at worst, two threads charge the
+    /// same range, or one step more than needed is charged.
     fn owed(&self) -> i64 {
         let wanted = (self.ranges.load(Ordering::Relaxed) + KEPT_MAX as u64) * RANGE_BYTES;
         wanted.cast_signed() - self.charged.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// Charges a range that is about to come back, if that needs no reclaim. Otherwise the next
+    /// Charges a range that is about to come back, if that needs no reclaim. If it does, the next
     /// thread that maps something charges the range. If too much is charged, uncharges one step.
     pub(super) fn prepare_to_give(&self, account: &Account, payer: Payer<'_>) {
         let owed = self.owed();
@@ -255,8 +257,8 @@ fn cut(set: &mut Ranges, count: u64) -> Option<Pages> {
 }
 
 /// Takes a range of at least `count` pages for a CPU's stock, which cuts shorter ranges from it.
-/// Chooses the shortest range that is long enough, and takes one whole region of it, or all of it
-/// if it contains no whole region. So different CPUs' pages lie apart.
+/// Chooses the shortest range of the set that is long enough. Takes one whole region of that range,
+/// or all of the range if it contains no whole region. So the pages of different CPUs lie apart.
 fn cut_some(set: &mut Ranges, count: u64) -> Option<Pages> {
     let best = set.best(count)?;
     let start = best.first.next_multiple_of(REGION_PAGES);
@@ -273,8 +275,8 @@ mod tests {
     use super::*;
     use sync::random::Random;
 
-    /// Takes and gives ranges at random, with and without stocks: no page is handed out twice, and
-    /// in the end all addresses are one range.
+    /// Takes and gives back ranges at random, with and without stocks. No page is handed out twice,
+    /// and in the end all addresses are one range.
     #[test]
     fn everything_comes_back() {
         for has_stocks in [false, true] {

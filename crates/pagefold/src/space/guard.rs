@@ -1,9 +1,6 @@
 //! Guards: pages of a space that are held, to be read in place or changed.
 
-use std::fmt;
-use std::ops::Deref;
-
-use frames::{Ahead, BeginWrite, PinError, PinnedFrame, Writing};
+use frames::{Ahead, BeginWrite, KeptWriting, PinError, Writing};
 use sync::Arc;
 use sync::atomic::{Backoff, Ordering, fence};
 
@@ -15,85 +12,92 @@ use super::tree::Trail;
 use super::write::Writable;
 use super::{Space, SpaceState};
 use crate::error::Error;
-use crate::file::pinned_page::PinnedPage;
+use crate::file::page_ref::{Keeper, PageRef};
 use crate::protection::Protection;
-use crate::write::page_mut::{CopyCharge, Owner, PageMut};
-
-/// A page of a space. Its bytes neither move nor change while this guard lives.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use pagefold::Pagefold;
-/// # let disk = pagefold::io::SimulatedDisk::default();
-/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
-/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
-/// # let group = mm.group("tenant-a").build()?;
-/// # let space = group.space()?;
-/// # let area = space.map(1 << 20, pagefold::Protection::ReadWrite)?;
-/// # space.write_at(b"hello", area.start)?;
-/// let page = space.page(area.start)?; // Pinned where it is mapped.
-/// assert_eq!(&page[..5], b"hello");
-/// # Ok(())
-/// # }
-/// ```
-pub struct MappedPage<'a> {
-    held: Held<'a>,
-}
-
-enum Held<'a> {
-    /// A pinned frame, and how many of its bytes are the page's. `_file` keeps the page's file
-    /// open, and is dropped last.
-    Pinned { frame: PinnedFrame<'a>, len: usize, _file: Option<Arc<Mapped>> },
-    /// The page was never written.
-    Zeros(&'a [u8]),
-}
-
-impl Deref for MappedPage<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.held {
-            Held::Pinned { frame, len, .. } => &frame.bytes()[..*len],
-            Held::Zeros(zeros) => zeros,
-        }
-    }
-}
-
-impl fmt::Debug for MappedPage<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MappedPage").field("len", &self.len()).finish_non_exhaustive()
-    }
-}
+use crate::write::page_mut::{Access, CopyCharge, Held, Owner, PageMut};
 
 impl Space {
-    /// Pins the page that contains `address`, and returns a guard that gives access to all bytes of
-    /// the page, from its first byte on. (The last page of a mapped file ends where the file ends.)
+    /// Pins the page that contains `address`. Returns a guard that gives access to all bytes of the
+    /// page, from its first byte on. The last page of a mapped file ends where the file ends.
+    ///
     /// While the guard lives, no thread writes to the page. A page of anonymous memory can't be
-    /// unmapped or moved meanwhile. A page of a file can, but the guard keeps the page's bytes
-    /// unchanged. A page that was never written reads as zeros, and isn't pinned.
+    /// unmapped or moved while it is pinned. A page of a file can be, but the guard keeps the
+    /// page's bytes unchanged. A page that was never written isn't pinned; its guard reads as
+    /// zeros.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let mm = pagefold::Pagefold::builder().memory("16MiB").build()?;
+    /// # let group = mm.group("tenant-a").build()?;
+    /// let space = group.space()?;
+    /// let area = space.map(1 << 20, pagefold::Protection::ReadWrite)?;
+    /// space.write_at(b"hello", area.start)?;
+    /// let page = space.page_at(area.start)?; // Pinned where it is mapped.
+    /// assert_eq!(&page[..5], b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`read_at`](Self::read_at); [`Error::AddressBusy`] if the page stays busy for
-    /// seconds because it is being changed, perhaps through a [`page_mut`](Self::page_mut) of this
-    /// very thread.
-    pub fn page(&self, address: u64) -> Result<MappedPage<'_>, Error> {
+    /// seconds because it is being changed, perhaps through a [`page_mut_at`](Self::page_mut_at) of
+    /// this very thread.
+    pub fn page_at(&self, address: u64) -> Result<PageRef<'_>, Error> {
         let state = &*self.state;
         let page = address >> state.page_shift;
-        state.pin(page).map(|held| MappedPage { held }).map_err(|error| state.at(page, error))
+        state.pin(page, true).map_err(|error| state.at(page, error))
+    }
+
+    /// Pins a page like [`page_at`](Self::page_at). The guard doesn't borrow the space. It keeps
+    /// the space alive or, for a page of a mapped file, the file open.
+    ///
+    /// # Errors
+    /// Those of [`page_at`](Self::page_at).
+    pub fn page_at_owned(&self, address: u64) -> Result<PageRef<'static>, Error> {
+        let page = self.page_at(address)?;
+        Ok(page.into_owned(&self.state.manager().frames, Arc::clone(&self.state) as _))
+    }
+
+    /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
+    /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`, and
+    /// [`page_at`](Self::page_at) would wait, or return an error.
+    #[must_use]
+    pub fn try_page_at(&self, address: u64) -> Option<PageRef<'_>> {
+        self.state.pin(address >> self.state.page_shift, false).ok()
     }
 
     /// Holds the page that contains `address` for this thread alone, so that the caller can change
-    /// it as a slice. The slice is a copy of the page, and replaces the page when the guard is
-    /// dropped. Until then [`read_at`](Self::read_at) returns the old bytes, and
-    /// [`page`](Self::page) and writers of the page wait. The memory that contains the page can't
-    /// be unmapped, moved or protected meanwhile.
+    /// the page as a slice. The slice is a copy of the page, and replaces the page when the guard
+    /// is dropped. Until then [`read_at`](Self::read_at) returns the old bytes, while
+    /// [`page_at`](Self::page_at) and writers of the page wait. Until then, too, the memory that
+    /// contains the page can't be unmapped, moved or protected.
     ///
     /// # Errors
     /// Those of [`write_at`](Self::write_at); [`Error::AddressBusy`].
-    pub fn page_mut(&self, address: u64) -> Result<PageMut<'_>, Error> {
+    pub fn page_mut_at(&self, address: u64) -> Result<PageMut<'_>, Error> {
         let state = &*self.state;
         let page = address >> state.page_shift;
         state.hold(page).map_err(|error| state.at(page, error))
+    }
+
+    /// Returns a guard like [`page_mut_at`](Self::page_mut_at) that doesn't borrow the space. It
+    /// keeps the space alive or, for a page of a mapped file, the file open.
+    ///
+    /// # Errors
+    /// Those of [`page_mut_at`](Self::page_mut_at).
+    pub fn page_mut_at_owned(&self, address: u64) -> Result<PageMut<'static>, Error> {
+        let state = &*self.state;
+        let page = address >> state.page_shift;
+        state.hold_owned(page, &(Arc::clone(&self.state) as _)).map_err(|error| state.at(page, error))
+    }
+
+    /// Returns a guard like [`page_mut_at`](Self::page_mut_at), if that is possible without I/O and
+    /// without waiting: the page is in memory, neither pinned nor being changed, and there is room
+    /// for the copy. Otherwise returns `None`, and [`page_mut_at`](Self::page_mut_at) would wait,
+    /// or return an error.
+    #[must_use]
+    pub fn try_page_mut_at(&self, address: u64) -> Option<PageMut<'_>> {
+        self.state.try_hold(address >> self.state.page_shift)
     }
 }
 
@@ -106,19 +110,23 @@ impl SpaceState {
         // The fence is between holding the page and the second look at the entry.
     }
 
-    fn pin(&self, page: u64) -> Result<Held<'_>, Error> {
+    /// Pins a page. If `waits` is false, fails instead of waiting.
+    fn pin(&self, page: u64, waits: bool) -> Result<PageRef<'_>, Error> {
         self.manager().refuse_child()?;
         let mut backoff = Backoff::new();
         loop {
             // The most frequent case.
             if let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_read_own()) {
-                if let Some(held) = self.pin_own(&trail, page)? {
-                    return Ok(held);
+                if let Some(pinned) = self.pin_own(&trail, page, waits)? {
+                    return Ok(pinned);
                 }
                 continue;
             }
             let (entry, region) = self.index.look(page);
             if !entry.may_read() {
+                if !waits {
+                    return Err(self.busy(page));
+                }
                 self.refuse_or_wait(page, entry, Protection::Read, &mut backoff)?;
                 continue;
             }
@@ -129,7 +137,10 @@ impl SpaceState {
                 continue;
             };
             let Some(mapped) = self.mapped(number) else { continue };
-            let PinnedPage { frame, len } = mapped.opening(entry)?.page(mapped.page_of(page))?;
+            let (handle, of_file) = (mapped.opening(entry)?, mapped.page_of(page));
+            let pinned =
+                if waits { handle.page(of_file) } else { handle.try_page(of_file).ok_or_else(|| self.busy(page)) };
+            let (frame, len) = pinned?;
             let frame = self.manager().frames.adopt_pin(frame);
             // Loading the page may have taken long, and a thread that changed the entry meanwhile
             // didn't wait for the load.
@@ -137,16 +148,16 @@ impl SpaceState {
             if self.index.entry(page) != entry {
                 continue;
             }
-            return Ok(Held::Pinned { frame, len, _file: Some(mapped) });
+            return Ok(PageRef::of_mapping(frame, len, mapped));
         }
     }
 
-    fn zeros(&self) -> Held<'_> {
-        Held::Zeros(&self.manager().zeros)
+    fn zeros(&self) -> PageRef<'_> {
+        PageRef::zeros(&self.manager().zeros)
     }
 
     /// Pins a page of own memory. Returns `None` if the page's entry has changed.
-    fn pin_own<'a>(&'a self, trail: &Trail<'a>, page: u64) -> Result<Option<Held<'a>>, Error> {
+    fn pin_own<'a>(&'a self, trail: &Trail<'a>, page: u64, waits: bool) -> Result<Option<PageRef<'a>>, Error> {
         self.expect_guards();
         let region = self.index.region_of(trail);
         let local = page % REGION_PAGES;
@@ -154,11 +165,11 @@ impl SpaceState {
         loop {
             let pin = match pinner.pin(&mut Ahead::No) {
                 Ok(pin) => pin,
-                Err(PinError::Busy) => {
+                Err(PinError::Busy) if waits => {
                     backoff.wait_or(|| self.busy(page))?;
                     continue;
                 }
-                Err(PinError::TooMany) => return Err(self.busy(page)),
+                Err(PinError::Busy | PinError::TooMany) => return Err(self.busy(page)),
             };
             let is_vacant = matches!(region.map.state(local), frames::PageState::Vacant { .. });
             fence(Ordering::SeqCst); // S1
@@ -170,26 +181,68 @@ impl SpaceState {
             match pin {
                 Some(frame) => {
                     let len = frame.bytes().len();
-                    return Ok(Some(Held::Pinned { frame, len, _file: None }));
+                    return Ok(Some(PageRef::pinned(frame, len)));
                 }
                 None if is_vacant => return Ok(Some(self.zeros())),
                 // The page is swapped out, is being loaded, or was absent a moment ago.
-                None => _ = self.fault_or_wait(region, page, Fault::Read)?,
+                None if waits => _ = self.fault_or_wait(region, page, Fault::Read)?,
+                None => return Err(self.busy(page)),
             }
         }
     }
 
     fn hold(&self, page: u64) -> Result<PageMut<'_>, Error> {
+        self.check_change(page)?;
+        let charge = CopyCharge::new(Held::Borrowed(self.group.handle()))?;
+        let (mapping, writing, len) = self.hold_page(page)?;
+        Ok(PageMut::new(owner(mapping, None), charge, Access::Borrowed(writing), len))
+    }
+
+    fn hold_owned(&self, page: u64, keeper: &Arc<dyn Keeper>) -> Result<PageMut<'static>, Error> {
+        self.check_change(page)?;
+        let charge = CopyCharge::new(Held::Owned(Arc::clone(self.group.handle())))?;
+        let (mapping, writing, len) = self.hold_page(page)?;
+        let access = Access::Owned(KeptWriting::of(&self.manager().frames, writing));
+        Ok(PageMut::new(owner(mapping, Some(keeper)), charge, access, len))
+    }
+
+    /// Holds a page like [`hold`](Self::hold), if that is possible at once.
+    fn try_hold(&self, page: u64) -> Option<PageMut<'_>> {
+        self.manager().refuse_child().ok()?;
+        let charge = CopyCharge::try_new(Held::Borrowed(self.group.handle()))?;
+        let trail = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own());
+        if let Some(trail) = trail {
+            self.expect_guards();
+            let BeginWrite::Begun(writing) = self.index.writer(&trail, page).begin() else { return None };
+            let access = self.is_still_own(&trail, page).then_some(Access::Borrowed(writing))?;
+            return Some(PageMut::new(owner(None, None), charge, access, 1 << self.page_shift));
+        }
+        let entry = self.index.entry(page);
+        let number = entry.file().filter(|_| entry.may_write())?;
+        let mapped = self.mapped(number)?;
+        let (writing, len) = mapped.opening(entry).ok()?.try_change_page(mapped.page_of(page))?;
+        if !self.is_still_files(page, number) {
+            return None;
+        }
+        let access = Access::Borrowed(self.manager().frames.adopt_writing(writing));
+        Some(PageMut::new(owner(Some(mapped), None), charge, access, len))
+    }
+
+    /// Checks that a page may be changed. If it may not, the caller of the space gets that error
+    /// even if there is no room for a copy.
+    fn check_change(&self, page: u64) -> Result<(), Error> {
         self.manager().refuse_child()?;
-        // If the page can't be changed, the caller gets that error even if there is no room for a
-        // copy.
-        self.writable(page)?;
-        let charge = CopyCharge::new(self.manager(), self.group.state())?;
+        self.writable(page).map(|_| ())
+    }
+
+    /// Obtains exclusive access to a page. Returns the mapping that the page belongs to, if it is a
+    /// page of a file, and how many bytes the page has.
+    fn hold_page(&self, page: u64) -> Result<(Option<Arc<Mapped>>, Writing<'_>, usize), Error> {
         loop {
             match self.writable(page)? {
                 Writable::Own(trail) => {
                     if let Some(writing) = self.hold_own(&trail, page)? {
-                        return Ok(PageMut::new(Owner::Space, charge, writing, 1 << self.page_shift));
+                        return Ok((None, writing, 1 << self.page_shift));
                     }
                 }
                 Writable::File(entry, number) => {
@@ -197,7 +250,7 @@ impl SpaceState {
                     let (writing, len) = mapped.opening(entry)?.change_page(mapped.page_of(page))?;
                     if self.is_still_files(page, number) {
                         let writing = self.manager().frames.adopt_writing(writing);
-                        return Ok(PageMut::new(Owner::Mapping(mapped), charge, writing, len));
+                        return Ok((Some(mapped), writing, len));
                     }
                 }
             }
@@ -225,5 +278,13 @@ impl SpaceState {
                 BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| self.busy(page))?,
             }
         }
+    }
+}
+
+/// Returns the owner of a page: a mapped file, or the space that `keeper` keeps alive.
+fn owner<'a>(mapping: Option<Arc<Mapped>>, keeper: Option<&Arc<dyn Keeper>>) -> Owner<'a> {
+    match mapping {
+        Some(mapping) => Owner::Mapping(mapping),
+        None => Owner::Space { _keeper: keeper.cloned() },
     }
 }

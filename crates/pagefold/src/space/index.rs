@@ -1,10 +1,11 @@
 //! The one index of a space: what is mapped where. It is read without a lock. `tree` has the layout
 //! of its words.
 //!
-//! A thread that changes entries makes the tables that it needs under the lock of the pages, once
-//! it knows that something is mapped there or will be. If one entry stands for a whole region or
-//! more, the first write to a page there makes tables too, without a lock. Tables are charged to
-//! the space (`account`), and freed when nothing is mapped in them (`tidy`).
+//! A thread that changes entries makes the tables that it needs while it holds the lock of the
+//! entries' pages. It does so once it knows that something is, or will be, mapped at these pages.
+//! In one case tables are made without a lock: if a single entry covers a page's whole region or
+//! more, the first write to the page makes the tables below that entry. Tables are charged to the
+//! space (`account`), and freed when nothing is mapped in them (`tidy`).
 
 use std::ops::Range;
 
@@ -29,8 +30,8 @@ const GRANULE_PAGES: u64 = 1 << GRANULE_SHIFT;
 const PART_PAGES: u64 = 1 << PART_SHIFT;
 /// Words in a table.
 const WORDS: u64 = GRANULE_PAGES;
-/// Set in a link of the top level if the part has no memory because nothing is mapped in it. The
-/// part's words then read as zeros.
+/// Set in a link of the top level if nothing is mapped in the part of the space that the link
+/// covers. The table of that part then has no memory, and its words read as zeros.
 const BARE: u64 = NOTED;
 
 /// The index, and the records of its regions.
@@ -61,7 +62,7 @@ struct Records {
 enum Cause {
     /// A change of entries. Their pages are locked.
     Change,
-    /// A first touch, which holds no lock. It makes no table where nothing is mapped any more,
+    /// A first touch of a page, without a lock. It makes no table where nothing is mapped any more,
     /// because no thread would free that table later.
     Touch,
 }
@@ -125,8 +126,8 @@ impl Index {
         Entry(self.tree.look(&self.maps, page).entry)
     }
 
-    /// Returns a page's entry, as it is at one moment, and the record of its region. Without a
-    /// record, no page of the region was ever written.
+    /// Returns a page's entry, as it is at one moment, and the record of the page's region. If the
+    /// region has no record, none of its pages was ever written.
     pub(super) fn look(&self, page: u64) -> (Entry, Option<&Region>) {
         let found = self.tree.look(&self.maps, page);
         (Entry(found.entry), found.region.map(|link| self.record(link)))
@@ -464,9 +465,11 @@ impl Index {
 
     // ---- what isn't needed any more: see `tidy`
 
-    /// Marks the smallest table that covers `page`. Returns the logarithm of the number of pages
-    /// that the table covers, and the first of these pages. Returns `None` if there is no table, or
-    /// it was marked already. The caller must have locked a part of the page's granule.
+    /// Marks the smallest table that covers `page`, for [`close`](Self::close). Returns the base-2
+    /// logarithm of the number of pages that the table covers, and the first of these pages.
+    /// Returns `None` if there is no table, or if the table was marked already. Exception: a table
+    /// directly below the top level can't be marked, so it is returned each time. The caller must
+    /// have locked at least one page of the granule that contains `page`.
     pub(super) fn mark(&self, page: u64) -> Option<(u32, u64)> {
         let part = self.top_word(page).load(Ordering::Acquire);
         if !is_link(part) || part & BARE != 0 {
@@ -486,8 +489,8 @@ impl Index {
         is_new.then_some((shift, page >> shift << shift))
     }
 
-    /// Gives back the table that has words for the 2^`shift` pages from `first` on, if it isn't
-    /// needed any more. The caller has locked all of these pages.
+    /// Frees the table that has the words for the 2^`shift` pages from `first` on, if the table
+    /// isn't needed any more. The caller must have locked all of these pages.
     pub(super) fn close(&self, payer: Payer<'_>, shift: u32, first: u64) -> Close {
         let top = self.top_word(first);
         let part = top.load(Ordering::Acquire);

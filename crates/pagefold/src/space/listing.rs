@@ -112,8 +112,8 @@ impl Run {
 }
 
 impl Space {
-    /// Returns all areas in order of address, as they are at one moment. Threads that map, unmap or
-    /// change protection wait meanwhile. In a forked child, returns no areas.
+    /// Returns all areas in order of address, as they are at one moment. Until this returns,
+    /// threads that map, unmap or change protection wait. In a forked child, returns no areas.
     #[must_use]
     pub fn areas(&self) -> Vec<Area> {
         let state = &*self.state;

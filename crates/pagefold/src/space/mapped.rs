@@ -1,24 +1,27 @@
 //! Files that are mapped in a space: which page of which file is at an address.
 //!
 //! An entry has the number of a mapping, and the mapping has a delta: file page = space page +
-//! delta. So all pages of a mapping have the same entry, and splitting a mapping changes nothing
-//! here.
+//! delta. So all pages of a mapping have the same entry. If pages in the middle of a mapping are
+//! unmapped, the pages on both sides keep their entry, and no mapping has to be split.
 //!
-//! A hit looks only at the mapping's window, which takes no lock (`window`). A thread that faults
-//! or writes needs the mapping to stay, so it takes its CPU's handle of the mapping
-//! (`sync::nearby`). Thus the thread writes to no cache line that another CPU writes to, as long as
-//! each CPU uses only a few mappings at a time. A mapping takes the same memory whatever the number
-//! of CPUs. Unmapping looks only at the CPUs that used the mapping.
+//! A hit looks only at the mapping's window, without a lock (`window`). A thread that faults or
+//! writes needs the mapping to stay, so it takes its CPU's handle of the mapping (`sync::nearby`).
+//! Then, as long as each CPU uses only a few mappings at a time, the thread writes to no cache line
+//! that another CPU writes to.
 //!
-//! - M1. A mapping is put into its place before any entry has its number, and stays there until all
-//!   entries that still have the number are vacated: they permit no access, and are removed next.
-//!   (`pages` counts the pages of the mapping; only changes of entries update it.) So if a thread
-//!   doesn't find the mapping of an entry that permitted its access, the entry has changed
-//!   meanwhile, and the thread looks at the entry again.
+//! A mapping takes the same memory whatever the number of CPUs. Unmapping looks only at the CPUs
+//! that used the mapping.
+//!
+//! - M1. A mapping is put into its place before any entry has its number. It stays there until all
+//!   entries that still have the number are *vacated*: a vacated entry permits no access, and is
+//!   removed next. Suppose that a thread reads an entry that permits the access, but doesn't find
+//!   the mapping that the entry names. Then the entry has changed since the thread read it, and the
+//!   thread looks at the entry again. (`pages` counts the pages of the mapping; only changes of
+//!   entries update it.)
 //! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 mappings,
 //!   a space reports an error.)
-//! - M3. The thread that drops the last handle of a mapped file closes the file, which may write to
-//!   it. That thread must hold no lock then.
+//! - M3. The thread that drops the last handle of a mapped file closes the file, and closing may
+//!   write to the file. So the thread must hold no lock when it drops the handle.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Mutex, OnceCell};
@@ -58,8 +61,8 @@ pub(crate) struct Mapping {
     pages: AtomicU64,
 }
 
-/// The file, opened for the space's group once for each kind of advice. If a part of a mapping is
-/// moved, the new mapping shares the openings of the old one.
+/// The file's handles, opened for the space's group: one for each kind of advice. If a part of a
+/// mapping is moved, the new mapping shares the handles of the old mapping.
 struct Openings {
     group: Arc<GroupHandle>,
     normal: Arc<FileHandle>,
@@ -138,8 +141,8 @@ impl Mapping {
         page.wrapping_add(self.delta)
     }
 
-    /// Returns whether pages of the other mapping, with an entry like this one's, can continue this
-    /// mapping's pages: both map the same file with the same delta.
+    /// Returns whether this mapping's pages and the pages of `other` can form one area, if their
+    /// entries are alike otherwise: both mappings map the same file with the same delta.
     pub(super) fn continues(&self, other: &Self) -> bool {
         self.delta == other.delta && std::ptr::eq(self.file(), other.file())
     }
@@ -275,9 +278,9 @@ impl MappedFiles {
         self.place(number)?.mapping.thing().filter(|mapping| mapping.number == number)
     }
 
-    /// Subtracts vacated pages, whose entries with this number the caller is about to remove. If no
-    /// page is left, removes the mapping and returns it. The caller must hold no lock when it drops
-    /// the mapping (M3).
+    /// Subtracts `pages` from the mapping's count of pages: the pages are vacated, and the caller
+    /// is about to remove their entries. If no page is left, removes the mapping and returns it.
+    /// The caller must hold no lock when it drops the mapping (M3).
     #[must_use]
     pub(super) fn removed(&self, account: &Account, payer: Payer<'_>, number: u64, pages: u64) -> Option<Arc<Mapping>> {
         let before = self.find(number)?.pages.fetch_sub(pages, Ordering::AcqRel);

@@ -1,10 +1,10 @@
 //! Address spaces: memory and files at addresses, which many threads map, access and unmap at once.
 //!
-//! **There is no object for an area.** An area is a run of pages with the same *entry*: bits that
-//! permit reading and writing, and the mapped file, if any (`entry`). One index (`index`) has the
-//! entry of each page; areas exist only in listings and error messages. So two threads that change
-//! different parts of one area share no object, and no area has to be split or merged. There is
-//! only one way to find out what is mapped at an address: look up its entry.
+//! **There is no object for an area.** An area is a run of pages with the same *entry*. A page's
+//! entry has bits that permit reading and writing, and the mapped file, if any (`entry`). One index
+//! (`index`) has the entry of each page; areas exist only in listings and error messages. So two
+//! threads that change different parts of one area share no object, and no area has to be split or
+//! merged. The only way to find out what is mapped at an address is to look up its entry.
 //!
 //! ```text
 //!   unmap [2 MiB, 4 MiB)            protect [0, 2 MiB)         one area of 8 MiB
@@ -13,19 +13,21 @@
 //!                    listed after: 0-2 r, (2-4 nothing), 4-8 rw: the same in either order
 //! ```
 //! The index takes memory only where something is mapped (`tree`, `index`). One word of the index
-//! describes 512 GiB, 1 GiB, 2 MiB or one page. Where a range begins or ends inside what a word
-//! describes, the index makes a table of words for smaller parts, and frees the table when nothing
-//! is mapped in it any more (`tidy`). An access to an unmapped address allocates nothing.
-//! Everything that a space takes is charged to its group, within the group's limit (`account`).
+//! describes 512 GiB, 1 GiB, 2 MiB or one page. If a range begins or ends inside the part that a
+//! word describes, the index makes a table of words for smaller parts. It frees the table when
+//! nothing is mapped there any more (`tidy`).
 //!
-//! **Own memory** is anonymous memory, which belongs to no file. Its page words are found by
-//! address (`region`): a GiB gets a page map when a page in it is first written, or when a range
-//! whose entries change begins or ends inside it. A page's word in that map is *vacant* until the
-//! page is first touched. A lookup costs no more than in a file.
+//! An access to an unmapped address allocates nothing. Everything that a space takes is charged to
+//! its group, within the group's limit (`account`).
 //!
-//! **Pages of files** have their words in their file's page map, where all other users of the file
-//! find them. A mapping only tells which page of which file is at an address (`mapped`). A write
-//! through the mapping is a write to the file.
+//! **Own memory** is anonymous memory, which belongs to no file. Each GiB of the space can have a
+//! page map for it (`region`). The map is made when a page in the GiB is first written. It is also
+//! made when entries are changed in a range that begins or ends inside the GiB. A page's word in
+//! the map is *vacant* until the page is first written. A lookup costs no more than in a file.
+//!
+//! **Pages of files** have their words in the file's page map, which all users of the file share. A
+//! mapping only tells which page of which file is at an address (`mapped`). A write through the
+//! mapping is a write to the file.
 //!
 //! | | arbitrated by |
 //! |---|---|
@@ -36,39 +38,44 @@
 //! | guard of a page against unmap | S1, by the frame's pin |
 //! | read against everything | nothing: S5 |
 //!
-//! - S1. A thread first gets hold of a page, and then looks at the page's entry again, before it
-//!   uses the page. A faulting thread holds the page by its word in *loading*, a writer by the
-//!   frozen frame, other threads by a pin. A thread that changes entries first stores the new
-//!   entries, then looks at the pages, and waits for each thread that holds one of them. Each side
-//!   has a fence between its two steps (a writer's fence follows the update that froze the frame),
-//!   so at least one side sees the other:
+//! - S1. A thread that uses a page first gets hold of the page, and then looks at the page's entry
+//!   again. A faulting thread holds the page by its word in *loading*, a writer by the frozen
+//!   frame, any other thread by a pin.
+//!
+//!   A thread that changes entries first stores the new entries. It then looks at the pages, and
+//!   waits for each thread that holds one of them. Each side has a fence between its two steps; a
+//!   writer's fence follows the update that froze the frame. So at least one side sees the other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
 //!              fence                        fence
 //!              entry? mapped: publish       word? loading: wait, then take the page out
 //!   ```
-//!   So once `unmap` has returned, no unmapped page of own memory is resident; and once `protect`
-//!   has forbidden writing and returned, no thread writes to the page.
+//!   So once `unmap` has returned, no unmapped page of own memory is resident. And once `protect`
+//!   has returned, no thread writes to a page that the new protection makes read-only or
+//!   inaccessible.
 //! - S2. A touch takes no range lock, and a hit writes nothing that CPUs share. A fault obtains its
 //!   frame before it puts the page word in *loading*.
-//! - S3. A reader may take a vacant page for zeros, or a same-filled swapped page for its fill
-//!   word, only if the page's entry was the same before and after the look at the page word. A page
-//!   never has the same mapping number again after it was unmapped (ENTRY-1 of `entry`). So equal
-//!   entries mean that the page was mapped all the time in between.
+//! - S3. A reader may treat a vacant page as zeros, or a same-filled page in swap as copies of its
+//!   fill word, only if the page's entry was the same before and after the reader looked at the
+//!   page word. After a page of own memory was unmapped, it never has the same mapping number again
+//!   (ENTRY-1 of `entry`). So if the reader finds the same entry both times, the page was mapped
+//!   all the time in between.
 //! - S4. If a page has a swap slot, the thread that unmaps the page finds that slot, even while
-//!   another thread swaps the page out or in. The slot of a page in swap is in the page word. The
-//!   slot that a page kept when it came back into memory is in the frame's record
+//!   another thread swaps the page out or in. If the page is in swap, its page word has the slot.
+//!   If the page kept its slot when it came back into memory, the record of its frame has the slot
 //!   (`frames::swapping`).
 //! - S5. A hit loads the entry, then the page word, and copies the bytes. Then it checks that
-//!   nothing has changed: first the entry, then the frame's version if the page is a written one,
-//!   and last the page word. So at the moment when the entry was checked, the page was in its
-//!   frame, with these bytes, and mapped as the entry says (`read`).
+//!   nothing has changed: first the entry, then the frame's version if the page is a *written* one,
+//!   and last the page word. If all checks succeed, the word and the version didn't change from
+//!   before the second look at the entry until after it. So at the moment of that second look, the
+//!   page was in its frame, with these bytes, and mapped as the entry says (`read`).
 //!
-//! A page that was never written is zeros and takes no memory; reading it allocates nothing. With
-//! swap, own pages are on their group's lists, as pages of files are, and `swap_out` evicts them.
-//! Their page words then hold the place in swap, and a fault brings the pages back (`fault`).
-//! Without swap, own pages are on no list and stay in memory: at the group's limit, an access that
-//! needs memory fails.
+//! A page that was never written is zeros and takes no memory; reading it allocates nothing.
+//!
+//! With swap, own pages are on their group's lists, as pages of files are, and `swap_out` evicts
+//! them. The word of an evicted page holds the page's place in swap, and a fault brings the page
+//! back (`fault`). Without swap, own pages are on no list and stay in memory: at the group's limit,
+//! an access that needs memory fails.
 
 mod account;
 mod address;
@@ -97,7 +104,6 @@ mod window;
 mod word_owner;
 mod write;
 
-pub use guard::MappedPage;
 pub use listing::{Area, AreaFile};
 
 use std::fmt;
@@ -122,9 +128,9 @@ use index::Index;
 use mapped::{Mapped, MappedFiles};
 use tidy::Noted;
 
-/// An address space of a group. It maps anonymous memory (which belongs to no file) and files at
-/// addresses from 0 to 2^47. Clones are handles of the same space. Dropping the last one frees the
-/// space's memory and closes its files.
+/// An address space of a group. It maps files, and anonymous memory, which belongs to no file, at
+/// addresses from 0 to 2^47. Clones are handles of the same space. Dropping the last handle frees
+/// the space's memory and closes its files.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -181,9 +187,9 @@ struct SpaceState {
 }
 
 impl Group {
-    /// Creates an empty address space, whose memory is charged to this group. With swap, the memory
-    /// is swapped out when memory is short. Without swap it is never evicted: at the group's limit,
-    /// accesses that need memory fail.
+    /// Creates an empty address space, whose memory is charged to this group. With swap, that
+    /// memory is swapped out when memory is short. Without swap, that memory is never evicted: at
+    /// the group's limit, accesses that need memory fail.
     ///
     /// # Errors
     /// [`Error::LimitReached`], or no room in the budget for the space's index.
@@ -216,9 +222,9 @@ impl Space {
         Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)), _known: known })
     }
 
-    /// Maps `len` bytes of anonymous memory, all zeros, rounded up to whole pages, at addresses
-    /// that the space chooses. Returns the range of these addresses, which starts and ends at page
-    /// boundaries. A page takes no memory before it is written to.
+    /// Maps anonymous memory, all zeros, at addresses that the space chooses. `len` is in bytes,
+    /// and is rounded up to whole pages. Returns the range of the addresses, which starts and ends
+    /// at page boundaries. A page takes no memory before it is written to.
     ///
     /// # Errors
     /// [`Error::BadAddress`] if `len` is 0 or too large; [`Error::NoAddresses`];
@@ -242,13 +248,15 @@ impl Space {
 
     /// Maps `len` bytes of a file, rounded up to whole pages, at addresses that the space chooses.
     /// `offset` is the place of the first byte in the file, and must be a multiple of the page
-    /// size. A write to the mapping is a write to the file, as by [`File::write_at`], and all
-    /// readers of the file see it. Pages are loaded when they are first used, and charged to the
-    /// space's group. The file stays open until no part of it is mapped any more.
+    /// size. The file stays open until no part of it is mapped any more.
     ///
-    /// The file may be shorter than the mapping, or become shorter later: then an access past the
-    /// file's end is an error, exact to the byte. A write through the mapping never makes the file
-    /// longer.
+    /// A write to the mapping is a write to the file, as by [`File::write_at`], and all readers of
+    /// the file see it. Pages are loaded when they are first used, and charged to the space's
+    /// group.
+    ///
+    /// The file may be shorter than the mapping, or become shorter later. Then an access to a byte
+    /// past the file's end is an error, even if the byte is in the file's last page. A write
+    /// through the mapping never makes the file longer.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] for [`Protection::ReadWrite`] of a file that isn't open for writing;
@@ -276,9 +284,9 @@ impl Space {
         if state.map_file(pages, file, offset, protection)? { Ok(()) } else { Err(Error::Mapped { range }) }
     }
 
-    /// Unmaps `range` and frees its memory. The range may be any part of a mapping, or of several,
-    /// but all of it must be mapped. Pages of files stay in memory as long as the file is open, and
-    /// their changes are written back as before.
+    /// Unmaps `range` and frees its memory. All of `range` must be mapped, but it may be a part of
+    /// a mapping, or contain parts of several. Pages of files stay in memory as long as the file is
+    /// open, and their changes are written back as before.
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page of anonymous
@@ -292,10 +300,9 @@ impl Space {
         state.unmap_pages(state.pages(&range)?)
     }
 
-    /// Changes the protection of the memory in `range`, all of which must be mapped. After this has
-    /// returned, no write happens that the new protection forbids. While the change is in progress,
-    /// an access that the new protection refuses, but the old one permits, waits until the change
-    /// is complete.
+    /// Changes the protection of the memory in `range`, all of which must be mapped. Once this has
+    /// returned, no thread writes where the new protection forbids it. While the change is in
+    /// progress, an access waits if the old protection permits it and the new one doesn't.
     ///
     /// # Errors
     /// Those of [`unmap`](Self::unmap); [`Error::ReadOnly`], as for [`map_file`](Self::map_file).
@@ -329,9 +336,9 @@ impl SpaceState {
         self.files.get(number)
     }
 
-    /// Charges the group for the lock's table, once there is one: the lock allocates the table when
-    /// two threads first contend for the lock. Called before a range is locked. If there is no room
-    /// for the charge, the next caller tries again.
+    /// Charges the group for the lock's table once the table exists. (The lock allocates it when
+    /// two threads first contend for the lock.) Called before a range is locked. If there is no
+    /// room for the charge, the next caller tries again.
     fn charge_lock(&self) {
         // Relaxed: the swap below decides which thread charges.
         let owes = || self.lock.table_bytes() > 0 && !self.lock_is_charged.load(Ordering::Relaxed);
@@ -379,9 +386,10 @@ impl SpaceState {
         }
     }
 
-    /// Disposes of addresses that were taken for a mapping, but turned out to be mapped in part,
-    /// because a caller had chosen an address there. Gives back the free parts. Removes each mapped
-    /// run from the free addresses, to the run's end, even past the end of `pages`.
+    /// Handles addresses that were taken for a new mapping, but turned out to be partly in use:
+    /// another caller had mapped something there, at an address of its own choice. Gives the free
+    /// parts back to the free addresses. Removes each mapped run from them, including the part of
+    /// the run past the end of `pages`, if there is one.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {
@@ -403,9 +411,9 @@ impl SpaceState {
     /// Removes addresses that were found mapped from the free addresses.
     fn forget_addresses(&self, pages: Pages) {
         self.addresses.forget(pages);
-        // Another thread may have unmapped some of these pages, and given their addresses back,
-        // before `forget` removed them. So they are given back again here; otherwise no thread
-        // would ever get them again.
+        // Before `forget` removed these addresses, another thread may have unmapped some of them
+        // and given them back. `forget` has then removed them although they are free. So they are
+        // given back again here; otherwise no thread would ever get them again.
         let unmapped = self.index.runs(pages).filter(|&(_, entry)| entry == Entry::NONE);
         unmapped.for_each(|(run, _)| self.addresses.give(run));
     }
@@ -470,10 +478,10 @@ mod tests {
     use crate::Pagefold;
     use io::SimulatedDisk;
 
-    /// One thread looked for free addresses, and found a range mapped at an address of a caller's
-    /// choice. Before it removed that range from the free addresses, another thread unmapped a part
-    /// of it, and gave the addresses of that part back. The first thread then removed those too, so
-    /// they were lost.
+    /// Regression: one thread looked for free addresses, and found a range mapped there, at an
+    /// address that a caller had chosen. Before the thread removed that range from the free
+    /// addresses, another thread unmapped a part of the range and gave the part's addresses back.
+    /// The first thread then removed these addresses too, so they were lost.
     #[test]
     fn addresses_that_are_unmapped_while_they_are_passed_over_come_back() {
         const GIB: u64 = 1 << 30;

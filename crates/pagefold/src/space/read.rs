@@ -1,9 +1,9 @@
 //! Reading at an address.
 //!
 //! **A hit takes no lock and no pin** (S5). The fast path of [`Space::read_at`] finds the page's
-//! entry, and from the entry the page map. It then reads the page as a hit in a file does
-//! (`frames::PageMap`): a look at the page word, the copy, and a second look at the page word.
-//! Between the copy and that second look it also checks the entry:
+//! entry, and from the entry the page map. Then it reads the page as a hit in a file does
+//! (`frames::PageMap`): it looks at the page word, copies the bytes, and looks at the page word
+//! again. Between the copy and that second look it also checks the entry:
 //! ```text
 //!   e = entry                       may be read
 //!   w = word        hot             in the map that e tells: the region's, or that in the mapping's window
@@ -13,20 +13,21 @@
 //!   version == v?                   with these bytes, as they are the same before and after,
 //!   word == w?                      and the page in its frame: it was so before and is so after
 //! ```
-//! So there is a moment when the address was mapped and readable, and had the copied bytes. The
-//! bytes can't be those of a page that was unmapped before the read, even if another page is mapped
-//! there since, or another file's map has the number of the old file's map by now. Nor can they be
-//! those of a page that may not be read. So a thread that changes an entry needn't wait for
-//! readers.
+//! So there was a moment when the address was mapped and readable, and had the copied bytes. The
+//! bytes can't be those of a page that was unmapped before the read, or of a page that may not be
+//! read. This is true even if another page has been mapped at the address since then, or if the
+//! number of the old file's map now belongs to another file's map. So a thread that changes an
+//! entry needn't wait for readers.
 //!
-//! Own memory has no file to be written back to, so a page that was once written to stays a
-//! *written* page. Reading it has to be as fast as reading a clean page. So the version is on a
-//! cache line of the frame's record that only the page's writers, and reclaim, write to.
+//! Own memory has no file to be written back to. So a page that was once written to stays a
+//! *written* page, and each read of the page checks its frame's version. This has to be as fast as
+//! reading a clean page. So the version is on a cache line of the frame's record that only the
+//! page's writers, and reclaim, write to.
 //!
-//! All other reads take the slow path: if the page isn't in memory, if it extends past its file's
-//! end, or if its use has to be recorded. The slow path looks at entry and page word in the same
-//! order. A page of a mapped file is read by the file's slow path, and its entry is checked when
-//! that read has ended.
+//! A read takes the slow path if the page isn't in memory, if the page extends past its file's end,
+//! or if the use of the page has to be recorded. The slow path also looks at the entry first, and
+//! then at the page word. If the page belongs to a mapped file, the file's own slow path reads it,
+//! and the entry is checked after that read has ended.
 
 use frames::{Ahead, MapInWord, PageState};
 use swap::PageEntry;
@@ -44,8 +45,9 @@ use crate::protection::Protection;
 const USUAL_PAGE_SHIFT: u32 = 12;
 
 impl Space {
-    /// Copies the bytes from `address` on. Each page is copied as it was at one moment, but the
-    /// range as a whole isn't. Memory that was never written is zeros.
+    /// Copies the bytes from `address` on. Each page is copied as it was at one moment, but
+    /// different pages may be copied as they were at different moments. Memory that was never
+    /// written is zeros.
     ///
     /// A page in memory is copied without a lock of the space or the area, and without a write to
     /// anything that CPUs share.
@@ -112,8 +114,9 @@ impl Space {
         self.read_hot_file(entry, address, into, still)
     }
 
-    /// Copies bytes of a page in a run of whole regions, whose entry is in `word`. If such a page
-    /// is in memory, it is a file's: own memory that was written has a region with a record.
+    /// Copies bytes of a page that lies in a run of whole regions, all of which share the entry in
+    /// `word`. Such regions have no records. Own memory that was written is always in a region with
+    /// a record. So if this page is in memory, it must be a file's.
     #[inline(never)]
     fn read_hot_whole(&self, word: Seen<'_>, address: u64, into: &mut [u8]) -> bool {
         self.read_hot_file(Entry(word.1), address, into, || word.is_still())
@@ -203,9 +206,10 @@ impl SpaceState {
         }
     }
 
-    /// Reads a same-filled page that is swapped out when there is no memory to bring it back. Such
-    /// a page has no slot, so no page could be swapped out in exchange for it. Returns false if the
-    /// page isn't same-filled and swapped out, or is unmapped meanwhile.
+    /// Copies bytes of a swapped-out, same-filled page without bringing it into memory. Called when
+    /// there is no memory for the page. An exchange can't help then: such a page has no slot that
+    /// another page could be swapped out to. Returns false if the page isn't swapped out and
+    /// same-filled, or if it is unmapped meanwhile.
     fn read_fill(region: &Region, page: u64, entry: Entry, offset: usize, into: &mut [u8]) -> bool {
         let local = page % REGION_PAGES;
         let PageState::Swapped { entry: elsewhere } = region.map.state(local) else { return false };

@@ -1,31 +1,34 @@
 //! Swap readahead (*reading along*): pages in the slots next to the wanted page's come back from
 //! swap with it.
 //!
-//! Slots are allocated in the order in which pages leave memory, which is about the order in which
-//! they were last used. So if a thread uses the pages in that order again, it faults on one slot
-//! after the other, whatever the pages' addresses are.
+//! Slots are allocated in the order in which pages leave memory. That is roughly the order in which
+//! the pages were last used. So if a thread uses the pages in the same order again, it faults on
+//! consecutive slots, whatever the pages' addresses are.
 //!
 //! The policy is that of files (`read_ahead`), for each space, with slots in place of pages. Two
-//! steps in a row count as a stream. If the pages that were read along are used, more are read with
-//! the next fault, up to 256 KiB. If they are evicted unused, fewer are read, down to none.
+//! steps in a row count as a stream. If the pages that were read along are used, the next fault
+//! reads more pages along, up to 256 KiB. If they are evicted unused, the next fault reads fewer,
+//! down to none.
 //!
-//! The pages read along are in the slots next to the wanted page's, without gaps, and in the same
-//! region, so one request reads them all. Where a read is a copy, or pages have to be decompressed,
-//! one request for all gains nothing, so nothing is read along.
+//! The pages read along are in the same region as the wanted page, and in the slots next to its
+//! slot, without gaps. So one request reads them all. Nothing is read along if a read from swap
+//! only copies memory, or if pages have to be decompressed: then one request for several pages
+//! gains nothing.
 //!
 //! - A1. Memory for the neighbours is charged and taken, with reclaim if need be, before the first
-//!   word is put in *loading*. If the thread then finds that another thread is loading the wanted
-//!   page, or that there is no room for the page's word, it gives the memory back before it waits.
-//! - A2. A neighbour is treated as if it were faulted on: its word is put in *loading*, without
+//!   word is put in *loading*. The thread may then find that another thread is loading the wanted
+//!   page, or that there is no room for the page's word. In both cases the thread gives the memory
+//!   back before it waits.
+//! - A2. A neighbour is treated as if it were faulted on. Its word is put in *loading*, without
 //!   waiting for any thread, and its entry is looked at after that (S1). The run ends at the first
-//!   page that another thread has, that has another slot by now, or that may not be read.
-//! - A3. A neighbour keeps its slot, however few slots are free. If it isn't used, it is evicted
-//!   again without a write, and as many slots are free as before. A neighbour thus frees no slot
-//!   for another page, so a fault that writes reads neighbours along only where slots aren't
-//!   scarce.
+//!   neighbour that another thread is using, that has another slot by now, or that may not be read.
+//! - A3. A neighbour keeps its slot, however few slots are free. So if the neighbour isn't used, it
+//!   is evicted again without a write, and as many slots are free as before. But the neighbour may
+//!   displace another page from memory. If that page was written, it needs a slot, and the
+//!   neighbour has freed none. So if slots are scarce, a write fault reads no neighbours along.
 //! - A4. If the request fails, or the wanted page's checksum is wrong, the wanted page is read
 //!   again alone, and no error is reported for the neighbours. A neighbour whose checksum is wrong
-//!   stays in its slot: the thread that wants it gets the error.
+//!   stays in its slot. The thread that wants this neighbour later gets the error.
 
 use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState};
@@ -77,8 +80,8 @@ struct Coming<'a> {
 }
 
 impl SpaceState {
-    /// Takes memory for the neighbours that should come along with a page that is about to be
-    /// brought in. The caller holds no page word.
+    /// Takes memory for the neighbours that should come along with a page which this thread is
+    /// about to bring in. The caller must hold no page word.
     pub(super) fn look_along<'a>(
         &'a self,
         region: &'a Region,

@@ -1,32 +1,35 @@
-//! The record of a region, which has the page words of that part of a space's own memory.
+//! The record of a region of a space: it has the page words of the region's own memory.
 //!
-//! A *region* is an aligned part of a space, 2^18 pages. It gets a record when a range whose
-//! entries change begins or ends inside it, or when a page in it is first written. A region that is
-//! mapped as a whole, and was never written, needs none.
+//! A *region* is an aligned part of a space, 2^18 pages. It gets a record when a page in it is
+//! first written, or when entries are changed in a range that begins or ends inside it. A region
+//! that is mapped as a whole, and was never written, needs no record.
 //!
 //! A record has the same page map for as long as the space exists, and serves one region after
-//! another. Its *stay* identifies its current use: the region, and a count of how often the record
-//! was used. A stay never repeats.
+//! another. The record's *stay* identifies its current use: the region, and a count of how often
+//! the record was used. A stay never repeats.
 //!
-//! - REGION-1. A record becomes another region's only when no thread has one of its words in use:
-//!   in *loading*, or resident in a frame that the thread has frozen or pinned. If a thread has a
-//!   word in use, and then finds that the record is its region's, the record stays that region's
-//!   until the thread releases the word. So the entries that the thread finds in the record are its
-//!   region's. Each side has a fence, as in S1:
+//! - REGION-1. A record passes to another region only when no thread is using one of the record's
+//!   words. A word is in use while it is in *loading*, or resident in a frame that a thread has
+//!   frozen or pinned. A thread first gets hold of a word, which is in use from then on, and then
+//!   looks at the stay. If the stay names the thread's region, the record remains that region's
+//!   until the thread releases the word. So the entries that the thread finds in the record are
+//!   those of its region. Each side has a fence, as in S1:
 //!   ```text
 //!     toucher: word = loading                thread that frees the region: stay = none
 //!              fence                                                        fence
 //!              stay: my region? then entry                                  a word in use? not yet another one's
 //!   ```
-//!   The link to the record is removed before its stay ends. So if a thread finds the link still in
-//!   place after its fence (`Way::is_still`), the record is its region's as well.
-//! - REGION-2. A late thread may have a word in use for a moment although the record is another
-//!   region's by now. The late thread finds that out when it looks at the stay, and releases the
-//!   word. To users of the other region, it is like a thread that found its page unmapped: they
-//!   wait for it.
-//! - REGION-3. A record that was made for a region isn't the region's until a thread has found the
-//!   link to the record. If two threads each make a record for one region, only one of them can
-//!   store its link. Without this rule, the other record could be used in the meantime:
+//!   A thread that frees a region first removes the link to the record, and then ends the record's
+//!   stay. So another thread may check the link in place of the stay: if it finds the link still
+//!   there after its fence (`Way::is_still`), the record is still that region's.
+//! - REGION-2. A thread may get hold of a word after the record has passed to another region. The
+//!   thread finds that out when it looks at the stay, and releases the word. Until then, users of
+//!   the other region wait for it, as they wait for a thread that finds its page unmapped.
+//! - REGION-3. A record that was made for a region becomes the region's only when a thread has
+//!   found the link to the record. If two threads each make a record for one region, only one of
+//!   them can store its link, and the other record is given back. Without this rule, a third thread
+//!   could use the record that has no link, if the thread knows that record from an earlier time
+//!   when it was this region's:
 //!   ```text
 //!     late toucher, of an earlier time       this record's maker              the other maker
 //!     has found this record: it was the region's
@@ -34,8 +37,8 @@
 //!     word = loading, stay, entry: fine      link: too late; stay = none
 //!     publishes a page here, where no thread finds it
 //!   ```
-//!   So the stay is *pending* until a thread finds the link. That thread marks the stay as no
-//!   longer pending (`linked`) before it looks at anything else in the record.
+//!   So the stay is *pending* until a thread finds the link. That thread first ends *pending*
+//!   (`linked`), and only then looks at anything else in the record.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMap, PageMaps, PageState};
 use swap::PageEntry;
@@ -91,14 +94,15 @@ impl Region {
         self.in_word.number()
     }
 
-    /// Returns the number of the region's first page in the space. Returns a number past the end of
-    /// the space if the record is no region's, or its stay is pending.
+    /// Returns the number of the region's first page in the space. If the record is no region's, or
+    /// its stay is pending, returns a number past the end of the space.
     pub(super) fn first(&self) -> u64 {
         (self.stay.load(Ordering::Acquire) >> COUNT_BITS).wrapping_sub(1) << REGION_SHIFT
     }
 
-    /// Makes this the record of the region with that number, as soon as a link leads here
-    /// ([`linked`](Self::linked)). Returns that link. The caller is the record's only owner.
+    /// Makes this the record of the region `number`, with a pending stay. Returns the link to the
+    /// record, which the caller stores in the index. The record is the region's as soon as a thread
+    /// has found that link ([`linked`](Self::linked)). The caller must be the record's only owner.
     pub(super) fn begin(&self, number: u64) -> u64 {
         let count = (self.stay.load(Ordering::Relaxed) & COUNT_MAX) + 1;
         self.stay.store(PENDING | (number + 1) << COUNT_BITS | count, Ordering::Release);
@@ -161,11 +165,11 @@ mod tests {
     use crate::space::entry::Entry;
     use io::SimulatedDisk;
 
-    /// Two threads each made a record for one region, in which something had just been mapped
-    /// again. The second thread stored its link first. A third thread still knew the first thread's
-    /// record from the time before, when the record had also been this region's. It put a word
-    /// there in *loading*, saw the region's number in the stay, and wrote a page. No link led to
-    /// that record, so no thread found the page again, and its frame and the record were lost.
+    /// Regression: threads A and B each made a record for one region, in which something had just
+    /// been mapped again. B stored its link first, so no link led to A's record. Thread C still
+    /// knew A's record from an earlier time, when the record had been this region's too. C put a
+    /// word of A's record in *loading*, saw the region's number in the stay, and wrote a page. No
+    /// thread found the page again, so its frame and the record were lost.
     #[test]
     fn a_record_is_its_regions_only_when_a_link_leads_to_it() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();

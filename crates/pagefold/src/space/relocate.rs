@@ -1,14 +1,14 @@
 //! Growing memory where it is, and moving it elsewhere.
 //!
-//! A page is moved from one page word to another together with its frame. (Its bytes are copied
-//! only if the frame can't be used for another page.) Both ranges are locked, and their entries
-//! make all accesses wait, so no thread finds a page in the old place or the new one before all
-//! pages have moved.
+//! A page moves together with its frame from one page word to another. (If the frame has used up
+//! its generations, it can't be given to another word, so the page's bytes are copied to a new
+//! frame.) During the move both ranges are locked, and their entries make every access wait. So no
+//! thread sees some of the pages moved and others not.
 //!
-//! A move can't fail half-way. Before the first page leaves the old place, all pages are in memory,
-//! their frames are isolated, and their words in the new place are in *loading*. Pages that were
-//! swapped out come back first, because the checksum of a slot covers the number of the page's
-//! word.
+//! A move can't fail half-way. All steps that can fail come before the first page leaves its old
+//! place: all pages are brought into memory, their frames are isolated, and their words in the new
+//! place are put in *loading*. A page can't move while it is in swap, because the checksum of its
+//! slot covers the number of its page word, and the move changes that number.
 
 use std::ops::Range;
 
@@ -39,9 +39,9 @@ struct Moving<'a> {
 }
 
 impl Space {
-    /// Extends the memory in `range`, all of which must be mapped, to `len` bytes at the same
-    /// address. The new part continues the last page: with zeros, or with the pages of the file
-    /// that follow. Returns the new range.
+    /// Extends the memory in `range` to `len` bytes, at the same address. Every page of the range
+    /// must be mapped. If the last page is a file's, the new part maps the pages of the file that
+    /// follow it; otherwise the new part is zeros. Returns the new range.
     ///
     /// # Errors
     /// [`Error::BadAddress`], also if `len` isn't longer than the range; [`Error::NotMapped`];
@@ -80,10 +80,13 @@ impl Space {
         Ok(all)
     }
 
-    /// Moves everything in `range`, all of which must be mapped, to addresses from `to` on, where
-    /// nothing may be mapped yet. The memory keeps its bytes, protections and advice. Accesses to
-    /// either place wait during the move. Everything in the range that was swapped out comes back
-    /// first, all of it at once, so move large ranges in steps.
+    /// Moves the memory in `range` to addresses from `to` on. Every page of the range must be
+    /// mapped, and nothing may be mapped at the new addresses. The memory keeps its bytes,
+    /// protections and advice. Accesses to the old and the new addresses wait during the move.
+    ///
+    /// All pages of the range that are in swap are brought into memory before the first page moves.
+    /// So all anonymous pages of the range that were written to must fit into memory at once. Move
+    /// large ranges in steps.
     ///
     /// # Errors
     /// [`Error::BadAddress`], also if the two ranges overlap; [`Error::NotMapped`];
@@ -288,9 +291,9 @@ impl SpaceState {
         }
     }
 
-    /// Takes a page out of its word. The page's frame isn't freed, because the caller has isolated
-    /// it. If the page kept a swap slot, the slot is freed, because it belongs to the page's old
-    /// place.
+    /// Takes a page out of its old word, and returns its frame, which isn't freed because the
+    /// caller has isolated it. If the page kept a swap slot, frees the slot: its checksum covers
+    /// the number of the old word, so the slot is useless in the page's new place.
     fn take_away<'a>(&'a self, region: &'a Region, page: u64, isolated: IsolatedFrame) -> Option<OwnedFrame<'a>> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
@@ -308,8 +311,9 @@ impl SpaceState {
         }
     }
 
-    /// Returns a frame to replace one that is used up. Retries reclaim until there is a frame. The
-    /// caller frees the old frame afterwards, so the number of frames in use stays the same.
+    /// Returns a new frame for a page whose frame has used up its generations. Reclaims until there
+    /// is a frame. The caller frees the old frame afterwards, so the number of frames in use stays
+    /// the same.
     fn another_frame(&self) -> OwnedFrame<'_> {
         let mut backoff = Backoff::new();
         loop {
@@ -332,10 +336,11 @@ mod tests {
     const PAGE: u64 = 4096;
     const GIB: u64 = 1 << 30;
 
-    /// A page was moved away and back, and then had the same entry as before the move. A reader
-    /// looked at the entry before the move, found the page's word vacant while the page was away,
-    /// and saw the same entry afterwards. So it took the page for a page that was never written
-    /// (ENTRY-1).
+    /// A regression: a page that was moved away and back had the same entry as before. A reader
+    /// loaded the entry before the first move, found the page's word vacant while the page was
+    /// away, and loaded the same entry after the second move. From the equal entries, the reader
+    /// concluded that the page had been mapped all the time and was never written, and returned
+    /// zeros (ENTRY-1).
     #[test]
     fn memory_that_moved_away_and_back_has_another_entry() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();

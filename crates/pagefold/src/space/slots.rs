@@ -1,5 +1,5 @@
-//! A table of places, each of which is filled once. Lookups by number take no lock. A table with
-//! few filled places takes little memory.
+//! A table of values with numbered places. Each place is filled once. Lookups take no lock, and a
+//! table with few filled places takes little memory.
 
 use sync::lock::OnceBox;
 

@@ -1,13 +1,17 @@
 //! Frees tables of the index that aren't needed any more.
 //!
-//! A table isn't needed when nothing is mapped in it. A leaf isn't needed, either, when its pages
-//! all have the same entry. Other threads may use other pages of the table, so a thread that frees
-//! the table must lock all pages that it covers. `tidy` tries to get that lock after the unmapped
-//! pages were unlocked.
+//! A table isn't needed if nothing is mapped at the pages that it covers. A leaf, which has a word
+//! for each page, isn't needed, either, if all its pages have the same entry.
 //!
-//! If the same few pages are mapped and unmapped again and again, this must not make and free a
-//! table each time. So `unmap` only *notes* the tables of its pages. Noted tables are looked at
-//! together when there are many, or when there is no room for a new one.
+//! Other threads may use any page that a table covers, so a thread must lock all of these pages
+//! before it frees the table. A thread that unmaps has locked only the pages that it unmaps. It
+//! must not wait for more locks while it holds these: two such threads could deadlock. So `tidy`
+//! runs after these pages were unlocked, and tries to lock all pages of the table.
+//!
+//! Unmapping doesn't free tables at once. Otherwise, if the same few pages were mapped and unmapped
+//! again and again, a table would be made and freed each time. Instead, `unmap` only *notes* the
+//! tables that cover its pages. `tidy` looks at all noted tables once there are many of them, or
+//! when there is no room for a new table.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +33,8 @@ const NOTED_PER_CPU: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Noted {
     tables: Mutex<BTreeSet<(u32, u64)>>,
-    /// Set if a change failed after tables were made for it: perhaps nothing is mapped in these
-    /// tables. The noted tables are looked at as soon as the change's lock is dropped.
+    /// Set if tables were made for a change that then failed. These tables may cover nothing that
+    /// is mapped, and should then be freed. So `tidy` runs as soon as the change's lock is dropped.
     in_vain: AtomicBool,
 }
 
@@ -97,8 +101,8 @@ impl SpaceState {
         }
     }
 
-    /// Makes the tables for a change of `pages`, which the caller has locked. If there is no room
-    /// for them, frees tables that aren't needed, and tries again.
+    /// Makes the tables that a change of `pages` needs. The caller must have locked `pages`. If
+    /// there is no room for the tables, frees tables that aren't needed, and tries again.
     pub(super) fn prepare(&self, pages: Pages) -> Result<(), Error> {
         let prepared = self.index.prepare(self.payer(), pages).or_else(|_| {
             self.tidy();

@@ -7,24 +7,29 @@
 //! | region | 2^9 pages, a *granule* | | a *leaf*: a table |
 //! | leaf | a page | | |
 //!
-//! A word is either an entry (`entry`) for all pages that it covers, or a link, which has bit 63
-//! set. Bit 62 of a link means that its table is noted as perhaps not needed any more (`tidy`).
-//! Readers look words up without a lock. To change an entry, a thread must have locked its pages.
-//! But without any lock, a word that holds an entry may become a link to a table full of that
-//! entry, at any time.
+//! A word holds either an entry or a link. An entry (`entry`) is what is mapped at every page that
+//! the word covers. A link has bit 63 set, and leads to a table of the next level. If bit 62 of a
+//! link is set, its table is noted as perhaps not needed any more (`tidy`).
+//!
+//! Readers look words up without a lock. A thread may change the entry of a page only if it has
+//! locked the page. One change needs no lock, and may happen at any time: a word that holds an
+//! entry becomes a link to a table full of that entry. The pages keep their entry then.
 //!
 //! # Invariants
-//! - TREE-1. No ABA: once a link has left a word, the same value never appears there again, apart
-//!   from bit 62. A link to a leaf contains the count of the table's uses; a link to a region
-//!   contains the count of the record's uses.
+//! - TREE-1. No ABA: once a link has been removed from a word, the same link never appears in that
+//!   word again (bit 62 aside). The reason: a link contains a count of uses. In a link to a leaf,
+//!   it counts how often the leaf's table was used before; in a link to a region, how often the
+//!   region's record was used.
 //! - TREE-2. A table's words are filled before the link to it is stored (Release; loads are
 //!   Acquire).
-//! - TREE-3. A table is given back only after the link to it was replaced. From then on, other
-//!   threads may store to its words, always with Release, also the zeros of an unused table. So a
-//!   reader that loads one of these values finds the link replaced (T1 of `frames::tables`).
+//! - TREE-3. A table is given back only after the link to it was replaced. Every later store to the
+//!   table's words is a Release, even the stores of zeros while the table is unused. Suppose that a
+//!   reader still uses the old link, and loads the value of such a later store. Then the reader's
+//!   second look at the link finds that the link was replaced (T1 of `frames::tables`).
 //! - TREE-4. A thread replaces a link to a leaf only if it has locked the whole granule. A thread
-//!   replaces a link to a region only if it has locked the region, and nothing is mapped in it. So
-//!   neither link goes while another thread has locked a part of what it covers.
+//!   replaces a link to a region only if it has locked the whole region, and nothing is mapped in
+//!   the region. So while a thread has locked any page of a granule or region, no other thread
+//!   replaces the link to it.
 //!
 //! # Looking without a lock
 //! A reader walks down to a word that isn't a link. Then it loads the links above that word again,
@@ -37,17 +42,21 @@
 //!   region[i] == g?                       no: replaced before the leaf was given back (TREE-3)
 //!   part[r] == l?
 //! ```
-//! If all links are the same as before, they didn't change in between (TREE-1). So at the moment
-//! when the reader loaded `e`, that leaf belonged to that granule of that region, and `e` was what
-//! was mapped. The link to a part needs no second look, because a part stays at its place.
+//! If each link still has the value that the reader loaded first, the link has had that value all
+//! the time in between (TREE-1). So at the moment when the reader loaded `e`, the leaf belonged to
+//! the page's granule, the granule belonged to the page's region, and `e` was the page's entry. The
+//! link to a part needs no second look, because a part never moves.
 //!
 //! A thread that keeps the words of its [`Trail`] can check the entry again later with three loads:
-//! the entry's word first, then the links above it. The check proves what a new look would prove.
-//! It also fails if bit 62 of a link was set meanwhile, although the entry is the same then.
+//! the entry's word first, then the links above it. If all three are unchanged, the page still has
+//! that entry; a new lookup would find the same. If one of them has changed, the entry may still be
+//! the same, for example if only bit 62 of a link was set.
 //!
-//! The check may miss a change of the page's entry (a store to the entry's word, or to a link above
-//! it). Then all three loads came before that store in the order of the fences, so the thread that
-//! made the change finds that this thread holds the page. S1 of `space` needs no more.
+//! A change of the entry is a store to one of these three words. The check may come too early to
+//! see that store. S1 of `space` permits this. The checking thread gets hold of the page, executes
+//! a fence, and then checks. The changing thread stores the new entry, executes a fence, and then
+//! looks at the page. If the check missed the store, the checking thread's fence came first. So the
+//! changing thread sees that the page is held, and waits until the page is released.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMaps, ReserveError, TABLE_SHIFT, Table, Tables};
 use sync::atomic::{AtomicU64, Ordering};
@@ -61,8 +70,8 @@ pub(super) const PARTS: usize = if cfg!(pagefold_loom) { 1 } else { 256 };
 
 pub(super) const LINK: u64 = 1 << 63;
 pub(super) const NOTED: u64 = 1 << 62;
-/// Where the count in a link to a region begins. Below it is the number of the region's page map,
-/// where other links have the number of a table.
+/// The position of the count in a link to a region. The bits from `NUMBER_SHIFT` up to the count
+/// hold the number of the region's page map. (Every other link holds the bits of a [`Table`].)
 const COUNT_SHIFT: u32 = NUMBER_SHIFT + MapInWord::BITS;
 /// The largest count.
 pub(super) const COUNT_MAX: u64 = (1 << (62 - COUNT_SHIFT)) - 1;
@@ -187,9 +196,9 @@ impl Tree {
         self.top.get(usize::try_from(page >> PART_SHIFT).ok()?)
     }
 
-    /// Returns the way to a page. If the page's region has no page map, returns instead the word
-    /// that has the page's entry; all pages of the region have that entry. Returns `None` past the
-    /// end of the space.
+    /// Looks up the words that lead to a page. Returns them as a [`Way`] if the page's region has a
+    /// page map. Otherwise all pages of the region have the same entry, and this returns the word
+    /// that holds the entry, as an `Err`. Returns `None` past the end of the space.
     #[inline(always)]
     pub(super) fn way<'a>(&'a self, maps: &'a PageMaps, page: u64) -> Option<Result<Way<'a>, Seen<'a>>> {
         let top = Seen::look(self.top(page)?);
@@ -217,9 +226,10 @@ impl Tree {
         self.look_up_to(maps, page, page + 1).0
     }
 
-    /// Returns what is mapped at a page, and how far the pages after it have the same entry. If one
-    /// word has the entry of many pages, that is as far as the word covers. In a leaf, which has a
-    /// word for each page, it is as far as the words are equal, but no further than `end`.
+    /// Returns a page's entry, and the first page after it that may have a different entry. If the
+    /// entry's word covers many pages, that is the first page that the word doesn't cover, even if
+    /// it lies beyond `end`. If the entry is in a leaf, where each page has its own word, the words
+    /// that follow are compared, up to the leaf's end or to `end`, whichever comes first.
     #[inline(always)]
     pub(super) fn look_up_to(&self, maps: &PageMaps, page: u64, end: u64) -> (Found, u64) {
         let whole = |entry, shift, region| (Found { entry, shift, region }, ((page >> shift) + 1) << shift);
@@ -243,10 +253,11 @@ impl Tree {
     }
 }
 
-/// Looks a page up in the region that has this page map. The result is valid only if the map was
-/// still that region's after the look, which the caller checks. Returns the page's entry; how many
-/// aligned pages around it have the same entry, as a power of two; and the end of the pages after
-/// it that have the same entry, up to `end`.
+/// Looks up a page in the region that has this page map. Returns the page's entry; the size of the
+/// aligned block of pages around the page that is known to have this entry, as a power of two; and
+/// the first page after it that may have a different entry. If each page has its own word, pages
+/// from `end` on aren't compared. The caller must check afterwards that the page map still belongs
+/// to the region; if it doesn't, the result isn't valid.
 #[inline(always)]
 pub(super) fn look_in_region(maps: &PageMaps, map: MapInWord, page: u64, end: u64) -> (u64, u32, u64) {
     let granule = maps.map_table_word(map, page >> GRANULE_SHIFT);
@@ -285,8 +296,8 @@ pub(super) fn link_table(tables: &Tables, word: &AtomicU64, entry: u64) -> Resul
     Ok(linked)
 }
 
-/// If the pages of a granule all have the same entry, stores that entry for the granule, gives its
-/// leaf back, and returns true. The caller has locked all of the granule.
+/// Replaces a granule's leaf by an entry, and gives the leaf back, if all pages of the granule have
+/// the same entry. Returns whether it did. The caller must have locked the whole granule.
 pub(super) fn close_leaf(tables: &Tables, granule: &AtomicU64, leaf: u64) -> bool {
     let table = Table::from_bits(leaf);
     let entry = |at| tables.word(table, at).load(Ordering::Relaxed); // Changed under the lock alone.

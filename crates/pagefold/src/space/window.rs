@@ -1,10 +1,11 @@
-//! Windows: which bytes of which page map are at the addresses of a mapped file. A hit needs to
-//! know nothing else about the mapping.
+//! Windows. A window tells what a mapping shows: the page map of the mapped file, and which byte of
+//! the file is at each address. A hit needs to know nothing else about the mapping.
 //!
-//! A window stays in its space's table as long as that table exists, and serves one mapping after
-//! another. A reader that looks at a window holds nothing. So the mapping may go, another mapping
-//! may take the window over, and the file may be closed. The reader looks at the page's entry again
-//! when it has the bytes (S5 of `space`), and then finds the entry changed:
+//! A window stays in its space's table as long as the table exists, and serves one mapping after
+//! another. A reader uses a window without a lock or a reference. So while it reads, the mapping
+//! may be removed, the window may be reused for another mapping, and the file may be closed.
+//! Therefore the reader looks at the page's entry again after it has copied the bytes (S5 of
+//! `space`). If the mapping was removed, the entry has changed by then:
 //! ```text
 //!   reader                                        others
 //!   entry = mapping 7                             entry = none, mapping 7 goes
@@ -12,11 +13,14 @@
 //!   word, bytes                                   or the file is closed, and its map's number another one's
 //!   entry still mapping 7?                        word = resident                  Release
 //! ```
-//! The reader may have seen a store of the right column that comes after the column's first line: a
-//! new field of the window, or a new page word. Then the first line, which changed the entry, came
-//! before the reader's second look at the entry. The number of a mapping never comes back (M2 of
-//! `mapped`), so the reader finds another entry. If the reader saw no such store, the window and
-//! the page words that it used were those of mapping 7 and its file.
+//! Suppose that the reader has seen one of the later stores of the right column: a new field of the
+//! window, or a new page word. These stores are Release, and the reader's loads are Acquire. So the
+//! reader's second look at the entry sees the first store of the column, which changed the entry.
+//! The number of a mapping is never reused (M2 of `mapped`), so the reader finds that the entry
+//! differs from the one that it found at first.
+//!
+//! If the reader has seen no such store, the window and the page words that it used were those of
+//! mapping 7 and its file.
 
 use frames::MapNumber;
 use sync::atomic::{AtomicU64, Ordering};

@@ -37,9 +37,10 @@ impl WordOwner for SpaceState {
 }
 
 impl SpaceState {
-    /// Finds a page by its page word. Returns the region whose record is in that slot, and the page
-    /// of the region that has the word. The record may become another region's at any time, so an
-    /// operation on the page checks again whose it is (REGION-1).
+    /// Finds the page that a page word belongs to. `slot` is the slot of the region's record in the
+    /// space's table of records, and `word` is the number of the page word. Returns the region, and
+    /// the page's number in the space. The record may be reused for another region at any time, so
+    /// an operation on the page checks again which region the record belongs to (REGION-1).
     fn page_of_word(&self, slot: u32, word: u64) -> Option<(&Region, u64)> {
         let (region, first) = self.index.region_of_slot(slot)?;
         Some((region, first + word % REGION_PAGES))

@@ -34,9 +34,9 @@ impl Space {
         state.write_pages(address, buf)
     }
 
-    /// Atomically replaces the number at `address`, which must be a multiple of 8, by the number
-    /// that `update` returns for it. If `update` returns `None`, the number stays. Returns the old
-    /// number. The byte order is the machine's.
+    /// Atomically replaces the 8-byte number at `address` by the number that `update` returns for
+    /// it. If `update` returns `None`, the number stays. Returns the old number. `address` must be
+    /// a multiple of 8. The number is in the machine's byte order.
     ///
     /// # Errors
     /// Those of [`write_at`](Self::write_at); [`Error::BadAddress`].
@@ -70,8 +70,8 @@ enum Now<'a> {
 }
 
 impl SpaceState {
-    /// Calls `visit` for each page of a range of bytes: with the page, with the offset in the page
-    /// at which the range begins, and with the part of the range that is in the page.
+    /// Calls `visit` for each page of a range of bytes. Its arguments are the page, the offset in
+    /// the page at which the range's bytes begin, and the part of the range that lies in the page.
     #[inline]
     pub(super) fn each_page(
         &self,
@@ -121,9 +121,9 @@ impl SpaceState {
         }
     }
 
-    /// Returns the record of a page's region, and makes a record if the region has none. If there
-    /// is no room for a new record, frees tables that aren't needed and tries again. Returns `None`
-    /// if nothing is mapped at the page any more.
+    /// Returns the record of a page's region. If the region has no record, makes one; if there is
+    /// no room for it, frees tables that aren't needed, and tries again. Returns `None` if nothing
+    /// is mapped at the page any more.
     pub(super) fn region_for_page(&self, page: u64) -> Result<Option<&Region>, Error> {
         self.index.region_for_page(self.payer(), page).or_else(|_| {
             self.tidy();
@@ -266,8 +266,8 @@ impl SpaceState {
     }
 
     /// Runs `change` on a page of own memory, while this thread is the page's only writer. If the
-    /// page isn't resident, a fault brings it in, with the bytes `first.1` written at the offset
-    /// `first.0`. If these bytes aren't empty, that was the whole write, and `change` doesn't run.
+    /// page isn't resident, a fault brings it in, and also writes the bytes `first.1` at the offset
+    /// `first.0`. If the fault wrote any bytes, the whole write is done, and `change` isn't called.
     /// Returns false if the page isn't writable own memory any more.
     pub(super) fn with_page(
         &self,

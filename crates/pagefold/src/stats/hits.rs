@@ -11,9 +11,11 @@ use crate::size::ALLOCATION;
 use crate::slab::Slab;
 use crate::stats::Counters;
 
-/// The hits of one open handle, or of a place where one file after another is mapped. With
-/// `Hits::default`, the counter gets memory of its own (its *place*) only after more than a few
-/// hits.
+/// The hits of one open handle, or of one mapping place: a place in a space's table of mappings,
+/// which serves one mapping after another. Once the counter has a [`CounterPlace`], each thread
+/// counts in a number of its own. A counter created by `Hits::default` gets its place only after
+/// more than a few hits. A counter created by [`at_hand`](Self::at_hand) has it from the start,
+/// unless there are too many such counters.
 #[derive(Default)]
 pub(crate) struct Hits {
     pub(crate) counter: ThreadCounter,
@@ -34,9 +36,9 @@ impl Hits {
     }
 }
 
-/// The hits that aren't in the counters of a group, or of a file, yet. Each group and file has a
-/// list of its own. So neither opening and closing a handle nor reading one tenant's statistics
-/// touches the handles of other tenants.
+/// A list of [`Hits`] whose latest hits may not have been added to the counters of a group, or of a
+/// file, yet. Each group and each file has its own list. So a thread that opens or closes a handle,
+/// or reads one tenant's statistics, doesn't touch the handles of other tenants.
 #[derive(Default)]
 pub(crate) struct HitsList {
     lists: Mutex<Slab<Arc<Hits>>>,
@@ -64,8 +66,8 @@ impl fmt::Debug for HitsList {
     }
 }
 
-/// The hits of an open handle, or of a place. They are on the list of the group, and on that of the
-/// file that is currently there.
+/// The hits of an open handle, or of a mapping place, as entered on two lists: the group's list,
+/// and the list of the file that is open or mapped there now.
 pub(crate) struct HitCount {
     hits: Arc<Hits>,
     in_group: u32,
@@ -94,8 +96,8 @@ impl HitCount {
         self.in_file.store(file.add(&self.hits), Ordering::Relaxed);
     }
 
-    /// Takes the hits off the file's list, and adds them to the counters of the file and the group.
-    /// Hits that are counted later go to the next file.
+    /// Takes the hits off the file's list, and adds those not yet settled to the counters of the
+    /// file and the group. Later hits are counted for the next file (`begin`).
     pub(crate) fn settle(&self, file: &HitsList, counters: [&Counters; 2]) {
         let number = self.in_file.swap(NO_FILE, Ordering::Relaxed);
         if number != NO_FILE {

@@ -14,9 +14,9 @@ use sync::atomic::{AtomicU64, Ordering};
 use crate::size::Size;
 use crate::stats::swap_areas::SwapAreaStats;
 
-/// The events that a group, or a file, counts. Some events happen with every miss. Once there are
-/// more than a few of them, they are counted per thread, so that threads with misses don't contend
-/// for a cache line.
+/// The events that a group, or a file, counts. Some events happen with every miss. Once such an
+/// event has happened more than a few times, each thread counts it in a number of its own
+/// ([`ThreadCounter`]), so that threads with misses don't contend for a cache line.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Hits of closed handles.
@@ -115,9 +115,11 @@ pub struct Stats {
     pub files: Vec<FileStats>,
 }
 
-/// The statistics of a group. Sizes are in bytes. Hits, misses and waits count lookups of files'
-/// pages, so a read of three pages counts three. Accesses to a space's own memory aren't counted,
-/// because counting would take longer than the access; `swap_ins` counts its faults from swap.
+/// The statistics of a group. Sizes are in bytes.
+///
+/// Hits, misses and waits count lookups of files' pages, so a read of three pages counts as three.
+/// Accesses to a space's own memory aren't counted, because counting would take longer than the
+/// access itself. When such an access brings a page back from swap, `swap_ins` counts the page.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct GroupStats {
@@ -143,15 +145,16 @@ pub struct GroupStats {
     pub unclean_bytes: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Loads of pages that had been evicted before. Some may be missing: page maps remember evicted
-    /// pages, but when memory is short, parts of page maps without pages are freed.
+    /// Loads of pages that had been evicted before. The number may be too low. A page map remembers
+    /// which of its pages were evicted; but when memory is short, the parts of the map that have no
+    /// page in memory are freed, and what they remember is lost.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,
     /// How often a thread had to reclaim for itself.
     pub direct_reclaims: u64,
-    /// Pages loaded before any reader asked for them, because a reader was approaching them. They
-    /// aren't misses; a reader that reaches such a page after it has arrived has a hit.
+    /// Pages loaded by readahead, before any reader asked for them. They don't count as misses. A
+    /// reader that reaches such a page after it has arrived has a hit.
     pub read_ahead: u64,
     /// Those of them that left memory unused.
     pub read_ahead_wasted: u64,
@@ -161,9 +164,9 @@ pub struct GroupStats {
     pub same_filled: u64,
     /// Anonymous pages that came back.
     pub swap_ins: u64,
-    /// Those of `swap_ins` that no thread had asked for yet. They came by swap readahead: each was
-    /// in a slot next to that of a page that was asked for, while the group's slots were being read
-    /// in order.
+    /// Those of `swap_ins` that came by swap readahead, before any thread asked for them. While the
+    /// group's slots are being read in order, a fault on one slot also brings back pages from the
+    /// slots next to it.
     pub swap_read_along: u64,
     /// Pages of swap readahead that left memory unused.
     pub swap_read_along_wasted: u64,
@@ -204,8 +207,9 @@ pub struct FileStats {
     pub write_errors: u64,
     /// Pages evicted.
     pub evictions: u64,
-    /// Loads of pages that had been evicted before. Some may be missing: page maps remember evicted
-    /// pages, but when memory is short, parts of page maps without pages are freed.
+    /// Loads of pages that had been evicted before. The number may be too low. A page map remembers
+    /// which of its pages were evicted; but when memory is short, the parts of the map that have no
+    /// page in memory are freed, and what they remember is lost.
     pub refaults: u64,
     /// Loads that failed.
     pub errors: u64,

@@ -14,8 +14,9 @@ pub struct SwapAreaStats {
     pub bytes: u64,
     /// How much of the area is in use.
     pub used_bytes: u64,
-    /// Whether the area's device has had pages to write for a while without answering. Then pages
-    /// go to other areas, as long as one has room.
+    /// Whether the area's device seems to have stopped: it has had pages to write for a while
+    /// without answering. Then pages are swapped out to other areas, as long as one of them has
+    /// room.
     pub is_stalled: bool,
     /// Whether the area's pages are encrypted.
     pub is_encrypted: bool,
@@ -29,14 +30,15 @@ pub struct SwapAreaStats {
 pub struct CompressedSwapStats {
     /// The most memory that the area may take.
     pub limit_bytes: u64,
-    /// What the area takes of the budget, besides its tables. The excess over `compressed_bytes` is
-    /// the area's stock of free memory, and the gaps between pages.
+    /// How much of the budget the area uses, its tables not included. This exceeds
+    /// `compressed_bytes` by the area's stock of free memory and the gaps between compressed pages.
     pub memory_bytes: u64,
     /// The original size of the pages in the area.
     pub original_bytes: u64,
     /// The compressed size of the pages in the area.
     pub compressed_bytes: u64,
-    /// Pages that the area refused because they don't shrink to less than three quarters.
+    /// Pages that the area refused because they don't shrink to three quarters of their size or
+    /// less.
     pub incompressible_pages: u64,
     /// Pages that the area refused because there was no memory for them.
     pub no_room_pages: u64,

@@ -14,8 +14,8 @@ use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::swap_areas::SwapAreaStats;
 use crate::swapping::compressed::BudgetMemory;
 
-/// A place that anonymous pages are swapped out to when the budget, or a group's limit, is short.
-/// Passed to [`Builder::swap_area`](crate::Builder::swap_area) or
+/// A place for anonymous pages that are swapped out because the budget, or a group's limit, is
+/// short of memory. Passed to [`Builder::swap_area`](crate::Builder::swap_area) or
 /// [`Pagefold::add_swap`](crate::Pagefold::add_swap). The contents don't outlive the process.
 ///
 /// ```
@@ -52,23 +52,27 @@ impl SwapArea {
     }
 
     /// Creates an area in a new file of `size`, with mode 0600 and without a name. `path` is the
-    /// directory that the file is created in, or an unused name in that directory. The file takes
-    /// room on the disk as the area fills. The system frees this room when the process ends.
+    /// directory in which the file is created. It may also be an unused name in an existing
+    /// directory; then the file is created in that directory, and the name stays unused. The file
+    /// takes room on the disk only as the area fills. The system frees this room when the process
+    /// ends.
     #[must_use]
     pub fn unlinked(path: impl Into<PathBuf>, size: impl IntoSize) -> Self {
         Self::new(Place::Unlinked { at: path.into(), size: size.into_size() })
     }
 
-    /// Uses an entire file or block device as an area. It must have been one of Pagefold's areas
-    /// before, unless [`overwrite`](Self::overwrite) is set. While the area is in use, the file is
-    /// locked (`flock`, and `O_EXCL` for a device). A file or device that is already in use, as an
-    /// area of any process or a mounted file system, is refused. Pagefold never reads a page that
-    /// an earlier process wrote to the area.
+    /// Uses an entire file or block device as an area. The file or device must have been one of
+    /// Pagefold's areas before, unless [`overwrite`](Self::overwrite) is set. Pagefold never reads
+    /// a page that an earlier process wrote there.
     ///
-    /// Pages are written unencrypted. They stay on the disk after they were read back, and after
-    /// the area is removed, until other bytes are written there: a user that may read the file or
-    /// the disk can see what was swapped out. So its mode should be 0600; any other mode is logged.
-    /// If that isn't enough, have the area [encrypted](Self::encrypted).
+    /// While the area is in use, the file or device is locked (`flock`, and `O_EXCL` for a device).
+    /// Adding the area fails if the file or device is in use already, as an area of any process or
+    /// as a mounted file system.
+    ///
+    /// Pages are written unencrypted. They stay on the disk after they were read back, and even
+    /// after the area is removed, until other bytes are written there. So any user who may read the
+    /// file or the disk can see what was swapped out. Give the file mode 0600; Pagefold logs any
+    /// other mode. If that isn't enough, have the area [encrypted](Self::encrypted).
     #[must_use]
     pub fn path(path: impl Into<PathBuf>) -> Self {
         Self::new(Place::Path(path.into()))
@@ -80,23 +84,25 @@ impl SwapArea {
         Self::new(Place::Memory { size: size.into_size() })
     }
 
-    /// Creates an area in memory that keeps pages compressed (LZ4) and takes at most `limit` of the
-    /// budget. The area takes memory as it fills and gives it back as it empties, except for a
-    /// stock of free memory. (The stock is as large as the pieces in which memory is taken from the
-    /// system: 2 MiB in larger budgets.)
+    /// Creates an area in memory that keeps pages compressed (LZ4) and uses at most `limit` of the
+    /// budget. The area takes memory as it fills, and gives memory back as it empties, except for a
+    /// stock of free memory that it keeps. The stock has the size in which Pagefold takes memory
+    /// from the system: 2 MiB, or less in small budgets.
     ///
-    /// Pages that don't shrink to less than three quarters go to other areas, or stay in memory.
-    /// When the area is full, the pages that have been there longest are recompressed more densely
-    /// (Zstandard, with the feature `zstd`). If these pages are still there later, they go to other
-    /// areas, too. The default priority is 100, so that this area is filled first.
+    /// The area keeps a page only if compression saves at least a quarter of the page. Other pages
+    /// go to another area, or stay in memory. When the area is full, the pages that have been in it
+    /// longest are recompressed more densely (Zstandard, with the feature `zstd`). If these pages
+    /// are still in the area later, they move to other areas. The default priority is 100, so that
+    /// this area is filled first.
     ///
-    /// Leave most of the budget to uncompressed pages. The area's memory isn't charged to groups;
+    /// Choose a limit that leaves most of the budget to uncompressed pages; a limit above the
+    /// budget is an error. The area's memory isn't charged to groups.
     /// [`GroupBuilder::swap_max`](crate::GroupBuilder::swap_max) limits how much each group may
-    /// have there. A limit above the budget is an error.
+    /// have in swap areas.
     ///
-    /// When the budget is [lowered](crate::Pagefold::resize), the area's limit keeps its share of
-    /// the budget. Pages beyond the limit move to other areas, or, if there are none, stay until
-    /// they are used.
+    /// When the budget is [lowered](crate::Pagefold::resize), the area's limit is lowered in
+    /// proportion. Pages beyond the new limit move to other areas. If there are no other areas,
+    /// these pages stay until they are used.
     #[must_use]
     pub fn compressed(limit: impl IntoSize) -> Self {
         Self::new(Place::Compressed { limit: limit.into_size() }).priority(COMPRESSED_PRIORITY)
@@ -125,15 +131,15 @@ impl SwapArea {
     }
 
     /// Encrypts each page that is written to the area (AES-256-GCM). The key is created when the
-    /// area is added, and exists in memory only, so after the process has ended the pages on the
-    /// disk can't be read. Compressed pages don't leave memory and aren't encrypted.
+    /// area is added, and exists only in memory. So after the process has ended, the pages on the
+    /// disk can't be read. Compressed pages don't leave memory, and aren't encrypted.
     ///
-    /// If a page was changed on the disk, or replaced by an older one, reading it back fails with
-    /// an error. Without encryption only accidental changes are detected; with encryption
+    /// Reading a page back fails with an error if the page was changed on the disk, or replaced by
+    /// an older one. Without encryption, only accidental changes are detected; with encryption,
     /// deliberate changes are detected as well.
     ///
-    /// Takes 24 bytes of the budget for each page of the area, and 256 KiB for each CPU, counted as
-    /// at least 4 and at most 16 CPUs (less for areas below 16 MiB).
+    /// An encrypted area takes 24 bytes of the budget for each of its pages. It also takes 256 KiB
+    /// for each CPU, less if the area is below 16 MiB. At least 4 and at most 16 CPUs are counted.
     ///
     /// Adding the area fails with [`Error::SwapRefused`] if Pagefold was built without the feature
     /// `encrypted-swap`.

@@ -1,15 +1,20 @@
 //! Memory for compressed swap areas: how it is charged and obtained.
 //!
-//! A compressed area takes memory from the budget as it fills, one chunk at a time. Pages are
-//! swapped out when memory is short, and then frames take up the whole budget. So an extent of
-//! frames has to be drained to make room for the area's next chunk. But the extent's pages go to
-//! swap in turn, and may have to be compressed as well, which needs memory for the area again.
+//! A compressed area takes memory from the budget as it fills, one chunk at a time. But pages are
+//! swapped out just when memory is short, and at such times frames take up the whole budget. So
+//! before the area can get its next chunk, an extent of frames has to be drained. The pages of that
+//! extent are swapped out in turn, and may have to be compressed, for which the area again needs
+//! memory.
 //!
-//! To break this cycle, the area has a *stock* of the size of an extent, which is charged in
-//! advance and used when no other memory can be had. A thread that is about to reclaim refills the
-//! stock first, while it has no page isolated, because an isolated page would block the drain of
-//! its extent. If there is no memory for a page all the same, the page goes to the next area, or
-//! stays in memory.
+//! To break this cycle, the area has a *stock*: memory that is charged in advance, and used when no
+//! other memory can be had. Most of the stock, as much as an extent, is only for pages of an extent
+//! that is being drained ([`Need::Drain`](swap::Need)). A thread that is about to reclaim refills
+//! the stock first, before it isolates any page. (To refill the stock, an extent may have to be
+//! drained. An extent can't be drained while the thread itself has isolated one of its pages.) If
+//! there is still no memory for a page, the page goes to the next area, or stays in memory.
+//!
+//! A drain can fail because another thread has isolated one of the pages. The next drain is tried
+//! after a pause, and no call fails for want of a frame during that pause.
 
 use std::time::Duration;
 
@@ -48,22 +53,29 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 impl Manager {
     /// Fills the stocks of compressed areas, before pages are reclaimed. The caller must have no
-    /// page isolated.
-    pub(crate) fn stock_up_swap(&self) {
+    /// page isolated. Returns whether a stock isn't full and will be tried again shortly: another
+    /// thread is filling it, or the pause after a failure isn't over.
+    pub(crate) fn stock_up_swap(&self) -> bool {
         if !self.swaps() || self.swap.stock_up() {
-            return;
+            return false;
         }
         // One thread at a time is enough, and it must not be making room already.
-        let Some(mut failed) = self.stocking_failed.try_lock() else { return };
+        let Some(mut failed) = self.stocking_failed.try_lock() else { return true };
         if failed.is_some_and(|failed| failed.elapsed() < PAUSE) {
-            return;
+            return true;
         }
-        let Some(_turn) = self.room_making.try_lock() else { return };
-        let is_over = (0..DRAINS_MAX).find_map(|_| match self.drain_extent(Cost::Any) {
-            true => self.swap.stock_up().then_some(true),
-            false => Some(false),
-        });
-        *failed = if is_over == Some(true) { None } else { Some(Instant::now()) };
+        let Some(_turn) = self.room_making.try_lock() else { return true };
+        for _ in 0..DRAINS_MAX {
+            if !self.drain_extent(Cost::Any) {
+                break;
+            }
+            if self.swap.stock_up() {
+                *failed = None;
+                return false;
+            }
+        }
+        *failed = Some(Instant::now());
+        false
     }
 
     /// Fills the stock of a new area, and evicts as many pages as that takes.

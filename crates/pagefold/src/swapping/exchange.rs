@@ -1,25 +1,29 @@
 //! Exchanges: if all memory and all slots of a group are in use, one of its pages is swapped out so
 //! that another can be swapped in.
 //!
-//! The outgoing page has to leave first, so for a moment the group needs one slot more than it may
-//! have. Areas reserve slots for this (`swap`'s reserve). The exchange passes the frame, with its
-//! charge, directly from the outgoing page to the incoming page, so no other thread gets the frame
-//! in between. The exchange uses one reserved slot for the outgoing page. When the slot of the
-//! incoming page is freed, that slot becomes a reserved one instead. So a group whose pages take
-//! all of its memory and slots can go on exchanging them.
+//! The outgoing page has to leave before the incoming page's slot is free, so for a moment the
+//! group needs one slot more than it may have. Areas reserve slots for this (`swap`'s reserve). The
+//! outgoing page is written to a reserved slot. When the slot of the incoming page is freed, that
+//! slot becomes a reserved one instead.
+//!
+//! The outgoing page's frame, with its charge, passes directly to the incoming page, so no other
+//! thread gets the frame in between. After an exchange, the group has as many slots and frames in
+//! use as before. So a group whose pages take all of its memory and slots can go on exchanging
+//! them.
 //!
 //! An exchange is wasted if another thread brings the incoming page back first, or if the incoming
-//! page can't be read. Then the group has one more slot in use than before, and any thread may get
-//! the frame. Three rules limit this loss:
+//! page can't be read. Then the outgoing page occupies a slot, so the group has one more slot in
+//! use than before, and any thread may get the frame that the outgoing page left. Three rules limit
+//! this loss:
 //! - The outgoing page leaves memory only if the incoming page is still *wanted* after the outgoing
 //!   page was written.
 //! - If the incoming page then doesn't come in, the outgoing page is brought back at once.
 //! - The group never has more than `BEYOND_MAX` slots beyond its `swap_max`, or beyond what it had
 //!   in use when `swap_max` was lowered.
 //!
-//! Before the first exchange, reclaim has searched for pages to evict, and found none. That search
-//! takes long. So the next few exchanges skip reclaim: normally no other page has become evictable
-//! meanwhile.
+//! The first exchange comes only after reclaim has looked at all pages of the group and found none
+//! that it could evict, which takes a long time. If the exchange succeeds, the next few exchanges
+//! skip reclaim, because normally no page has become evictable since then.
 
 use std::ops::ControlFlow;
 
@@ -58,9 +62,10 @@ enum Stays {
 
 impl Manager {
     /// Swaps out a page of the group so that the page in `slot` can come in. Calls `wanted` once
-    /// the outgoing page is written; if that returns false, because no thread needs the incoming
-    /// page any more, the outgoing page stays. Returns the frame, and the [`Exchange`]. The caller
-    /// must keep the `Exchange` until `slot` is free.
+    /// the outgoing page is written. If `wanted` returns false, no thread needs the incoming page
+    /// any more, and the outgoing page stays in memory. Returns the outgoing page's frame, and the
+    /// [`Exchange`], which the caller must keep until `slot` is free. Returns `None` if no page was
+    /// swapped out.
     pub(crate) fn exchange<'a>(
         &'a self,
         group: &'a GroupState,
@@ -98,8 +103,8 @@ impl Manager {
     }
 
     /// Tries to swap out the coldest page of a stripe. Returns `Break` with the frame and the
-    /// page's owner if the page left, `Continue` if it stays but other pages may leave, and
-    /// `Break(None)` if no page can leave.
+    /// page's owner if the page was swapped out; `Continue` if it wasn't, but another page might
+    /// be; and `Break(None)` if no page can be swapped out.
     fn leave_from<'a>(
         &self,
         group: &GroupState,

@@ -1,8 +1,9 @@
 //! Swapping out: how anonymous pages leave memory.
 //!
-//! Reclaim isolates the pages, so that no other thread can evict them, and passes them on together.
-//! Each page stays in its frame while its bytes are checked (`frames::swapping`). The outcome is
-//! the page's new *entry*, which records where its bytes are, or that the page stays in memory:
+//! Reclaim isolates pages, so that no other thread can evict them, and passes them to this module
+//! in batches. Each page stays in its frame while its bytes are checked (`frames::swapping`). Then
+//! the page either stays in memory, or leaves memory and gets a new *entry* in its page word, which
+//! records where the page's bytes are:
 //! ```text
 //!   keeps a slot, and wasn't written to since ─────────────▶ its entry again: no I/O
 //!   one word again and again ──────────────────────────────▶ that word as its entry: no slot, no I/O
@@ -11,8 +12,8 @@
 //!                          │            └─ no: the slot is freed, the page stays
 //!                          └─ failed, or no slot: the page stays, as one that its file doesn't have
 //! ```
-//! If a page stays in memory, reclaim puts the page back on the lists, and looks at it again later.
-//! Meanwhile reclaim evicts other pages: those of files, as long as there are any.
+//! If a page stays in memory, reclaim puts the page back on its list, and looks at it again later.
+//! In between, reclaim evicts other pages, for example pages of files, as long as there are any.
 //!
 //! The caller must hold no page word, no list and no lock except `room_making`, because this waits
 //! for the device.
@@ -21,7 +22,7 @@ use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
-use swap::{Fill, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
+use swap::{Fill, Need, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
 use sync::atomic::Ordering;
 
 use crate::group::state::GroupState;
@@ -62,7 +63,12 @@ impl Manager {
     }
 
     /// Swaps out isolated anonymous pages of a group.
-    pub(crate) fn swap_out<'a, const N: usize>(&'a self, group: &GroupState, pages: Batch<N>) -> SwappedOut<'a, N> {
+    pub(crate) fn swap_out<'a, const N: usize>(
+        &'a self,
+        group: &GroupState,
+        pages: Batch<N>,
+        need: Need,
+    ) -> SwappedOut<'a, N> {
         let mut result = SwappedOut::default();
         if !self.swaps() {
             result.stay.extend(pages.into_iter().map(|frame| Refused { frame, unclean: true }));
@@ -87,7 +93,7 @@ impl Manager {
             }
         }
         if !writes.is_empty() {
-            self.write_out(group, writes, &mut result);
+            self.write_out(group, writes, need, &mut result);
         }
         Counters::add(&group.swapped.outs, result.gone.len() as u64);
         if same_filled > 0 {
@@ -101,6 +107,7 @@ impl Manager {
         &'a self,
         group: &GroupState,
         mut writes: ArrayVec<(IsolatedFrame, Unwritten<'a>), N>,
+        need: Need,
         result: &mut SwappedOut<'a, N>,
     ) {
         self.swap.spill(self);
@@ -115,7 +122,7 @@ impl Manager {
         let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
             outs.iter().map(|_| Err(SwapOutError::Full)).collect();
         // The closure does nothing else: it runs under a lock.
-        self.swap.swap_out(&outs, |at, slot| slots[at] = slot);
+        self.swap.swap_out(&outs, need, |at, slot| slots[at] = slot);
         Counters::add(&group.swapped.written, slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let (mut unused, mut full) = (0, false);
         for ((frame, page), slot) in writes.into_iter().zip(slots) {
@@ -184,17 +191,18 @@ impl Manager {
         self.uncharge_swapped(group, freed as u64);
     }
 
-    /// Frees swap slots that these pages kept when they were read back, and that have held outdated
-    /// bytes since the pages were written to. To leave again, such a page needs a new slot, and the
-    /// group's limit has no room for both. Returns whether the pages kept any slots.
+    /// Frees the outdated slots of the given pages. A page that is read back from swap keeps its
+    /// slot, but once the page is written to, the bytes in the slot are outdated. To leave memory
+    /// again, the page needs a new slot, but the group is so close to its limit that the page can't
+    /// have the old slot and the new one at once. Returns whether any of the pages had a slot.
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
         kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
     }
 
-    /// Frees slots with outdated bytes, whose pages were written to since they were read back.
-    /// Frees only a few, because a fault waits for this.
+    /// Frees outdated slots: those whose pages were written to since they were read back. A fault
+    /// waits for this, so only a few slots are freed at a time.
     fn take_slots_in_vain(&self) {
         // One thread at a time is enough, and only now and then.
         let Some(mut search) = self.slot_search.try_lock() else { return };
@@ -230,7 +238,7 @@ impl Manager {
                 let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
                 group.lists.unlink(&self.frames, &ids);
             }
-            let SwappedOut { gone, stay } = self.swap_out(&group, own);
+            let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain);
             self.count_wasted(&gone, &group);
             self.count_left(&group, &gone);
             if is_unlisted {
@@ -251,10 +259,10 @@ impl Manager {
         (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
     }
 
-    /// Puts anonymous pages that were touched before there was a swap area on their groups' lists,
-    /// so that reclaim finds them. This may miss a page that is touched while it runs. The page
-    /// then stays in memory until it is unmapped, or until the memory of its frame is to be given
-    /// back (`evict_anonymous`).
+    /// Puts anonymous pages that are on no list on their groups' lists, so that reclaim can find
+    /// them. These are the pages that were touched before there was a swap area. A page that is
+    /// touched while this runs may be missed. It then stays in memory until it is unmapped, or
+    /// until the memory of its frame is to be given back (`evict_anonymous`).
     pub(crate) fn list_anonymous(&self) {
         for frame in self.frames.populated() {
             let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
@@ -274,9 +282,9 @@ impl Manager {
     }
 }
 
-/// The limits of the search for slots with outdated bytes, whose pages were written to since they
-/// were read back: the shortest time between two searches, the most slots looked at (about 100 µs),
-/// and the most pages whose slot is freed.
+/// The limits of the search for outdated slots (`take_slots_in_vain`): the shortest time between
+/// two searches, the most slots that a search looks at (which takes about 100 µs), and the most
+/// slots that it frees.
 const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1 << 15;
 const TAKEN_MAX: u32 = 1024;

@@ -1,9 +1,9 @@
 //! Waiting for dirty pages to become clean, so that their frames can be given back.
 //!
-//! The caller asks the flusher to write, then waits until pages of the caller's own group, or of
-//! any group, have become clean. The caller gives up after two seconds in which no page became
-//! clean, or after four seconds without progress of its own even though pages become clean. So a
-//! device that doesn't answer doesn't block calls that need memory.
+//! The caller asks the flusher to write, then waits until pages of one group, or of any group, have
+//! become clean. The caller gives up after two seconds in which no page became clean, so a device
+//! that doesn't answer doesn't block calls that need memory. The caller also gives up after four
+//! seconds in which pages became clean but the caller itself made no progress.
 //!
 //! While the caller waits, it must hold no lock that other tenants need.
 
@@ -64,9 +64,10 @@ impl CleanWait<'_> {
         self.pause = PAUSE_MIN;
     }
 
-    /// Waits until pages have become clean. Returns false if no page is dirty, or if the wait has
-    /// taken too long. The first call returns true even if no page is dirty, because the last dirty
-    /// page may have become clean after the caller's failed attempt.
+    /// Waits until pages have become clean, and returns true. Returns false if no page is dirty, or
+    /// if the wait has taken too long. But the first call returns true even if no page is dirty:
+    /// the last dirty page may have become clean after the caller's attempt failed, so another
+    /// attempt may succeed.
     pub(crate) fn wait(&mut self) -> bool {
         let start = Instant::now();
         if !self.waited {

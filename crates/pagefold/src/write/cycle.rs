@@ -1,10 +1,11 @@
-//! Runs one cycle of write-back, which goes once through the pages of a file and writes the dirty
-//! ones. The thread that runs the cycle is the *leader*. Requests are submitted in the order of the
-//! file, many at a time; they complete in any order.
+//! Runs one cycle of write-back, which goes through the pages of a file once and writes the dirty
+//! ones. The thread that runs the cycle is the *leader*. It submits requests in the order of the
+//! pages, many at a time; the requests complete in any order.
 //!
-//! Only the leader uses the cycle's state. When a request completes, the completing thread only
-//! stores an *answer* for the leader: the result, and the run of pages. The run passes to the
-//! leader, so the completed request keeps neither the file nor any part of it alive.
+//! Only the leader uses the cycle's state. The thread that completes a request only stores an
+//! *answer* for the leader: the result, and the run of pages, which passes from the request to the
+//! leader. The run holds a handle of the file's page map; the completed request holds none. So a
+//! completed request keeps neither the file nor any part of it alive.
 
 use std::mem;
 
@@ -22,17 +23,16 @@ use io::{BackingFile, IoError, Request, uninterrupted};
 
 /// The most requests that a cycle has under way at a time.
 const REQUESTS_MAX: usize = 64;
-/// Limits the bytes under way: a cycle submits no further request while its requests under way
-/// have as many bytes as `LARGE_MAX` requests of the largest size.
+/// Limits the bytes under way. A cycle submits another request only while all its requests under
+/// way together have fewer bytes than `LARGE_MAX` times the largest request size.
 const LARGE_MAX: usize = 16;
-/// How many requests may fail before a cycle gives up, including the smaller requests that a failed
-/// request is split into. If only some places of the file can't be written, the limit is high
-/// enough that the others are still written. If the device is gone, the limit is low enough that
-/// calls don't wait for long. Requests that are still under way when the cycle gives up may fail in
-/// addition.
+/// How many requests may fail before a cycle gives up. If a failed request is split into smaller
+/// ones, these count as well. If only some places of the file can't be written, the limit is high
+/// enough for the rest to be written. If the device is gone, the limit is low enough for calls not
+/// to wait long. When the cycle gives up, requests that are still under way may fail as well.
 const FAILURES_MAX: u32 = 128;
-/// A stage (the part of a cycle up to a sync) ends when 1/`STAGES` of the pages that were unclean
-/// when the cycle began have been written.
+/// A cycle consists of stages, each of which ends with a sync (but see B7 of `writeback`). A stage
+/// ends once 1/`STAGES` of the pages that were unclean when the cycle began have been written.
 const STAGES: u64 = 8;
 /// The bounds of that number of pages.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
@@ -107,8 +107,9 @@ impl Answers {
         self.some.notify_one();
     }
 
-    /// Takes the answers of all requests that have completed. If there is none, waits for the
-    /// first, and meanwhile helps to process the device's requests if the device accepts help.
+    /// Takes the answers of all requests that have completed. If there are none, waits for the
+    /// first one. While it waits, helps to process the device's requests, if the device accepts
+    /// help.
     fn take(&self, writer: &dyn BackingFile) -> Vec<Answer> {
         if self.came.lock().is_empty() {
             writer.help_as(&writer.queue(), HELPING, &|| !self.came.lock().is_empty());
@@ -154,8 +155,8 @@ impl<'a> Cycle<'a> {
         while !self.under_way.is_empty() {
             self.take_answers();
         }
-        // A full cycle syncs even if it wrote nothing, because a length may have been set, or an
-        // earlier sync may have failed. Other cycles sync only if they wrote pages.
+        // A full cycle syncs even if it wrote no page, because the file's length may have been set,
+        // or an earlier sync may have failed. Other cycles sync only if they wrote pages.
         if synced.is_ok() && (self.kind == Kind::Full || self.written_in_all + self.written > 0) {
             synced = self.end_stage(self.rest.first()); // There is nothing under way.
         }
@@ -276,9 +277,9 @@ impl<'a> Cycle<'a> {
         self.failures += 1;
     }
 
-    /// Ends a stage. First syncs the file; but a farewell cycle does that only if the file has a
-    /// handle again, and the process doesn't exit (B7). Then settles written pages, which become
-    /// clean: those before the page `before`, or all of them if `before` is `None`.
+    /// Ends a stage: syncs the file, and then settles the written pages that come before the page
+    /// `before`, or all written pages if `before` is `None`. Settled pages become clean. A farewell
+    /// cycle syncs only if the file has a handle again and the process isn't exiting (B7).
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
             self.progressed();

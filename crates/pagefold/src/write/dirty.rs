@@ -1,29 +1,31 @@
 //! Limits the number of dirty pages, and throttles writers before the limit is reached.
 //!
 //! A dirty page can't be evicted, so at most seven eighths of the pages that a group may have in
-//! memory should be dirty. This number is called the mark below. The flusher writes from a third of
-//! the mark on (`flusher`).
+//! memory should be dirty. Below, this number is called the *mark*. The flusher begins to write
+//! when a third of the mark is reached (`flusher`).
 //!
 //! Writers are throttled from three quarters of the mark on. Each page that a writer makes dirty
-//! costs the writer some time, which it sleeps off a few milliseconds at a time. The cost follows
-//! from how fast pages of the file's device have been written back lately. So the number of dirty
-//! pages settles between three quarters of the mark and the mark, and writers go at the pace of the
-//! disk. (Linux's `balance_dirty_pages` does the same, with more elaborate estimates.)
+//! costs the writer some time, which it sleeps off a few milliseconds at a time. This cost is the
+//! time that the file's device lately took to write back a page, times a factor that grows with the
+//! number of dirty pages. As a result, the number of dirty pages settles somewhere between three
+//! quarters of the mark and the mark: at the number at which writers are as fast as the disk.
+//! (Linux's `balance_dirty_pages` does the same, with more elaborate estimates.)
 //!
-//! It pays to let many pages be dirty. A page that is written to again while it waits is written
-//! back only once, and neighbouring pages are written in one request.
+//! Many dirty pages mean fewer write requests. A page that is written to again while it waits is
+//! written back only once, and neighbouring pages are written in one request.
 //!
 //! # Groups
 //! A page is charged to the group that makes it dirty (`Handle::adopt`), and counted there. A
 //! writer is throttled for its own group's dirty pages alone, by two rules:
 //! - *The group's limit*: seven eighths of the limit, as above.
-//! - *The group's part of the budget*. If `M` pages may be dirty in all groups together and `D` are
-//!   dirty, `M - D` more pages may become dirty. A group may have at most [`PARTS_MAX`] (15) times
-//!   that many dirty pages: at `15 (M - D)` it is stopped, and from `3 (M - D)` on it is throttled.
-//!   (These are the dynamic thresholds of shared-memory switches; Choudhury and Hahne, 1998.) So a
-//!   group that writes alone is stopped at 15/16 of `M`, and each of `n` groups that write as much
-//!   as they can at `15 / (15 n + 1)` of `M`: equal parts, although no group knows how many others
-//!   there are.
+//! - *The group's part of the budget*. Suppose that `M` pages may be dirty in all groups together,
+//!   and `D` pages are dirty. Then `M - D` more pages may become dirty. A group is throttled from
+//!   `3 (M - D)` dirty pages on, and stopped at `15 (M - D)` ([`PARTS_MAX`]). (These are the
+//!   dynamic thresholds of shared-memory switches; Choudhury and Hahne, 1998.)
+//!
+//!   So a group that writes alone is stopped at 15/16 of `M`. If `n` groups write as much as they
+//!   can, each of them is stopped at `15 / (15 n + 1)` of `M`. The groups get equal parts, although
+//!   no group knows how many others there are.
 
 use std::time::Duration;
 
@@ -44,16 +46,16 @@ const CLEAN_MIN: u64 = 64;
 const WRITTEN_FROM: u64 = 3;
 /// and writers are throttled from `max * SLOWED_FROM` on.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
-/// The next three constants apply to a group's part of the budget, if `left` more pages may become
-/// dirty. Once a third of all pages that may be dirty are dirty, the flusher writes pages of a
-/// group that has at least `left / PARTS_WRITTEN` dirty pages.
+/// The next three constants apply to a group's part of the budget. `left` is how many more pages
+/// may become dirty. Once the dirty pages of all groups reach a third of their limit, the flusher
+/// writes pages of each group that has at least `left / PARTS_WRITTEN` dirty pages.
 const PARTS_WRITTEN: u64 = 8;
 /// Writers are throttled when their group has more than `left * PARTS_SLOWED` dirty pages,
 const PARTS_SLOWED: f64 = 3.0;
 /// and stopped at `left * PARTS_MAX`.
 const PARTS_MAX: f64 = 15.0;
-/// If few more pages may become dirty, `left` is taken as 1/`LEFT_MIN` of all pages that may be
-/// dirty. So a group with few dirty pages isn't stopped, whatever other groups do.
+/// `left` is taken as at least 1/`LEFT_MIN` of all pages that may be dirty. So a group with few
+/// dirty pages isn't stopped, however many dirty pages other groups have.
 const LEFT_MIN: u64 = 256;
 /// Writers sleep when they owe this much,
 const DEBT_MIN: Duration = Duration::from_millis(4);
@@ -74,8 +76,9 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// Returns the pressure on a group that has `dirty` dirty pages and a limit of `max` pages, if
-    /// `all` pages of all groups are dirty in a budget of `capacity` pages.
+    /// Returns the pressure on a group. `dirty` is the number of the group's dirty pages, and `max`
+    /// is its limit. `all` is the number of dirty pages of all groups together, and `capacity` is
+    /// the budget. All are numbers of pages.
     fn of(dirty: u64, max: u64, all: u64, capacity: u64) -> Self {
         let all_max = dirty_max(capacity);
         let left = all_max.saturating_sub(all).max(all_max / LEFT_MIN).max(1);
@@ -116,17 +119,22 @@ impl Manager {
         Pressure::of(dirty, group.max(), self.unclean.get(), self.frames.capacity() as u64)
     }
 
-    /// Returns whether a group has so few dirty pages that a write need neither
-    /// [wait](Self::wait_for_clean) nor be [throttled](Self::pace), and the flusher has nothing to
-    /// do.
+    /// Returns whether a group has so few dirty pages that its writers needn't
+    /// [wait](Self::wait_for_clean) or be [throttled](Self::pace), and the flusher needn't write.
     pub(crate) fn has_few_dirty(&self, group: &GroupState) -> bool {
         let pressure = self.pressure(group, group.unclean.get());
         pressure.is_low_of_its_own() && pressure.is_low_of_all()
     }
 
-    /// Waits, before a page is made dirty, while the writer's group has too many dirty pages. Pages
-    /// of files that can't be written now don't count, unless the writer's own file can't be
-    /// written either.
+    /// Returns whether a group has so many dirty pages that its writers have to
+    /// [wait](Self::wait_for_clean).
+    pub(crate) fn has_too_many_dirty(&self, group: &GroupState) -> bool {
+        self.pressure(group, group.unclean.get()).slowed() >= 1.0
+    }
+
+    /// Waits while the writer's group has too many dirty pages. Called before a page is made dirty.
+    /// Pages that can't be written now don't count, unless the device of the writer's own file is
+    /// stalled.
     ///
     /// # Errors
     /// [`Error::WriteFailed`] if there are too many dirty pages, and this file can't be written;
@@ -168,21 +176,22 @@ impl Manager {
         if slowed <= 0.0 {
             return;
         }
-        // The cost of a page rises linearly with the pressure: from zero, where throttling begins,
-        // to twice the time in which the disk writes a page, where writers are stopped. Halfway,
-        // the cost equals the disk's time, so a single writer settles there.
+        // The cost of a page rises linearly with the pressure. Where throttling begins, the cost is
+        // zero. Where writers are stopped, it is twice the time in which the disk writes a page.
+        // Halfway, the cost equals the disk's time, so a single writer settles there.
         let ns = (device.rate.page_ns() * slowed * 2.0).min(PAUSE_MAX.as_nanos() as f64) as u64;
         let debt = handle.debt_ns.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
         if debt >= DEBT_MIN.as_nanos() as u64 {
             // Several threads may find that the handle's debt has reached the minimum. One of them
-            // takes all of it and sleeps that time; the others take only what was added since.
+            // takes the whole debt, and sleeps that time. Each of the others takes only what was
+            // added since.
             let taken = handle.debt_ns.swap(0, Ordering::Relaxed);
             sleep(Duration::from_nanos(taken).min(PAUSE_MAX));
         }
     }
 
-    /// Returns how urgently the flusher should write dirty pages of the group because the group has
-    /// many. `None` if it doesn't have many. Pages that can't be written don't count.
+    /// Returns how urgently the flusher should write dirty pages of the group, or `None` if the
+    /// group doesn't have many. Pages that can't be written now don't count.
     pub(crate) fn wants_writing(&self, group: &GroupState) -> Option<f64> {
         let live = group.unclean.get().saturating_sub(group.dirt.stuck());
         let pressure = self.pressure(group, live);
@@ -234,8 +243,8 @@ mod tests {
     const CAPACITY: u64 = 80_000;
     const DIRTY_MAX: u64 = 70_000;
 
-    /// Returns the number of dirty pages at which each of `groups` groups without a limit is
-    /// stopped, if all of them write as much as they can.
+    /// If `groups` groups without a limit write as much as they can, each is stopped at some number
+    /// of dirty pages. Returns this number.
     fn stops_at(groups: u64) -> u64 {
         (0..)
             .step_by(10)

@@ -2,8 +2,8 @@
 //!
 //! Writers are throttled by group, but pages are written by file and device. So dirty pages are
 //! counted for each pair of a file and a group, in a [`DirtyPart`] (PART-1 and PART-2 of `device`).
-//! A part is created when the group first makes a page of the file dirty. The file keeps the part
-//! as long as the part has dirty pages or a handle uses the file.
+//! A part is created when the group first makes a page of the file dirty. The file may drop the
+//! part when the part has no dirty pages, and no handle uses the part any more.
 //!
 //! A group has a list of all its parts; a device has a list of its parts that have dirty pages.
 

@@ -1,11 +1,13 @@
 //! The flusher: threads that write back pages that have been dirty for long, or when there are
 //! many.
 //!
-//! Devices with pages to write wait in a queue (`dirty::line`). A thread takes the first device and
-//! *visits* it: the thread writes the device's files in slices of half a second (`writeback`), each
-//! time the file with the greatest need (below), until no file needs it. No two threads visit one
-//! device at a time. So a device that doesn't answer ties up one thread, and no other device waits
-//! for it.
+//! Devices with pages to write wait in a queue (`dirty::line`). A thread takes the first device
+//! from the queue and *visits* it: the thread writes one of the device's files for at most half a
+//! second (`writeback`), then the next one, until no file needs to be written. The next file is
+//! always the one with the greatest need (below).
+//!
+//! A device is never visited by two threads at once. So a device that doesn't answer ties up one
+//! thread, and no other device waits for it.
 //!
 //! # Threads
 //! The first thread is started when a file is first opened for writing. A thread that takes a
@@ -23,8 +25,8 @@
 //! or waits for memory. A group with many dirty pages causes only files with dirty pages of that
 //! group to be written.
 //!
-//! A file's need grows with the time that the file waits, so no file starves. A file that couldn't
-//! be written is left alone for a second.
+//! A file's need grows while the file waits, so no file starves. A file that couldn't be written is
+//! left alone for a second.
 //!
 //! # The end of the process
 //! When the process exits normally with this Pagefold alive, the flusher's threads still run, and
@@ -168,6 +170,7 @@ impl Manager {
                 stuck.push(Arc::clone(&part.group));
             }
         });
+        stuck.sort_unstable_by_key(|group| group.id);
         stuck.dedup_by_key(|group| group.id);
         stuck.iter().for_each(|group| _ = group.dirt.count_stuck());
         while !self.flusher.is_stopping() {
@@ -212,9 +215,10 @@ mod tests {
     use crate::patience::WATCHDOG;
     use io::SimulatedDisk;
 
-    /// A regression: an exiting process waited ten seconds, its limit, although the flusher had
-    /// written its files at once. The flusher had counted none of its visits as one that the
-    /// process waited for.
+    /// A regression: an exiting process waited for ten seconds, which is its limit, although the
+    /// flusher had written the files at once. The process waits until every device has been visited
+    /// once more. The flusher visited the devices, but didn't record that these were the visits
+    /// that the process waited for.
     #[test]
     fn the_end_of_a_process_is_over_when_its_files_are_written() {
         let disk = SimulatedDisk::default();

@@ -1,31 +1,36 @@
-//! The path of a write: the bytes are written to pages in memory, one page at a time. Write-back
+//! The path of a write. The bytes are written to pages in memory, one page at a time. Write-back
 //! later writes these pages to the file.
 //!
 //! - A page isn't read first if all of it is written, or if the file has no bytes of it.
 //! - L1. A thread that writes past the end, or calls `set_len`, holds the lock `extension`. A
-//!   writer past the end changes the bytes, and then the length, while the page's version is odd.
-//!   So if a reader took the old length for the file's end, and then copies any of the new bytes,
-//!   it finds the length grown and looks at the page again. Before such a write, the writer drops
-//!   pages beyond the end that are still in memory from when the file was longer.
+//!   writer past the end makes the page's version odd, changes first the bytes and then the length,
+//!   and makes the version even again. A reader discards bytes that it copied while the version was
+//!   odd. So if a reader keeps any of the new bytes, the length had grown before it copied them. A
+//!   reader that took the old length for the file's end finds the length grown, and looks at the
+//!   page again.
 //!
-//!   Write-back writes a page only up to the length. So the page becomes dirty only after the
-//!   length has grown; otherwise write-back could miss the new bytes.
-//! - L2. Writers within the file don't hold `extension`, so `set_len` may run at the same time. A
-//!   writer checks the length again once it holds the page, or the page's word in *loading*.
-//!   `set_len` lowers the length first, then waits until no thread holds a page beyond the new
-//!   length. So either the write came first, and `set_len` cuts its bytes off; or the writer sees
-//!   the new length, and writes past the end, as in L1.
-//! - L3. If `set_len` fails, it restores the old length. So a guard (`PageMut`) of a page that
-//!   reaches beyond the file's end may be made only by a thread that checks the length while it
-//!   holds `extension`. Otherwise the guard could be made while the length is shorter for a moment.
-//!   Once the old length is restored, the guard would end too early, and old bytes would follow the
-//!   new ones.
+//!   Before a write past the end, the writer drops pages beyond the end that are still in memory
+//!   from when the file was longer.
 //!
-//! - L4. A page is charged to the group that makes it dirty. If a clean page is charged to another
-//!   group, the writer first recharges the page to the writer's own group. So other groups can't
-//!   fill a group's limit with dirty pages, and a writer is throttled, or its call fails, only
-//!   because of its own group's pages. A dirty page stays charged to the same group until it is
-//!   clean.
+//!   The page becomes dirty only after the length has grown. Write-back writes a page only up to
+//!   the length; if the page became dirty earlier, write-back could write it without the new bytes.
+//! - L2. A writer within the file doesn't hold `extension`, so `set_len` may run at the same time.
+//!   The writer first gets hold of the page (or, if the page isn't in memory, puts its word in
+//!   *loading*), and then checks the length again. `set_len` first lowers the length, and then
+//!   waits until no thread holds a page beyond the new length. So there are two cases. If the
+//!   writer was first, `set_len` waits for it, and then cuts off the written bytes. Otherwise the
+//!   writer sees the new length, and writes past the end, as in L1.
+//! - L3. `set_len` lowers the length, and restores the old length if it fails. A guard (`PageMut`)
+//!   covers its page only up to the length at the time when the guard is made. A guard that is made
+//!   while the length is lowered for a moment is too short once the old length is restored: its
+//!   user would change only the page's first bytes, and old bytes would follow these. So
+//!   unless a page lies wholly within the length, a thread must hold `extension` and check the
+//!   length before it makes a guard of the page.
+//!
+//! - L4. A page is charged to the group that makes it dirty, and stays charged to that group until
+//!   it is clean. If a clean page is charged to another group, the writer first recharges the page
+//!   to its own group. So the dirty pages of one group never count towards another group's limit,
+//!   and a writer is throttled, or its call fails, only because of its own group's pages.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -63,8 +68,8 @@ pub(crate) enum Written {
 }
 
 /// A callback that returns whether a write may happen. The writer calls it once it holds the page
-/// exclusively. A thread that withdraws the permission must afterwards wait for writers that
-/// already hold a page.
+/// exclusively. A thread that withdraws the permission must then wait for the writers that hold a
+/// page at that time, because their writes may have been permitted before.
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
@@ -127,9 +132,10 @@ impl Handle {
                 self.file.close_gap(piece)?;
                 return Ok(turn);
             }
-            // Closing the gap may wait for the device without a limit, so a worker does it, and
-            // this call waits for the worker for a limited time. The loop checks again because
-            // another thread may cut the file before this thread holds the lock again.
+            // Filling the gap may have to wait for the device without a limit. So a worker fills
+            // the gap, and this call waits for the worker for a limited time. Then the loop checks
+            // again whether there is a gap, because another thread may truncate the file before
+            // this thread holds the lock again.
             drop(turn);
             let piece = piece.clone();
             self.file.in_time(move |file| {
@@ -184,8 +190,8 @@ impl Handle {
     }
 
     /// Writes bytes within one page, if the file's length is at least `within`. If `within` is
-    /// `None`, writes whatever the length is, and may make the file longer; the caller must then
-    /// hold `extension`.
+    /// `None`, writes the bytes whatever the length is, which may make the file longer; in this
+    /// case the caller must hold `extension`.
     fn write_page(
         &self,
         piece: &[u8],
@@ -283,9 +289,10 @@ impl Handle {
     }
 
     /// Returns whether a page that isn't in memory must be read before the bytes from `at` to `to`
-    /// are written to it, because the file has bytes of the page that this write doesn't replace.
-    /// `turn` is set if the caller holds `extension`. If it doesn't, the file may be longer than
-    /// the known length (`length`), and may have bytes up to the page's end.
+    /// are written to it. The page must be read if the file has bytes of it that this write doesn't
+    /// replace. `turn` is set if the caller holds `extension`. If the caller doesn't, the file may
+    /// have become longer than the known length (`length`), so this function assumes that the file
+    /// reaches at least to the page's end.
     pub(crate) fn needs_reading(&self, at: u64, to: u64, turn: bool) -> bool {
         let file = &*self.file;
         let start = at >> file.page_shift() << file.page_shift();
@@ -296,7 +303,8 @@ impl Handle {
 
     /// Creates a page in memory without reading it from the file: zeros, with `piece` copied in. If
     /// `grows` is set, the file then ends where the piece ends. Returns `None` if the caller has to
-    /// look at the page again, because another thread got there first or room had to be made.
+    /// look at the page again: another thread got there first, or room had to be made for the
+    /// page's word.
     fn make_page(
         &self,
         piece: &[u8],
@@ -348,18 +356,18 @@ impl Handle {
         Ok(Some(Written::Done))
     }
 
-    /// Returns exclusive access to a page of the file that the caller wants to change, and the
-    /// number of the page's bytes that lie within the file.
+    /// Obtains exclusive access to a page of the file, for a change by the caller. Also returns how
+    /// many of the page's bytes lie within the file.
     pub(crate) fn change_page(&self, page: u64) -> Result<(Writing<'_>, usize), Error> {
         let file = &*self.file;
         self.check_writable()?;
         file.manager.wait_for_clean(self)?;
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
-        // `set_len` may have lowered the length for a moment, and may restore the old one (L3). For
-        // a page that lies wholly within the length this doesn't matter: if `set_len` cuts such a
-        // page, it waits until the page is released. For other pages, this thread checks the length
-        // while it holds `extension`.
+        // `set_len` may have lowered the length for a moment, and may restore the old one (L3). If
+        // the page lies wholly within the length even so, the guard covers the whole page, and
+        // `set_len` cuts off none of its bytes before the page is released. Otherwise the guard
+        // could be too short, so this thread checks the length while it holds `extension`.
         if end <= file.len()
             && let Some(held) = self.hold_page(page, Some(end))?
         {
@@ -369,9 +377,30 @@ impl Handle {
         self.hold_page(page, None)?.ok_or_else(|| self.past_end(end - file.page_bytes(), 1))
     }
 
+    /// Obtains exclusive access to a page like [`change_page`](Self::change_page), if that is
+    /// possible at once.
+    pub(crate) fn try_change_page(&self, page: u64) -> Option<(Writing<'_>, usize)> {
+        let file = &*self.file;
+        if self.check_writable().is_err() || file.manager.has_too_many_dirty(self.group.state()) {
+            return None;
+        }
+        let end = page.checked_add(1)?.checked_mul(file.page_bytes())?;
+        // As in `change_page`. If another thread holds `extension`, the length may be about to
+        // change.
+        let whole = end <= file.len();
+        let _turn = if whole { None } else { Some(file.extension.try_lock()?) };
+        let BeginWrite::Begun(writing) = file.map.begin_write(page) else { return None };
+        let len = file.len().saturating_sub(end - file.page_bytes()).min(file.page_bytes());
+        if self.is_foreign(&writing) || len == 0 || whole && file.len() < end {
+            return None;
+        }
+        self.hits.counter.add(1);
+        Some((writing, len as usize))
+    }
+
     /// Obtains exclusive access to a page for [`change_page`](Self::change_page). Returns `None` if
-    /// the file ends before `within`. If `within` is `None`, a single byte of the page within the
-    /// file is enough, and the caller must hold `extension`.
+    /// the file ends before `within`, or has no byte of the page. If `within` is `None`, the caller
+    /// must hold `extension`, and only the second condition applies.
     fn hold_page(&self, page: u64, within: Option<u64>) -> Result<Option<(Writing<'_>, usize)>, Error> {
         let file = &*self.file;
         let start = page << file.page_shift();
@@ -418,8 +447,8 @@ impl Handle {
         writing.group() != self.group.state().id && writing.is_clean()
     }
 
-    /// Tries to charge a clean page to the handle's group. This fails if the page has left memory
-    /// or is in use at this moment. Whether or not it succeeds, the caller looks at the page again.
+    /// Tries to charge a clean page to the handle's group. The attempt fails if the page has left
+    /// memory, or is in use at this moment. In any case the caller must look at the page again.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; [`Error::PageBusy`] if the page was in use at each attempt, for
@@ -427,9 +456,9 @@ impl Handle {
     fn adopt(&self, page: u64, backoff: &mut Backoff) -> Result<(), Error> {
         let (file, group) = (&*self.file, self.group.state());
         let manager = &*file.manager;
-        // `take_frame` makes room for one more page of the group: it reclaims, and waits for the
-        // group's own dirty pages to become clean, just as for a page that is loaded. The frame
-        // itself isn't needed, only its charge, which passes to the page.
+        // `take_frame` makes room for one more page of the group, just as for a page that is
+        // loaded: it reclaims, and waits for the group's own dirty pages to become clean. The page
+        // needs only the charge of the frame, not the frame itself.
         let charge = manager.take_frame(group)?.into_page_charge();
         manager.drain_entries(); // Only pages on lists can change their group.
         let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };

@@ -3,32 +3,65 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use frames::Writing;
+use frames::{KeptWriting, Writing};
 use sync::Arc;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::group::state::GroupState;
-use crate::manager::Manager;
+use crate::file::page_ref::Keeper;
+use crate::manager::group_handle::GroupHandle;
 
 /// A mapping of a file, which keeps the file open.
 pub(crate) trait Mapped: Send + Sync {
     fn handle(&self) -> &Handle;
 }
 
+/// A reference that is borrowed or counted.
+pub(crate) enum Held<'a, T> {
+    Borrowed(&'a T),
+    Owned(Arc<T>),
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Self::Borrowed(it) => it,
+            Self::Owned(it) => it,
+        }
+    }
+}
+
 /// The owner of the page.
 pub(crate) enum Owner<'a> {
-    File(&'a Handle),
+    File(Held<'a, Handle>),
     /// A file that is mapped in a space. The handle keeps the file open.
     Mapping(Arc<dyn Mapped>),
-    /// A space's own memory. Writes to it aren't counted.
-    Space,
+    /// A space's own memory. Writes to it aren't counted. An owned guard keeps the space.
+    Space {
+        _keeper: Option<Arc<dyn Keeper>>,
+    },
+}
+
+/// The access to the page.
+pub(crate) enum Access<'a> {
+    Borrowed(Writing<'a>),
+    Owned(KeptWriting),
+}
+
+impl Access<'_> {
+    fn with<R>(&mut self, f: impl FnOnce(&mut Writing<'_>) -> R) -> R {
+        match self {
+            Self::Borrowed(writing) => f(writing),
+            Self::Owned(kept) => kept.with(f),
+        }
+    }
 }
 
 /// The charge for the copy: a page of the group, and its bytes of the budget.
 pub(crate) struct CopyCharge<'a> {
-    manager: &'a Manager,
-    group: &'a GroupState,
+    group: Held<'a, GroupHandle>,
 }
 
 impl<'a> CopyCharge<'a> {
@@ -36,30 +69,50 @@ impl<'a> CopyCharge<'a> {
     ///
     /// # Errors
     /// The errors of [`Manager::take_frame`]; [`Error::BudgetBusy`].
-    pub(crate) fn new(manager: &'a Manager, group: &'a GroupState) -> Result<Self, Error> {
-        manager.charge_pages(group, 1)?;
+    pub(crate) fn new(group: Held<'a, GroupHandle>) -> Result<Self, Error> {
+        let manager = &group.manager;
+        manager.charge_pages(&group.state, 1)?;
         let bytes = manager.frames.page_size() as u64;
-        manager.charge_metadata(bytes).inspect_err(|_| manager.uncharge_pages(group, 1))?;
-        Ok(Self { manager, group })
+        manager.charge_metadata(bytes).inspect_err(|_| manager.uncharge_pages(&group.state, 1))?;
+        Ok(Self { group })
+    }
+
+    /// Charges a copy like [`new`](Self::new), but only if that needs no reclaim.
+    pub(crate) fn try_new(group: Held<'a, GroupHandle>) -> Option<Self> {
+        let manager = &group.manager;
+        if !manager.try_charge_pages(&group.state, 1) {
+            return None;
+        }
+        if !manager.frames.budget().try_charge(manager.frames.page_size() as u64) {
+            manager.uncharge_pages(&group.state, 1);
+            return None;
+        }
+        Some(Self { group })
     }
 }
 
 impl Drop for CopyCharge<'_> {
     fn drop(&mut self) {
-        if !self.manager.frames.forked() {
-            self.manager.frames.budget().uncharge(self.manager.frames.page_size() as u64);
-            self.manager.uncharge_pages(self.group, 1);
+        let manager = &self.group.manager;
+        if !manager.frames.forked() {
+            manager.frames.budget().uncharge(manager.frames.page_size() as u64);
+            manager.uncharge_pages(&self.group.state, 1);
         }
     }
 }
 
-/// A page that a thread changes in place. While this exists, no other thread writes to the page or
-/// pins it. Changes are made to a copy, because readers without a lock may be copying from the page
-/// itself. All changes become visible in the page at once when this is dropped, even by a panic.
+/// Exclusive access to a page, for changing its bytes. While this exists, no other thread writes to
+/// the page or pins it. The user changes a copy, because readers without a lock may be copying from
+/// the page itself. When this is dropped, even by a panic, all changes become visible in the page
+/// at once.
 ///
-/// Other threads can read the page meanwhile, with its old bytes. Threads that pin the page, or
-/// write to it, wait. The thread that holds the `PageMut` must do neither: it would wait for
-/// itself, until the call fails with [`Error::PageBusy`].
+/// Until then, other threads that read the page get its old bytes, and threads that want to pin the
+/// page or write to it wait. The thread that holds the `PageMut` must neither pin the page nor
+/// write to it in another way: it would wait for itself, until the call fails with
+/// [`Error::PageBusy`].
+///
+/// A guard that `page_mut_at` returns borrows its file or space. One that `page_mut_at_owned`
+/// returns keeps its file or space open, and can be stored anywhere.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -69,7 +122,7 @@ impl Drop for CopyCharge<'_> {
 /// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
 /// # let group = mm.group("tenant-a").build()?;
 /// # let file = group.open_options().write(true).open("data")?;
-/// let mut page = file.page_mut(1)?;
+/// let mut page = file.page_mut_at(4096)?;
 /// page[..5].copy_from_slice(b"hello");
 /// page[4000..].fill(0);
 /// drop(page); // Both changes become visible here, at once.
@@ -80,7 +133,7 @@ impl Drop for CopyCharge<'_> {
 /// # }
 /// ```
 pub struct PageMut<'a> {
-    writing: Writing<'a>,
+    access: Access<'a>,
     bytes: Box<[u8]>,
     changed: bool,
     _charge: CopyCharge<'a>,
@@ -90,10 +143,10 @@ pub struct PageMut<'a> {
 
 impl<'a> PageMut<'a> {
     /// Creates the copy of the page's first `len` bytes.
-    pub(crate) fn new(owner: Owner<'a>, charge: CopyCharge<'a>, writing: Writing<'a>, len: usize) -> Self {
+    pub(crate) fn new(owner: Owner<'a>, charge: CopyCharge<'a>, mut access: Access<'a>, len: usize) -> Self {
         let mut bytes = vec![0; len].into_boxed_slice();
-        writing.copy_to(0, &mut bytes);
-        Self { writing, bytes, changed: false, _charge: charge, owner }
+        access.with(|writing| writing.copy_to(0, &mut bytes));
+        Self { access, bytes, changed: false, _charge: charge, owner }
     }
 }
 
@@ -114,15 +167,20 @@ impl DerefMut for PageMut<'_> {
 
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
-        if !self.changed || self.writing.forked() || !self.writing.write(0, &self.bytes) {
+        let (bytes, owner) = (&self.bytes, &self.owner);
+        if !self.changed {
             return;
         }
-        let handle = match &self.owner {
-            Owner::File(handle) => handle,
-            Owner::Mapping(mapped) => mapped.handle(),
-            Owner::Space => return,
-        };
-        handle.count(true, &self.writing);
+        self.access.with(|writing| {
+            if writing.forked() || !writing.write(0, bytes) {
+                return;
+            }
+            match owner {
+                Owner::File(handle) => handle.count(true, writing),
+                Owner::Mapping(mapped) => mapped.handle().count(true, writing),
+                Owner::Space { .. } => {}
+            }
+        });
     }
 }
 

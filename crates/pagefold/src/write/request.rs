@@ -1,22 +1,23 @@
 //! One request of write-back: a run of neighbouring dirty pages.
 //!
-//! If a request fails, the leader (the thread that runs the cycle) retries it in smaller pieces, so
-//! that only the pages that can't be written stay dirty. Callers of `sync` get the error even if
-//! the retries succeed.
+//! If a request fails, the leader (the thread that runs the cycle) retries it in smaller pieces. So
+//! only the pages that can't be written stay dirty. Callers of `sync` get the error even if the
+//! retries succeed.
 //!
 //! # Devices that need stable bytes
 //! Writers may change pages while a device reads them. Some devices don't tolerate that
-//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)), so pages are copied into a buffer
-//! first, and the device writes the copies. Each such device has a few buffers.
+//! ([`needs_stable_bytes`](BackingFile::needs_stable_bytes)). For such a device, pages are first
+//! copied into a buffer, and the device writes the copies. Each such device has a few buffers.
 //!
-//! A device gets copies if its files report that it needs stable bytes. It also gets them once it
-//! has rejected a run of pages that were changed during the request, and has then accepted a copy
-//! of the same run. Such a rejection doesn't count as a failure.
+//! A device gets copies in two cases. Either its files report that it needs stable bytes; or it has
+//! rejected a run of pages that were changed during the request, and has then accepted a copy of
+//! the same run. Such a rejection doesn't count as a failure.
 //!
-//! The leader takes a buffer for a request before it holds the request's pages. (When it retries a
-//! failed request in pieces, it takes a buffer while it holds them, but held pages block no other
-//! thread.) A buffer is given back as soon as the device answers. So a thread that waits for a
-//! buffer waits for the device alone, and there is no deadlock.
+//! Waiting for a buffer can't deadlock, because the thread waits only for the device: each buffer
+//! is given back as soon as the device answers. The leader takes a buffer for a request before it
+//! holds the request's pages. There is one exception: when the leader retries a failed request in
+//! pieces, it waits for a buffer while it holds the pages. This is harmless, because held pages
+//! block no other thread.
 
 use arrayvec::ArrayVec;
 use frames::{HeldRun, Unclean};
@@ -30,8 +31,8 @@ use io::{BackingFile, Copies, IoError, write_full};
 /// The most pages and bytes in one request.
 const PAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
-/// How many pieces of a request may fail before the rest of the request is left dirty. Finding one
-/// bad page takes about a dozen.
+/// How many pieces of a request may fail before the rest of the request is left dirty. To find one
+/// bad page, about a dozen pieces must fail.
 const FAILURES_MAX: u32 = 32;
 
 /// The outcome of a request's pieces.
@@ -49,9 +50,10 @@ impl FileState {
         PAGES_MAX.min(bytes >> self.page_shift()).max(1)
     }
 
-    /// Returns the buffers that pages are copied into before they are written. `None` if the device
-    /// needs no copies, or there is no memory for buffers. Then pages are written directly from
-    /// their frames; if the device rejects such a write, its pages become dirty again.
+    /// Returns the buffers that pages are copied into before they are written. Returns `None` if
+    /// the device needs no copies, or if there is no memory for buffers. Then pages are written
+    /// directly from their frames. If the device rejects such a write, the pages become dirty
+    /// again.
     pub(crate) fn copies(&self) -> Option<Arc<Copies>> {
         let device = self.device()?;
         if device.copies().is_none() && self.writer()?.needs_stable_bytes() {
@@ -83,8 +85,8 @@ impl FileState {
         run.pages().start << self.page_shift()
     }
 
-    /// Returns the number of bytes of a run that have to be written: those before the file's end. A
-    /// page past the end is about to be dropped by `set_len`.
+    /// Returns how many bytes of a run have to be written: those before the file's end. (`set_len`
+    /// is about to drop the pages past the end.)
     pub(crate) fn bytes_of(&self, run: &HeldRun) -> usize {
         let len = (run.len() as u64) << self.page_shift();
         len.min(self.len().saturating_sub(self.offset_of(run))) as usize
@@ -104,9 +106,9 @@ impl FileState {
     }
 
     /// Writes a run from copies, in this thread, after the device has rejected the run because its
-    /// pages were changed during the request. If the copies are accepted, the device gets copies
-    /// from now on. Returns the number of pages written, which are removed from the run, and the
-    /// device's error about the rest.
+    /// pages were changed during the request. If the device accepts the copies, it gets copies from
+    /// now on. Removes the written pages from the run. Returns their number, and the device's error
+    /// if the rest couldn't be written.
     ///
     /// # Errors
     /// `refusal`, if there is no memory for copies.

@@ -1,63 +1,70 @@
 //! Write-back: writes one file's dirty pages to it, and syncs the file so that they last.
 //!
-//! A *cycle* goes through the file once. It writes the dirty pages, neighbours in one request
-//! (`request`), and keeps many requests under way at once (`cycle`).
+//! A *cycle* goes through the file once and writes the dirty pages. It writes neighbouring pages in
+//! one request (`request`), and keeps many requests under way at once (`cycle`).
 //!
-//! A page that was written counts as clean only after a later sync of the file has succeeded. Until
-//! then the page is still *unclean* (`frames`' `write_state`), because only its copy in memory is
-//! sure to survive. A long cycle therefore has *stages*. At the end of a stage the leader, the
-//! thread that runs the cycle, syncs the file and *settles* the pages written by then: they become
-//! clean. If a write or sync fails, the pages concerned become dirty again.
+//! Writing a page doesn't make it clean. The page becomes clean only when a sync that began after
+//! the write has succeeded. Until then the page is still *unclean* (`frames`' `write_state`),
+//! because only its copy in memory is sure to survive.
+//!
+//! A long cycle is therefore divided into *stages*. At the end of a stage, the leader, which is the
+//! thread that runs the cycle, syncs the file. Then it *settles* the pages that were written before
+//! the sync: they become clean. If a write or a sync fails, the pages concerned become dirty again.
 //!
 //! There are three kinds of cycles:
 //! - A *full* cycle serves a `sync`. It goes through the whole file, or a range.
-//! - A *sweep* is run by the flusher. It writes for at most half a second while there is need, and
-//!   ends early if a call wants the lock `turn` to run a cycle of its own. The next sweep continues
-//!   where the last one ended. The sweeps that together go through the file once make a *round*.
-//! - A cycle for *farewell* goes through the whole file once the file has no handle. It doesn't
-//!   sync (B7).
+//! - A *sweep* is run by the flusher. It begins no more requests after half a second, or earlier if
+//!   the file no longer needs to be written, or if a call waits for the lock `turn` to run a cycle
+//!   of its own. The next sweep continues where the last one ended. The sweeps that together go
+//!   through the file once make a *round*.
+//! - A *farewell* cycle goes through the whole file after the file's last handle was dropped, or
+//!   when the process exits. It doesn't sync the file (B7).
 //!
 //! A farewell cycle, and a full cycle of the whole file, also begin where the last sweep ended
-//! (`hand`). The pages after that place have waited longest since they were last written, so as
-//! many of them as possible are dirty and lie side by side.
+//! (`hand`). The flusher passed the pages after that place longest ago, so these pages had the most
+//! time to become dirty. There the cycle is most likely to find long runs of dirty neighbours,
+//! which it writes in few requests.
 //!
-//! - B1. One cycle of a file runs at a time (`turn`), led by one thread, and only that thread holds
-//!   pages of the file for write-back. A page stays held until the leader has looked at the
-//!   device's answer, and a held page blocks no other thread.
-//! - B2. If a write has returned before a full cycle begins, the cycle writes that write's pages:
-//!   it looks at every page's word, and so finds all dirty pages. If a caller of `sync` finds a
-//!   cycle under way, that cycle may already have passed the caller's pages. So the caller waits
-//!   for that cycle to end, and then for the next one, which serves all callers that wait.
+//! - B1. Only one cycle of a file runs at a time (`turn`). One thread, the leader, runs the cycle,
+//!   and only the leader holds pages of the file for write-back. The leader holds a page until it
+//!   has looked at the device's answer. A held page blocks no other thread.
+//! - B2. A full cycle looks at the word of every page, and so finds all dirty pages. Therefore it
+//!   writes the pages of every write that returned before the cycle began. If a caller of `sync`
+//!   finds a cycle under way, that cycle may already have passed the caller's pages. So the caller
+//!   waits for that cycle to end, and then for the next one, which serves all callers that wait.
 //! - B3. Write-back needs little memory. Only the page map records which pages have to be written;
 //!   a request takes a few hundred bytes, and there are few requests.
-//! - B4. A stage settles the pages between the place where the last stage ended and the first run
-//!   that is still under way. All of these pages were written before the stage's sync began,
-//!   because a cycle visits each page once, in order.
+//! - B4. A stage settles the pages between two places: the place where the last stage ended, and
+//!   the first run that is still under way. The second place is fixed before the stage's sync
+//!   begins. A cycle visits pages in order, and each page once. So every page that the stage
+//!   settles was written before the sync began, and isn't written again in this cycle.
 //!
-//!   If a sync fails, all pages written since the last successful sync become dirty again,
-//!   including those that were under way during the failed sync. The failure may concern them, and
-//!   the system may not report it again at the next sync.
+//!   If a sync fails, all pages written since the last successful sync become dirty again, even
+//!   those whose requests were under way during the failed sync. The failure may concern any of
+//!   them, and the system may not report it again at the next sync.
 //! - B5. Every cycle ends. A sweep ends after half a second. A full cycle could go on for as long
-//!   as writers make pages dirty ahead of it. So once a full cycle has settled 3 × the pages that
-//!   were unclean when it began, it ends no more stages. From then on no page becomes clean before
-//!   the cycle's end, so writers are soon stopped (`dirty`), and the cycle ends. (If writers go at
-//!   the pace of the disk, a cycle needs to settle only 2 × these pages, because half of what
-//!   writers write meanwhile lies ahead of the cycle.)
-//! - B6. If another process has made the file shorter, the cycle fails, and nothing is written to
-//!   the file until the new length has been applied to the cache (`length`). Otherwise write-back
-//!   would bring the truncated bytes back. This isn't a guarantee: another process may truncate the
-//!   file between the cycle's check and its last write.
+//!   as writers make pages dirty ahead of it. So once a full cycle has settled three times as many
+//!   pages as were unclean when it began, the rest of the cycle is a single stage. From then on no
+//!   page of the file becomes clean before the cycle's end. So dirty pages accumulate, writers are
+//!   soon stopped (`dirty`), and the cycle reaches its end.
 //!
-//! - B7. When a file's last handle is dropped, its dirty pages are written but not synced: the
+//!   If writers are as fast as the disk, a full cycle settles only about twice as many pages as
+//!   were unclean when it began. While the cycle writes `n` pages, writers make another `n` dirty.
+//!   Half of these lie ahead of the cycle, which has to write them, too: 1 + 1/2 + 1/4 + … = 2.
+//! - B6. If another process has made the file shorter, the cycle fails. Nothing is written to the
+//!   file until the new length has been applied to the cache (`length`); otherwise write-back would
+//!   bring the truncated bytes back. This isn't a guarantee: another process may truncate the file
+//!   between the cycle's check and the cycle's last write.
+//!
+//! - B7. When a file's last handle is dropped, its dirty pages are written but not synced. The
 //!   operating system then has the bytes, as after `write` and `close`. The pages then count as
-//!   clean, because there is no handle left whose user could have been promised a sync. (A file
-//!   without a handle gets no new dirty pages, so all of these bytes were written before the last
-//!   handle was dropped.)
+//!   clean. A file without a handle gets no new dirty pages, so all of these bytes were written
+//!   through handles that are gone, and no user is left to whom a sync could be promised.
 //!
 //!   If the file has a handle again when a stage ends, the stage syncs. If a handle is opened
 //!   later, its first sync also makes these bytes durable. If that sync fails, the handle gets the
-//!   error and the bytes are lost, as they would be if the file had been dropped from the cache and
-//!   opened anew.
+//!   error, and the bytes are lost. The same would happen if the file had been dropped from the
+//!   cache and opened anew.
 //!
 //! Lock order: `extension` → `turn`. While the leader holds `turn`, it waits for the device alone.
 //! No frame is obtained here.
@@ -83,7 +90,7 @@ use io::IoError;
 const SWEEP_MAX: Duration = Duration::from_millis(500);
 
 impl FileState {
-    /// Writes back all pages of the file, and syncs the file. When this returns without an error,
+    /// Writes back all pages of the file, and syncs the file. If this returns without an error,
     /// everything that was written before the call is in the file, and survives a power cut.
     ///
     /// # Errors
@@ -117,9 +124,9 @@ impl FileState {
         self.cycle(Course::of(pages), Kind::Full).2
     }
 
-    /// Writes all dirty pages of a file after its last handle was dropped, or because the process
-    /// exits. Doesn't sync the file (B7): the operating system decides when the bytes reach the
-    /// disk.
+    /// Writes all dirty pages of a file. Called after the file's last handle was dropped, or
+    /// because the process exits. Doesn't sync the file (B7): the operating system decides when the
+    /// bytes reach the disk.
     pub(crate) fn write_out(&self) -> Result<(), IoError> {
         let mut turn = self.writeback.pause();
         turn.round = None;
@@ -140,15 +147,15 @@ impl FileState {
         self.handles.load(Acquire) > 0 && !self.manager.flusher.is_leaving()
     }
 
-    /// Runs a sweep: writes for a while, from where the last sweep ended. Returns whether pages
-    /// became clean. Does nothing if another thread holds `turn`.
+    /// Runs a sweep: writes for a while, starting where the last sweep ended. Returns whether pages
+    /// became clean. If another thread holds `turn`, does nothing and returns false.
     fn sweep(&self) -> bool {
         let Some(mut turn) = self.writeback.turn.try_lock() else { return false };
         let hand = turn.hand;
         let new = || Round { rest: Course::round(hand), started_ms: self.manager.now_ms() };
         let Round { rest, started_ms } = turn.round.take().unwrap_or_else(new);
         let (rest, settled, result) = self.cycle(rest, Kind::Sweep);
-        // Failures are recorded in the file's latch. After a failure, the next round begins behind
+        // Failures are recorded in the file's latch. After a failure, the next round begins after
         // the place that failed.
         match (rest.first(), result) {
             // Sometimes: a sweep ends in the middle of a round.
@@ -160,16 +167,16 @@ impl FileState {
         settled > 0
     }
 
-    /// Notes that a whole round over the file, begun at `started_ms`, was written without a
+    /// Notes that a whole round over the file, which began at `started_ms`, was written without a
     /// failure. Only a whole round proves that the file can be written.
     fn came_round(&self, started_ms: u64) {
         self.clean_since(started_ms);
         self.note_outcome(None);
     }
 
-    /// Runs a cycle. The caller must hold `turn`. Returns the rest of the course (the pages to go
-    /// through) that the cycle didn't reach, the number of pages that became clean, and the first
-    /// error.
+    /// Runs a cycle over a course (the pages to go through). The caller must hold `turn`. Returns
+    /// the part of the course that the cycle didn't reach, the number of pages that became clean,
+    /// and the first error.
     fn cycle(&self, course: Course, kind: Kind) -> (Course, u64, Result<(), IoError>) {
         let Some(writer) = self.writer() else { return (Course::of(0..0), 0, Ok(())) };
         let (rest, settled, result) = match self.is_cut_off() {
@@ -203,8 +210,8 @@ impl FileState {
         self.writeback.is_wanted() || start.elapsed() > SWEEP_MAX || !self.needs_writing()
     }
 
-    /// Marks written pages as clean if the file was synced after they were written (`synced`),
-    /// otherwise as dirty again. Returns the number of pages that became clean.
+    /// Settles written pages. If the file was synced after they were written (`synced`), marks the
+    /// pages as clean, otherwise as dirty again. Returns the number of pages that became clean.
     pub(crate) fn settle(&self, pages: [Range<u64>; 2], synced: bool) -> u64 {
         let mut cleaned = Cleaned { file: self, part: None, pages: 0 };
         let mut total = 0;
@@ -235,8 +242,8 @@ impl FileState {
                 Hold::Held(held) => return Some(held),
                 Hold::Other => return None,
                 // Another thread holds this frame by mistake: it read an outdated word of another
-                // page, which named this frame. It notices that, and releases the frame after a few
-                // instructions. (B1 excludes any other case.)
+                // page, and that word named this frame. The thread notices the mistake, and
+                // releases the frame after a few instructions. (B1 excludes any other case.)
                 Hold::Busy => backoff.wait(),
             }
         }

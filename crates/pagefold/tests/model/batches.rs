@@ -129,7 +129,7 @@ impl World {
     pub(crate) fn page_async(&mut self) {
         let Some((number, file)) = self.pick(false) else { return };
         let pages: Vec<_> = (0..self.random.below(8)).map(|_| self.offset(number) / 4096).collect();
-        let mut futures: Vec<_> = pages.iter().map(|&page| file.page_async(page)).collect();
+        let mut futures: Vec<_> = pages.iter().map(|&page| file.page_at_async(page * 4096)).collect();
         for future in &mut futures {
             if self.random.one_in(2) {
                 drop(poll(future, 1));
@@ -141,8 +141,8 @@ impl World {
                 continue;
             }
             // One that was done has given its page away: another one is asked.
-            let mut again = file.page_async(page);
-            drop(std::mem::replace(future, file.page_async(page)));
+            let mut again = file.page_at_async(page * 4096);
+            drop(std::mem::replace(future, file.page_at_async(page * 4096)));
             match poll(&mut again, u64::MAX).expect("polled until it is done") {
                 Ok(found) => {
                     let bytes = self.bytes(number);

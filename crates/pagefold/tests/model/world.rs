@@ -191,7 +191,7 @@ impl World {
         let mut pins = Vec::new();
         for _ in 0..self.random.below(40) {
             let page = self.offset(number) / 4096;
-            match file.page(page) {
+            match file.page_at(page * 4096) {
                 Ok(pin) => pins.push((page as usize, pin)),
                 Err(Error::PastEnd { .. }) => assert!(page >= (self.bytes(number).len() as u64).div_ceil(4096)),
                 Err(error) => {

@@ -68,7 +68,7 @@ impl World {
         let possible = std::iter::once(0).chain((first_page_end..new.len()).step_by(4096));
         // What such a write has left of a gap is noticed: a pin waits for the page with the old
         // end, which write-back may hold.
-        match file.page((1 << 30) / 4096) {
+        match file.page_at(((1 << 30) / 4096) * 4096) {
             Err(Error::PastEnd { .. }) => {}
             other => panic!("a page far past the end: {other:?}"),
         }
@@ -101,7 +101,7 @@ impl World {
         let page = self.offset(number) / 4096;
         let len = self.bytes(number).len();
         let start = page as usize * 4096;
-        match file.page_mut(page) {
+        match file.page_mut_at(page * 4096) {
             Ok(mut guard) => {
                 let end = len.min(start + 4096);
                 assert_same(&guard, &self.bytes(number)[start..end], &format!("f{number}, page {page} to be changed"));

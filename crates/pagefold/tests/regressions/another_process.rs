@@ -164,13 +164,13 @@ fn a_pin_does_not_hide_what_was_appended() {
             if dirty {
                 world.file.write_at(&[7], 0).unwrap();
             }
-            let pinned = world.file.page(0).unwrap();
+            let pinned = world.file.page_at(0).unwrap();
             world.append(&[9; 100_000]);
             assert_bytes(&world.read(100, 100_000), &[9; 100_000], "what the read got");
             assert_bytes(&world.read(50_000, 10), &[9; 10], "what a read further on got");
             assert_bytes(&world.read(100_100, 10), &[], "what a read at the end got");
             std::thread::scope(|scope| {
-                let waits = scope.spawn(|| when_free(|| world.file.page(3).map(|page| page.to_vec())));
+                let waits = scope.spawn(|| when_free(|| world.file.page_at(3 * 4096).map(|page| page.to_vec())));
                 assert_bytes(&pinned, &[7; 100], "the pinned page");
                 drop(pinned);
                 assert_bytes(&waits.join().unwrap().unwrap(), &[9; PAGE], "a page that the file has now");
@@ -223,7 +223,7 @@ fn what_another_process_cut_off_of_a_pinned_page_does_not_come_back_either() {
             if dirty {
                 world.file.write_at(&[7], 0).unwrap();
             }
-            let pinned = world.file.page(0).unwrap();
+            let pinned = world.file.page_at(0).unwrap();
             world.cut(100);
             assert_bytes(&world.read(PAGE, 1), &[], "a read at the old end");
             assert_eq!(world.file.len(), 100);

@@ -69,7 +69,7 @@ fn an_unlimited_group_built_while_a_resize_fails_gets_the_whole_budget() {
     let mm = manager(4096, disk(1, 64 << 20));
     let whole = mm.budget() / 4096 * 4096;
     let file = mm.group("pins").build().unwrap().open("f0").unwrap();
-    let _pins: Vec<_> = (0..3500).map(|page| file.page(page).unwrap()).collect();
+    let _pins: Vec<_> = (0..3500).map(|page| file.page_at(page * 4096).unwrap()).collect();
     let build = |thread| {
         // The small budget has no room for a group at all: that may be said.
         let Ok(group) = mm.group(&format!("new{thread}")).build() else { return };
@@ -134,7 +134,7 @@ fn a_group_whose_last_page_goes_later_is_not_listed_beside_its_successor() {
     let (one, other) = (mm.group("one").build().unwrap(), mm.group("other").build().unwrap());
     let (ours, theirs) = (one.open("f0").unwrap(), other.open("f0").unwrap());
     ours.read_at(&mut [0; 8], 0).unwrap();
-    let pin = theirs.page(0).unwrap();
+    let pin = theirs.page_at(0).unwrap();
     drop((ours, one));
     drop(pin);
     theirs.advise(0..1 << 20, Advice::DontNeed).unwrap();

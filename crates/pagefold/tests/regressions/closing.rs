@@ -126,7 +126,7 @@ fn exits_in_a_thread() {
             assert_eq!(status, 0);
         }
     }
-    std::mem::forget(file.page_mut(1).unwrap());
+    std::mem::forget(file.page_mut_at(4096).unwrap());
     std::thread::spawn(|| std::process::exit(0)).join().unwrap();
 }
 

@@ -114,10 +114,10 @@ fn a_group_full_of_pins_has_no_neighbours_files_written() {
     let mm = manager(4096, devices.clone());
     let (ours, theirs) = (mm.group("ours").max(16 * PAGE).build().unwrap(), mm.group("theirs").build().unwrap());
     let (file, written) = (ours.open("0/read").unwrap(), open(&theirs, "0/written"));
-    let _pins: Vec<_> = (0..16).map(|page| file.page(page).unwrap()).collect();
+    let _pins: Vec<_> = (0..16).map(|page| file.page_at(page * PAGE).unwrap()).collect();
     let tries = || {
         let before = ours.stats().direct_reclaims;
-        assert!(matches!(file.page(20), Err(Error::LimitReached { .. })));
+        assert!(matches!(file.page_at(20 * PAGE), Err(Error::LimitReached { .. })));
         ours.stats().direct_reclaims - before
     };
     let alone = tries();
@@ -175,7 +175,7 @@ fn a_page_changed_in_place_is_charged_to_the_group_that_changes_it() {
     let (reader, writer) = (reads.open("0/shared").unwrap(), open(&writes, "0/shared"));
     let mut bytes = vec![0; 64 * PAGE as usize];
     reader.read_exact_at(&mut bytes, 0).unwrap();
-    writer.page_mut(3).unwrap()[5] = 7;
+    writer.page_mut_at(3 * PAGE).unwrap()[5] = 7;
     let space = writes.space().unwrap();
     let start = space.map_file(&writer, 0, 64 * PAGE, pagefold::Protection::ReadWrite).unwrap().start;
     space.write_at(&[1; 100], start + 10 * PAGE).unwrap();
@@ -227,7 +227,7 @@ fn a_lowered_limit_waits_for_no_other_groups_device() {
     let _going_on = devices.going_on_at_last();
     let group = mm.group("pins").max(64 * PAGE).build().unwrap();
     let file = group.open("1/f").unwrap();
-    let _pins: Vec<_> = (0..8).map(|page| file.page(page).unwrap()).collect();
+    let _pins: Vec<_> = (0..8).map(|page| file.page_at(page * PAGE).unwrap()).collect();
     let lowered = group.clone();
     let answer = Answer::of(move || lowered.set_max(4 * PAGE));
     answer.wait().expect("it waits for the stalled device").unwrap();

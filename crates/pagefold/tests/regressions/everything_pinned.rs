@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use pagefold::{
-    Advice, Error, File, Group, Pagefold, PinnedPage, Protection, ReadQueue, ReadRequest, Space, WriteRequest,
+    Advice, Error, File, Group, PageRef, Pagefold, Protection, ReadQueue, ReadRequest, Space, WriteRequest,
 };
 
 use crate::hooked::Answer;
@@ -56,9 +56,9 @@ const FILE_CALLS: &[Call] = &[
     ("read_at pinned", |w| w.file.read_at(&mut [0; 100], PINNED).map(drop)),
     ("read_at absent", |w| w.file.read_at(&mut [0; 100], ABSENT).map(drop)),
     ("read_exact_at", |w| w.file.read_exact_at(&mut [0; 3 * PAGE as usize], ABSENT)),
-    ("page pinned", |w| w.file.page(1).map(drop)),
-    ("page absent", |w| w.file.page(3001).map(drop)),
-    ("page_async", |w| block_on(w.file.page_async(3002)).map(drop)),
+    ("page pinned", |w| w.file.page_at(PAGE).map(drop)),
+    ("page absent", |w| w.file.page_at(3001 * PAGE).map(drop)),
+    ("page_async", |w| block_on(w.file.page_at_async(3002 * PAGE)).map(drop)),
     ("read_at_async", |w| block_on(w.file.read_at_async(&mut [0; 3 * PAGE as usize], ABSENT)).map(drop)),
     ("prefetch", |w| {
         w.file.prefetch(0..1 << 40);
@@ -87,8 +87,8 @@ const FILE_CALLS: &[Call] = &[
         w.file.write_batch(&mut [WriteRequest::new(PINNED, &bytes), WriteRequest::new(ABSENT, &bytes)]);
         Ok(())
     }),
-    ("page_mut pinned", |w| w.file.page_mut(1).map(drop)),
-    ("page_mut absent", |w| w.file.page_mut(3003).map(drop)),
+    ("page_mut pinned", |w| w.file.page_mut_at(PAGE).map(drop)),
+    ("page_mut absent", |w| w.file.page_mut_at(3003 * PAGE).map(drop)),
     ("set_len shorter", |w| w.file.set_len(PAGE + 1)),
     ("set_len longer", |w| w.file.set_len(6000 * PAGE)),
     ("sync", |w| w.file.sync()),
@@ -135,12 +135,12 @@ const SPACE_CALLS: &[Call] = &[
     ("Space::update_u64 pinned", |w| w.space.update_u64(w.own, |n| Some(n + 1)).map(drop)),
     ("Space::update_u64 never written", |w| w.space.update_u64(w.own + 102 * PAGE, |n| Some(n + 1)).map(drop)),
     ("Space::update_u64 of a file", |w| w.space.update_u64(w.of_file, |n| Some(n + 1)).map(drop)),
-    ("Space::page", |w| w.space.page(w.own).map(drop)),
-    ("Space::page never written", |w| w.space.page(w.own + 103 * PAGE).map(drop)),
-    ("Space::page of a file", |w| w.space.page(w.of_file + 501 * PAGE).map(drop)),
-    ("Space::page_mut pinned", |w| w.space.page_mut(w.own).map(drop)),
-    ("Space::page_mut never written", |w| w.space.page_mut(w.own + 104 * PAGE).map(drop)),
-    ("Space::page_mut of a file", |w| w.space.page_mut(w.of_file).map(drop)),
+    ("Space::page", |w| w.space.page_at(w.own).map(drop)),
+    ("Space::page never written", |w| w.space.page_at(w.own + 103 * PAGE).map(drop)),
+    ("Space::page of a file", |w| w.space.page_at(w.of_file + 501 * PAGE).map(drop)),
+    ("Space::page_mut pinned", |w| w.space.page_mut_at(w.own).map(drop)),
+    ("Space::page_mut never written", |w| w.space.page_mut_at(w.own + 104 * PAGE).map(drop)),
+    ("Space::page_mut of a file", |w| w.space.page_mut_at(w.of_file).map(drop)),
     ("Space::populate", |w| w.space.populate(w.own..w.own + 200 * PAGE)),
     ("Space::map", |w| w.space.map(64 * PAGE, RW).map(drop)),
     ("Space::map_at", |w| w.space.map_at(1 << 45..(1 << 45) + PAGE, RW)),
@@ -173,10 +173,10 @@ fn call_pinned(call: fn(&World) -> Result<(), Error>) -> (Result<(), Error>, Dur
     let of_file = space.map_file(&mapped, 0, 600 * PAGE, RW).unwrap().start;
     space.write_at(&[1; 4 * PAGE as usize], own).unwrap();
     let world = World { mm, group, file, mapped, space, own, of_file };
-    let (_own, _of_file) = (world.space.page(own).unwrap(), world.space.page(of_file).unwrap());
-    let (_changed_own, _changed) = (world.space.page_mut(own + PAGE).unwrap(), world.file.page_mut(0).unwrap());
-    let mut pins: Vec<PinnedPage<'_>> = Vec::new();
-    let refused = (1..4000).find_map(|page| world.file.page(page).map(|pin| pins.push(pin)).err());
+    let (_own, _of_file) = (world.space.page_at(own).unwrap(), world.space.page_at(of_file).unwrap());
+    let (_changed_own, _changed) = (world.space.page_mut_at(own + PAGE).unwrap(), world.file.page_mut_at(0).unwrap());
+    let mut pins: Vec<PageRef<'_>> = Vec::new();
+    let refused = (1..4000).find_map(|page| world.file.page_at(page * PAGE).map(|pin| pins.push(pin)).err());
     assert!(matches!(refused, Some(Error::LimitReached { .. })), "{refused:?}");
     let start = Instant::now();
     (call(&world), start.elapsed())

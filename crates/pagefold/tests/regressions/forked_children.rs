@@ -167,10 +167,13 @@ fn a_child_can_read_and_drop_the_guards_of_its_thread() {
     let (own, of_file) =
         (space.map(16 * 4096, rw).unwrap().start, space.map_file(&mapped, 0, 16 * 4096, rw).unwrap().start);
     space.write_at(&[1; 16 * 4096], own).unwrap();
-    let pins = [file.page(0).unwrap(), file.page(1).unwrap()];
-    let pages = [space.page(own).unwrap(), space.page(of_file).unwrap()];
-    let mut changed =
-        [file.page_mut(2).unwrap(), space.page_mut(own + 4096).unwrap(), space.page_mut(of_file + 4096).unwrap()];
+    let pins = [file.page_at(0).unwrap(), file.page_at(4096).unwrap()];
+    let pages = [space.page_at(own).unwrap(), space.page_at(of_file).unwrap()];
+    let mut changed = [
+        file.page_mut_at(2 * 4096).unwrap(),
+        space.page_mut_at(own + 4096).unwrap(),
+        space.page_mut_at(of_file + 4096).unwrap(),
+    ];
     in_child(move || {
         let seen: u64 = pins.iter().flat_map(|pin| pin.iter()).map(|&byte| u64::from(byte)).sum();
         let seen = seen + pages.iter().flat_map(|page| page.iter()).map(|&byte| u64::from(byte)).sum::<u64>();

@@ -61,7 +61,7 @@ fn by_hand() -> (SimulatedDisk, Pagefold, Group, File) {
 
 /// Futures whose pages have arrived, and that aren't polled.
 fn arrived<'a>(disk: &SimulatedDisk, file: &'a File, pages: impl IntoIterator<Item = u64>) -> Vec<PageFuture<'a>> {
-    let mut futures: Vec<_> = pages.into_iter().map(|page| file.page_async(page)).collect();
+    let mut futures: Vec<_> = pages.into_iter().map(|page| file.page_at_async(page * PAGE)).collect();
     futures.iter_mut().for_each(|future| assert!(poll(future).is_pending()));
     while disk.answer_next() {}
     futures
@@ -74,7 +74,7 @@ fn a_future_that_is_not_polled_keeps_no_writer_out() {
     let (disk, _mm, _group, file) = by_hand();
     let mut futures = arrived(&disk, &file, [3, 5, 4095]);
     file.write_at(&[7; 100], 3 * PAGE + 50).unwrap();
-    let mut page = file.page_mut(5).unwrap();
+    let mut page = file.page_mut_at(5 * PAGE).unwrap();
     page[..8].fill(9);
     drop(page);
     file.set_len(4095 * PAGE).unwrap();
@@ -109,7 +109,7 @@ fn futures_that_are_not_polled_keep_no_reader_out() {
         }
     });
     for page in 16..40 {
-        futures.extend(std::iter::once(file.page_async(page)));
+        futures.extend(std::iter::once(file.page_at_async(page * PAGE)));
         let (result, _) = run(futures.pop().unwrap());
         check(0, page * PAGE, &result.unwrap());
     }
@@ -146,12 +146,12 @@ fn a_future_without_a_frame_pauses() {
     let mm = manager(1024, disk);
     let group = mm.group("tenant").max(16 * PAGE).build().unwrap();
     let file = group.open("f0").unwrap();
-    let pins: Vec<_> = (0..16).map(|page| file.page(page * 10).unwrap()).collect();
-    let (result, polls) = run(file.page_async(1000));
+    let pins: Vec<_> = (0..16).map(|page| file.page_at((page * 10) * PAGE).unwrap()).collect();
+    let (result, polls) = run(file.page_at_async(1000 * PAGE));
     assert!(matches!(result, Err(Error::LimitReached { .. })), "{result:?}");
     assert!(polls < 250, "{polls} polls");
     // When there is a frame again it comes by itself.
-    let mut future = file.page_async(1000);
+    let mut future = file.page_at_async(1000 * PAGE);
     assert!(poll(&mut future).is_pending());
     drop(pins);
     check(0, 1000 * PAGE, &run(future).0.unwrap());
@@ -167,8 +167,8 @@ fn a_poll_waits_for_nothing() {
     let group = mm.group("tenant").build().unwrap();
     let file = group.open_options().write(true).open("0/f").unwrap();
     let _going_on = devices.going_on_at_last();
-    let changed = file.page_mut(7).unwrap();
-    let mut future = file.page_async(7);
+    let changed = file.page_mut_at(7 * PAGE).unwrap();
+    let mut future = file.page_at_async(7 * PAGE);
     assert!(poll(&mut future).is_pending());
     drop(changed);
     check(0, 7 * PAGE, &run(future).0.unwrap());
@@ -177,19 +177,19 @@ fn a_poll_waits_for_nothing() {
     let longer = Answer::of(move || ours.set_len(80 * PAGE));
     eventually("the new length doesn't reach the device", || devices.device(0).waiting() > 0);
     let ours = file.clone();
-    let polled = Answer::of(move || poll(&mut ours.page_async(70)).is_pending());
+    let polled = Answer::of(move || poll(&mut ours.page_at_async(70 * PAGE)).is_pending());
     assert_eq!(polled.wait(), Some(true), "a poll waits for the device");
     devices.device(0).silence(false);
     longer.wait().unwrap().unwrap();
-    assert_eq!(run(file.page_async(70)).0.unwrap()[..], [0; PAGE as usize]);
-    assert!(matches!(run(file.page_async(80)).0, Err(Error::PastEnd { .. })));
+    assert_eq!(run(file.page_at_async(70 * PAGE)).0.unwrap()[..], [0; PAGE as usize]);
+    assert!(matches!(run(file.page_at_async(80 * PAGE)).0, Err(Error::PastEnd { .. })));
 }
 
 /// Many tasks wait for one page: each is told, and each may go before.
 #[test]
 fn many_futures_of_one_page_are_told() {
     let (disk, _mm, _group, file) = by_hand();
-    let mut futures: Vec<_> = (0..20_000).map(|_| file.page_async(5)).collect();
+    let mut futures: Vec<_> = (0..20_000).map(|_| file.page_at_async(5 * PAGE)).collect();
     futures.iter_mut().for_each(|future| assert!(poll(future).is_pending()));
     let mut at = 0;
     futures.retain(|_| {
@@ -217,17 +217,17 @@ fn a_future_of_a_silent_device_fails_in_time() {
     devices.device(0).silence(true);
     let file = silent.clone();
     let timeouts = Answer::of(move || {
-        let mut futures: Vec<_> = [1, 2, 2].into_iter().map(|page| file.page_async(page)).collect();
+        let mut futures: Vec<_> = [1, 2, 2].into_iter().map(|page| file.page_at_async(page * PAGE)).collect();
         futures.iter_mut().for_each(|future| assert!(poll(future).is_pending()));
         let timeouts = futures.into_iter().map(|future| run(future).0.is_err_and(|error| is_timeout(&error)));
         timeouts.filter(|is_timeout| *is_timeout).count()
     });
     assert_eq!(timeouts.wait(), Some(3), "a future waits for the silent device");
-    assert!(matches!(poll(&mut silent.page_async(40)), Poll::Ready(Err(error)) if is_timeout(&error)));
+    assert!(matches!(poll(&mut silent.page_at_async(40 * PAGE)), Poll::Ready(Err(error)) if is_timeout(&error)));
     // A device that isn't silent may still answer too late for the test's short time, if its thread
     // gets no CPU.
     let again = |file: &File, seed: u64, page: u64| {
-        eventually("the device doesn't answer in time", || match run(file.page_async(page)).0 {
+        eventually("the device doesn't answer in time", || match run(file.page_at_async(page * PAGE)).0 {
             Err(error) if is_timeout(&error) => false,
             result => {
                 check(seed, page * PAGE, &result.unwrap());

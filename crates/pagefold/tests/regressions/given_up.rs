@@ -1,16 +1,16 @@
 //! Calls that gave up although there was something to be had.
 
-use pagefold::{Error, File, Pagefold, PinnedPage};
+use pagefold::{Error, File, PageRef, Pagefold};
 
 use crate::support::disk;
 
 const PAGE: u64 = 4096;
 
 /// Pins pages of a file, from `first` on, until that is refused.
-fn pin_all(file: &File, first: u64) -> Vec<PinnedPage<'_>> {
+fn pin_all(file: &File, first: u64) -> Vec<PageRef<'_>> {
     let mut pins = Vec::new();
     for page in first.. {
-        match file.page(page) {
+        match file.page_at(page * PAGE) {
             Ok(pin) => pins.push(pin),
             Err(Error::LimitReached { .. }) => break,
             Err(error) => panic!("{error}"),

@@ -32,7 +32,7 @@ fn a_file_can_be_opened_while_the_budget_is_lowered() {
     for page in 0..240 {
         file.read_at(&mut [0; 8], page * PAGE).unwrap();
     }
-    let pins: Vec<_> = (100..200).map(|page| file.page(page).unwrap()).collect();
+    let pins: Vec<_> = (100..200).map(|page| file.page_at(page * PAGE).unwrap()).collect();
     std::thread::scope(|scope| {
         let loader = scope.spawn(|| file.read_at(&mut [0; 8], 1000 * PAGE));
         gate.wait_for_somebody();

@@ -55,9 +55,9 @@ fn a_small_file_grows_by_a_write_far_behind_its_end() {
             assert!(page_at(file, 0) == [1; PAGE as usize] && page_at(file, FAR) == [2; PAGE as usize]);
             assert!(page_at(file, FAR - 7 * GIB) == [0; PAGE as usize], "a gap is zeros");
             assert_eq!(page_at(file, FAR + PAGE), [3; 10]);
-            assert_eq!(file.page(FAR / PAGE).unwrap()[..], [2; PAGE as usize]);
+            assert_eq!(file.page_at(FAR).unwrap()[..], [2; PAGE as usize]);
         }
-        writer.page_mut(FAR / PAGE).unwrap()[5] = 4;
+        writer.page_mut_at(FAR).unwrap()[5] = 4;
         let bytes = [5; 10];
         let mut writes = [WriteRequest::new(FAR + 100, &bytes), WriteRequest::new(FAR - 100, &bytes)];
         writer.write_batch(&mut writes);
@@ -85,7 +85,7 @@ fn a_reader_follows_a_file_that_another_process_makes_much_longer() {
         let stranger = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
         stranger.write_all_at(&[9; 100], FAR).unwrap();
         assert_eq!(page_at(&file, FAR), [9; 100]);
-        assert_eq!((other.len(), other.page(FAR / PAGE).unwrap().len()), (FAR + 100, 100));
+        assert_eq!((other.len(), other.page_at(FAR).unwrap().len()), (FAR + 100, 100));
         stranger.set_len(TIB).unwrap();
         assert_eq!(page_at(&other, TIB - PAGE), [0; PAGE as usize]);
         assert_eq!(page_at(&file, TIB), []);

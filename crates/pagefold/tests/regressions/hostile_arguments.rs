@@ -29,7 +29,7 @@ fn offsets_at_the_ends_of_the_integers() {
         assert_eq!(read(&file, 0, at, 5000).unwrap(), there, "at {at}");
         assert_eq!(file.read_at(&mut [], at).unwrap(), 0, "at {at}");
         assert_eq!(file.read_exact_at(&mut [0; 5000], at).is_ok(), there == 5000, "at {at}");
-        assert_eq!(file.page(at).is_ok(), at < 3, "page {at}");
+        assert_eq!(file.page_at(at).is_ok(), at < 3 * 4096, "page at {at}");
         for to in [0, 1, 9_999, LEN, u64::MAX] {
             for advice in [Advice::WillNeed, Advice::DontNeed, Advice::Sequential] {
                 file.advise(at..to, advice).unwrap();
@@ -61,7 +61,7 @@ fn pages_beyond_16_tib_are_those_that_were_asked_for() {
         let mut bytes = [0; 5000];
         file.read_exact_at(&mut bytes, offset).unwrap();
         assert_eq!(bytes, [byte; 5000]);
-        assert_eq!(file.page(offset >> 12).unwrap()[..], [byte; 4096]);
+        assert_eq!(file.page_at(offset).unwrap()[..], [byte; 4096]);
     }
     let space = group.space().unwrap();
     let mapped = space.map_file(&file, FAR, 1 << 20, Protection::Read).unwrap();
@@ -140,9 +140,9 @@ fn every_call_of_a_file_takes_every_number() {
         let mut bytes = [0; 5000];
         let _ = file.read_at(&mut bytes, at);
         let _ = file.read_exact_at(&mut bytes, at);
-        let _ = file.page(at).map(|page| page.len());
-        let _ = file.page_mut(at).map(|page| page.len());
-        drop(file.page_async(at));
+        let _ = file.page_at(at).map(|page| page.len());
+        let _ = file.page_mut_at(at).map(|page| page.len());
+        drop(file.page_at_async(at));
         let (mut one, mut two) = ([0; 5000], [0; 5000]);
         file.read_batch(&mut [ReadRequest::new(at, &mut one), ReadRequest::new(at.wrapping_add(4096), &mut two)]);
         let mut queue = ReadQueue::new(&file);
@@ -187,8 +187,8 @@ fn every_call_of_a_space_takes_every_number() {
         let _ = space.read_at(&mut [], at);
         let _ = space.write_at(&[], at);
         let _ = space.update_u64(at, |number| Some(number + 1));
-        let _ = space.page(at).map(|page| page.len());
-        let _ = space.page_mut(at).map(|page| page.len());
+        let _ = space.page_at(at).map(|page| page.len());
+        let _ = space.page_mut_at(at).map(|page| page.len());
         if space.move_to(mine.clone(), at).is_ok() {
             space.move_to(at..at + 8 * 4096, mine.start).unwrap();
         }

@@ -104,7 +104,12 @@ fn a_miss_fails_in_time_and_the_next_ones_at_once() {
     let file = silent.clone();
     let results = answer("another miss", move || {
         let same = read_page(&file, 1);
-        (same, read_page(&file, 2), file.page(3).map(|_| ()), file.advise(8 * PAGE..9 * PAGE, Advice::WillNeed))
+        (
+            same,
+            read_page(&file, 2),
+            file.page_at(3 * PAGE).map(|_| ()),
+            file.advise(8 * PAGE..9 * PAGE, Advice::WillNeed),
+        )
     });
     assert!(is_timeout(&results.0) && is_timeout(&results.1), "{results:?}");
     assert!(is_timeout(&results.2) && is_timeout(&results.3), "{results:?}");

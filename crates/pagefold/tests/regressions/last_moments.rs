@@ -27,7 +27,7 @@ impl Drop for Last {
                 read(&self.file, 0, page * PAGE, 4096)?;
                 read(&self.file, 0, page * PAGE, 4096)?;
             }
-            assert_eq!(self.file.page(9)?.len(), 4096);
+            assert_eq!(self.file.page_at(9 * PAGE)?.len(), 4096);
             self.file.write_at(&[7; 5000], 32 * PAGE)?;
             self.file.sync()
         };
@@ -86,13 +86,13 @@ fn a_panic_in_the_middle_of_a_change_leaves_the_page_usable() {
     let mapped = space.map_file(&file, 0, LEN, Protection::ReadWrite).unwrap();
     let panics = |change: &dyn Fn()| assert!(catch_unwind(AssertUnwindSafe(change)).is_err());
     panics(&|| {
-        let mut page = file.page_mut(3).unwrap();
+        let mut page = file.page_mut_at(3 * PAGE).unwrap();
         page[5] = 1;
         panic!("with a page of a file");
     });
     for address in [own.start + 2 * PAGE, mapped.start + 4 * PAGE] {
         panics(&|| {
-            let mut page = space.page_mut(address).unwrap();
+            let mut page = space.page_mut_at(address).unwrap();
             page[5] = 2;
             panic!("with a page of a space");
         });
@@ -107,8 +107,8 @@ fn a_panic_in_the_middle_of_a_change_leaves_the_page_usable() {
         scope.spawn(|| {
             file.write_at(&[9], 3 * PAGE + 6).unwrap();
             space.write_at(&[9], own.start + 2 * PAGE + 6).unwrap();
-            assert_eq!(space.page(own.start + 2 * PAGE).unwrap()[5..7], [2, 9]);
-            assert_eq!(file.page(3).unwrap()[5..7], [1, 9]);
+            assert_eq!(space.page_at(own.start + 2 * PAGE).unwrap()[5..7], [2, 9]);
+            assert_eq!(file.page_at(3 * PAGE).unwrap()[5..7], [1, 9]);
         });
     });
     file.sync().unwrap();

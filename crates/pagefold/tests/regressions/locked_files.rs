@@ -186,7 +186,7 @@ fn a_page_that_was_pinned_before_the_lock_does_not_bring_old_bytes_back() {
     fs::write(&path, [7; 5000]).unwrap();
     let (one, other) = (manager(64, Posix::default()), manager(64, Posix::default()));
     let reader = one.group("reader").build().unwrap().open(&path).unwrap();
-    let (pin, unchanged) = (reader.page(0).unwrap(), reader.page(1).unwrap());
+    let (pin, unchanged) = (reader.page_at(0).unwrap(), reader.page_at(4096).unwrap());
     let theirs = open(&other, &path).unwrap();
     theirs.write_at(&[42], 0).unwrap();
     theirs.close().unwrap();

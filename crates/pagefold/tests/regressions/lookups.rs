@@ -4,7 +4,7 @@ use pagefold::{Advice, Protection};
 
 use crate::support::{disk, manager};
 
-/// Of 1,000 pages that were changed through `page_mut` none counted as a hit, though each that
+/// Of 1,000 pages that were changed through `page_mut_at` none counted as a hit, though each that
 /// wasn't in memory counted as a miss; and a partial write to a page that wasn't in memory counted
 /// as both. A store's hit rate was half of what it was.
 #[test]
@@ -17,9 +17,9 @@ fn changing_a_page_is_one_lookup() {
         let stats = file.stats();
         (stats.hits, stats.misses)
     };
-    (0..10).for_each(|page| file.page_mut(page).unwrap()[0] = 7);
+    (0..10).for_each(|page| file.page_mut_at(page * 4096).unwrap()[0] = 7);
     assert_eq!(lookups(), (0, 10), "absent, through page_mut");
-    (0..10).for_each(|page| file.page_mut(page).unwrap()[0] = 8);
+    (0..10).for_each(|page| file.page_mut_at(page * 4096).unwrap()[0] = 8);
     assert_eq!(lookups(), (10, 10), "in memory, through page_mut");
     (10..20).for_each(|page| file.write_at(&[7], page * 4096).unwrap());
     assert_eq!(lookups(), (10, 20), "absent, through write_at");
@@ -28,7 +28,7 @@ fn changing_a_page_is_one_lookup() {
     let mapped = group.open_options().write(true).open("f1").unwrap();
     let space = group.space().unwrap();
     let at = space.map_file(&mapped, 0, 1 << 20, Protection::ReadWrite).unwrap().start;
-    drop(space.page_mut(at).unwrap());
+    drop(space.page_mut_at(at).unwrap());
     space.update_u64(at, Some).unwrap();
     let stats = group.stats();
     assert_eq!((stats.hits, stats.misses), (21, 21), "through a space");

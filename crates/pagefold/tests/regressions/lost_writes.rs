@@ -144,7 +144,7 @@ fn a_file_is_not_cut_within_a_pinned_page() {
     let disk = disk(1, 10 * 4096);
     let mm = manager(64, disk.clone());
     let file = open(&mm);
-    let pin = file.page(1).unwrap();
+    let pin = file.page_at(4096).unwrap();
     assert!(matches!(file.set_len(5000), Err(Error::PageBusy { page: 1, .. })));
     assert_eq!((file.len(), bytes_on(&disk, "f0").len()), (10 * 4096, 10 * 4096));
     drop(pin);
@@ -160,7 +160,7 @@ fn a_file_is_not_cut_within_a_pinned_page() {
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_cut_within_a_pinned_page_is_refused_at_once() {
     let file = open(&manager(64, disk(1, 10 * 4096)));
-    let _pin = file.page(1).unwrap();
+    let _pin = file.page_at(4096).unwrap();
     let start = Instant::now();
     assert!(matches!(file.set_len(5000), Err(Error::PageBusy { page: 1, .. })));
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
@@ -173,7 +173,7 @@ fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     let mm = manager(256, disk(1, 1 << 20));
     let group = mm.group("a").max(16 * 4096).build().unwrap();
     let file = group.open_options().write(true).open("f0").unwrap();
-    let _pins: Vec<_> = (0..14).map(|page| file.page(page).unwrap()).collect();
+    let _pins: Vec<_> = (0..14).map(|page| file.page_at(page * 4096).unwrap()).collect();
     file.write_at(&[1; 2 * 4096], 20 * 4096).unwrap();
     file.read_at(&mut [0; 10], 30 * 4096).unwrap();
 }
@@ -273,9 +273,9 @@ fn a_bad_place_does_not_keep_the_rest_from_being_written() {
 fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     let mm = manager(64, disk(1, 10 * 4096));
     let file = open(&mm);
-    let _pin = file.page(5).unwrap();
+    let _pin = file.page_at(5 * 4096).unwrap();
     for _ in 0..20 {
-        let in_the_way = file.page_mut(1).unwrap();
+        let in_the_way = file.page_mut_at(4096).unwrap();
         std::thread::scope(|scope| {
             // Either may find the first guard there for as long as it waits, if this thread gets no
             // CPU.
@@ -287,7 +287,7 @@ fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
                     }
                 }
             });
-            let change = scope.spawn(|| when_free(|| file.page_mut(1).map(|page| page.len())).unwrap());
+            let change = scope.spawn(|| when_free(|| file.page_mut_at(4096).map(|page| page.len())).unwrap());
             std::thread::sleep(Duration::from_millis(5));
             drop(in_the_way);
             assert_eq!(change.join().unwrap(), 4096);

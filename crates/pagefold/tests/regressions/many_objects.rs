@@ -96,7 +96,7 @@ fn groups_without_handles_go_with_their_last_page() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 1 << 20)).build().unwrap();
     let keeper = mm.group("keeper").build().unwrap();
     let file = keeper.open("f0").unwrap();
-    let mut pins = vec![file.page(200).unwrap()];
+    let mut pins = vec![file.page_at(200 * 4096).unwrap()];
     let before = mm.stats().metadata_bytes;
     for round in 0..40 {
         let group = mm.group("tenant").build().unwrap();
@@ -104,7 +104,7 @@ fn groups_without_handles_go_with_their_last_page() {
         let theirs = group.open("f0").unwrap();
         // A page that is charged to the group, and pinned beyond its end.
         theirs.read_at(&mut [0], page << 12).unwrap();
-        pins.push(file.page(page).unwrap());
+        pins.push(file.page_at(page * 4096).unwrap());
         drop((theirs, group));
     }
     assert_eq!(mm.stats().groups.len(), 41, "each has a page that is pinned");
@@ -178,7 +178,7 @@ fn the_only_group_that_can_give_pages_is_found_among_thousands() {
     // A group that has next to nothing, and one that has as much as most.
     for (number, group) in [(1, &mm.group("poor").build().unwrap()), (2, &groups[0])] {
         let theirs = group.open(format!("f{number}")).unwrap();
-        let pinned: Vec<_> = (0..600).map(|page| theirs.page(page).unwrap()).collect();
+        let pinned: Vec<_> = (0..600).map(|page| theirs.page_at(page * 4096).unwrap()).collect();
         drop(pinned);
     }
     drop(spaces);

@@ -165,7 +165,7 @@ fn a_change_that_is_cut_off_while_it_is_made_is_told() {
     for len in [100, 0] {
         let (meddled, _mm, file) = Meddled::with_file(&[7; 3 * PAGE]);
         file.sync().unwrap();
-        let mut page = file.page_mut(2).unwrap();
+        let mut page = file.page_mut_at(2 * 4096).unwrap();
         page[0] = 8;
         meddled.theirs().set_len(len).unwrap();
         assert!(read(&file, 3 * PAGE, 1).is_empty(), "this read notices");

@@ -30,7 +30,7 @@ fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     let (small, large) = (mm.group("small").max(4 * 4096).build().unwrap(), mm.group("large").build().unwrap());
     let [ours, theirs] = [&small, &large].map(|group| group.open_options().write(true).open("f0").unwrap());
     theirs.write_at(&[9], 30 * 4096).unwrap();
-    let pins: Vec<_> = (0..3).map(|page| ours.page(page).unwrap()).collect();
+    let pins: Vec<_> = (0..3).map(|page| ours.page_at(page * 4096).unwrap()).collect();
     armed.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         scope.spawn(|| ours.read_at(&mut [0; 10], 5 * 4096).unwrap());
@@ -144,6 +144,6 @@ fn a_page_that_is_unmapped_while_it_is_read_is_not_read() {
 /// The same for a thread that wants the page pinned.
 #[test]
 fn a_page_that_is_unmapped_while_it_is_pinned_is_not_pinned() {
-    let pinned = unmap_during(|space, address| space.page(address).map(|page| page.len()));
+    let pinned = unmap_during(|space, address| space.page_at(address).map(|page| page.len()));
     assert!(matches!(pinned, Err(Error::NotMapped { .. })), "{pinned:?}");
 }

@@ -18,8 +18,8 @@ const ROUNDS: usize = 4;
 fn pages_that_are_hot_are_not_pinned() {
     let mm = manager(4096, disk(1, 64 << 20));
     let file = mm.group("tenant").max(16 * 4096).build().unwrap().open("f0").unwrap();
-    let pins: Vec<_> = (0..16).map(|page| file.page(page).unwrap()).collect();
-    assert!(matches!(file.page(100), Err(Error::LimitReached { .. })));
+    let pins: Vec<_> = (0..16).map(|page| file.page_at(page * 4096).unwrap()).collect();
+    assert!(matches!(file.page_at(100 * 4096), Err(Error::LimitReached { .. })));
     meanwhile(
         3,
         |_| touch(&file, 16),
@@ -39,14 +39,14 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
         let (a, b) = (mm.group("a").max(64 * 4096).build().unwrap(), mm.group("b").build().unwrap());
         let (ours, theirs) = (a.open("f0").unwrap(), b.open("f0").unwrap());
         touch(&ours, 64);
-        let pinned_by_a_neighbour = |page| {
+        let pinned_by_a_neighbour = |page: u64| {
             // In memory by now, and paid for by us, even if it was evicted for what another CPU has
             // in stock.
-            let _loaded = ours.page(page).unwrap();
-            theirs.page(page).unwrap()
+            let _loaded = ours.page_at(page * 4096).unwrap();
+            theirs.page_at(page * 4096).unwrap()
         };
         let pins: Vec<_> = (0..64).map(pinned_by_a_neighbour).collect();
-        assert!(matches!(ours.page(100), Err(Error::LimitReached { .. })));
+        assert!(matches!(ours.page_at(100 * 4096), Err(Error::LimitReached { .. })));
         meanwhile(
             4,
             |_| touch(&theirs, 64),
@@ -108,10 +108,10 @@ fn a_neighbours_slow_load_does_not_delay_an_error() {
     let mm = manager(256, backend);
     let (a, b) = (mm.group("a").max(8 * 4096).build().unwrap(), mm.group("b").build().unwrap());
     let (ours, theirs) = (a.open("file").unwrap(), b.open("file").unwrap());
-    let _pins: Vec<_> = (0..8).map(|page| ours.page(page).unwrap()).collect();
+    let _pins: Vec<_> = (0..8).map(|page| ours.page_at(page * 4096).unwrap()).collect();
     let tries = || {
         let before = a.stats().direct_reclaims;
-        assert!(matches!(ours.page(9), Err(Error::LimitReached { .. })));
+        assert!(matches!(ours.page_at(9 * 4096), Err(Error::LimitReached { .. })));
         a.stats().direct_reclaims - before
     };
     let alone = tries();
@@ -133,7 +133,7 @@ fn misses_of_a_neighbour(pinned: bool) -> u64 {
     for page in 0..900 {
         theirs.read_at(&mut [0; 8], page * 4096).unwrap();
         if page % 32 == 5 {
-            pins.push(ours.page(page).unwrap());
+            pins.push(ours.page_at(page * 4096).unwrap());
         }
     }
     if !pinned {
@@ -168,7 +168,7 @@ fn a_budget_shrinks_where_nothing_is_pinned() {
     let file = mm.group("tenant").build().unwrap().open("f0").unwrap();
     let mut pins = Vec::new();
     for page in 0..15_000 {
-        let pin = file.page(page).unwrap();
+        let pin = file.page_at(page * 4096).unwrap();
         if page % 512 == 9 && page < 18 * 512 {
             pins.push(pin);
         }

@@ -58,7 +58,7 @@ fn a_reader_who_waits_for_a_page_that_is_cut_off_goes_home() {
 /// asked for again, without end.
 #[test]
 fn a_pinner_who_waits_for_a_page_that_is_cut_off_goes_home() {
-    shrink_while_somebody_waits(|file| file.page(2).map(|page| page.len()));
+    shrink_while_somebody_waits(|file| file.page_at(2 * 4096).map(|page| page.len()));
 }
 
 /// A load came back short, because the file had been truncated, and its page was published before
@@ -129,7 +129,7 @@ fn nobody_sees_a_short_page_before_its_length_is_known() {
     std::thread::scope(|scope| {
         let loader = scope.spawn(|| file.read_at(&mut [0; 4096], 4096).unwrap());
         gate.wait_for_somebody();
-        let reader = scope.spawn(|| (file.read_at(&mut [0; 4096], 4096).unwrap(), file.page(1).unwrap().len()));
+        let reader = scope.spawn(|| (file.read_at(&mut [0; 4096], 4096).unwrap(), file.page_at(4096).unwrap().len()));
         std::thread::sleep(MOMENT); // It may wait for the length, but not make one up.
         gate.open();
         assert_eq!(loader.join().unwrap(), 10);

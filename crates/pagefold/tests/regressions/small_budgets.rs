@@ -39,7 +39,7 @@ fn maps_find_room_with_a_pin_in_each_extent() {
     let file = mm.group("tenant").build().unwrap().open("f0").unwrap();
     let mut pins = Vec::new();
     for page in 0..900 {
-        let pin = file.page(page).unwrap();
+        let pin = file.page_at(page * 4096).unwrap();
         if page % 32 == 5 {
             pins.push(pin);
         }
@@ -87,12 +87,12 @@ fn copies_of_pages_that_are_changed_are_charged() {
     let space = group.space().unwrap();
     let heap = space.map(512 * 4096, Protection::ReadWrite).unwrap();
     let used = mm.stats().used_bytes;
-    let guards: Vec<_> = (0..512).map_while(|page| file.page_mut(page).ok()).collect();
+    let guards: Vec<_> = (0..512).map_while(|page| file.page_mut_at(page * 4096).ok()).collect();
     assert!((120..=128).contains(&guards.len()), "{} pages and copies in 256 pages", guards.len());
     assert!(mm.stats().used_bytes >= used + guards.len() as u64 * 4096, "the budget has them, too");
-    assert!(matches!(file.page_mut(300), Err(Error::LimitReached { .. })));
+    assert!(matches!(file.page_mut_at(300 * 4096), Err(Error::LimitReached { .. })));
     drop(guards);
-    let guards: Vec<_> = (0..512).map_while(|page| space.page_mut(heap.start + page * 4096).ok()).collect();
+    let guards: Vec<_> = (0..512).map_while(|page| space.page_mut_at(heap.start + page * 4096).ok()).collect();
     assert!((110..=128).contains(&guards.len()), "{} pages and copies in 256 pages", guards.len());
     drop(guards);
     drop((space, file));
@@ -105,7 +105,7 @@ fn guards_of_memory_without_pages_take_none() {
     let mm = manager(1024, disk(1, 4096));
     let space = mm.group("tenant").build().unwrap().space().unwrap();
     let heap = space.map(2 * 4096, Protection::Read).unwrap();
-    let guards = [0, 1].map(|page| space.page(heap.start + page * 4096).unwrap());
+    let guards = [0, 1].map(|page| space.page_at(heap.start + page * 4096).unwrap());
     assert_eq!(guards[0].as_ptr(), guards[1].as_ptr());
     assert!(guards[0].iter().all(|&byte| byte == 0));
 }

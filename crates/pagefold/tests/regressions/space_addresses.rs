@@ -76,7 +76,7 @@ fn moves_that_fail_give_their_addresses_back() {
         share_a_cpu();
         let area = space.map(160 << 20, RW).unwrap();
         space.write_at(&[1], area.start).unwrap();
-        let guard = space.page(area.start).unwrap();
+        let guard = space.page_at(area.start).unwrap();
         for _ in 0..30 {
             assert!(matches!(space.move_anywhere(area.clone()), Err(Error::AddressBusy { .. })));
         }

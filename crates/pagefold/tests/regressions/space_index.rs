@@ -157,7 +157,7 @@ fn refuse_changes_beside_a_guard() -> (Duration, u64) {
     let area = space.map(16 * PAGE, RW).unwrap();
     space.write_at(&[7; 16 * 4096], area.start).unwrap();
     let (started, theirs, first) = (Instant::now(), space.clone(), area.start);
-    let guard = space.page_mut(area.end - 1).unwrap();
+    let guard = space.page_mut_at(area.end - 1).unwrap();
     let reader = move |stop: &sync::atomic::AtomicBool| {
         let mut refused = 0;
         while !stop.load(sync::atomic::Ordering::Relaxed) {
@@ -288,8 +288,8 @@ fn ranges_at_the_ends_of_the_integers() {
         let _ = space.read_at(&mut [0; 8], start).unwrap_err();
         let _ = space.write_at(&[0; 8], start).unwrap_err();
         let _ = space.update_u64(start, |_| None).unwrap_err();
-        let _ = space.page(start).map(drop).unwrap_err();
-        let _ = space.page_mut(start).map(drop).unwrap_err();
+        let _ = space.page_at(start).map(drop).unwrap_err();
+        let _ = space.page_mut_at(start).map(drop).unwrap_err();
         for end in ends {
             let range = Range { start, end };
             let is_range = start < end && end <= TOP && start % PAGE == 0 && end % PAGE == 0;

@@ -115,7 +115,7 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
         }
         space.group().set_max("4MiB").unwrap();
         // It comes back, and keeps its slot, as there are enough.
-        let held = space.page(base).unwrap();
+        let held = space.page_at(base).unwrap();
         let (theirs, start) = (mm.clone(), Instant::now());
         let removal = Answer::of(move || theirs.remove_swap(0));
         // All other pages are back: it waits for the guard's.
@@ -129,7 +129,7 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
     });
     swap_out_again(&mm, &space, base);
     space.group().set_max("4MiB").unwrap();
-    let held = space.page(base).unwrap();
+    let held = space.page_at(base).unwrap();
     let error = mm.remove_swap(0).unwrap_err();
     assert!(matches!(error, Error::SwapInUse(RemoveError::InUse { area: 0, pages: 1 })), "{error}");
     drop(held);

@@ -30,15 +30,15 @@ fn write_to_own_pages() -> (Duration, &'static str) {
     type Call = fn(&Space, u64) -> Result<(), Error>;
     let calls: [(&str, Call); 5] = [
         ("write_at beside its own pin", |space, at| {
-            let _pin = space.page(at)?;
+            let _pin = space.page_at(at)?;
             space.write_at(&[2], at)
         }),
         ("write_at beside its own page_mut", |space, at| {
-            let _guard = space.page_mut(at)?;
+            let _guard = space.page_mut_at(at)?;
             space.write_at(&[2], at)
         }),
         ("update_u64 beside its own pin", |space, at| {
-            let _pin = space.page(at)?;
+            let _pin = space.page_at(at)?;
             space.update_u64(at, |n| Some(n + 1)).map(drop)
         }),
         ("update_u64 within update_u64", |space, at| {
@@ -157,11 +157,11 @@ fn write_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Resu
     };
     let mm = manager(64, disk(1, 1 << 20));
     let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f0").unwrap();
-    beside(&|| look_at(&when_free(|| file.page(0)).unwrap()), &mut || file.write_at(&[1; 8], 0));
+    beside(&|| look_at(&when_free(|| file.page_at(0)).unwrap()), &mut || file.write_at(&[1; 8], 0));
     let (_mm, _group, space, at) = one_page();
-    let pin = || look_at(&when_free(|| space.page(at)).unwrap());
+    let pin = || look_at(&when_free(|| space.page_at(at)).unwrap());
     beside(&pin, &mut || space.write_at(&[1; 8], at));
-    beside(&pin, &mut || space.page_mut(at).map(|mut page| page[0] = 2));
+    beside(&pin, &mut || space.page_mut_at(at).map(|mut page| page[0] = 2));
 }
 
 /// As above: a file couldn't grow beside readers that have its last page in place, nor could
@@ -173,9 +173,9 @@ fn grow_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Resul
     let mm = manager(64, disk(1, 4096 + 100));
     let (group, other) = (mm.group("tenant").build().unwrap(), mm.group("other").build().unwrap());
     let file = group.open_options().write(true).open("f0").unwrap();
-    beside(&|| look_at(&when_free(|| file.page(1)).unwrap()), &mut || file.set_len(file.len() + 1));
+    beside(&|| look_at(&when_free(|| file.page_at(4096)).unwrap()), &mut || file.set_len(file.len() + 1));
     let theirs = other.open_options().write(true).open("f0").unwrap();
-    beside(&|| look_at(&when_free(|| theirs.page(0)).unwrap()), &mut || {
+    beside(&|| look_at(&when_free(|| theirs.page_at(0)).unwrap()), &mut || {
         file.write_at(&[1], 0)?;
         file.sync()?;
         file.charge_to(0..4096, &other)?;
@@ -212,11 +212,11 @@ fn chance_a_writer_beside_pins_that_overlap_is_never_told_that_the_page_is_in_us
 #[test]
 fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
     let (_mm, _group, space, at) = one_page();
-    let first = space.page(at).unwrap();
+    let first = space.page_at(at).unwrap();
     let theirs = Arc::clone(&space);
     let writer = Answer::of(move || theirs.write_at(&[2], at));
     eventually("the writer doesn't answer", || {
-        drop(when_free(|| space.page(at)).unwrap());
+        drop(when_free(|| space.page_at(at)).unwrap());
         writer.has_come()
     });
     let answer = writer.wait().expect("the writer answers");
@@ -225,7 +225,7 @@ fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
     space.write_at(&[2], at).unwrap();
 }
 
-/// A file whose user had leaked guards of `page_mut` waited for seconds for each of these pages
+/// A file whose user had leaked guards of `page_mut_at` waited for seconds for each of these pages
 /// when it was closed.
 #[test]
 fn closing_a_file_waits_once_for_all_leaked_guards() {
@@ -234,7 +234,7 @@ fn closing_a_file_waits_once_for_all_leaked_guards() {
     let answer = Answer::of(|| {
         let mm = manager(4 * GUARDS, disk(1, 1 << 20));
         let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f0").unwrap();
-        (0..GUARDS).for_each(|page| std::mem::forget(file.page_mut(page).unwrap()));
+        (0..GUARDS).for_each(|page| std::mem::forget(file.page_mut_at(page * 4096).unwrap()));
         drop(file);
     });
     assert!(answer.wait().is_some(), "it is still being closed");

@@ -121,7 +121,7 @@ fn a_hog_that_pins_is_refused_before_it_takes_a_neighbours_hot_pages() {
     let file = std::cell::OnceCell::new();
     let mut pins = Vec::new();
     let (kept, got) = beside_a_hog(|hog, number| {
-        pins.push(file.get_or_init(|| open(hog, "f1")).page(number)?);
+        pins.push(file.get_or_init(|| open(hog, "f1")).page_at(number * PAGE)?);
         Ok(())
     });
     assert!(kept >= 90, "{kept} % of the hot pages are left");
@@ -181,7 +181,7 @@ fn room_for_a_tenants_own_page_maps_is_not_made_of_its_hot_pages() {
     for page in 0..HOT / 2 {
         cold.read_at(&mut [0; 8], page * PAGE).unwrap();
     }
-    let pins: Vec<_> = (0..).map_while(|page| theirs.page(page).ok()).collect();
+    let pins: Vec<_> = (0..).map_while(|page| theirs.page_at(page * PAGE).ok()).collect();
     assert!(pins.len() > 3_000, "{} pages are pinned", pins.len());
     let before = ours.stats().misses;
     for part in 0..400 {

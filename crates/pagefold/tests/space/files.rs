@@ -45,11 +45,11 @@ fn a_mapped_file_is_the_file() {
     file.read_exact_at(&mut number, 6 * PAGE).unwrap();
     assert_eq!(u64::from_ne_bytes(number), 42);
     // Pages, of which the last is short.
-    let page = space.page(area.start + 5 * PAGE + 77).unwrap();
+    let page = space.page_at(area.start + 5 * PAGE + 77).unwrap();
     assert!(page.len() == 4096 && page.iter().all(|&byte| byte == 8));
     drop(page);
-    assert_eq!(space.page(area.start + 8 * PAGE).unwrap().len(), 100);
-    space.page_mut(area.start + 8 * PAGE).unwrap().fill(99);
+    assert_eq!(space.page_at(area.start + 8 * PAGE).unwrap().len(), 100);
+    space.page_mut_at(area.start + 8 * PAGE).unwrap().fill(99);
     file.read_exact_at(&mut number, 10 * PAGE + 92).unwrap();
     assert_eq!(number, [99; 8]);
     // Listed.
@@ -85,7 +85,7 @@ fn past_the_end_is_an_error_at_the_access() {
     }
     assert!(is_past_end(&space.update_u64(last, |_| Some(1)).unwrap_err(), last));
     for result in
-        [space.page(area.end - 1).map(drop), space.page_mut(area.end - 1).map(drop), space.populate(area.clone())]
+        [space.page_at(area.end - 1).map(drop), space.page_mut_at(area.end - 1).map(drop), space.populate(area.clone())]
     {
         let error = result.unwrap_err();
         assert!(matches!(error.cause(), Error::PastEnd { .. }), "{error}");
@@ -214,8 +214,8 @@ fn bad_mappings_are_told_and_change_nothing() {
     space.map_at(66 * MIB..67 * MIB, RW).unwrap();
     assert!(matches!(space.grow(64 * MIB..65 * MIB, 3 * MIB), Err(Error::Mapped { range }) if range.start == 65 * MIB));
     assert_eq!(space.areas().len(), 2);
-    assert!(matches!(space.page(5), Err(Error::NotMapped { .. })));
-    assert!(matches!(space.page(u64::MAX), Err(Error::NotMapped { .. })));
+    assert!(matches!(space.page_at(5), Err(Error::NotMapped { .. })));
+    assert!(matches!(space.page_at(u64::MAX), Err(Error::NotMapped { .. })));
     assert!(matches!(space.advise(0..PAGE, Advice::Cold), Err(Error::NotMapped { .. })));
 }
 
@@ -261,12 +261,12 @@ fn a_page_that_is_held_stays() {
     let world = World::new("32MiB");
     let space = world.group.space().unwrap();
     let area = space.map(8 * PAGE, RW).unwrap();
-    assert!(space.page(area.start).unwrap().iter().all(|&byte| byte == 0));
+    assert!(space.page_at(area.start).unwrap().iter().all(|&byte| byte == 0));
     let charged = world.group.charged();
-    assert!(space.page(area.end - 1).unwrap().iter().all(|&byte| byte == 0));
+    assert!(space.page_at(area.end - 1).unwrap().iter().all(|&byte| byte == 0));
     assert_eq!(world.group.charged(), charged, "looking takes no memory");
     space.write_at(&[1; 4096], area.start).unwrap();
-    let held = space.page(area.start + 7).unwrap();
+    let held = space.page_at(area.start + 7).unwrap();
     for result in [space.unmap(area.clone()), space.move_to(area.clone(), 3 << 30)] {
         assert!(matches!(result, Err(Error::AddressBusy { address }) if address == area.start), "{result:?}");
     }
@@ -274,17 +274,17 @@ fn a_page_that_is_held_stays() {
     assert!(held.iter().all(|&byte| byte == 1));
     drop(held);
     space.protect(area.clone(), RW).unwrap();
-    let mut held = space.page_mut(area.start + PAGE).unwrap();
+    let mut held = space.page_mut_at(area.start + PAGE).unwrap();
     held[5] = 6;
     assert_eq!(byte(&space, area.start + PAGE + 5).unwrap(), 0, "not before it is dropped");
     drop(held);
     assert_eq!(byte(&space, area.start + PAGE + 5).unwrap(), 6);
     space.protect(area.clone(), Protection::Read).unwrap();
-    assert!(matches!(space.page_mut(area.start), Err(Error::NotPermitted { .. })));
+    assert!(matches!(space.page_mut_at(area.start), Err(Error::NotPermitted { .. })));
     // A page of a file, after its file is unmapped and closed.
     let file = world.file("f", 2 * PAGE);
     let mapped = space.map_file(&file, 0, 2 * PAGE, RW).unwrap();
-    let held = space.page(mapped.start + PAGE).unwrap();
+    let held = space.page_at(mapped.start + PAGE).unwrap();
     drop(file);
     space.unmap(mapped).unwrap();
     assert!(held.iter().all(|&byte| byte == 2));

@@ -107,7 +107,7 @@ impl Model {
             7..=9 => {
                 let bytes = random.next_u64().to_ne_bytes();
                 let written = match random.below(3) {
-                    0 => space.page_mut(address).map(|mut page| page[offset..offset + 8].copy_from_slice(&bytes)),
+                    0 => space.page_mut_at(address).map(|mut page| page[offset..offset + 8].copy_from_slice(&bytes)),
                     _ => space.write_at(&bytes, address),
                 };
                 assert_eq!(written.is_ok(), may == Some(RW), "{written:?}");
@@ -132,7 +132,7 @@ impl Model {
             _ => {
                 let mut bytes = [1; 8];
                 let read = match random.below(3) {
-                    0 => space.page(address).map(|page| bytes.copy_from_slice(&page[offset..offset + 8])),
+                    0 => space.page_at(address).map(|page| bytes.copy_from_slice(&page[offset..offset + 8])),
                     _ => space.read_at(&mut bytes, address),
                 };
                 assert_eq!(read.is_ok(), may.is_some_and(|may| may != Protection::None), "{read:?}");

@@ -63,7 +63,8 @@ impl Writer {
             0 => self.at(page, |address| self.space.write_at(&next.to_ne_bytes(), address)),
             1 => assert_eq!(self.at(page, |address| self.space.update_u64(address, |_| Some(next))), next - 1),
             2 => {
-                let held = self.at(page, |address| Ok(self.space.page(address)?[self.word as usize..][..8].to_vec()));
+                let held =
+                    self.at(page, |address| Ok(self.space.page_at(address)?[self.word as usize..][..8].to_vec()));
                 assert_eq!(held, (next - 1).to_ne_bytes());
                 return;
             }
@@ -219,7 +220,7 @@ fn a_page_that_moves_is_not_read_as_zeros() {
 #[test]
 fn a_page_that_moves_is_not_pinned_as_zeros() {
     look_at_a_page_that_moves(|space, address| {
-        assert_eq!(space.page(address)?[..16], [7; 16]);
+        assert_eq!(space.page_at(address)?[..16], [7; 16]);
         Ok(())
     });
 }
@@ -251,7 +252,7 @@ fn a_guard_that_was_leaked_keeps_its_page_and_nothing_else() {
     let space = group.space().unwrap();
     let range = space.map(16 * PAGE, Protection::ReadWrite).unwrap();
     space.write_at(&[1; 16 * PAGE as usize], range.start).unwrap();
-    std::mem::forget(space.page(range.start + 3 * PAGE).unwrap());
+    std::mem::forget(space.page_at(range.start + 3 * PAGE).unwrap());
     let refused = space.discard(range.clone()).unwrap_err();
     assert!(matches!(refused, Error::AddressBusy { address } if address == range.start + 3 * PAGE), "{refused}");
     drop(space);

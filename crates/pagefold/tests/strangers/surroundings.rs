@@ -193,7 +193,7 @@ fn a_child_has_nothing(fold: &Pagefold) {
     let file = open(fold, "parent", &path);
     let mut bytes = [0; 100];
     file.read_exact_at(&mut bytes, 0).unwrap();
-    let pinned = file.page(1).unwrap();
+    let pinned = file.page_at(PAGE).unwrap();
     in_child(|| {
         let read = file.read_at(&mut [0; 100], 0);
         assert!(matches!(read, Err(Error::Forked)), "{read:?}");

@@ -256,8 +256,8 @@ fn pages_in_swap_move_and_are_held() {
     // Nothing was moved out of memory for good, and no slot is left behind.
     space.unmap(to..to + 40 * PAGE).unwrap();
     for page in 100..300 {
-        assert!(space.page(base + page * PAGE).unwrap()[..] == contents(page, 0)[..]);
-        space.page_mut(base + page * PAGE).unwrap().copy_from_slice(&contents(page, 1));
+        assert!(space.page_at(base + page * PAGE).unwrap()[..] == contents(page, 0)[..]);
+        space.page_mut_at(base + page * PAGE).unwrap().copy_from_slice(&contents(page, 1));
     }
     (100..300).for_each(|page| check(&space, base, page, 1));
     // More than fits in memory can't be moved at once; it stays where it is.

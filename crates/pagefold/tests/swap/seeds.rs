@@ -118,13 +118,13 @@ impl Model {
                 (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,
                 (other, _) => panic!("{other:?}"),
             },
-            10 => match (space.page(start), &self.pages[at]) {
+            10 => match (space.page_at(start), &self.pages[at]) {
                 (Ok(page), Some(now)) => assert!(page[..] == now[..]),
                 (Err(Error::NotMapped { .. }), None) => {}
                 (Err(error), Some(_)) if is_excused(&error) => self.failed += 1,
                 (other, _) => panic!("{other:?}"),
             },
-            11 => match (space.page_mut(start), &mut self.pages[at]) {
+            11 => match (space.page_mut_at(start), &mut self.pages[at]) {
                 (Ok(mut page), Some(now)) => {
                     page[..8].copy_from_slice(&version.to_le_bytes());
                     now[..8].copy_from_slice(&version.to_le_bytes());

@@ -4,7 +4,9 @@ use io::SimulatedDisk;
 use sync::random::{Random, mix};
 
 use super::*;
-use crate::{AreaOptions, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError, SwapOutError};
+use crate::{
+    AreaOptions, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError, SwapOutError,
+};
 
 const PAGE: usize = 4096;
 type Bytes = Vec<AtomicU64>;
@@ -60,9 +62,9 @@ fn pages_come_back_and_those_that_dont_shrink_are_refused() {
     assert_eq!(area.info(), empty);
 }
 
-/// Regression: when an area of compressed pages became full for the first time, the first fault
-/// that needed room looked at all of the area's slots, and marked all pages, before it found an old
-/// page. The larger the area, the longer that fault waited.
+/// Regression: when an area of compressed pages became full for the first time, no page was marked
+/// as old yet. The first fault that needed room looked at all of the area's slots, and marked all
+/// pages, before it found an old page. The larger the area, the longer that fault waited.
 #[test]
 fn one_search_for_old_pages_looks_at_a_bounded_number_of_slots() {
     let area = Compressed::new(128 << 20, 0, PAGE, Arc::new(Plenty)).unwrap();
@@ -153,7 +155,7 @@ impl Holder {
         let owner = Owner::new(number).unwrap();
         let out = PageOut { bytes: SharedBytes::new(bytes), frame: 1, owner, group: 2 };
         let mut written = Err(SwapOutError::Full);
-        swap.swap_out(&[out], |_, slot| written = slot);
+        swap.swap_out(&[out], Need::Usual, |_, slot| written = slot);
         written.inspect(|&slot| {
             swap.set_swapped(slot, owner, Note::new(2, number)).unwrap();
             self.slots.lock().insert(owner, slot);
@@ -229,8 +231,9 @@ fn when_it_is_full_pages_that_were_there_longest_go_on() {
     assert!(swap.areas().iter().all(|area| area.used == 0));
 }
 
-/// Pages that take half of their size with LZ4, and no less with Zstandard, are each tried once,
-/// and only a few of them per call, because a fault waits for it.
+/// The pages here shrink to half of their size with LZ4, and no further with Zstandard.
+/// Recompression is tried only once for each page. Each call tries only a few pages, because a
+/// fault waits for the call.
 #[test]
 fn where_pages_cant_go_on_few_are_tried_in_vain_at_a_time() {
     let (swap, pages) = (compressed_swap(1 << 20), Holder::default());

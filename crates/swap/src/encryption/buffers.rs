@@ -97,9 +97,9 @@ impl Drop for Buffer<'_> {
     }
 }
 
-/// Applies `change` to a copy of `bytes`. No other thread may access `bytes` meanwhile. If `change`
-/// returns true, the result replaces `bytes`. Returns false if `change` does, or if there is no
-/// memory for a copy.
+/// Applies `change` to a copy of `bytes`, and replaces `bytes` by the copy if `change` returns
+/// true. Returns false, and leaves `bytes` unchanged, if `change` returns false or there is no
+/// memory for the copy. No other thread may access `bytes` meanwhile.
 pub(super) fn with_copy(bytes: SharedBytes<'_>, change: impl FnOnce(&mut [u8]) -> bool) -> bool {
     let work = |copy: &mut [u8]| {
         bytes.copy_to(0, copy);

@@ -74,8 +74,8 @@ fn areas_of_impossible_sizes_are_refused() {
     assert_eq!(take(&Slots::new(0, 2, Placement::PerCpu).unwrap(), 5).len(), 1);
 }
 
-/// Takes random steps, and checks the counts after each. One thread can't play several CPUs,
-/// because it has one CPU number; the tests in `tests/` use threads for that.
+/// Takes random steps, and checks the counts after each. The test's one thread has one CPU number,
+/// so it can't act as several CPUs; the tests in `tests/` use several threads for that.
 fn random_steps(seed: u64) -> (u64, u64) {
     let mut random = Random::seeded(seed);
     let size_max = if random.one_in(3) { 6000 } else { 700 };
@@ -182,9 +182,10 @@ fn pages_keep_their_slots_while_half_are_free_whatever_their_cluster_has() {
     assert!(!stay.iter().any(|&slot| slots.may_keep(slot)));
 }
 
-/// A regression: a search that was repeated as often as it may be noted the number of changes
-/// *after* the last repetition. A slot that was freed during that repetition, behind it, wasn't
-/// found until another slot was freed, although allocations failed meanwhile.
+/// Regression: a thread that made `SEARCHES_MAX` searches without success stored in `full_at` the
+/// value that `changes` had *after* the last search, not before it. A slot could be freed during
+/// this search, in a part of the area that the search had already passed. Then allocations failed,
+/// although this slot was free, until another slot was freed.
 #[test]
 fn what_is_freed_during_the_last_search_isnt_covered() {
     let changes = std::cell::Cell::new(10);

@@ -5,18 +5,18 @@ use core::arch::x86_64::__m128i;
 
 use crate::prefetch::LINE;
 
-/// From this length on, the C library's copy, which is tuned to the CPU, is faster than this
-/// module's loop of moves (measured on Zen 5; `bench peers hit`).
+/// From this length on, the C library's copy is faster than this module's loop of moves, because
+/// the library is tuned to the CPU (measured on Zen 5; `bench peers hit`).
 const LIBRARY_COPY_MIN: usize = 512;
 
 /// The same limit for stores, whose loop has no wide moves.
 pub(super) const LIBRARY_STORE_MIN: usize = 64;
 
-/// Copies `len` bytes from `offset` bytes behind `from`. The two are separate arguments because a
-/// load instruction adds them for free.
+/// Copies the `len` bytes at `from + offset` to `to`. The address and the offset are separate
+/// arguments because a load instruction adds them for free.
 ///
-/// Up to 128 bytes are copied by two runs of moves, one from the start and one up to the end. They
-/// meet or overlap.
+/// Up to 128 bytes are copied by two runs of moves: one begins at the first byte, the other ends at
+/// the last byte. The two runs meet or overlap.
 ///
 /// # Safety
 /// The `len` bytes must lie in one run of shared bytes, and `to..to + len` must be writable and
@@ -95,10 +95,10 @@ unsafe fn half_line(from: *const u8, offset: usize, to: *mut u8) {
     }
 }
 
-/// Copies two words, `AT` bytes behind both addresses. A constant costs nothing in the move.
+/// Copies two words, `AT` bytes after both addresses. A constant costs nothing in the move.
 ///
 /// # Safety
-/// 16 bytes must be valid `AT` bytes behind both addresses.
+/// 16 bytes must be valid `AT` bytes after both addresses.
 #[inline(always)]
 unsafe fn pair<const AT: usize>(from: *const u8, offset: usize, to: *mut u8) {
     let pair: __m128i;
@@ -225,9 +225,9 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 /// `len` bytes must be valid at both addresses.
 #[inline]
 unsafe fn library(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's contract. Because `memcpy` is called from assembly, it isn't Rust code
-    // that accesses the bytes, but machine code that moves them: each word of the result comes from
-    // one load, or goes to one store (B1).
+    // SAFETY: the caller's contract. `memcpy` is called from assembly, so its accesses count as
+    // moves of machine code, not as accesses of Rust code. B1 allows such moves: each stands for a
+    // sequence of loads or stores of whole words.
     unsafe {
         asm!(
             "call {memcpy}",

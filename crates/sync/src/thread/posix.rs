@@ -1,9 +1,9 @@
 //! Threads of the C library.
 //!
-//! The threads of `std` would do, except in forked children. When `std` starts a thread, it takes a
-//! process-wide lock for a moment. A child that is forked in that moment inherits the lock locked
-//! forever, and each thread that `std` starts there hangs. The C library handles its own locks
-//! correctly at a fork.
+//! `std`'s threads may hang in forked children. When `std` starts a thread, it takes a process-wide
+//! lock for a moment. A child that is forked in that moment inherits the lock locked. No thread in
+//! the child ever releases this lock, so each thread that `std` starts there hangs. The C library
+//! handles its own locks correctly at a fork.
 
 use std::any::Any;
 use std::ffi::{CString, c_void};

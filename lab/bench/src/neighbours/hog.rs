@@ -1,6 +1,6 @@
 //! Tenants that do one thing as fast as they can.
 
-use pagefold::{File, Group, PinnedPage, Protection, Space};
+use pagefold::{File, Group, PageRef, Protection, Space};
 use sync::atomic::{AtomicBool, Ordering};
 
 use super::devices::{Device, FILE_BYTES};
@@ -134,9 +134,9 @@ impl Work<'_> {
 
     fn pin(mut self) -> u64 {
         let Some(file) = self.file(Device::Healthy, 0, false) else { return 0 };
-        let mut pinned: Vec<PinnedPage<'_>> = Vec::new();
+        let mut pinned: Vec<PageRef<'_>> = Vec::new();
         while self.goes_on() {
-            match file.page(self.steps) {
+            match file.page_at(self.steps * PAGE) {
                 Ok(page) => pinned.push(page),
                 Err(_) => pinned.truncate(pinned.len() / 2),
             }

@@ -76,7 +76,7 @@ pub(crate) enum Kind {
     PagefoldPage,
     /// Pagefold's ReadQueue, many reads in one thread
     PagefoldQueue,
-    /// Pagefold's page_async(n), many futures in one thread
+    /// Pagefold's page_at_async, many futures in one thread
     PagefoldAsync,
     /// Pagefold's read_at in many threads
     PagefoldThreads,

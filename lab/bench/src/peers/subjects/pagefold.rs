@@ -87,7 +87,7 @@ impl PinnedPages {
 impl Pages for PinnedPages {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        let pinned = self.files.main.page(u64::from(page))?;
+        let pinned = self.files.main.page_at(u64::from(page) * PAGE as u64)?;
         into.copy_from_slice(&pinned[offset..offset + into.len()]);
         Ok(())
     }

@@ -195,7 +195,7 @@ impl Store for Queue {
     }
 }
 
-/// `page_async`: as many futures in one thread as there are to be operations at once. It doesn't
+/// `page_at_async`: as many futures in one thread as there are to be operations at once. It doesn't
 /// write.
 pub(super) struct Futures(pub(super) Threads<Pagefold>);
 
@@ -230,10 +230,10 @@ impl Store for Futures {
 fn page(
     file: &File,
     operation: Operation,
-) -> impl Future<Output = Result<(Operation, pagefold::PinnedPage<'_>, Instant)>> {
+) -> impl Future<Output = Result<(Operation, pagefold::PageRef<'_>, Instant)>> {
     let start = Instant::now();
     async move {
         ensure!(!operation.write, "there is no future of a write");
-        Ok((operation, file.page_async(u64::from(operation.page)).await?, start))
+        Ok((operation, file.page_at_async(u64::from(operation.page) * PAGE as u64).await?, start))
     }
 }
