@@ -149,7 +149,7 @@ impl Stripe {
             settled.push(frame);
         }
         if !challengers.is_empty() {
-            let Outcome { won, lost, beaten } = self.challenge(frames, challengers, now, leftovers);
+            let Outcome { won, lost, beaten } = self.challenge(frames, challengers, 1, now, leftovers);
             for frame in &beaten {
                 Rank::of(frames, frame.id()).on(Kind::Beaten).give(frames, frame);
             }
@@ -161,11 +161,13 @@ impl Stripe {
     }
 
     /// Compares each challenger with up to [`LOOKS`] pages from the end of main. The first of these
-    /// that isn't in use, and isn't expected to be used as soon as the challenger, loses its place.
+    /// that isn't in use, and that is expected to be used at least `margin` times later than the
+    /// challenger, loses its place.
     pub(crate) fn challenge(
         &self,
         frames: &Frames,
         challengers: Batch<BATCH_MAX>,
+        margin: u64,
         now: Now,
         leftovers: &mut Leftovers,
     ) -> Outcome {
@@ -178,7 +180,7 @@ impl Stripe {
         let (mut outcome, mut kept) = (Outcome::default(), Batch::<{ LOOKS * BATCH_MAX }>::new());
         for challenger in challengers {
             let rank = Rank::of(frames, challenger.id());
-            let interval = rank.interval().loads().unwrap_or(u64::MAX);
+            let interval = rank.interval().loads().map_or(u64::MAX, |loads| loads.saturating_mul(margin));
             let mut loser = None;
             for opponent in opponents.by_ref().take(LOOKS) {
                 if self.is_beaten(frames, &opponent, interval, now) {

@@ -31,10 +31,10 @@ const PARTS: usize = 256;
 const LONG: usize = 2;
 /// The window grows by this many pages, slowly or fast, and shrinks by this many.
 const GROWS: usize = 2;
-const GROWS_FAST: usize = 6;
+const GROWS_FAST: usize = 8;
 const SHRINKS: usize = 1;
 /// It shrinks by a page for so many new pages that leave it unused.
-const UNUSED_SHRINK: usize = 10;
+const UNUSED_SHRINK: usize = 5;
 /// It grows fast if more than this share of the recent challenges were won.
 const FAST: u32 = ONE / 5;
 /// A challenge changes the share by this part.
@@ -207,12 +207,12 @@ mod tests {
             window.challenged(Origin::Back, true, 1000);
         }
         window.challenged(Origin::SoonToWindow, true, 1000);
-        assert_eq!((window.target(), window.main_max(1000)), (18, 982), "fast");
+        assert_eq!((window.target(), window.main_max(1000)), (20, 980), "fast");
         window.challenged(Origin::SoonToWindow, false, 1000);
         window.challenged(Origin::SoonToMain, true, 1000);
         window.found_room(Origin::SoonToMain);
         window.found_room(Origin::Back);
-        assert_eq!(window.target(), 15);
+        assert_eq!(window.target(), 17);
         (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, true, 1000));
         assert_eq!(window.target(), 900, "no more than nine tenths");
         (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, false, 1000));

@@ -273,12 +273,12 @@ impl Manager {
 
         let Challengers { usual, hot } = sort_cut(frames, stripe, now, cut, insist, &mut sorting);
         if !usual.is_empty() {
-            let Outcome { won, lost, beaten } = stripe.challenge(frames, usual, now, &mut leftovers);
+            let Outcome { won, lost, beaten } = stripe.challenge(frames, usual, 1, now, &mut leftovers);
             sorting.stay.extend(won);
             sorting.victims.extend(lost.into_iter().chain(beaten));
         }
         if !hot.is_empty() {
-            let Outcome { won, lost, beaten } = stripe.challenge(frames, hot, now, &mut leftovers);
+            let Outcome { won, lost, beaten } = stripe.challenge(frames, hot, HOT_MARGIN, now, &mut leftovers);
             sorting.stay.extend(won);
             sorting.victims.extend(beaten);
             for frame in lost {
@@ -374,6 +374,11 @@ impl Manager {
         }
     }
 }
+
+/// The margin by which a hot page of the window has to win. Its uses may have been long ago, and it
+/// isn't known when. Without a margin, a scan makes pages of a hot set that was left alone push out
+/// each other.
+const HOT_MARGIN: u64 = 2;
 
 /// Pages of the window that get a place in main if they win it from a page there.
 #[derive(Default)]
