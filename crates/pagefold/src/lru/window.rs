@@ -19,14 +19,12 @@ use crate::lru::rank::Origin;
 /// The window's least and largest part of the pages.
 const LEAST: usize = 100;
 const MOST: (usize, usize) = (9, 10);
-/// Each time that reclaim frees pages, it forgets this part of the difference to the least and to
-/// the largest number of pages of earlier times.
-const FORGETS_LEAST: usize = 16;
+/// Each time that reclaim frees pages, it forgets this part of the difference to the largest number
+/// of pages of earlier times.
 const FORGETS_MOST: usize = 8;
 /// Each pass that meets no page that was read ahead and not used forgets this part of the room that
 /// such pages took.
 const FORGETS_AHEAD: usize = 64;
-const PARTS: usize = 256;
 /// Uses in a window tell something if it has more than this many times the least length.
 const LONG: usize = 2;
 /// The window grows by this many pages, slowly or fast, and shrinks by this many.
@@ -57,9 +55,12 @@ pub(crate) struct Window {
     target: AtomicUsize,
     /// The share of challenges that were won, as a running mean.
     won: AtomicU32,
-    /// The least number of pages that remained after reclaim lately, in 1/`PARTS`. The number of
-    /// pages varies, because loads bring many pages at a time. 0 before the first reclaim.
-    base: AtomicUsize,
+    /// The least number of pages that remained after reclaim in the current turnover, and in the one
+    /// before. A turnover is as many evictions as there are pages. The number of pages varies,
+    /// because loads bring many pages at a time. 0 before the first reclaim.
+    least: [AtomicUsize; 2],
+    /// Pages freed in the current turnover.
+    freed: AtomicUsize,
     /// The share of looks at main that found a page that isn't idle, as a running mean.
     busy: AtomicU32,
     /// New pages that left the window unused, since the window shrank for that.
@@ -99,9 +100,19 @@ impl Window {
 
     /// Notes that reclaim is about to free `wanted` of `pages` pages.
     pub(crate) fn reclaims(&self, pages: usize, wanted: usize) {
-        let (rest, base) = (pages.saturating_sub(wanted) * PARTS, self.base.load(Ordering::Relaxed));
-        let risen = base + rest.saturating_sub(base) * wanted / (FORGETS_LEAST * step(pages));
-        self.base.store(if base == 0 { rest } else { rest.min(risen) }, Ordering::Relaxed);
+        let (rest, [least, before]) = (pages.saturating_sub(wanted), &self.least);
+        let freed = self.freed.load(Ordering::Relaxed) + wanted;
+        let known = least.load(Ordering::Relaxed);
+        if known == 0 || freed > pages {
+            before.store(if known == 0 { rest } else { known }, Ordering::Relaxed);
+            least.store(rest, Ordering::Relaxed);
+            self.freed.store(0, Ordering::Relaxed);
+        } else {
+            self.freed.store(freed, Ordering::Relaxed);
+            if rest < known {
+                least.store(rest, Ordering::Relaxed);
+            }
+        }
         let full = self.full.load(Ordering::Relaxed);
         self.full.store(pages.max(full - full.saturating_sub(pages).div_ceil(FORGETS_MOST)), Ordering::Relaxed);
         self.set_target(self.target(), pages);
@@ -175,8 +186,10 @@ impl Window {
         }
     }
 
+    /// Returns the least number of pages that remained after reclaim lately.
     fn base(&self) -> usize {
-        self.base.load(Ordering::Relaxed) / PARTS
+        let [least, before] = &self.least;
+        least.load(Ordering::Relaxed).min(before.load(Ordering::Relaxed))
     }
 
     fn shrink(&self) {
