@@ -14,6 +14,8 @@ use crate::lru::window::{Window, step};
 /// The number of pages of main that a page may challenge. With more, better candidates are found,
 /// but pages change places that are about as good.
 pub(crate) const LOOKS: usize = 2;
+/// See [`Stripe::waiting`].
+const WAITING: usize = 4;
 
 /// The pages that reclaim cuts off the lists to look at.
 #[derive(Debug, Default)]
@@ -96,9 +98,10 @@ impl Stripe {
         self.window.main_max(self.pages()).saturating_sub(in_main)
     }
 
-    /// Returns how many pages that were read ahead may wait for their first use.
+    /// Returns for how many loads a page that was read ahead may wait for its first use: for as many
+    /// as there are pages in the window and idle pages in main, or a quarter of the pages.
     pub(crate) fn waiting(&self) -> usize {
-        self.window.target() + self.window.idle(self.main().len())
+        (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING)
     }
 
     /// Lists loaded pages, which become the youngest.
