@@ -7,16 +7,16 @@
 //! meanwhile: only the thread that has isolated a page looks at it. So passes of several threads
 //! over one group, or one stripe, run in parallel.
 //!
-//! A dirty page of a file can't be evicted before it is written back. The pass puts it back on the
-//! list *cold*, whose pages are evicted first, and evicts a page of the list *main* instead (see
-//! `lru`). So while write-back takes its time, cold grows and main shrinks. If main kept all of its
-//! pages, cold could be full of dirty pages, and no thread would get a frame before these were
-//! written.
+//! A dirty page of a file can't be evicted before it is written back. The pass puts it back into
+//! the *window*, whose pages are evicted first, and evicts a page of *main* instead (see `lru`). So
+//! while write-back takes its time, the window grows and main shrinks. If main kept all of its
+//! pages, the window could be full of dirty pages, and no thread would get a frame before these
+//! were written.
 //!
 //! An anonymous page goes to swap (`swap_out`), together with all other anonymous pages of its
 //! pass. A page that can't be swapped out is put back in the same way as a dirty page.
 //!
-//! A page that was read ahead and not used yet is spared once.
+//! A page that was read ahead and not used yet is spared for some time (`Stripe::waiting`).
 //!
 //! Every loop is bounded. A call looks at each page little more than twice, and then returns the
 //! number of pages that it freed, even if that is 0. If all pages of a group were looked at and
