@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use pagefold::io::{self, Access, Backend, BackingFile, DirectIo, IoError, Posix, SimulatedDisk, ThreadPool, Uring};
+use pagefold::io::{self, Access, Backend, BackingFile, DirectIo, IoError, Posix, ThreadPool, Uring};
 use pagefold::{Builder, Pagefold};
+use test_disks::SimulatedDisk;
 
 use crate::choices::BackendChoice;
 use crate::content::Content;

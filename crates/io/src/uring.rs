@@ -262,8 +262,8 @@ impl Submission for Rings {
             return;
         }
         let over = || done() || queue.is_over();
-        if queue.place != POOL {
-            self.shared.of(queue.place).help(how, &over);
+        if queue.place() != POOL {
+            self.shared.of(queue.place()).help(how, &over);
         }
         // Help with the requests that the ring has left to threads.
         if !over() {

@@ -45,15 +45,15 @@
 //! This crate contains no `unsafe` code. Some crates below it do, above all `pagefold-frames`.
 #![forbid(unsafe_code)]
 
-/// Where files are opened: the machine's file systems, simulated disks in memory, and the traits
-/// for a backend of your own ([`Backend`](io::Backend)).
+/// Where files are opened: the machine's file systems, and the traits for a backend of your own
+/// ([`Backend`](io::Backend)). The crate `pagefold-test-disks` has backends for tests: a disk in
+/// memory that can lose its power, and one whose calls fail by a schedule.
 pub mod io {
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     pub use ::io::Uring;
     pub use ::io::{
-        Access, Backend, BackingFile, Batch, Call, DirectIo, Direction, DiskStats, Fault, FaultKind, FaultyBackend,
-        Fingerprint, Helping, Identity, IoError, Posix, Queue, Request, Schedule, SharedBytes, SimulatedDisk,
-        StableBytes, ThreadPool, Timing, automatic, generated_word, read_full, read_full_vectored, write_full,
+        Access, Backend, BackingFile, Batch, DirectIo, Direction, Fingerprint, Helping, Identity, IoError, Posix,
+        Queue, Request, SharedBytes, StableBytes, ThreadPool, automatic, read_full, read_full_vectored, write_full,
     };
 }
 

@@ -482,7 +482,7 @@ fn duel(
 mod tests {
     use super::*;
     use crate::{Advice, Group, Pagefold};
-    use io::SimulatedDisk;
+    use test_disks::SimulatedDisk;
 
     /// A regression: before each batch of frames, for any group, reclaim walked twice over all
     /// pages of the fullest group. It did so even if the last thousand walks had freed nothing

@@ -40,7 +40,7 @@ fn pages_of_one_word_take_no_slot() {
 
 #[test]
 fn a_page_that_is_only_read_keeps_its_slot_and_isnt_written_again() {
-    let disk = pagefold::io::SimulatedDisk::default();
+    let disk = test_disks::SimulatedDisk::default();
     disk.add_bytes("/swap", vec![0; (4000 * PAGE) as usize]);
     let area = SwapArea::path("/swap").overwrite(true);
     let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
