@@ -128,6 +128,7 @@ fn long_checks() -> Vec<Check> {
         cargo("tests: without optional features", "test --release -p pagefold --test swap -- not_encrypted compressed"),
         documentation(),
     ];
+    checks.extend(features());
     checks.extend(prove::gate_checks());
     checks
 }
@@ -142,6 +143,22 @@ fn tidy() -> Check {
 
 fn lints() -> Check {
     cargo("lints", "clippy --workspace --all-targets -- -D warnings")
+}
+
+/// Builds of the library with no feature, and with each one alone. clippy rather than `check`, as
+/// code that only a feature uses is a warning without it, and warnings are errors.
+fn features() -> Vec<Check> {
+    vec![
+        cargo("features: none", "clippy -p pagefold --no-default-features -- -D warnings"),
+        cargo("features: uring", "clippy -p pagefold --no-default-features --features uring -- -D warnings"),
+        cargo("features: serde", "clippy -p pagefold --no-default-features --features serde -- -D warnings"),
+        cargo("features: prometheus", "clippy -p pagefold --no-default-features --features prometheus -- -D warnings"),
+        cargo("features: zstd", "clippy -p pagefold --no-default-features --features zstd -- -D warnings"),
+        cargo(
+            "features: encrypted-swap",
+            "clippy -p pagefold --no-default-features --features encrypted-swap -- -D warnings",
+        ),
+    ]
 }
 
 fn documentation() -> Check {

@@ -7,7 +7,7 @@
 //! | backend | bytes | time | used for |
 //! |---|---|---|---|
 //! | [`Posix`] | the machine's files and disks, bypassing the kernel's page cache if possible | real | calls, all made in the caller's thread |
-//! | [`Uring`] | the same | real | the product: calls in the caller's thread; many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting |
+//! | [`Uring`] | the same | real | the product: calls in the caller's thread; many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting. Needs the feature `uring`, on by default |
 //! | [`ThreadPool`] | another backend's | real | the product where there is no io_uring: threads perform the requests |
 //! | [`SimulatedDisk`] | given, or computed; a power cut loses some of them | virtual | repeatable tests and experiments |
 //! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
@@ -33,7 +33,7 @@
 //! Unsafe code is used only for the system calls (`preadv`, `pwritev`, `name_to_handle_at`), for
 //! the entries of a ring, for the promise that the buffers of copies don't move, and for a forked
 //! child, which must not drop the rings.
-#![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(any(pagefold_loom, pagefold_manycore, not(feature = "uring")), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 
 #[cfg(not(pagefold_loom))]
@@ -63,14 +63,14 @@ mod posix_open;
 mod progress;
 mod queued_file;
 mod read_full;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod reaper;
-#[cfg(any(pagefold_loom, not(pagefold_manycore)))]
+#[cfg(any(pagefold_loom, all(feature = "uring", not(pagefold_manycore))))]
 #[cfg_attr(pagefold_loom, allow(dead_code))]
 mod reaping;
 mod request;
 mod retry;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod ring;
 mod same_file;
 mod schedule;
@@ -83,7 +83,7 @@ mod simulated_queue;
 mod system_calls;
 mod thread_pool;
 mod under_way;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod uring;
 mod virtual_clock;
 mod workers;
@@ -109,7 +109,7 @@ pub use simulated::{DiskStats, SimulatedDisk, generated_word};
 pub use sync::{SharedBytes, StableBytes};
 pub use thread_pool::ThreadPool;
 pub use under_way::{Task, UnderWay};
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 pub use uring::Uring;
 pub use virtual_clock::Timing;
 pub use workers::Workers;
