@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod limited;
 mod prove;
+mod release;
 mod tidy;
 mod workspace;
 
@@ -19,6 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::check::{Check, cargo, this_program};
 use crate::prove::{ProveArgs, planted::PlantedArgs, reach::ReachArgs};
+use crate::release::ReleaseArgs;
 
 /// Runs the checks of the workspace, and its benchmarks.
 #[derive(Parser)]
@@ -50,6 +52,9 @@ enum Task {
     Planted(PlantedArgs),
     /// What of the code each lane runs, and what none does
     Reach(ReachArgs),
+    /// What is run before a release: packages, public items, dependencies, the lowest Rust version.
+    /// Publishes nothing
+    Release(ReleaseArgs),
     /// Experiments on up to 256 virtual CPUs: also `cargo bench-virtual`
     #[command(disable_help_flag = true)]
     BenchVirtual {
@@ -84,6 +89,7 @@ fn main() -> ExitCode {
     }
     match task {
         Task::Prove(args) => prove::run(&args),
+        Task::Release(args) => release::run(&args),
         Task::Test { long, only } => {
             let mut checks = if long { long_checks() } else { short_checks() };
             let names: Vec<&str> = checks.iter().map(Check::name).collect();
