@@ -2,7 +2,7 @@
 //! tools that aren't everywhere, or compares with an earlier release. Publishes nothing.
 //!
 //! Each step is one command. A step whose tool isn't here is *missing*, which fails the run unless
-//! the user allows it. [`plan`] decides what is run, from a [`Situation`]; it looks at nothing else.
+//! the user allows it. [`plan`] decides what is run, from a [`Situation`] and nothing else.
 
 use std::collections::BTreeSet;
 use std::env;
