@@ -7,7 +7,7 @@
 //! | backend | bytes | used for |
 //! |---|---|---|
 //! | [`Posix`] | the machine's files and disks, bypassing the kernel's page cache if possible | calls, all made in the caller's thread |
-//! | [`Uring`] | the same | the product: calls in the caller's thread; many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting |
+//! | [`Uring`] | the same | the product: calls in the caller's thread; many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting. Needs the feature `uring`, on by default |
 //! | [`ThreadPool`] | another backend's | the product where there is no io_uring: threads perform the requests |
 //!
 //! The crate `pagefold-test-disks` has backends for tests: a simulated disk, and one whose calls
@@ -34,7 +34,7 @@
 //! Unsafe code is used only for the system calls (`preadv`, `pwritev`, `name_to_handle_at`), for
 //! the entries of a ring, for the promise that the buffers of copies don't move, and for a forked
 //! child, which must not drop the rings.
-#![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(any(pagefold_loom, pagefold_manycore, not(feature = "uring")), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 
 #[cfg(not(pagefold_loom))]
@@ -61,21 +61,21 @@ mod posix_open;
 mod progress;
 mod queued_file;
 mod read_full;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod reaper;
-#[cfg(any(pagefold_loom, not(pagefold_manycore)))]
+#[cfg(any(pagefold_loom, all(feature = "uring", not(pagefold_manycore))))]
 #[cfg_attr(pagefold_loom, allow(dead_code))]
 mod reaping;
 mod request;
 mod retry;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod ring;
 mod same_file;
 #[cfg(not(pagefold_loom))]
 mod system_calls;
 mod thread_pool;
 mod under_way;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod uring;
 mod workers;
 mod write_full;
@@ -96,7 +96,7 @@ pub use same_file::is_same_file;
 pub use sync::{SharedBytes, StableBytes};
 pub use thread_pool::ThreadPool;
 pub use under_way::{Task, UnderWay};
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 pub use uring::Uring;
 pub use workers::Workers;
 pub use write_full::write_full;

@@ -6,7 +6,9 @@ pub(crate) mod patience;
 
 use std::path::{Path, PathBuf};
 
-use pagefold_io::{Access, Backend, BackingFile, DirectIo, Direction, IoError, Posix, Request, ThreadPool, Uring};
+use pagefold_io::{Access, Backend, BackingFile, Direction, IoError, Posix, Request, ThreadPool};
+#[cfg(feature = "uring")]
+use pagefold_io::{DirectIo, Uring};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
@@ -32,6 +34,7 @@ pub(crate) fn threads() -> Box<dyn Backend> {
 }
 
 /// That of io_uring; none if this machine hasn't got it.
+#[cfg(feature = "uring")]
 pub(crate) fn uring() -> Option<Uring> {
     let uring = Uring::new(DirectIo::Auto);
     let refusal = uring.as_ref().err().and_then(|error| error.errno());
@@ -81,6 +84,7 @@ pub(crate) fn each_world(test: impl Fn(&World)) {
     };
     test(&World::on_disk("posix", Posix::default()));
     test(&World::on_disk("threads", threads()));
+    #[cfg(feature = "uring")]
     if let Some(uring) = uring() {
         test(&World::on_disk("uring", uring));
     }
