@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod limited;
 mod prove;
+mod release;
 mod tidy;
 mod workspace;
 
@@ -19,6 +20,7 @@ use clap::{Parser, Subcommand};
 
 use crate::check::{Check, cargo, this_program};
 use crate::prove::{ProveArgs, planted::PlantedArgs, reach::ReachArgs};
+use crate::release::ReleaseArgs;
 
 /// Runs the checks of the workspace, and its benchmarks.
 #[derive(Parser)]
@@ -50,6 +52,9 @@ enum Task {
     Planted(PlantedArgs),
     /// What of the code each lane runs, and what none does
     Reach(ReachArgs),
+    /// What is run before a release: packages, public items, dependencies, the lowest Rust version.
+    /// Publishes nothing
+    Release(ReleaseArgs),
     /// Experiments on up to 256 virtual CPUs: also `cargo bench-virtual`
     #[command(disable_help_flag = true)]
     BenchVirtual {
@@ -84,6 +89,7 @@ fn main() -> ExitCode {
     }
     match task {
         Task::Prove(args) => prove::run(&args),
+        Task::Release(args) => release::run(&args),
         Task::Test { long, only } => {
             let mut checks = if long { long_checks() } else { short_checks() };
             let names: Vec<&str> = checks.iter().map(Check::name).collect();
@@ -128,6 +134,7 @@ fn long_checks() -> Vec<Check> {
         cargo("tests: without optional features", "test --release -p pagefold --test swap -- not_encrypted compressed"),
         documentation(),
     ];
+    checks.extend(features());
     checks.extend(prove::gate_checks());
     checks
 }
@@ -142,6 +149,22 @@ fn tidy() -> Check {
 
 fn lints() -> Check {
     cargo("lints", "clippy --workspace --all-targets -- -D warnings")
+}
+
+/// Builds of the library with no feature, and with each one alone. clippy rather than `check`, as
+/// code that only a feature uses is a warning without it, and warnings are errors.
+fn features() -> Vec<Check> {
+    vec![
+        cargo("features: none", "clippy -p pagefold --no-default-features -- -D warnings"),
+        cargo("features: uring", "clippy -p pagefold --no-default-features --features uring -- -D warnings"),
+        cargo("features: serde", "clippy -p pagefold --no-default-features --features serde -- -D warnings"),
+        cargo("features: prometheus", "clippy -p pagefold --no-default-features --features prometheus -- -D warnings"),
+        cargo("features: zstd", "clippy -p pagefold --no-default-features --features zstd -- -D warnings"),
+        cargo(
+            "features: encrypted-swap",
+            "clippy -p pagefold --no-default-features --features encrypted-swap -- -D warnings",
+        ),
+    ]
 }
 
 fn documentation() -> Check {

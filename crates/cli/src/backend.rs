@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use pagefold::io::{self, Access, Backend, BackingFile, DirectIo, IoError, Posix, SimulatedDisk, ThreadPool, Uring};
+use pagefold::io::{self, Access, Backend, BackingFile, DirectIo, IoError, Posix, ThreadPool};
 use pagefold::{Builder, Pagefold};
+use test_disks::SimulatedDisk;
 
 use crate::choices::BackendChoice;
 use crate::content::Content;
@@ -18,10 +19,7 @@ use crate::target::Target;
 pub(crate) fn builder(choice: BackendChoice, target: &Target) -> Result<(Builder, Option<SimulatedDisk>), Failure> {
     let backend: Box<dyn Backend> = match choice {
         BackendChoice::Auto => io::automatic(),
-        BackendChoice::Uring => {
-            let refused = "the system refuses io_uring; --backend threads and --backend posix do without";
-            Box::new(Uring::new(DirectIo::Auto).context(refused)?)
-        }
+        BackendChoice::Uring => uring()?,
         BackendChoice::Threads { threads } => {
             Box::new(ThreadPool::new(Posix::default(), threads).context("can't set threads up")?)
         }
@@ -44,6 +42,20 @@ pub(crate) fn builder(choice: BackendChoice, target: &Target) -> Result<(Builder
         path => Box::new(Elsewhere { backend, name: target.path().to_owned(), path: path.to_owned() }),
     };
     Ok((Pagefold::builder().backend(backend), None))
+}
+
+#[cfg(feature = "uring")]
+fn uring() -> Result<Box<dyn Backend>, Failure> {
+    let refused = "the system refuses io_uring; --backend threads and --backend posix do without";
+    Ok(Box::new(io::Uring::new(DirectIo::Auto).context(refused)?))
+}
+
+#[cfg(not(feature = "uring"))]
+fn uring() -> Result<Box<dyn Backend>, Failure> {
+    Err(Failure::usage(
+        "this program was built without io_uring (the feature `uring`); --backend threads and --backend posix do \
+         without",
+    ))
 }
 
 /// A backend that opens one file at another path than its name. Errors and metrics contain the

@@ -11,9 +11,10 @@ use std::fs::File;
 use std::ops::Range;
 
 use anyhow::{Context, anyhow};
-use pagefold::io::{Access, Backend, BackingFile, SimulatedDisk, read_full};
+use pagefold::io::{Access, Backend, BackingFile, read_full};
 use sync::SharedBytes;
 use sync::atomic::AtomicU64;
+use test_disks::SimulatedDisk;
 
 use crate::checker::{Before, read_up_to};
 use crate::content::first_difference;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use pagefold::io::{IoError, Posix, SimulatedDisk};
+use pagefold::io::{IoError, Posix};
 use pagefold::{Group, Pagefold};
 use rustix::io::Errno;
 use sync::Arc;
 use sync::thread::JoinHandle;
 use sync::time::Instant;
+use test_disks::SimulatedDisk;
 
 use crate::backend;
 use crate::checker::{Before, Checker};

@@ -37,13 +37,20 @@ struct Waiter {
 
 /// The waiters of one bucket, that is, for the pages whose words hash to this bucket. A waiter's
 /// ticket is its index in `places`. After the waiter is removed, another waiter may get the ticket.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiters {
     places: Vec<Option<Waiter>>,
     free: Vec<usize>,
 }
 
+/// A bucket has room for so many waiters from the start. More are seldom, and need an allocation.
+const FEW: usize = 4;
+
 impl Waiters {
+    fn new() -> Self {
+        Self { places: Vec::with_capacity(FEW), free: Vec::with_capacity(FEW) }
+    }
+
     /// Enters a waiter for the load of `word`, whose index is `index`. Returns `None` if the word
     /// isn't loading.
     fn enter(&mut self, index: usize, word: &AtomicU64, waker: &mut Option<Waker>) -> Option<usize> {
@@ -88,10 +95,16 @@ impl Waiters {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Bucket {
     waiters: Mutex<Waiters>,
     woken: Condvar,
+}
+
+impl Bucket {
+    fn new() -> Self {
+        Self { waiters: Mutex::new(Waiters::new()), woken: Condvar::default() }
+    }
 }
 
 /// All waiters.
@@ -104,7 +117,7 @@ impl WaitTable {
     const BUCKETS: usize = if cfg!(pagefold_loom) { 1 } else { 64 };
 
     pub(crate) fn new() -> Self {
-        Self { buckets: (0..Self::BUCKETS).map(|_| Bucket::default()).collect() }
+        Self { buckets: (0..Self::BUCKETS).map(|_| Bucket::new()).collect() }
     }
 
     fn bucket(&self, word: usize) -> &Bucket {

@@ -1,30 +1,32 @@
 //! Chooses the best backend that works on this machine.
 
-use sync::atomic::{AtomicBool, Ordering};
-
 use crate::{Backend, DirectIo, IoError, Posix, ThreadPool};
 
 /// Returns a backend for the machine's files, which performs requests through io_uring if possible.
 /// If the system refuses io_uring (seccomp, an old kernel, no locked memory, `io_uring_disabled`),
 /// a pool of threads performs the requests, and a warning is logged once. If the pool can't be set
-/// up either, each thread performs the requests that it submits.
+/// up either, each thread performs the requests that it submits. Without the feature `uring`, the
+/// function begins with the pool.
 #[must_use]
 pub fn automatic() -> Box<dyn Backend> {
-    uring().or_else(threads).unwrap_or_else(|_| Box::new(Posix::default()))
+    #[cfg(all(feature = "uring", not(pagefold_manycore)))]
+    match crate::Uring::new(DirectIo::Auto) {
+        Ok(uring) => return Box::new(uring),
+        Err(refusal) => warn_once(&refusal),
+    }
+    threads().unwrap_or_else(|_| Box::new(Posix::default()))
 }
 
-fn uring() -> Result<Box<dyn Backend>, IoError> {
-    #[cfg(pagefold_manycore)]
-    return Err(IoError::INVALID);
-    #[cfg(not(pagefold_manycore))]
-    Ok(Box::new(crate::Uring::new(DirectIo::Auto)?))
+fn threads() -> Result<Box<dyn Backend>, IoError> {
+    Ok(Box::new(ThreadPool::new(Posix::new(DirectIo::Auto), ThreadPool::THREADS_DEFAULT)?))
 }
 
-fn threads(refusal: IoError) -> Result<Box<dyn Backend>, IoError> {
+#[cfg(all(feature = "uring", not(pagefold_manycore)))]
+fn warn_once(refusal: &IoError) {
+    use sync::atomic::{AtomicBool, Ordering};
     static SAID: AtomicBool = AtomicBool::new(false);
     // Relaxed: it doesn't matter which thread logs the warning.
     if !SAID.swap(true, Ordering::Relaxed) {
         tracing::warn!(%refusal, "io_uring refused; requests are done by threads");
     }
-    Ok(Box::new(ThreadPool::new(Posix::new(DirectIo::Auto), ThreadPool::THREADS_DEFAULT)?))
 }

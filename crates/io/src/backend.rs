@@ -44,7 +44,7 @@ impl Access {
     }
 }
 
-/// A place where files can be opened: the machine's file systems, a simulated disk, a faulty disk.
+/// A place where files can be opened: the machine's file systems, or a disk in memory for tests.
 pub trait Backend: Send + Sync + 'static {
     /// Returns the backend's name, for the command line and reports.
     fn name(&self) -> &'static str;
@@ -316,8 +316,13 @@ impl Request {
         }
     }
 
-    /// Makes the next attempt, in this thread.
-    pub(crate) fn attempt(&self, file: &(impl BackingFile + ?Sized)) -> Result<usize, IoError> {
+    /// Makes the next attempt, in this thread: one [`read`](BackingFile::read) or
+    /// [`write`](BackingFile::write) of `file`. The caller passes the answer to
+    /// [`complete`](Self::complete).
+    ///
+    /// # Errors
+    /// Those of the read or write.
+    pub fn attempt(&self, file: &(impl BackingFile + ?Sized)) -> Result<usize, IoError> {
         let (slices, asked) = self.next();
         match self.direction() {
             _ if asked == 0 => Ok(0),

@@ -29,7 +29,7 @@ enum What {
     /// The identity is sufficient.
     #[default]
     Nothing,
-    /// The file's number on a simulated disk.
+    /// The number that the backend gave the file.
     Number(u64),
     #[cfg(not(pagefold_loom))]
     Handle(Handle),
@@ -41,8 +41,10 @@ enum What {
 }
 
 impl Fingerprint {
-    /// Returns the fingerprint of a simulated file.
-    pub(crate) fn number(number: u64) -> Self {
+    /// Returns the fingerprint of a file that its backend has given this number, and no other file
+    /// of the same backend.
+    #[must_use]
+    pub fn number(number: u64) -> Self {
         Self(What::Number(number))
     }
 

@@ -4,13 +4,14 @@
 //! [`read_full()`] and [`write_full()`], which turn the partial reads and writes of an operating
 //! system into complete ones. The implementations of the traits:
 //!
-//! | backend | bytes | time | used for |
-//! |---|---|---|---|
-//! | [`Posix`] | the machine's files and disks, bypassing the kernel's page cache if possible | real | calls, all made in the caller's thread |
-//! | [`Uring`] | the same | real | the product: calls in the caller's thread; many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting |
-//! | [`ThreadPool`] | another backend's | real | the product where there is no io_uring: threads perform the requests |
-//! | [`SimulatedDisk`] | given, or computed; a power cut loses some of them | virtual | repeatable tests and experiments |
-//! | [`FaultyBackend`] | another backend's, some of them lost | the other's | fault sweeps |
+//! | backend | bytes | used for |
+//! |---|---|---|
+//! | [`Posix`] | the machine's files and disks, bypassing the kernel's page cache if possible | calls, all made in the caller's thread |
+//! | [`Uring`] | the same | the product: calls in the caller's thread; many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting. Needs the feature `uring`, on by default |
+//! | [`ThreadPool`] | another backend's | the product where there is no io_uring: threads perform the requests |
+//!
+//! The crate `pagefold-test-disks` has backends for tests: a simulated disk, and one whose calls
+//! fail by a schedule.
 //!
 //! A [`Request`] is an asynchronous read or write. It owns its memory, and is
 //! [submitted](BackingFile::submit) together with others. The request completes later, on any
@@ -33,7 +34,7 @@
 //! Unsafe code is used only for the system calls (`preadv`, `pwritev`, `name_to_handle_at`), for
 //! the entries of a ring, for the promise that the buffers of copies don't move, and for a forked
 //! child, which must not drop the rings.
-#![cfg_attr(any(pagefold_loom, pagefold_manycore), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(any(pagefold_loom, pagefold_manycore, not(feature = "uring")), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 
 #[cfg(not(pagefold_loom))]
@@ -46,9 +47,6 @@ mod directories;
 mod drop_behind;
 #[cfg(not(pagefold_loom))]
 mod durability;
-mod faults;
-mod faulty;
-mod faulty_request;
 mod fingerprint;
 mod io_error;
 mod lines;
@@ -63,29 +61,22 @@ mod posix_open;
 mod progress;
 mod queued_file;
 mod read_full;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod reaper;
-#[cfg(any(pagefold_loom, not(pagefold_manycore)))]
+#[cfg(any(pagefold_loom, all(feature = "uring", not(pagefold_manycore))))]
 #[cfg_attr(pagefold_loom, allow(dead_code))]
 mod reaping;
 mod request;
 mod retry;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod ring;
 mod same_file;
-mod schedule;
-mod simulated;
-mod simulated_contents;
-mod simulated_directory;
-mod simulated_file;
-mod simulated_queue;
 #[cfg(not(pagefold_loom))]
 mod system_calls;
 mod thread_pool;
 mod under_way;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 mod uring;
-mod virtual_clock;
 mod workers;
 mod write_full;
 
@@ -93,8 +84,6 @@ mod write_full;
 pub use automatic::automatic;
 pub use backend::{Access, Backend, BackingFile, Helping, Identity};
 pub use copies::{Copies, Copy};
-pub use faults::Call;
-pub use faulty::FaultyBackend;
 pub use fingerprint::Fingerprint;
 pub use io_error::IoError;
 #[cfg(not(pagefold_loom))]
@@ -104,13 +93,10 @@ pub use read_full::{read_full, read_full_vectored};
 pub use request::{Batch, Queue, Request};
 pub use retry::uninterrupted;
 pub use same_file::is_same_file;
-pub use schedule::{Fault, FaultKind, Schedule};
-pub use simulated::{DiskStats, SimulatedDisk, generated_word};
 pub use sync::{SharedBytes, StableBytes};
 pub use thread_pool::ThreadPool;
 pub use under_way::{Task, UnderWay};
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
 pub use uring::Uring;
-pub use virtual_clock::Timing;
 pub use workers::Workers;
 pub use write_full::write_full;

@@ -223,13 +223,13 @@ impl PosixFile {
     }
 
     /// Returns whether the kernel's pages are the file.
-    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    #[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
     pub(crate) fn is_in_memory(&self) -> bool {
         self.in_memory
     }
 
     /// Returns whether the kernel accepts requests and reports the length without waiting.
-    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    #[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
     pub(crate) fn is_prompt(&self) -> bool {
         self.prompt
     }

@@ -21,8 +21,10 @@
 //! - Q2. A device has pointers into the memory only between submission and answer, and the request
 //!   isn't dropped in that time.
 
+use std::ops::Deref;
+
 use sync::atomic::{AtomicUsize, Ordering};
-use sync::{Arc, StableBytes};
+use sync::{Arc, SharedBytes, StableBytes};
 
 use crate::IoError;
 use crate::progress::{Direction, FileLen, Progress, Slices, zero_rest};
@@ -38,12 +40,21 @@ pub struct Queue {
 
 impl Queue {
     /// Returns the queue at `place`, for requests that are about to be submitted there together.
-    pub(crate) fn of(place: u32, requests: &[Request]) -> Self {
+    /// The backend chooses the numbers of its places; a backend with one queue needs only 0.
+    #[must_use]
+    pub fn of(place: u32, requests: &[Request]) -> Self {
         Self { place, batch: requests.first().and_then(Request::batch).cloned() }
     }
 
+    /// Returns the backend's number of the place where the requests wait.
+    #[must_use]
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
     /// Returns whether the batch has no unfinished requests. Always false without a batch.
-    pub(crate) fn is_over(&self) -> bool {
+    #[must_use]
+    pub fn is_over(&self) -> bool {
         self.batch.as_ref().is_some_and(|batch| batch.unfinished() == 0)
     }
 }
@@ -89,7 +100,7 @@ pub struct Request {
 }
 
 /// The part of a request that a backend calls: its next attempt, and its completion.
-pub(crate) trait Operation: Send {
+trait Operation: Send {
     fn direction(&self) -> Direction;
     fn offset(&self) -> u64;
     /// See [`Progress::next`].
@@ -151,10 +162,21 @@ impl Request {
         Ok(Self { operation: Box::new(Whole { progress, bytes, then }), member: None })
     }
 
-    /// Creates a request whose operation wraps `inner`. It takes the place of `inner` in its batch.
-    pub(crate) fn wrapping<T: Operation + 'static>(mut inner: Self, wrap: impl FnOnce(Self) -> T) -> Self {
-        let member = inner.member.take();
-        Self { operation: Box::new(wrap(inner)), member }
+    /// Returns a request that takes the place of this one in its batch, and whose next attempt
+    /// moves at most `most` bytes. The answer to that attempt goes to `answered`,
+    /// which gets this request, the function that returns the file's length, and the answer. So a
+    /// backend that passes requests on to another one can limit, observe and change each attempt.
+    ///
+    /// `answered` passes the answer, or another one, to [`complete`](Self::complete), and returns
+    /// the request that remains. It may intercept the next attempt too. It runs in the thread that
+    /// reaps the answer, and must not wait.
+    #[must_use]
+    pub fn intercepted<F>(mut self, most: usize, answered: F) -> Self
+    where
+        F: FnOnce(Self, &dyn Fn() -> Result<u64, IoError>, Result<usize, IoError>) -> Option<Self> + Send + 'static,
+    {
+        let member = self.member.take();
+        Self { operation: Box::new(Intercepted { inner: self, most, answered }), member }
     }
 
     /// Puts the request into a batch.
@@ -195,10 +217,26 @@ impl Request {
         self.operation.next()
     }
 
-    /// Processes the answer to an attempt. Returns the request if bytes remain, for the next
-    /// attempt.
+    /// Returns the slices of memory that the next attempt moves, in order. They may be longer than
+    /// the attempt, which moves only the first [`asked`](Self::asked) bytes. The memory stays where
+    /// it is until the request is completed or dropped.
     #[must_use]
-    pub(crate) fn complete(self, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Self> {
+    pub fn slices(&self) -> impl Deref<Target = [SharedBytes<'_>]> {
+        self.next().0
+    }
+
+    /// Returns the number of bytes that the next attempt is to move.
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        self.next().1
+    }
+
+    /// Processes the answer to an attempt: the number of bytes that were moved, at most
+    /// [`asked`](Self::asked), or the error. `len` returns the file's current length. Returns the
+    /// request if bytes remain, for the next attempt: the caller submits it again, or
+    /// [runs](Self::run) it. Else the request has completed.
+    #[must_use]
+    pub fn complete(self, len: &dyn Fn() -> Result<u64, IoError>, answer: Result<usize, IoError>) -> Option<Self> {
         let Self { operation, member } = self;
         let mut rest = operation.complete(len, answer)?;
         rest.member = member;
@@ -239,6 +277,41 @@ where
         }
         then(bytes, result);
         None
+    }
+}
+
+/// A request whose next attempt's answer goes to `answered`.
+struct Intercepted<F> {
+    inner: Request,
+    /// The most bytes that the attempt may move.
+    most: usize,
+    answered: F,
+}
+
+impl<F> Operation for Intercepted<F>
+where
+    F: FnOnce(Request, &dyn Fn() -> Result<u64, IoError>, Result<usize, IoError>) -> Option<Request> + Send + 'static,
+{
+    fn direction(&self) -> Direction {
+        self.inner.direction()
+    }
+
+    fn offset(&self) -> u64 {
+        self.inner.offset()
+    }
+
+    fn next(&self) -> (Slices<'_>, usize) {
+        let (slices, asked) = self.inner.next();
+        (slices, asked.min(self.most))
+    }
+
+    fn pause(&self) {
+        self.inner.pause();
+    }
+
+    fn complete(self: Box<Self>, len: &FileLen<'_>, answer: Result<usize, IoError>) -> Option<Request> {
+        let Self { inner, answered, .. } = *self;
+        answered(inner, len, answer)
     }
 }
 

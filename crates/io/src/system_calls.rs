@@ -71,7 +71,7 @@ pub(crate) fn pwritev(
 
 /// A resource limit of this process.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(any(pagefold_loom, pagefold_manycore), allow(dead_code))]
+#[cfg_attr(any(pagefold_loom, pagefold_manycore, not(feature = "uring")), allow(dead_code))]
 pub(crate) enum Limit {
     /// The maximum length of a file (`RLIMIT_FSIZE`).
     FileSize,

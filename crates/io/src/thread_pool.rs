@@ -99,7 +99,7 @@ impl Pool {
     ///
     /// # Errors
     /// The system's.
-    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    #[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
     pub(crate) fn start(&self) -> std::io::Result<()> {
         self.start_thread()
     }

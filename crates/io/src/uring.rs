@@ -50,7 +50,7 @@ use crate::{Access, Backend, BackingFile, DirectIo, Direction, Helping, IoError,
 const RINGS_PER_CPU: usize = 4;
 const RINGS: std::ops::RangeInclusive<usize> = 16..=256;
 
-/// The backend of the machine's file systems, with io_uring.
+/// The backend of the machine's file systems, with io_uring. Needs the feature `uring`.
 pub struct Uring {
     posix: Posix,
     rings: Arc<Rings>,
@@ -262,8 +262,8 @@ impl Submission for Rings {
             return;
         }
         let over = || done() || queue.is_over();
-        if queue.place != POOL {
-            self.shared.of(queue.place).help(how, &over);
+        if queue.place() != POOL {
+            self.shared.of(queue.place()).help(how, &over);
         }
         // Help with the requests that the ring has left to threads.
         if !over() {

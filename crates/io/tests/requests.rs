@@ -8,9 +8,10 @@ use std::path::Path;
 
 use backends::patience::wait_until;
 use backends::{Batch, FILE_LEN, PAGE, each_world, wanted_word};
-use pagefold_io::{Access, Backend, BackingFile, Fault, FaultyBackend, IoError, Request, Schedule};
+use pagefold_io::{Access, Backend, BackingFile, IoError, Request};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, StableBytes};
+use test_disks::{Fault, FaultyBackend, Schedule};
 
 fn read_every_page(name: &str, file: &dyn BackingFile) {
     let batch = Batch::default();
@@ -204,7 +205,7 @@ fn callers_that_go_away_leave_nothing_behind() {
 #[test]
 fn answers_of_the_simulated_disk_come_in_the_order_of_the_seed() {
     let order = |seed| {
-        let disk = pagefold_io::SimulatedDisk::default();
+        let disk = test_disks::SimulatedDisk::default();
         disk.add_generated("f", 0, FILE_LEN);
         disk.answer_by_hand();
         disk.reorder(seed);

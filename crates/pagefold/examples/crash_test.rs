@@ -2,13 +2,14 @@
 //!
 //! When the power is cut, the simulated disk loses what a real disk may lose: each sector that was
 //! written but not synced is kept or lost at random. So a record may be torn; its checksum reveals
-//! that. A seed determines which sectors are lost, so a run that fails can be repeated.
+//! that. A seed determines which sectors are lost, so a run that fails can be repeated. The disk
+//! comes from the crate `pagefold-test-disks`, which this workspace calls `test_disks`.
 //! ```sh
 //! cargo run --release -p pagefold --example crash_test
 //! ```
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Error, File, Pagefold};
+use test_disks::SimulatedDisk;
 
 const CRASHES: u64 = 200;
 const RECORDS: u64 = 60;

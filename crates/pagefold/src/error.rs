@@ -20,7 +20,7 @@ use io::IoError;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use pagefold::Pagefold;
-/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # let disk = test_disks::SimulatedDisk::default();
 /// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
 /// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
 /// # let group = mm.group("tenant-a").build()?;

@@ -37,23 +37,38 @@
 //! - A [`Space`] is an address space of memory that belongs to no file. With swap ([`SwapArea`]) it
 //!   may be larger than the budget.
 //! - [`Stats`] has the statistics, as a struct, as text, and [for
-//!   Prometheus](Stats::to_prometheus).
+//!   Prometheus](Stats::to_prometheus) if that feature is on.
 //!
 //! A read blocks its thread while the device reads. A write doesn't wait for the device, unless
 //! much dirty data waits for write-back.
 //!
+//! # Features
+//! | feature | | what it adds | what it needs |
+//! |---|---|---|---|
+//! | `uring` | on by default | [`io::Uring`], and its use by [`io::automatic`]; without it, a pool of threads performs requests | the crate `io-uring` |
+//! | `prometheus` | off | [`Stats::to_prometheus`] | `prometheus-client`, 7 crates in all |
+//! | `serde` | off | `Serialize` for [`Stats`] and the structs in it | `serde` with its macro |
+//! | `zstd` | off | [compressed swap](SwapArea::compressed) compresses pages again that have been in it for long | Zstandard's library, and a C compiler |
+//! | `encrypted-swap` | off | [`SwapArea::encrypted`] | `ring`, and a C compiler |
+//!
+//! A build without `zstd` and `encrypted-swap` needs no C compiler.
+//!
 //! This crate contains no `unsafe` code. Some crates below it do, above all `pagefold-frames`.
+#![cfg_attr(
+    any(pagefold_loom, pagefold_manycore, not(all(feature = "uring", feature = "prometheus"))),
+    allow(rustdoc::broken_intra_doc_links)
+)]
 #![forbid(unsafe_code)]
 
-/// Where files are opened: the machine's file systems, simulated disks in memory, and the traits
-/// for a backend of your own ([`Backend`](io::Backend)).
+/// Where files are opened: the machine's file systems, and the traits for a backend of your own
+/// ([`Backend`](io::Backend)). The crate `pagefold-test-disks` has backends for tests: a disk in
+/// memory that can lose its power, and one whose calls fail by a schedule.
 pub mod io {
-    #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
+    #[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
     pub use ::io::Uring;
     pub use ::io::{
-        Access, Backend, BackingFile, Batch, Call, DirectIo, Direction, DiskStats, Fault, FaultKind, FaultyBackend,
-        Fingerprint, Helping, Identity, IoError, Posix, Queue, Request, Schedule, SharedBytes, SimulatedDisk,
-        StableBytes, ThreadPool, Timing, automatic, generated_word, read_full, read_full_vectored, write_full,
+        Access, Backend, BackingFile, Batch, DirectIo, Direction, Fingerprint, Helping, Identity, IoError, Posix,
+        Queue, Request, SharedBytes, StableBytes, ThreadPool, automatic, read_full, read_full_vectored, write_full,
     };
 }
 

@@ -8,10 +8,11 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use pagefold::io::{Fault, FaultyBackend, Schedule, SimulatedDisk, ThreadPool};
+use pagefold::io::ThreadPool;
 use pagefold::{Advice, Error, File, Group, PageFuture, PageRef, Pagefold, ReadRequest, WriteRequest};
 use support::{check, disk, eventually, manager};
 use sync::random::Random;
+use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
 const LEN: u64 = 64 << 20;
 const PAGE: u64 = 4096;

@@ -6,10 +6,11 @@
 
 mod support;
 
-use pagefold::io::{Backend, Fault, FaultyBackend, Schedule, ThreadPool};
+use pagefold::io::{Backend, ThreadPool};
 use pagefold::{Advice, Error, File, ReadQueue, ReadRequest};
 use support::{RealFiles, assert_same, bytes_on, disk, eventually, manager, read, version};
 use sync::atomic::{AtomicU64, Ordering};
+use test_disks::{Fault, FaultyBackend, Schedule};
 
 const FILE_LEN: u64 = 90 * 4096 + 77;
 

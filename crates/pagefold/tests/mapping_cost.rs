@@ -2,8 +2,8 @@
 //! all of the heap, and pretends to have more CPUs than there are.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(pagefold_loom, pagefold_manycore, pagefold_tsan))))]
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Advice, File, Pagefold, Protection, Space};
+use test_disks::SimulatedDisk;
 
 const CPUS: usize = 256;
 const MAPPINGS: u64 = 4000;

@@ -3,9 +3,9 @@
 //! process, because refusals are of the whole process.
 #![cfg(not(pagefold_loom))]
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Error, Group, Pagefold, Protection, SwapArea};
 use sync::memory::refusals;
+use test_disks::SimulatedDisk;
 
 const PAGE: u64 = 4096;
 

@@ -6,9 +6,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Advice, Pagefold, Protection, SwapArea};
 use sync::random::Random;
+use test_disks::SimulatedDisk;
 
 const PAGE: u64 = 4096;
 

@@ -9,13 +9,14 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
-use pagefold::io::{Access, Backend, BackingFile, Call, IoError, SimulatedDisk};
+use pagefold::io::{Access, Backend, BackingFile, IoError};
 use pagefold::{Error, File, Group};
 use support::around::{Around, Wrapped};
 use support::{bytes_on, disk, manager, version};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::random::{Random, seeds};
 use sync::{Arc, SharedBytes};
+use test_disks::{Call, SimulatedDisk};
 
 const THREADS: u64 = 8;
 const FILE_LEN: u64 = 40 * 4096 - 1000;

@@ -12,10 +12,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use manycore::{Costs, Failure, Machine, Shape};
-use pagefold::io::{SimulatedDisk, ThreadPool};
+use pagefold::io::ThreadPool;
 use pagefold::{Advice, Error, File, Group, Pagefold, Protection, Space, SwapArea};
 use support::bytes_on;
 use sync::random::{Random, seeds};
+use test_disks::SimulatedDisk;
 
 /// What shares a cache line is a part of the order, and is to be the same each time.
 #[global_allocator]

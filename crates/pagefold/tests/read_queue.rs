@@ -5,10 +5,11 @@ mod support;
 
 use std::thread;
 
-use pagefold::io::{Backend, Fault, FaultyBackend, Schedule, SimulatedDisk, ThreadPool};
+use pagefold::io::{Backend, ThreadPool};
 use pagefold::{Advice, Error, File, Group, Pagefold, ReadQueue, ReadRequest};
 use support::{bytes_on, check, disk, eventually, manager};
 use sync::random::Random;
+use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
 const LEN: u64 = 64 << 20;
 const PAGE: u64 = 4096;

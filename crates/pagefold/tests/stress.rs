@@ -11,10 +11,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use sync::atomic::{AtomicBool, Ordering};
 
-use pagefold::io::{Fault, FaultyBackend, Schedule};
 use pagefold::{Advice, Error, File, Pagefold, ReadRequest};
 use support::{WATCHDOG, check, disk, eventually, manager, read, stop_at_end};
 use sync::random::Random;
+use test_disks::{Fault, FaultyBackend, Schedule};
 
 const LEN: u64 = 2 << 20;
 /// How often each reader opens a file.

@@ -7,9 +7,10 @@ mod support;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pagefold::io::{Access, Backend, BackingFile, Fault, FaultyBackend, IoError, Schedule, SimulatedDisk};
+use pagefold::io::{Access, Backend, BackingFile, IoError};
 use pagefold::{Error, File, Group, Pagefold};
 use support::{WATCHDOG, assert_same, bytes_on, disk, eventually, manager, version};
+use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
 /// The file `f0` is on a disk that can fail, the others on one that doesn't.
 #[derive(Clone)]

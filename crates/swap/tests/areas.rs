@@ -10,13 +10,14 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use io::{Access, Backend, BackingFile, Identity, IoError, Posix, SimulatedDisk};
+use io::{Access, Backend, BackingFile, Identity, IoError, Posix};
 use pagefold_swap::{
     AddError, AreaOptions, HeaderError, Placement, Position, RemoveError, SlotId, Source, Swap, SwapOutError,
 };
 use support::*;
 use sync::lock::{Condvar, Mutex};
 use sync::{Arc, SharedBytes};
+use test_disks::SimulatedDisk;
 
 const OVERWRITE: AreaOptions = AreaOptions { priority: 0, placement: None, overwrite: true, encrypted: false };
 

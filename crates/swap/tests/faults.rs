@@ -4,10 +4,11 @@
 
 mod support;
 
-use io::{Access, Backend as _, Call, Fault, FaultKind, FaultyBackend, IoError, Schedule, SimulatedDisk};
+use io::{Access, Backend as _, IoError};
 use pagefold_swap::{AreaOptions, Need, SlotId, Source, Swap, SwapInError, SwapOutError};
 use support::*;
 use sync::SharedBytes;
+use test_disks::{Call, Fault, FaultKind, FaultyBackend, Schedule, SimulatedDisk};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;

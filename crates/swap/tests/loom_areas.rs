@@ -21,11 +21,11 @@
 //! ```
 #![cfg(pagefold_loom)]
 
-use io::SimulatedDisk;
 use pagefold_swap::{AreaOptions, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapOutError};
 use sync::atomic::AtomicU64;
 use sync::lock::Mutex;
 use sync::{Arc, SharedBytes};
+use test_disks::SimulatedDisk;
 
 const PAGE: usize = 64;
 

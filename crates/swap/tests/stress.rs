@@ -6,12 +6,12 @@ mod support;
 
 use std::collections::HashMap;
 
-use io::SimulatedDisk;
 use pagefold_swap::{AreaOptions, NotBack, Note, Owner, Owners, Placement, SlotId, Source, Swap};
 use support::*;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::random::Random;
 use sync::{Arc, thread};
+use test_disks::SimulatedDisk;
 
 const THREADS: u64 = 4;
 const STEPS: u64 = 400;

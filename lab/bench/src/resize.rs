@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Args, Command, ValueEnum};
-use pagefold::io::SimulatedDisk;
 use pagefold::{Group, Pagefold};
+use test_disks::SimulatedDisk;
 
 use crate::output::progress;
 use crate::rows::Rows;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Args, Command};
-use pagefold::io::SimulatedDisk;
 use pagefold::{File, Pagefold};
 use parking_lot::{Mutex, MutexGuard};
+use test_disks::SimulatedDisk;
 
 use crate::output::progress;
 use crate::rows::Rows;

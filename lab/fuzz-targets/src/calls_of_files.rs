@@ -1,8 +1,8 @@
 //! Calls of a file, of its group and of the whole, with any arguments.
 
 use arbitrary::{Result, Unstructured};
-use pagefold::io::SimulatedDisk;
 use pagefold::{Advice, File, Group, Pagefold, ReadQueue, ReadRequest, WriteRequest};
+use test_disks::SimulatedDisk;
 
 use crate::numbers::{number, range};
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use arbitrary::{Result, Unstructured};
-use pagefold::io::SimulatedDisk;
 use pagefold::{File, Pagefold, Protection, Space, SwapArea};
+use test_disks::SimulatedDisk;
 
 use crate::calls_of_files::ADVICE;
 use crate::numbers::{number, range};

@@ -1,8 +1,8 @@
 //! Swap areas that begin with any bytes: taken for one of ours only if they are, and then what goes
 //! there comes back.
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Pagefold, Protection, SwapArea};
+use test_disks::SimulatedDisk;
 
 /// Bytes of a header before its checksum.
 const CHECKED: usize = 32;

@@ -254,7 +254,10 @@ const SANITIZERS: Lane = Lane {
         vec![
             thread_sanitizer("ThreadSanitizer: swap", "test -p pagefold-swap --test stress"),
             thread_sanitizer("ThreadSanitizer: smp-list", "test -p smp-list --test stress"),
-            address_sanitizer("AddressSanitizer: io", "test -p pagefold-io --lib --test requests"),
+            address_sanitizer(
+                "AddressSanitizer: io",
+                "test -p pagefold-io -p pagefold-test-disks --lib --test requests",
+            ),
             address_sanitizer("AddressSanitizer: pagefold", "test -p pagefold --test deep --test read_queue"),
             thread_sanitizer("ThreadSanitizer: io", "test -p pagefold-io --test requests"),
             thread_sanitizer("ThreadSanitizer: span-lock", "test -p span-lock --test stress"),

@@ -1,8 +1,13 @@
-//! Dependencies of the product's crates on those of the lab.
+//! Dependencies of the product's crates on those of the lab, and on its disks for tests.
 
 use std::path::{Path, PathBuf};
 
 use super::Violation;
+
+/// The names of the crate with disks for tests.
+const TEST_DISKS: [&str; 2] = ["test-disks", "pagefold-test-disks"];
+/// The folder of the only crate of the product that depends on it not only for tests.
+const COMMAND: &str = "crates/cli";
 
 /// Looks at the manifests of crates, by their paths from the root.
 pub(super) fn check(manifests: &[(PathBuf, String)]) -> Vec<Violation> {
@@ -13,7 +18,15 @@ pub(super) fn check(manifests: &[(PathBuf, String)]) -> Vec<Violation> {
     let lab: Vec<&str> = below("lab").filter_map(|(_, text)| name(text)).collect();
     let mut found = Vec::new();
     for (path, text) in below("crates") {
+        let mut is_for_tests = false;
         for (number, line) in text.lines().enumerate() {
+            if line.starts_with('[') {
+                is_for_tests = line.contains("dev-dependencies");
+            }
+            if !is_for_tests && !path.starts_with(COMMAND) && TEST_DISKS.iter().any(|name| depends(line, name)) {
+                let what = "disks for tests are no part of the product: only its tests depend on them".to_owned();
+                found.push(Violation { path: path.clone(), line: number + 1, what });
+            }
             if let Some(of_lab) = lab.iter().find(|name| depends(line, name)) {
                 let what = format!("`{of_lab}` belongs to the lab, and this crate to the product");
                 found.push(Violation { path: path.clone(), line: number + 1, what });
@@ -61,5 +74,19 @@ mod tests {
         assert_eq!(check("[dev-dependencies.bench]\nworkspace = true\n"), 1);
         assert_eq!(check("[dependencies]\nb = { package = \"bench\", workspace = true }\n"), 1);
         assert_eq!(check("[dev-dependencies]\nother = { path = \"../../lab/bench\" }\n"), 1);
+    }
+
+    #[test]
+    fn disks_for_tests_are_for_tests() {
+        let check = |path: &str, text: &str| check(&[(path.into(), text.to_owned())]).len();
+        let (library, command) = ("crates/pagefold/Cargo.toml", "crates/cli/Cargo.toml");
+        let own = "[package]\nname = \"pagefold-test-disks\"\n[dependencies]\nio.workspace = true\n";
+        assert_eq!(check("crates/test-disks/Cargo.toml", own), 0);
+        assert_eq!(check(library, "[dev-dependencies]\ntest-disks.workspace = true\n"), 0);
+        assert_eq!(check(library, "[target.'cfg(unix)'.dev-dependencies]\ntest-disks.workspace = true\n"), 0);
+        assert_eq!(check(library, "[dependencies]\ntest-disks.workspace = true\n"), 1);
+        assert_eq!(check(library, "[dev-dependencies]\n[dependencies.test-disks]\nworkspace = true\n"), 1);
+        assert_eq!(check(library, "[dependencies]\nd = { package = \"pagefold-test-disks\", version = \"1\" }\n"), 1);
+        assert_eq!(check(command, "[dependencies]\ntest-disks.workspace = true\n"), 0);
     }
 }

@@ -6,7 +6,7 @@
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
 //! | a link in a page leads somewhere | [`links`] |
 //! | neither files nor folders of a crate import each other in a circle | [`layers`] |
-//! | what users depend on depends on nothing in `lab/` | [`lab`] |
+//! | what users depend on depends on nothing in `lab/`, and only for its tests on `test-disks` | [`lab`] |
 //! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
 //! | prose has 100 columns, and says who or what acts (60 lines may not); code has 120 | [`prose`] |
 //!

@@ -6,20 +6,20 @@ pub(crate) mod patience;
 
 use std::path::{Path, PathBuf};
 
-use pagefold_io::{
-    Access, Backend, BackingFile, DirectIo, Direction, IoError, Posix, Request, SimulatedDisk, ThreadPool, Timing,
-    Uring,
-};
+use pagefold_io::{Access, Backend, BackingFile, Direction, IoError, Posix, Request, ThreadPool};
+#[cfg(feature = "uring")]
+use pagefold_io::{DirectIo, Uring};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
+use test_disks::{SimulatedDisk, Timing};
 
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const FILE_LEN: u64 = 264 * PAGE;
 
 /// The word at `offset`, a multiple of 8, as the file has it at first, or as `version` 1 has it.
 pub(crate) fn wanted_word(version: u64, offset: u64) -> u64 {
-    pagefold_io::generated_word(version, offset)
+    test_disks::generated_word(version, offset)
 }
 
 /// Makes the file, as it is at first.
@@ -34,6 +34,7 @@ pub(crate) fn threads() -> Box<dyn Backend> {
 }
 
 /// That of io_uring; none if this machine hasn't got it.
+#[cfg(feature = "uring")]
 pub(crate) fn uring() -> Option<Uring> {
     let uring = Uring::new(DirectIo::Auto);
     let refusal = uring.as_ref().err().and_then(|error| error.errno());
@@ -83,6 +84,7 @@ pub(crate) fn each_world(test: impl Fn(&World)) {
     };
     test(&World::on_disk("posix", Posix::default()));
     test(&World::on_disk("threads", threads()));
+    #[cfg(feature = "uring")]
     if let Some(uring) = uring() {
         test(&World::on_disk("uring", uring));
     }

@@ -81,7 +81,8 @@ impl Files {
 mod tests {
     use super::*;
     use crate::Pagefold;
-    use io::{Backend as _, IoError, SimulatedDisk};
+    use io::{Backend as _, IoError};
+    use test_disks::SimulatedDisk;
 
     /// Regression: the state of a closed file, a kilobyte that was charged to no budget, stayed in
     /// memory until another file was opened.

@@ -133,7 +133,8 @@ impl FileState {
 mod tests {
     use crate::read::call::Purpose;
     use crate::{File, Pagefold};
-    use io::{Batch, SimulatedDisk};
+    use io::Batch;
+    use test_disks::SimulatedDisk;
 
     const LEN: u64 = 8 * 4096;
 

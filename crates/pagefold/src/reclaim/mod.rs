@@ -469,7 +469,7 @@ fn cut_substitutes(
 mod tests {
     use super::*;
     use crate::{Advice, Group, Pagefold};
-    use io::SimulatedDisk;
+    use test_disks::SimulatedDisk;
 
     /// A regression: before each batch of frames, for any group, reclaim walked twice over all
     /// pages of the fullest group. It did so even if the last thousand walks had freed nothing

@@ -401,7 +401,7 @@ impl Manager {
 mod tests {
     use super::*;
     use crate::{Advice, Builder, Group, Pagefold, Protection, SwapArea};
-    use io::SimulatedDisk;
+    use test_disks::SimulatedDisk;
 
     const PAGE: u64 = 4096;
 

@@ -135,7 +135,7 @@ use tidy::Noted;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use pagefold::Pagefold;
-/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # let disk = test_disks::SimulatedDisk::default();
 /// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
 /// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
 /// # let group = mm.group("tenant-a").build()?;
@@ -476,7 +476,7 @@ impl fmt::Debug for Space {
 mod tests {
     use super::*;
     use crate::Pagefold;
-    use io::SimulatedDisk;
+    use test_disks::SimulatedDisk;
 
     /// Regression: one thread looked for free addresses, and found a range mapped there, at an
     /// address that a caller had chosen. Before the thread removed that range from the free

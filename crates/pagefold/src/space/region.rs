@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::Pagefold;
     use crate::space::entry::Entry;
-    use io::SimulatedDisk;
+    use test_disks::SimulatedDisk;
 
     /// Regression: threads A and B each made a record for one region, in which something had just
     /// been mapped again. B stored its link first, so no link led to A's record. Thread C still

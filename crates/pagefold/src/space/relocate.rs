@@ -331,7 +331,7 @@ impl SpaceState {
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use crate::{Pagefold, Protection};
-    use io::SimulatedDisk;
+    use test_disks::SimulatedDisk;
 
     const PAGE: u64 = 4096;
     const GIB: u64 = 1 << 30;

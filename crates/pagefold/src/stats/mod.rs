@@ -2,6 +2,7 @@
 
 pub(crate) mod hits;
 pub(crate) mod owners;
+#[cfg(feature = "prometheus")]
 pub(crate) mod prometheus;
 pub(crate) mod swap_areas;
 
@@ -68,25 +69,27 @@ impl Counters {
     }
 }
 
-/// The statistics of a whole Pagefold, at about one moment. Sizes are in bytes.
+/// The statistics of a whole Pagefold, at about one moment. Sizes are in bytes. `Serialize` needs
+/// the feature `serde`.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use pagefold::Pagefold;
-/// # let disk = pagefold::io::SimulatedDisk::default();
+/// # let disk = test_disks::SimulatedDisk::default();
 /// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
 /// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
 /// # let group = mm.group("tenant-a").build()?;
 /// let stats = mm.stats();
 /// assert!(stats.used_bytes <= stats.budget_bytes);
-/// println!("{stats}"); // A table; `to_prometheus` has the same for a scraper.
+/// println!("{stats}"); // A table; `to_prometheus` (a feature) has the same for a scraper.
 /// for group in &stats.groups {
 ///     println!("{}: {} hits, {} misses", group.name, group.hits, group.misses);
 /// }
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// The budget.
@@ -115,12 +118,13 @@ pub struct Stats {
     pub files: Vec<FileStats>,
 }
 
-/// The statistics of a group. Sizes are in bytes.
+/// The statistics of a group. Sizes are in bytes. `Serialize` needs the feature `serde`.
 ///
 /// Hits, misses and waits count lookups of files' pages, so a read of three pages counts as three.
 /// Accesses to a space's own memory aren't counted, because counting would take longer than the
 /// access itself. When such an access brings a page back from swap, `swap_ins` counts the page.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct GroupStats {
     /// The group's name.
@@ -178,8 +182,9 @@ pub struct GroupStats {
     pub swapped_bytes: u64,
 }
 
-/// The statistics of a file; see [`GroupStats`].
-#[derive(Clone, Debug, Default, serde::Serialize)]
+/// The statistics of a file; see [`GroupStats`]. `Serialize` needs the feature `serde`.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct FileStats {
     /// The path it was first opened with.

@@ -36,7 +36,7 @@ type FileGet = fn(&FileStats) -> u64;
 
 impl Stats {
     /// Returns the statistics as a Prometheus server scrapes them: OpenMetrics text, names with the
-    /// prefix `pagefold_`, sizes in bytes.
+    /// prefix `pagefold_`, sizes in bytes. Needs the feature `prometheus`.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         let mut registry = Registry::with_prefix("pagefold");

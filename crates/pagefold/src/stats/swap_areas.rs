@@ -1,7 +1,8 @@
 //! The statistics of swap areas.
 
-/// The statistics of a swap area. Sizes are in bytes.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+/// The statistics of a swap area. Sizes are in bytes. `Serialize` needs the feature `serde`.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SwapAreaStats {
     /// The number by which the area is removed.
@@ -24,8 +25,10 @@ pub struct SwapAreaStats {
     pub compressed: Option<CompressedSwapStats>,
 }
 
-/// The statistics of an area that keeps compressed pages in memory. Sizes are in bytes.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+/// The statistics of an area that keeps compressed pages in memory. Sizes are in bytes. `Serialize`
+/// needs the feature `serde`.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CompressedSwapStats {
     /// The most memory that the area may take.

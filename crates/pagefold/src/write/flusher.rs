@@ -213,7 +213,7 @@ mod tests {
 
     use crate::Pagefold;
     use crate::patience::WATCHDOG;
-    use io::SimulatedDisk;
+    use test_disks::SimulatedDisk;
 
     /// A regression: an exiting process waited for ten seconds, which is its limit, although the
     /// flusher had written the files at once. The process waits until every device has been visited

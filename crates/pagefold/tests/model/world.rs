@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use pagefold::io::{Backend, Fault, FaultKind, FaultyBackend, Schedule, ThreadPool};
+use pagefold::io::{Backend, ThreadPool};
 use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
+use test_disks::{Fault, FaultKind, FaultyBackend, Schedule};
 
 use crate::sometimes::Sometimes;
 use crate::support::{RealFiles, assert_same, bytes_on, disk, eventually, manager_in_time, version, within_limit};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
-use pagefold::io::{Fault, Schedule};
 use pagefold::{Error, File};
+use test_disks::{Fault, Schedule};
 
 use crate::support::{assert_same, bytes_on, eventually};
 use crate::world::{FILE_PAGES, Open, World};

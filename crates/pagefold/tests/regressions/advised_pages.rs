@@ -2,8 +2,8 @@
 //! file of 512 MiB had all of it read, each part at the cost of the one before, and of the pages
 //! that the group used all the time.
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Advice, File, Group, Pagefold, Protection};
+use test_disks::SimulatedDisk;
 
 use crate::support::disk;
 

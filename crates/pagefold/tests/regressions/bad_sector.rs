@@ -1,8 +1,9 @@
 //! A simulated disk with one sector that can't be written.
 
-use pagefold::io::{BackingFile, IoError, SimulatedDisk};
+use pagefold::io::{BackingFile, IoError};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Arc, SharedBytes};
+use test_disks::SimulatedDisk;
 
 use crate::support::around::{Around, Wrapped};
 

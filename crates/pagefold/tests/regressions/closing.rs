@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use pagefold::io::{BackingFile, IoError, SimulatedDisk};
+use pagefold::io::{BackingFile, IoError};
 use pagefold::{Error, File, Pagefold};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
+use test_disks::SimulatedDisk;
 
 use crate::support::around::{Around, Wrapped};
 use crate::support::{bytes_on, eventually, manager, undisturbed, version};

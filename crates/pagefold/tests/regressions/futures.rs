@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use sync::atomic::{AtomicU64, Ordering};
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold};
+use test_disks::SimulatedDisk;
 
 use crate::hooked::Answer;
 use crate::support::devices::Devices;

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, SimulatedDisk};
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::atomic::{AtomicU64, Ordering};
 use sync::{Arc, SharedBytes};
+use test_disks::SimulatedDisk;
 
 use crate::hooked::Gate;
 

@@ -5,8 +5,9 @@
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use pagefold::io::{DirectIo, Posix, SimulatedDisk};
+use pagefold::io::{DirectIo, Posix};
 use pagefold::{Error, File, Group, Pagefold, Protection, ReadRequest, WriteRequest};
+use test_disks::SimulatedDisk;
 
 use crate::support::{manager, within_limit};
 

@@ -4,7 +4,8 @@ use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
 use pagefold::Advice;
-use pagefold::io::{Call, IoError, SimulatedDisk};
+use pagefold::io::IoError;
+use test_disks::{Call, SimulatedDisk};
 
 use crate::support::around::{Around, Wrapped};
 use crate::support::{assert_same, bytes_on, manager, read, version};

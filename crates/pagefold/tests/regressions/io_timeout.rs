@@ -346,7 +346,7 @@ fn with_a_long_time_all_is_as_without() {
 
 #[test]
 fn a_load_that_fails_tells_why() {
-    use pagefold::io::Call;
+    use test_disks::Call;
     let disk = crate::support::disk(1, 64 * PAGE);
     let fails = Arc::new(sync::atomic::AtomicBool::new(true));
     let its = Arc::clone(&fails);

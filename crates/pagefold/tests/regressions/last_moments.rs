@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pagefold::io::{Backend, SimulatedDisk};
+use pagefold::io::Backend;
 use pagefold::{Advice, Error, File, Protection};
 use sync::Arc;
 use sync::lock::Mutex;
+use test_disks::SimulatedDisk;
 
 use crate::support::{RealFiles, bytes_on, disk, manager, read};
 

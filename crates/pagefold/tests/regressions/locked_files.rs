@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pagefold::io::{DirectIo, Posix, SimulatedDisk};
+use pagefold::io::{DirectIo, Posix};
 use pagefold::{Error, File, OpenOptions, Pagefold};
+use test_disks::SimulatedDisk;
 
 use crate::forked_children::in_child;
 use crate::support::{disk, eventually, manager};

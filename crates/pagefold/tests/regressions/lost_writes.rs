@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pagefold::io::{Call, IoError};
+use pagefold::io::IoError;
 use pagefold::{Error, File, Pagefold};
 use sync::Arc;
 use sync::lock::OnceCell;
 use sync::random::Random;
+use test_disks::Call;
 
 use crate::bad_sector::BadSector;
 use crate::hooked::{Answer, Gate};

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, SimulatedDisk, read_full, write_full};
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, read_full, write_full};
 use pagefold::{Error, File, Pagefold};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, SharedBytes};
+use test_disks::SimulatedDisk;
 
 use crate::support::manager;
 

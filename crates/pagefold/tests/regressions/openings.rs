@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use pagefold::io::{IoError, SimulatedDisk};
+use pagefold::io::IoError;
 use pagefold::{Error, Pagefold};
+use test_disks::SimulatedDisk;
 
 use crate::support::{bytes_on, disk, manager, read};
 

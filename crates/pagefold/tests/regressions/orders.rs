@@ -4,8 +4,8 @@
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
-use pagefold::io::Call;
 use pagefold::{Advice, Error, Protection, Space};
+use test_disks::Call;
 
 use crate::hooked::{Gate, MOMENT};
 use crate::support::{bytes_on, disk, manager};

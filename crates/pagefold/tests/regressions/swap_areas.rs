@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use pagefold::io::{Access, Backend as _, SimulatedDisk};
+use pagefold::io::{Access, Backend as _};
 use pagefold::{AddError, Error, Pagefold, Protection, RemoveError, Space, SwapArea};
 use sync::random::mix;
+use test_disks::SimulatedDisk;
 
 use crate::gated_disk::GatedDisk;
 use crate::hooked::{Answer, MOMENT};

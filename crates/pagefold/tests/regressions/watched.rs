@@ -1,8 +1,9 @@
 //! A simulated disk with an observer, which is told of every call before it is made, and may refuse
 //! it.
 
-use pagefold::io::{Call, IoError, SimulatedDisk};
+use pagefold::io::IoError;
 use sync::Arc;
+use test_disks::{Call, SimulatedDisk};
 
 use crate::support::around::{Around, Wrapped};
 

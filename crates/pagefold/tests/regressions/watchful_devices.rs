@@ -9,7 +9,8 @@ use sync::lock::{Condvar, Mutex};
 use sync::time::Instant;
 
 use pagefold::File;
-use pagefold::io::{BackingFile, IoError, SimulatedDisk};
+use pagefold::io::{BackingFile, IoError};
+use test_disks::SimulatedDisk;
 
 use crate::support::around::{Around, Wrapped};
 use crate::support::{WATCHDOG, assert_same, bytes_on, manager};

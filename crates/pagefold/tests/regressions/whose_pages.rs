@@ -1,7 +1,7 @@
 //! Whose pages go when the whole budget is short.
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Advice, Error, File, Group, Pagefold, Protection};
+use test_disks::SimulatedDisk;
 
 use crate::support::disk;
 

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use pagefold::io::{Access, Backend, BackingFile, Call, Identity, IoError, SimulatedDisk};
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;
+use test_disks::{Call, SimulatedDisk};
 
 /// What is done around calls to a disk and its files.
 pub trait Around: Clone + Send + Sync + 'static {

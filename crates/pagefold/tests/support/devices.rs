@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, SimulatedDisk};
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
 use sync::{Arc, SharedBytes};
+use test_disks::SimulatedDisk;
 
 /// The devices. The file `1/name` is the file `name` on device 1.
 #[derive(Clone)]

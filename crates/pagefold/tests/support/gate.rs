@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
-use pagefold::io::{Access, Backend, BackingFile, Call, IoError, SimulatedDisk};
+use pagefold::io::{Access, Backend, BackingFile, IoError};
+use test_disks::{Call, SimulatedDisk};
 
 use crate::support::WATCHDOG;
 use crate::support::around::{Around, Wrapped};

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pagefold::io::{Access, Backend, BackingFile, IoError, SimulatedDisk, automatic, generated_word, read_full};
+use pagefold::io::{Access, Backend, BackingFile, IoError, automatic, read_full};
 use pagefold::{Error, File, Group, Pagefold};
 use sync::SharedBytes;
 use sync::atomic::{AtomicBool, Ordering};
+use test_disks::{SimulatedDisk, generated_word};
 
 /// Has the threads of a scope stop even if one of its checks fails: else the scope waits for them,
 /// and the test never ends.

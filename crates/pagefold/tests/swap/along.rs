@@ -3,10 +3,11 @@
 
 use super::faults::{is_corrupt, overwrite, slot_of};
 use super::*;
-use pagefold::io::{Backend, Fault, FaultyBackend, Schedule, SimulatedDisk};
+use pagefold::io::Backend;
 use pagefold::{Advice, Error};
 use sync::Arc;
 use sync::random::Random;
+use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
 /// Pages that the group may have in memory, and that there are.
 const LIMIT: u64 = 1024;

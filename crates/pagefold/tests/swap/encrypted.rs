@@ -4,7 +4,7 @@
 use super::faults::{is_corrupt, on_disk_with, overwrite, raw, swapped_out};
 use super::*;
 
-fn encrypted(slots: u64) -> (pagefold::io::SimulatedDisk, Pagefold, Group) {
+fn encrypted(slots: u64) -> (test_disks::SimulatedDisk, Pagefold, Group) {
     let (disk, _, mm, group) = on_disk_with(slots, SwapArea::encrypted);
     (disk, mm, group)
 }

@@ -2,9 +2,10 @@
 //! others go on.
 
 use super::*;
-use pagefold::io::{Access, Backend as _, Fault, FaultyBackend, IoError, Schedule, SimulatedDisk, write_full};
+use pagefold::io::{Access, Backend as _, IoError, write_full};
 use pagefold::{Error, RemoveError};
 use sync::{Arc, SharedBytes};
+use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;

@@ -16,6 +16,7 @@ fn what_doesnt_fit_goes_out_and_comes_back_as_it_was() {
     assert!(stats.swap_outs >= 20 * ROOM && stats.swap_ins >= 20 * ROOM && stats.same_filled == 0, "{stats:?}");
     assert_eq!(stats.swapped_bytes, used(&mm) * PAGE);
     assert!(mm.stats().to_string().contains("swap 0 (memory): "), "{}", mm.stats());
+    #[cfg(feature = "prometheus")]
     assert!(mm.stats().to_prometheus().contains("pagefold_group_swap_ins_total{group=\"a\"}"));
     drop(space);
     assert_eq!((used(&mm), group.charged(), group.stats().swapped_bytes), (0, 0, 0));
@@ -40,7 +41,7 @@ fn pages_of_one_word_take_no_slot() {
 
 #[test]
 fn a_page_that_is_only_read_keeps_its_slot_and_isnt_written_again() {
-    let disk = pagefold::io::SimulatedDisk::default();
+    let disk = test_disks::SimulatedDisk::default();
     disk.add_bytes("/swap", vec![0; (4000 * PAGE) as usize]);
     let area = SwapArea::path("/swap").overwrite(true);
     let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();

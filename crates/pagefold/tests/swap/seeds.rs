@@ -5,9 +5,9 @@ use super::*;
 use std::ops::Range;
 
 use pagefold::Error;
-use pagefold::io::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 use sync::Arc;
 use sync::random::Random;
+use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
 /// Pages of each thread.
 const PART: u64 = 128;

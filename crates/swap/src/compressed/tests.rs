@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
-use io::SimulatedDisk;
 use sync::random::{Random, mix};
+use test_disks::SimulatedDisk;
 
 use super::*;
 use crate::{

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use io::SimulatedDisk;
 use pagefold_swap::{
     AreaOptions, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, SlotState, Source, Swap, SwapOutError,
 };
@@ -12,6 +11,7 @@ use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::random::mix;
+use test_disks::SimulatedDisk;
 
 pub const PAGE: usize = 4096;
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Advice, File, Group, Pagefold, Protection, Space};
+use test_disks::SimulatedDisk;
 
 /// Objects of each kind that operations are measured on.
 pub(super) const HOT: usize = 10;

@@ -164,6 +164,10 @@ impl Program {
 
 /// Builds the tests of the product.
 fn build() -> Result<Vec<Program>, String> {
+    // Said before the tests run for a quarter of an hour.
+    for name in ["llvm-profdata", "llvm-cov"] {
+        tool(name)?;
+    }
     let mut build = instrumented(cargo());
     build.args(["test", "--workspace", "--tests", "--no-run", "--message-format=json"]).current_dir(root());
     build.args(OTHER_CRATES.iter().flat_map(|name| ["--exclude", name]));

@@ -1,8 +1,8 @@
 //! `cargo xtask reach`: what of the code each lane runs, and what none does.
 //!
 //! Three kinds of places have to be reached: every public function of the crates that the product
-//! is made of; every place that makes a variant of a public error, at least one for each variant;
-//! and what follows a mark:
+//! is made of, and of its disks for tests; every place that makes a variant of a public error, at
+//! least one for each variant; and what follows a mark:
 //!
 //! ```text
 //! // Transition: page word, vacant → loading.

@@ -10,8 +10,8 @@ use syn::{Attribute, Expr, ImplItemFn, Item, ItemEnum, ItemFn, ItemImpl, ItemMod
 use super::coverage::Position;
 use crate::workspace::root;
 
-/// The crates that the product is made of.
-const CRATES: [&str; 6] = ["pagefold", "frames", "swap", "io", "span-lock", "smp-list"];
+/// The crates that the product is made of, and its disks for tests.
+const CRATES: [&str; 7] = ["pagefold", "frames", "swap", "io", "test-disks", "span-lock", "smp-list"];
 /// How a mark begins, and of what kind it is.
 const MARKS: [(&str, Kind); 2] = [("// Transition: ", Kind::Transition), ("// Sometimes: ", Kind::Sometimes)];
 

@@ -1,7 +1,7 @@
 //! The product: `File::read_at` of a file that is in memory.
 
-use pagefold::io::{SimulatedDisk, Timing};
 use pagefold::{File, Pagefold};
+use test_disks::{SimulatedDisk, Timing};
 
 use super::{PAGE, PageCache, contents, measure};
 use crate::experiments::OURS;

@@ -1,7 +1,7 @@
 //! The product: a space, and a swap area.
 
-use pagefold::io::SimulatedDisk;
 use pagefold::{Group, Pagefold, Protection, Space, SwapArea};
+use test_disks::SimulatedDisk;
 
 use super::{Memory, PAGE, Sizes, measure};
 use crate::experiments::OURS;

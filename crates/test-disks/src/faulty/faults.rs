@@ -1,11 +1,12 @@
 //! Decides which calls of a faulty backend fail, and what a failure leaves behind.
 
+use io::IoError;
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::random::mix;
 
-use crate::{Fault, FaultKind, IoError, Schedule};
+use super::schedule::{Fault, FaultKind, Schedule};
 
 /// Failed reads fill the buffer with this.
 const RUBBISH: [u8; 64] = [0xdb; 64];
@@ -16,17 +17,17 @@ const SECTOR: usize = 512;
 /// A kind of call, for counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// [`Backend::open`](crate::Backend::open).
+    /// [`Backend::open`](io::Backend::open).
     Open,
-    /// [`BackingFile::len`](crate::BackingFile::len).
+    /// [`BackingFile::len`](io::BackingFile::len).
     Len,
-    /// [`BackingFile::read`](crate::BackingFile::read).
+    /// [`BackingFile::read`](io::BackingFile::read).
     Read,
-    /// [`BackingFile::write`](crate::BackingFile::write).
+    /// [`BackingFile::write`](io::BackingFile::write).
     Write,
-    /// [`BackingFile::sync`](crate::BackingFile::sync).
+    /// [`BackingFile::sync`](io::BackingFile::sync).
     Sync,
-    /// [`BackingFile::set_len`](crate::BackingFile::set_len).
+    /// [`BackingFile::set_len`](io::BackingFile::set_len).
     SetLen,
 }
 

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use io::{Access, IoError};
 use sync::Arc;
 use sync::lock::Mutex;
 use sync::random::{Random, mix};
 
-use crate::simulated_contents::Contents;
-use crate::simulated_file::{File, Space};
-use crate::{Access, IoError};
+use super::contents::Contents;
+use super::file::{File, Space};
 
 /// The files by name, and the space that they share.
 pub(crate) struct Directory {

@@ -12,20 +12,27 @@
 //! waits in virtual time, for as long as the transfer takes on that machine's own disk. The disk of
 //! this module has a separate clock, which advances as usual.
 
+pub(crate) mod virtual_clock;
+
+mod contents;
+mod directory;
+mod file;
+mod queue;
+
 use std::path::{Path, PathBuf};
 
+use io::{Access, Backend, BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 use sync::atomic::{AtomicBool, Backoff, Ordering};
 use sync::device::Transfer;
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::random::{Random, mix};
 use sync::{Arc, SharedBytes};
 
-use crate::simulated_contents::Contents;
-use crate::simulated_directory::Directory;
-use crate::simulated_file::File;
-use crate::simulated_queue::{DiskFile, SimulatedQueue, Submitted};
-use crate::virtual_clock::{Timing, VirtualClock};
-use crate::{Access, Backend, BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
+use contents::Contents;
+use directory::Directory;
+use file::File;
+use queue::{DiskFile, SimulatedQueue, Submitted};
+use virtual_clock::{Timing, VirtualClock};
 
 /// The simulated disk. Clones refer to the same disk.
 #[derive(Clone)]
@@ -344,8 +351,8 @@ impl BackingFile for OpenFile {
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
         let queue = Queue::of(0, requests);
         self.shared.queue.submit(requests.drain(..).map(|request| {
-            let asked = request.next().1;
-            Submitted { file: self.clone(), transfer: Transfer::start(asked), request }
+            let transfer = Transfer::start(request.asked());
+            Submitted { file: self.clone(), transfer, request }
         }));
         queue
     }
@@ -438,9 +445,7 @@ impl Drop for Shared {
 }
 
 #[cfg(all(test, not(pagefold_loom)))]
-#[path = "simulated_tests.rs"]
 mod tests;
 
 #[cfg(all(test, not(pagefold_loom)))]
-#[path = "power_cut_tests.rs"]
 mod power_cut_tests;

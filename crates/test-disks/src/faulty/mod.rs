@@ -12,15 +12,19 @@
 //! A failed write has written some of its sectors, from the front; the number of the call
 //! determines how many, from none to all. Other calls do nothing when they fail.
 
+pub(crate) mod faults;
+pub(crate) mod schedule;
+
+mod request;
+
 use std::path::Path;
 
+use io::{Access, Backend, BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 use sync::{Arc, SharedBytes};
 
-use crate::faults::{Call, Faults, spoil, written_by_failure};
-use crate::faulty_request::prepare;
-use crate::{
-    Access, Backend, BackingFile, Fault, FaultKind, Fingerprint, Helping, Identity, IoError, Queue, Request, Schedule,
-};
+use faults::{Call, Faults, spoil, written_by_failure};
+use request::prepare;
+use schedule::{Fault, FaultKind, Schedule};
 
 /// A backend whose calls fail as scheduled. Clones share their schedule and counts, so a test keeps
 /// one clone and passes another on.
@@ -194,9 +198,7 @@ impl BackingFile for FaultyFile {
 }
 
 #[cfg(all(test, not(pagefold_loom)))]
-#[path = "faulty_tests.rs"]
 mod tests;
 
 #[cfg(all(test, not(pagefold_loom)))]
-#[path = "faulty_write_tests.rs"]
 mod write_tests;

@@ -1,9 +1,10 @@
 use std::collections::HashSet;
 
+use io::{read_full, write_full};
 use sync::atomic::AtomicU64;
 
 use super::*;
-use crate::{SimulatedDisk, generated_word, read_full, write_full};
+use crate::{SimulatedDisk, generated_word};
 
 const ENOSPC: i32 = 28;
 const LEN: usize = 10_000;

@@ -1,9 +1,11 @@
+use io::read_full;
 use sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::retry::AGAIN_MAX;
-use crate::{SimulatedDisk, generated_word, read_full};
+use crate::{SimulatedDisk, generated_word};
 
+/// The number of times that crate `io` retries a read after consecutive `EAGAIN`s.
+const AGAIN_MAX: u64 = 20;
 const ENOSPC: i32 = 28;
 const FILE_LEN: u64 = 10_000;
 
@@ -86,7 +88,7 @@ fn each_kind_fires_as_itself_and_at_the_call_that_was_named() {
         assert_eq!((scenario(&backend), kinds(&backend)), (error, [0, 1, 0, 0]));
     }
     let backend = faulty(Schedule::From(3, Fault::Again));
-    assert_eq!((scenario(&backend), kinds(&backend)), (Err(IoError::AGAIN), [0, 0, u64::from(AGAIN_MAX) + 1, 0]));
+    assert_eq!((scenario(&backend), kinds(&backend)), (Err(IoError::AGAIN), [0, 0, AGAIN_MAX + 1, 0]));
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
+use io::{read_full, write_full};
 use sync::atomic::AtomicU64;
 
 use super::*;
-use crate::{read_full, write_full};
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;

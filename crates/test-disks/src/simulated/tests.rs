@@ -1,7 +1,7 @@
+use io::read_full;
 use sync::atomic::AtomicU64;
 
 use super::*;
-use crate::read_full;
 
 /// Reads pages at `offset` into memory that was filled with ones.
 fn read(file: &dyn BackingFile, offset: u64, pages: usize) -> (usize, Vec<u8>) {

@@ -14,13 +14,12 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use io::{BackingFile, Helping, IoError, Queue, Request};
 use sync::device::Transfer;
 use sync::lock::{Condvar, Mutex};
 use sync::random::Random;
 use sync::time::{Duration, Instant};
 use sync::{Arc, thread};
-
-use crate::{BackingFile, Helping, IoError, Queue, Request};
 
 /// A file on the disk.
 pub(crate) trait DiskFile: BackingFile + 'static {

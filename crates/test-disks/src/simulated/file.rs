@@ -16,12 +16,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use io::IoError;
 use sync::lock::{Mutex, RwLock};
 use sync::random::Random;
 use sync::{Arc, SharedBytes, Weak};
 
-use crate::IoError;
-use crate::simulated_contents::Contents;
+use super::contents::Contents;
 
 /// The unit in which bytes are written and take space.
 const PAGE: usize = 4096;
