@@ -5,13 +5,13 @@ use std::collections::HashMap;
 struct Page { uses: u8, stamp: u32, est: Option<f32>, left: u8, left_at: u32, back: bool, near: bool, shrink: bool }
 const Y: usize = 0; const W: usize = 1; const M: usize = 2; const B: usize = 3;
 pub struct Prod { l: Lists, cap: usize, pages: Vec<Page>, now: u32, misses: u32, unit: u32, left: [u32; 3], target: f64, share: f64, rng: Rng, len_full: usize, full: bool,
-    kdiv: usize, ydiv: f64, umax: u8, low: bool, looks: usize, won: u64, lost: u64, grow: f64, fast: f64, shrink: f64, slack: usize, entry: usize, wuse: usize, cheap: f32, eps: f64, wait: Vec<u32> }
+    kdiv: usize, ydiv: f64, umax: u8, low: bool, looks: usize, won: u64, lost: u64, grow: f64, fast: f64, shrink: f64, slack: usize, entry: usize, wuse: usize, cheap: f32, hm: f32, eps: f64, wait: Vec<u32> }
 impl Prod {
     pub fn new(n: usize, cap: usize, text: &str) -> Self {
         let m: HashMap<&str, f64> = text.split(',').filter_map(|x| x.split_once('=')).map(|(k, v)| (k, v.parse().unwrap())).collect();
         let g = |k: &str, d: f64| *m.get(k).unwrap_or(&d);
         Prod { l: Lists::new(n, 4), cap, pages: vec![Page::default(); n], now: 0, misses: 0, unit: (cap as u32 / g("units", 256.) as u32).max(1), left: [0; 3], target: (cap as f64 / 100.).max(1.), share: 0., rng: Rng(1), len_full: 0, full: false,
-            kdiv: g("k", 128.) as usize, ydiv: g("y", 256.), umax: g("uses", 3.) as u8, low: g("low", 1.) > 0., looks: g("looks", 2.) as usize, won: 0, lost: 0, grow: g("grow", 2.), fast: g("fast", 6.), shrink: g("shrink", 1.), slack: g("slack", 0.) as usize, wuse: g("wuse", 1.) as usize, eps: g("eps", 0.), cheap: g("cheap", 0.) as f32, entry: g("entry", 1.) as usize, wait: vec![] }
+            kdiv: g("k", 128.) as usize, ydiv: g("y", 256.), umax: g("uses", 3.) as u8, low: g("low", 1.) > 0., looks: g("looks", 2.) as usize, won: 0, lost: 0, grow: g("grow", 2.), fast: g("fast", 6.), shrink: g("shrink", 1.), slack: g("slack", 0.) as usize, wuse: g("wuse", 1.) as usize, eps: g("eps", 0.), cheap: g("cheap", 0.) as f32, hm: g("hm", 1.) as f32, entry: g("entry", 1.) as usize, wait: vec![] }
     }
     fn k(&self) -> usize { (self.cap / self.kdiv).clamp(1, 64) }
     fn eight_bits(&mut self, x: f32) -> f32 {
@@ -85,7 +85,7 @@ impl Prod {
                 if self.wuse == 3 && from == W && self.pages[v as usize].est.is_none() { self.pages[v as usize].est = Some(3e9); self.pages[v as usize].uses = 0; self.pages[v as usize].stamp = self.now; self.l.push(W, v); continue }
                 if self.wuse == 12 && from == W && self.target > self.cheap as f64 * self.least() && self.pages[v as usize].uses >= self.umax { self.seen(v); if !self.room() { self.target = (self.target - 1.).max(self.least()) } self.l.push(M, v); continue }
                 if self.wuse == 12 && from == W && self.target <= self.cheap as f64 * self.least() { self.pages[v as usize].uses = 0; self.pages[v as usize].stamp = self.now; self.leave(v, 1); freed += 1; continue }
-                if self.wuse == 11 && from == W && self.target > self.cheap as f64 * self.least() && self.pages[v as usize].uses >= self.umax { let est = self.seen(v); if !(self.room() || self.beat(est)) { self.target = (self.target - 1.).max(self.least()) } self.l.push(M, v); continue }
+                if self.wuse == 11 && from == W && self.target > self.cheap as f64 * self.least() && self.pages[v as usize].uses >= self.umax { let est = self.seen(v); if !(self.room() || self.beat(est * self.hm)) { self.target = (self.target - 1.).max(self.least()) } self.l.push(M, v); continue }
                 if (self.wuse == 7 || self.wuse == 11) && from == W && self.target <= self.cheap as f64 * self.least() { self.pages[v as usize].uses = 0; self.pages[v as usize].stamp = self.now; self.leave(v, 1); freed += 1; continue }
                 if self.wuse == 10 && from == W { if self.target <= self.cheap as f64 * self.least() { self.pages[v as usize].uses = 0; self.pages[v as usize].stamp = self.now; self.leave(v, 1); freed += 1; continue }
                     let est = self.seen(v); if !(self.room() || self.beat(est)) { self.target = (self.target - 1.).max(self.least()) } self.l.push(M, v); continue }

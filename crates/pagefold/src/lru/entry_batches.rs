@@ -14,7 +14,7 @@ use crate::lru::list::Recent;
 /// Pages in a full batch.
 pub(crate) const BATCH_MAX: usize = 32;
 /// A page waits only if its group holds at least this many times the pages of the batch.
-const GROUP_SHARE: u64 = 512;
+const GROUP_SHARE: u64 = 128;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
