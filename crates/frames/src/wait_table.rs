@@ -43,7 +43,7 @@ struct Waiters {
     free: Vec<usize>,
 }
 
-/// A bucket has room for so many waiters from the start. More are seldom, and need an allocation.
+/// A bucket has room for so many waiters from the start. More are rare, and need an allocation.
 const FEW: usize = 4;
 
 impl Waiters {

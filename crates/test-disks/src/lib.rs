@@ -19,7 +19,6 @@
 //!
 //! ```
 //! use std::path::Path;
-//! use std::sync::atomic::AtomicU64;
 //!
 //! # use io as pagefold_io;
 //! use pagefold_io::{Access, Backend, SharedBytes, read_full, write_full};
@@ -29,8 +28,8 @@
 //! let disk = SimulatedDisk::default();
 //! let backend = FaultyBackend::new(disk.clone(), Schedule::Never);
 //! let log = Path::new("log");
-//! let page: Vec<_> = (0..512).map(AtomicU64::new).collect();
-//! let page = SharedBytes::new(&page);
+//! let mut bytes = vec![7; 4096];
+//! let page = SharedBytes::of(&mut bytes).expect("whole words");
 //!
 //! // What was synced survives a power cut, whatever the seed.
 //! let file = backend.open(log, Access::Create)?;

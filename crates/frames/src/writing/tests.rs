@@ -1,7 +1,8 @@
 use super::*;
 use crate::write_state::USES_MAX;
 use crate::{
-    Ahead, BeginLoad, Config, Detach, Hold, Labels, MapInWord, NUMBER_SHIFT, PageMaps, PageState, PinError, Unclean,
+    Ahead, BeginLoad, Config, Detach, Hold, KeptPin, KeptWriting, Labels, MapInWord, NUMBER_SHIFT, PageMaps, PageState,
+    PinError, Unclean,
 };
 use sync::Arc;
 
@@ -362,4 +363,27 @@ fn a_page_that_was_not_changed_is_no_written_page() {
     drop(adopted);
     assert_eq!(map.next_written(0..8), Some(0));
     assert_eq!(read(&map, 0)[..2], [2, 2]);
+}
+
+#[test]
+fn a_kept_access_outlives_its_map_and_remembers_that_it_was_written_to() {
+    let map = map(8, 8);
+    load(&map, 0, 1);
+    let frames = Arc::clone(&map.shared.frames);
+    let BeginWrite::Begun(writing) = map.begin_write(0) else { panic!("no one else has the page") };
+    let mut kept = KeptWriting::of(&frames, writing);
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        kept.with(|writing| {
+            assert!(writing.write(0, &[2]));
+            panic!("on purpose");
+        })
+    }));
+    assert!(refused.is_err() && map.is_held(0) && !kept.with(|writing| writing.write(1, &[2])));
+    assert_eq!((map.next_written(0..8), &read(&map, 0)[..3]), (Some(0), &[2, 2, 1][..]));
+    drop(kept);
+    assert!(!map.is_held(0));
+    let pin = KeptPin::of(&frames, map.pin(0).unwrap().unwrap());
+    assert!(map.is_pinned(0) && pin.bytes()[..3] == [2, 2, 1]);
+    drop(pin);
+    assert!(!map.is_pinned(0));
 }

@@ -15,7 +15,7 @@ use crate::read::page_future::PageFuture;
 use crate::read_ahead::advice::Advice;
 use crate::stats::FileStats;
 use crate::stats::hits::Hits;
-use crate::write::page_mut::{Access as PageAccess, CopyCharge, Held, Owner, PageMut};
+use crate::write::page_mut::{CopyCharge, MaybeOwned, Owner, PageAccess, PageMut};
 use io::Access;
 
 impl Group {
@@ -132,12 +132,18 @@ impl File {
     #[inline(always)]
     pub fn page_at(&self, offset: u64) -> Result<PageRef<'_>, Error> {
         let page = offset >> self.map.page_shift();
-        if let Some(frame) = self.map.pin_hot(page) {
-            self.count_hit();
-            let len = frame.bytes().len();
-            return Ok(PageRef::pinned(frame, len));
+        if let Some(pinned) = self.pin_hot(page) {
+            return Ok(pinned);
         }
         self.handle.pin_page(page).map(|(frame, len)| PageRef::pinned(frame, len))
+    }
+
+    #[inline(always)]
+    fn pin_hot(&self, page: u64) -> Option<PageRef<'_>> {
+        let frame = self.map.pin_hot(page)?;
+        self.count_hit();
+        let len = frame.bytes().len();
+        Some(PageRef::pinned(frame, len))
     }
 
     /// Pins a page like [`page_at`](Self::page_at). The guard doesn't borrow the file; it keeps the
@@ -155,12 +161,8 @@ impl File {
     #[must_use]
     pub fn try_page_at(&self, offset: u64) -> Option<PageRef<'_>> {
         let page = offset >> self.map.page_shift();
-        if let Some(frame) = self.map.pin_hot(page) {
-            self.count_hit();
-            let len = frame.bytes().len();
-            return Some(PageRef::pinned(frame, len));
-        }
-        self.handle.try_pin_page(page).map(|(frame, len)| PageRef::pinned(frame, len))
+        let try_slowly = || self.handle.try_pin_page(page).map(|(frame, len)| PageRef::pinned(frame, len));
+        self.pin_hot(page).or_else(try_slowly)
     }
 
     fn keep(&self, page: PageRef<'_>) -> PageRef<'static> {
@@ -285,9 +287,9 @@ impl File {
     /// [`write_at`](Self::write_at).
     pub fn page_mut_at(&self, offset: u64) -> Result<PageMut<'_>, Error> {
         self.handle.check_writable()?;
-        let charge = CopyCharge::new(Held::Borrowed(&self.handle.group))?;
+        let charge = CopyCharge::new(MaybeOwned::Borrowed(&self.handle.group))?;
         let (writing, len) = self.handle.change_page(offset >> self.map.page_shift())?;
-        Ok(PageMut::new(Owner::File(Held::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
+        Ok(PageMut::new(Owner::File(MaybeOwned::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
     }
 
     /// Returns a guard like [`page_mut_at`](Self::page_mut_at). The guard doesn't borrow the file;
@@ -297,10 +299,10 @@ impl File {
     /// Those of [`page_mut_at`](Self::page_mut_at).
     pub fn page_mut_at_owned(&self, offset: u64) -> Result<PageMut<'static>, Error> {
         self.handle.check_writable()?;
-        let charge = CopyCharge::new(Held::Owned(Arc::clone(&self.handle.group)))?;
+        let charge = CopyCharge::new(MaybeOwned::Owned(Arc::clone(&self.handle.group)))?;
         let (writing, len) = self.handle.change_page(offset >> self.map.page_shift())?;
         let access = PageAccess::Owned(KeptWriting::of(&self.handle.file.manager.frames, writing));
-        Ok(PageMut::new(Owner::File(Held::Owned(Arc::clone(&self.handle))), charge, access, len))
+        Ok(PageMut::new(Owner::File(MaybeOwned::Owned(Arc::clone(&self.handle))), charge, access, len))
     }
 
     /// Returns a guard like [`page_mut_at`](Self::page_mut_at), if that is possible without I/O and
@@ -310,9 +312,9 @@ impl File {
     #[must_use]
     pub fn try_page_mut_at(&self, offset: u64) -> Option<PageMut<'_>> {
         self.handle.check_writable().ok()?;
-        let charge = CopyCharge::try_new(Held::Borrowed(&self.handle.group))?;
+        let charge = CopyCharge::try_new(MaybeOwned::Borrowed(&self.handle.group))?;
         let (writing, len) = self.handle.try_change_page(offset >> self.map.page_shift())?;
-        Some(PageMut::new(Owner::File(Held::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
+        Some(PageMut::new(Owner::File(MaybeOwned::Borrowed(&self.handle)), charge, PageAccess::Borrowed(writing), len))
     }
 
     /// Truncates the file, or extends it with zeros, at once.

@@ -54,6 +54,9 @@ const ROOMS_MAX: u32 = 64;
 /// `LOWERING_TURNS` times: for a second in all.
 const LOWERING_PAUSE: Duration = Duration::from_micros(100);
 const LOWERING_TURNS: u32 = 10_000;
+/// How often such a thread tries again because the lowering has ended without room for it: the
+/// thread itself hasn't drained an extent yet.
+const LOWERINGS_MAX: u32 = 16;
 
 /// How often a call has made room for one page's word.
 #[derive(Debug, Default)]
@@ -153,17 +156,20 @@ impl Manager {
         if self.await_lowering(is_charged) {
             return Ok(()); // Most often at once, without `room_making`.
         }
-        let (mut clean, mut awaited) = (self.clean_wait(None), 0);
+        let (mut clean, mut awaited, mut lowerings) = (self.clean_wait(None), 0, 0);
         loop {
+            let mut is_lowered = false;
             {
                 let _turn = self.room_making.lock();
                 loop {
                     if is_charged() {
                         return Ok(());
                     }
-                    let made = self.drain_extent(Cost::Unused)
-                        || self.frames.sweep_maps(MAPS_BATCH) > 0
-                        || self.drain_extent(Cost::Any);
+                    let mut drain = |cost| {
+                        is_lowered |= self.lowers();
+                        self.drain_extent(cost)
+                    };
+                    let made = drain(Cost::Unused) || self.frames.sweep_maps(MAPS_BATCH) > 0 || drain(Cost::Any);
                     if !made {
                         break;
                     }
@@ -179,6 +185,10 @@ impl Manager {
             // While the budget is being lowered, only the lowering thread drains extents.
             if self.await_lowering(is_charged) {
                 return Ok(());
+            }
+            if is_lowered && lowerings < LOWERINGS_MAX {
+                lowerings += 1;
+                continue;
             }
             let used = Size(self.frames.budget().used());
             return Err(Error::BudgetBusy { size: Size(self.frames.budget().max()), used });
@@ -472,6 +482,17 @@ mod tests {
         let (made, charges) = make_room_in_vain(|manager, call| {
             manager.lowering.drains.store((2..8).contains(&call), Ordering::Relaxed);
             call >= 8
+        });
+        assert!(made.is_ok() && charges == 1, "{made:?}");
+    }
+
+    /// A regression: the lowering ended just before the call looked whether it had to wait for it.
+    /// The call failed, although it had not tried to drain an extent itself.
+    #[test]
+    fn a_call_tries_itself_after_a_lowering() {
+        let (made, charges) = make_room_in_vain(|manager, call| {
+            manager.lowering.drains.store(call == 3, Ordering::Relaxed);
+            call >= 5
         });
         assert!(made.is_ok() && charges == 1, "{made:?}");
     }

@@ -14,7 +14,7 @@ use super::{Space, SpaceState};
 use crate::error::Error;
 use crate::file::page_ref::{Keeper, PageRef};
 use crate::protection::Protection;
-use crate::write::page_mut::{Access, CopyCharge, Held, Owner, PageMut};
+use crate::write::page_mut::{CopyCharge, MaybeOwned, Owner, PageAccess, PageMut};
 
 impl Space {
     /// Pins the page that contains `address`. Returns a guard that gives access to all bytes of the
@@ -193,28 +193,28 @@ impl SpaceState {
 
     fn hold(&self, page: u64) -> Result<PageMut<'_>, Error> {
         self.check_change(page)?;
-        let charge = CopyCharge::new(Held::Borrowed(self.group.handle()))?;
+        let charge = CopyCharge::new(MaybeOwned::Borrowed(self.group.handle()))?;
         let (mapping, writing, len) = self.hold_page(page)?;
-        Ok(PageMut::new(owner(mapping, None), charge, Access::Borrowed(writing), len))
+        Ok(PageMut::new(owner(mapping, None), charge, PageAccess::Borrowed(writing), len))
     }
 
     fn hold_owned(&self, page: u64, keeper: &Arc<dyn Keeper>) -> Result<PageMut<'static>, Error> {
         self.check_change(page)?;
-        let charge = CopyCharge::new(Held::Owned(Arc::clone(self.group.handle())))?;
+        let charge = CopyCharge::new(MaybeOwned::Owned(Arc::clone(self.group.handle())))?;
         let (mapping, writing, len) = self.hold_page(page)?;
-        let access = Access::Owned(KeptWriting::of(&self.manager().frames, writing));
+        let access = PageAccess::Owned(KeptWriting::of(&self.manager().frames, writing));
         Ok(PageMut::new(owner(mapping, Some(keeper)), charge, access, len))
     }
 
     /// Holds a page like [`hold`](Self::hold), if that is possible at once.
     fn try_hold(&self, page: u64) -> Option<PageMut<'_>> {
         self.manager().refuse_child().ok()?;
-        let charge = CopyCharge::try_new(Held::Borrowed(self.group.handle()))?;
+        let charge = CopyCharge::try_new(MaybeOwned::Borrowed(self.group.handle()))?;
         let trail = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own());
         if let Some(trail) = trail {
             self.expect_guards();
             let BeginWrite::Begun(writing) = self.index.writer(&trail, page).begin() else { return None };
-            let access = self.is_still_own(&trail, page).then_some(Access::Borrowed(writing))?;
+            let access = self.is_still_own(&trail, page).then_some(PageAccess::Borrowed(writing))?;
             return Some(PageMut::new(owner(None, None), charge, access, 1 << self.page_shift));
         }
         let entry = self.index.entry(page);
@@ -224,7 +224,7 @@ impl SpaceState {
         if !self.is_still_files(page, number) {
             return None;
         }
-        let access = Access::Borrowed(self.manager().frames.adopt_writing(writing));
+        let access = PageAccess::Borrowed(self.manager().frames.adopt_writing(writing));
         Some(PageMut::new(owner(Some(mapped), None), charge, access, len))
     }
 

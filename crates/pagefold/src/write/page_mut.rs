@@ -17,12 +17,12 @@ pub(crate) trait Mapped: Send + Sync {
 }
 
 /// A reference that is borrowed or counted.
-pub(crate) enum Held<'a, T> {
+pub(crate) enum MaybeOwned<'a, T> {
     Borrowed(&'a T),
     Owned(Arc<T>),
 }
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for MaybeOwned<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -35,7 +35,7 @@ impl<T> Deref for Held<'_, T> {
 
 /// The owner of the page.
 pub(crate) enum Owner<'a> {
-    File(Held<'a, Handle>),
+    File(MaybeOwned<'a, Handle>),
     /// A file that is mapped in a space. The handle keeps the file open.
     Mapping(Arc<dyn Mapped>),
     /// A space's own memory. Writes to it aren't counted. An owned guard keeps the space.
@@ -45,12 +45,12 @@ pub(crate) enum Owner<'a> {
 }
 
 /// The access to the page.
-pub(crate) enum Access<'a> {
+pub(crate) enum PageAccess<'a> {
     Borrowed(Writing<'a>),
     Owned(KeptWriting),
 }
 
-impl Access<'_> {
+impl PageAccess<'_> {
     fn with<R>(&mut self, f: impl FnOnce(&mut Writing<'_>) -> R) -> R {
         match self {
             Self::Borrowed(writing) => f(writing),
@@ -61,7 +61,7 @@ impl Access<'_> {
 
 /// The charge for the copy: a page of the group, and its bytes of the budget.
 pub(crate) struct CopyCharge<'a> {
-    group: Held<'a, GroupHandle>,
+    group: MaybeOwned<'a, GroupHandle>,
 }
 
 impl<'a> CopyCharge<'a> {
@@ -69,7 +69,7 @@ impl<'a> CopyCharge<'a> {
     ///
     /// # Errors
     /// The errors of [`Manager::take_frame`]; [`Error::BudgetBusy`].
-    pub(crate) fn new(group: Held<'a, GroupHandle>) -> Result<Self, Error> {
+    pub(crate) fn new(group: MaybeOwned<'a, GroupHandle>) -> Result<Self, Error> {
         let manager = &group.manager;
         manager.charge_pages(&group.state, 1)?;
         let bytes = manager.frames.page_size() as u64;
@@ -78,7 +78,7 @@ impl<'a> CopyCharge<'a> {
     }
 
     /// Charges a copy like [`new`](Self::new), but only if that needs no reclaim.
-    pub(crate) fn try_new(group: Held<'a, GroupHandle>) -> Option<Self> {
+    pub(crate) fn try_new(group: MaybeOwned<'a, GroupHandle>) -> Option<Self> {
         let manager = &group.manager;
         if !manager.try_charge_pages(&group.state, 1) {
             return None;
@@ -133,7 +133,7 @@ impl Drop for CopyCharge<'_> {
 /// # }
 /// ```
 pub struct PageMut<'a> {
-    access: Access<'a>,
+    access: PageAccess<'a>,
     bytes: Box<[u8]>,
     changed: bool,
     _charge: CopyCharge<'a>,
@@ -143,7 +143,7 @@ pub struct PageMut<'a> {
 
 impl<'a> PageMut<'a> {
     /// Creates the copy of the page's first `len` bytes.
-    pub(crate) fn new(owner: Owner<'a>, charge: CopyCharge<'a>, mut access: Access<'a>, len: usize) -> Self {
+    pub(crate) fn new(owner: Owner<'a>, charge: CopyCharge<'a>, mut access: PageAccess<'a>, len: usize) -> Self {
         let mut bytes = vec![0; len].into_boxed_slice();
         access.with(|writing| writing.copy_to(0, &mut bytes));
         Self { access, bytes, changed: false, _charge: charge, owner }

@@ -38,18 +38,21 @@ fn without_faults_it_is_the_inner_backend() {
     assert_eq!([Call::Open, Call::Len, Call::Read].map(|call| backend.calls_of(call)), [1, 2, 1]);
 }
 
+/// What a sweep tries at each call.
+pub(super) const FAULTS: [Fault; 8] = [
+    Fault::Errno(5),
+    Fault::Errno(ENOSPC),
+    Fault::Interrupted,
+    Fault::Again,
+    Fault::Short(0),
+    Fault::Short(1),
+    Fault::Short(4100),
+    Fault::ShortThenErrno(5000, ENOSPC),
+];
+
 #[test]
 fn a_sweep_of_each_fault_ends_and_shows_no_wrong_byte() {
-    let faults = [
-        Fault::Errno(ENOSPC),
-        Fault::Interrupted,
-        Fault::Again,
-        Fault::Short(0),
-        Fault::Short(1),
-        Fault::Short(4100),
-        Fault::ShortThenErrno(5000, ENOSPC),
-    ];
-    for fault in faults {
+    for fault in FAULTS {
         for schedule in [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::lasting] {
             let mut fired = 0;
             for call in 1.. {

@@ -3,6 +3,7 @@ use std::collections::HashSet;
 use io::{read_full, write_full};
 use sync::atomic::AtomicU64;
 
+use super::tests::FAULTS;
 use super::*;
 use crate::{SimulatedDisk, generated_word};
 
@@ -52,17 +53,7 @@ fn without_faults_it_is_the_inner_backend() {
 
 #[test]
 fn a_sweep_of_each_fault_ends_and_success_survives_a_power_cut() {
-    let faults = [
-        Fault::Errno(5),
-        Fault::Errno(ENOSPC),
-        Fault::Interrupted,
-        Fault::Again,
-        Fault::Short(0),
-        Fault::Short(1),
-        Fault::Short(4100),
-        Fault::ShortThenErrno(5000, ENOSPC),
-    ];
-    for fault in faults {
+    for fault in FAULTS {
         for schedule in [Schedule::Once as fn(u64, Fault) -> Schedule, Schedule::lasting] {
             let (mut fired, mut good, mut bad) = (0, 0, 0);
             for call in 1.. {
