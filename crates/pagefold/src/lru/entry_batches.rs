@@ -9,12 +9,16 @@ use frames::{Frames, IsolatedFrame};
 use sync::PerCpu;
 use sync::lock::Mutex;
 
+use crate::group::state::GroupState;
 use crate::lru::list::Recent;
 
 /// Pages in a full batch.
 pub(crate) const BATCH_MAX: usize = 32;
-/// A page waits only if its group holds at least this many times the pages of the batch.
-const GROUP_SHARE: u64 = 128;
+/// A page waits only if its group has at least this many times the pages of the batch: while the
+/// group grows, and when it is full. Pages that wait can't be reclaimed, so a full group has less
+/// memory meanwhile.
+const GROWING_SHARE: u64 = 64;
+const FULL_SHARE: u64 = 512;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
@@ -23,10 +27,11 @@ pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 struct Waiting {
     batch: Batch,
     recent: Recent,
-    /// How many pages may wait, computed from the group's charges when the batch got its first
-    /// page. The group's counter is on a cache line that other CPUs write to, so it isn't read for
-    /// each page.
+    /// How many pages may wait, and the part of a group that this is, by what the group of the first
+    /// page had then. The group's counters are on cache lines that other CPUs write to, so they
+    /// aren't read for each page.
     patience: usize,
+    share: u64,
 }
 
 /// A batch for each CPU.
@@ -41,23 +46,18 @@ impl EntryBatches {
     }
 
     /// Adds a page to this CPU's batch. Takes and returns the batch if it is full, or too large for
-    /// a group with `charged` pages and a limit of `max`.
-    pub(crate) fn add(
-        &self,
-        frames: &Frames,
-        frame: IsolatedFrame,
-        charged: impl FnOnce() -> u64,
-        max: impl FnOnce() -> u64,
-    ) -> Option<Batch> {
+    /// its group.
+    pub(crate) fn add(&self, group: &GroupState, frames: &Frames, frame: IsolatedFrame) -> Option<Batch> {
         let mut waiting = self.batches.here().lock();
-        let Waiting { batch, recent, patience } = &mut *waiting;
+        let Waiting { batch, recent, patience, share } = &mut *waiting;
         recent.add(frames, frame.id());
         if batch.is_empty() {
-            *patience = (charged() / GROUP_SHARE) as usize;
+            *share = if group.lists.grows() { GROWING_SHARE } else { FULL_SHARE };
+            *patience = (group.charged() / *share) as usize;
         }
         batch.push(frame);
         // The limit of a small group allows less.
-        let patience = (*patience).min((max() / GROUP_SHARE) as usize);
+        let patience = (*patience).min((group.max() / *share) as usize);
         (batch.is_full() || batch.len() >= patience).then(|| std::mem::take(batch))
     }
 

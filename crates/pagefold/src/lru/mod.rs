@@ -120,6 +120,11 @@ impl GroupLists {
         std::iter::once(&self.first).chain(self.more.get().into_iter().flatten())
     }
 
+    /// Returns whether this CPU's stripe grows: nothing was reclaimed from it lately.
+    pub(crate) fn grows(&self) -> bool {
+        self.stripe(self.own()).grows()
+    }
+
     /// Returns the number of stripes.
     pub(crate) fn stripe_count(&self) -> usize {
         1 + self.more.get().map_or(0, |more| more.len())

@@ -14,6 +14,8 @@ use crate::lru::window::{Window, step};
 /// The number of pages of main that a page may challenge. With more, better candidates are found,
 /// but pages change places that are about as good.
 pub(crate) const LOOKS: usize = 2;
+/// While a stripe grows, up to this part of it may be young beyond the usual.
+const GROWING_YOUNG: usize = 128;
 /// See [`Stripe::waiting`].
 const WAITING: usize = 4;
 
@@ -104,11 +106,20 @@ impl Stripe {
         (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING)
     }
 
-    /// Lists loaded pages, which become the youngest.
+    /// See [`Window::grows`].
+    pub(crate) fn grows(&self) -> bool {
+        self.window.grows(self.pages())
+    }
+
+    /// Lists loaded pages, which become the youngest. While the stripe grows, young pages get their
+    /// places a batch at a time.
     pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, now: Now, leftovers: &mut Leftovers) {
-        let young_max = young_max(self.len() + loaded.len());
-        self.put_back(frames, loaded, leftovers);
-        self.ripen_to(frames, young_max, now, leftovers);
+        let pages = self.len() + loaded.len();
+        let slack = if self.grows() { (pages / GROWING_YOUNG).min(BATCH_MAX) } else { 0 };
+        self.put_on(Kind::Young, frames, loaded, leftovers);
+        if self.list(Kind::Young).len() > young_max(pages) + slack {
+            self.ripen_to(frames, young_max(pages), now, leftovers);
+        }
     }
 
     /// Gives the oldest young pages their places until at most `young_max` young pages are left.
@@ -128,39 +139,38 @@ impl Stripe {
 
     /// Ends the youth of pages. What was counted as their uses was one burst with the load.
     fn give_places(&self, frames: &Frames, ripe: Batch<BATCH_MAX>, now: Now, leftovers: &mut Leftovers) {
-        let (mut settled, mut challengers) = (Batch::<BATCH_MAX>::new(), Batch::<BATCH_MAX>::new());
+        let [mut to_main, mut to_window, mut challengers] = [const { Batch::<BATCH_MAX>::new_const() }; 3];
         let mut main_room = self.main_room();
-        let grows = self.window.grows(self.pages());
+        let grows = self.grows();
         for frame in ripe {
             let _ = frames.take_use(frame.id());
             let rank = Rank::of(frames, frame.id());
             let is_back = rank.origin() != Origin::New;
             // Whether a page that was read ahead came back is decided when it was used.
             let is_ahead = is_back && frames.is_unused_ahead(frame.id());
-            if is_ahead {
-                rank.on(Kind::Window).give(frames, &frame);
-            } else if main_room > 0 && (is_back || grows) {
+            if main_room > 0 && !is_ahead && (is_back || grows) {
                 main_room -= 1;
                 self.window.found_room(rank.origin());
                 rank.settled(Kind::Main).give(frames, &frame);
-            } else if is_back {
+                to_main.push(frame);
+            } else if is_back && !is_ahead {
                 challengers.push(frame);
-                continue;
             } else {
                 rank.on(Kind::Window).give(frames, &frame);
+                to_window.push(frame);
             }
-            settled.push(frame);
         }
         if !challengers.is_empty() {
             let Outcome { won, lost, beaten } = self.challenge(frames, challengers, 1, now, leftovers);
             for frame in &beaten {
                 Rank::of(frames, frame.id()).on(Kind::Beaten).give(frames, frame);
             }
-            self.put_back(frames, won, leftovers);
-            self.put_back(frames, lost, leftovers);
-            self.put_back(frames, beaten, leftovers);
+            for (kind, pages) in [(Kind::Main, won), (Kind::Window, lost), (Kind::Beaten, beaten)] {
+                self.put_on(kind, frames, pages, leftovers);
+            }
         }
-        self.put_back(frames, settled, leftovers);
+        self.put_on(Kind::Main, frames, to_main, leftovers);
+        self.put_on(Kind::Window, frames, to_window, leftovers);
     }
 
     /// Compares each challenger with up to [`LOOKS`] pages from the end of main. The first of these
@@ -198,7 +208,7 @@ impl Stripe {
             outcome.beaten.extend(loser);
             if is_won { outcome.won.push(challenger) } else { outcome.lost.push(challenger) }
         }
-        self.put_back(frames, kept, leftovers);
+        self.put_on(Kind::Main, frames, kept, leftovers);
         self.return_cut::<{ LOOKS * BATCH_MAX }>(frames, opponents.collect(), leftovers);
         outcome
     }
@@ -255,6 +265,13 @@ impl Stripe {
             list.splice_head(frames, local);
         }
         self.publish(frames, stay, leftovers);
+    }
+
+    /// Links isolated frames of this stripe at the hot end of the list of that kind, which their
+    /// ranks must name.
+    fn put_on<const N: usize>(&self, kind: Kind, frames: &Frames, pages: Batch<N>, leftovers: &mut Leftovers) {
+        self.list(kind).splice_head(frames, line_up(frames, &pages));
+        self.publish(frames, pages, leftovers);
     }
 
     /// Links an isolated frame of this stripe at the cold end of the window, which its rank must

@@ -30,7 +30,7 @@ impl Manager {
 
     /// Adds a published page to the CPU's entry batch, which is listed when it is full.
     pub(crate) fn enter(&self, group: &GroupState, frame: IsolatedFrame) {
-        if let Some(full) = self.entries.add(&self.frames, frame, || group.charged(), || group.max()) {
+        if let Some(full) = self.entries.add(group, &self.frames, frame) {
             self.enter_all(full);
         }
     }
@@ -57,8 +57,15 @@ impl Manager {
         let frames = &*self.frames;
         while let Some(first) = batch.first() {
             let number = frames.group(first.id());
-            let (own, others) = batch.into_iter().partition::<Batch, _>(|frame| frames.group(frame.id()) == number);
-            batch = others;
+            let is_own = |frame: &IsolatedFrame| frames.group(frame.id()) == number;
+            let own = match batch.iter().all(is_own) {
+                true => std::mem::take(&mut batch),
+                false => {
+                    let (own, others) = batch.into_iter().partition::<Batch, _>(is_own);
+                    batch = others;
+                    own
+                }
+            };
             let mut leftovers = Leftovers::default();
             let entered = self.groups.with(number, |group| {
                 group.lists.enter(frames, own, group.now(), &mut leftovers);
