@@ -9,7 +9,6 @@ use frames::{Frames, IsolatedFrame};
 use sync::PerCpu;
 use sync::lock::Mutex;
 
-use crate::group::state::GroupState;
 use crate::lru::list::Recent;
 
 /// Pages in a full batch.
@@ -18,20 +17,37 @@ pub(crate) const BATCH_MAX: usize = 32;
 /// group grows, and when it is full. Pages that wait can't be reclaimed, so a full group has less
 /// memory meanwhile.
 const GROWING_SHARE: u64 = 64;
-const FULL_SHARE: u64 = 512;
+const FULL_SHARE: u64 = 256;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
+
+/// How many pages may wait: what the group of a batch's first page allowed then. The group's counters
+/// are on cache lines that other CPUs write to, so they aren't read for each page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    pages: u64,
+    share: u64,
+}
+
+impl Patience {
+    /// Returns how many pages may wait in a group of `charged` pages.
+    pub(crate) fn new(charged: u64, grows: bool) -> Self {
+        let share = if grows { GROWING_SHARE } else { FULL_SHARE };
+        Self { pages: charged / share, share }
+    }
+
+    /// Returns whether a group with a limit of `max` pages allows that so many pages wait.
+    fn allows(self, waiting: usize, max: u64) -> bool {
+        (waiting as u64) < self.pages.min(max / self.share)
+    }
+}
 
 /// The pages that one CPU has loaded.
 #[derive(Debug, Default)]
 struct Waiting {
     batch: Batch,
     recent: Recent,
-    /// How many pages may wait, and the part of a group that this is, by what the group of the first
-    /// page had then. The group's counters are on cache lines that other CPUs write to, so they
-    /// aren't read for each page.
-    patience: usize,
-    share: u64,
+    patience: Patience,
 }
 
 /// A batch for each CPU.
@@ -46,19 +62,22 @@ impl EntryBatches {
     }
 
     /// Adds a page to this CPU's batch. Takes and returns the batch if it is full, or too large for
-    /// its group.
-    pub(crate) fn add(&self, group: &GroupState, frames: &Frames, frame: IsolatedFrame) -> Option<Batch> {
+    /// its group, or for the group of the page, which has a limit of `max` pages.
+    pub(crate) fn add(
+        &self,
+        frames: &Frames,
+        frame: IsolatedFrame,
+        patience: impl FnOnce() -> Patience,
+        max: u64,
+    ) -> Option<Batch> {
         let mut waiting = self.batches.here().lock();
-        let Waiting { batch, recent, patience, share } = &mut *waiting;
+        let Waiting { batch, recent, patience: kept } = &mut *waiting;
         recent.add(frames, frame.id());
         if batch.is_empty() {
-            *share = if group.lists.grows() { GROWING_SHARE } else { FULL_SHARE };
-            *patience = (group.charged() / *share) as usize;
+            *kept = patience();
         }
         batch.push(frame);
-        // The limit of a small group allows less.
-        let patience = (*patience).min((group.max() / *share) as usize);
-        (batch.is_full() || batch.len() >= patience).then(|| std::mem::take(batch))
+        (batch.is_full() || !kept.allows(batch.len(), max)).then(|| std::mem::take(batch))
     }
 
     /// Records the order of pages that are listed without waiting.

@@ -7,7 +7,7 @@ use frames::{FrameId, IsolatedFrame, Loading, OwnedFrame, PinnedFrame};
 use crate::group::state::GroupState;
 use crate::lru::admission::Arrival;
 use crate::lru::batch::{self, Gone, Leftovers};
-use crate::lru::entry_batches::{BATCH_MAX, Batch};
+use crate::lru::entry_batches::{BATCH_MAX, Batch, Patience};
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
 
@@ -30,7 +30,8 @@ impl Manager {
 
     /// Adds a published page to the CPU's entry batch, which is listed when it is full.
     pub(crate) fn enter(&self, group: &GroupState, frame: IsolatedFrame) {
-        if let Some(full) = self.entries.add(group, &self.frames, frame) {
+        let patience = || Patience::new(group.charged(), group.lists.grows());
+        if let Some(full) = self.entries.add(&self.frames, frame, patience, group.max()) {
             self.enter_all(full);
         }
     }
