@@ -163,15 +163,19 @@ fn note(progress: &mut [Progress], outcomes: Vec<Outcome>) {
 }
 
 fn table(progress: &[Progress]) -> String {
+    let far = |Progress { lane, done, .. }: &Progress| {
+        lane.more.map_or_else(|| "all".to_owned(), |more| format!("{done} of {} {}", more.night, more.unit))
+    };
+    let width = progress.iter().map(|lane| far(lane).len() + 2).max().unwrap_or(0).max(17);
     let mut text =
-        format!("\n{:12}{:>8}{:>8}{:>8}  {:24}{}\n", "lane", "passed", "failed", "s", "done of a night", "what");
-    for Progress { lane, done, passed, failed, time } in progress {
-        let far = lane.more.map_or_else(|| "all".to_owned(), |more| format!("{done} of {} {}", more.night, more.unit));
+        format!("\n{:12}{:>8}{:>8}{:>8}  {:width$}{}\n", "lane", "passed", "failed", "s", "done of a night", "what");
+    for row @ Progress { lane, passed, failed, time, .. } in progress {
         text += &format!(
-            "{:12}{passed:>8}{:>8}{:>8.0}  {far:24}{}\n",
+            "{:12}{passed:>8}{:>8}{:>8.0}  {:width$}{}\n",
             lane.name,
             failed.len(),
             time.as_secs_f64(),
+            far(row),
             lane.about
         );
     }

@@ -32,7 +32,10 @@ type Resource = libc::c_int;
 type Resource = libc::__rlimit_resource_t;
 
 fn limit(resource: Resource, to: u64) {
-    let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
+    set_limit(resource, libc::rlimit { rlim_cur: to, rlim_max: to });
+}
+
+fn set_limit(resource: Resource, limit: libc::rlimit) {
     // SAFETY: the limit is this function's own.
     assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0, "{}", std::io::Error::last_os_error());
 }
@@ -480,7 +483,7 @@ fn short_files() {
     for (number, (max, fold)) in
         limits.into_iter().flat_map(|max| folds.iter().map(move |fold| (max, fold))).enumerate()
     {
-        limit(libc::RLIMIT_FSIZE, max);
+        set_limit(libc::RLIMIT_FSIZE, libc::rlimit { rlim_cur: max, rlim_max: libc::RLIM_INFINITY });
         let [path, other] = ["file", "other"].map(|name| directory.path().join(format!("{name}{number}")));
         let (file, other) = (open(fold, "a", &path), open(fold, "b", &other));
         file.write_at(&[1; 8 * PAGE as usize], 0).unwrap();
@@ -498,6 +501,8 @@ fn short_files() {
         let _ = file.close();
         other.close().unwrap();
     }
+    // A program that is built to count what it runs writes a longer file at its end.
+    limit(libc::RLIMIT_FSIZE, libc::RLIM_INFINITY);
 }
 
 /// Each thread's calls are interrupted again and again, whichever it is in.
