@@ -37,7 +37,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Returns the history of a page that moves within its space and has this rank.
+    /// Returns the history of a page that moves within its space, or to another group, and has this
+    /// rank.
     pub(crate) fn of_moved(rank: Rank) -> Self {
         let interval = rank.interval();
         let origin = if interval == Interval::UNKNOWN { Origin::New } else { Origin::Back };

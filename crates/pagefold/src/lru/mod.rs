@@ -160,7 +160,8 @@ impl GroupLists {
         }
     }
 
-    /// Lists loaded pages. The page that was loaded last becomes the hottest.
+    /// Lists loaded pages, whose ranks must be young. The page that was loaded last becomes the
+    /// hottest.
     pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, now: Now, leftovers: &mut Leftovers) {
         let number = self.own();
         for frame in &loaded {

@@ -270,6 +270,7 @@ impl Stripe {
     /// Links isolated frames of this stripe at the hot end of the list of that kind, which their
     /// ranks must name.
     fn put_on<const N: usize>(&self, kind: Kind, frames: &Frames, pages: Batch<N>, leftovers: &mut Leftovers) {
+        debug_assert!(pages.iter().all(|frame| Place::of(frames, frame.id()).kind == kind));
         self.list(kind).splice_head(frames, line_up(frames, &pages));
         self.publish(frames, pages, leftovers);
     }
