@@ -7,7 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
-use crate::choices::{BackendChoice, Groups, SwapChoices};
+use crate::choices::{Advised, BackendChoice, Groups, SwapChoices};
 use crate::generate::Pattern;
 use crate::trace_files::Mapped;
 use crate::trace_line::Format;
@@ -163,6 +163,20 @@ pub(crate) struct ReplayArgs {
     #[arg(default_value = "128MiB", help_heading = "Memory")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) memory: Vec<u64>,
+
+    /// Room for so many pages of data, in place of --memory; a list, as in 1k,2k,4k, gives one run
+    /// each
+    ///
+    /// The groups share this room, and the budget is larger: it also has room for page maps and
+    /// other metadata.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_count, help_heading = "Memory")]
+    #[arg(conflicts_with_all = ["memory", "anonymous"], allow_hyphen_values = true)]
+    pub(crate) pages: Vec<u64>,
+
+    /// What the file is said to be read like: random (nothing is read ahead), sequential, normal
+    #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true, default_value = "normal")]
+    #[arg(conflicts_with = "anonymous", help_heading = "Memory")]
+    pub(crate) advise: Advised,
 
     /// Use memory that belongs to no file, of --size, in place of a file; it is filled first
     ///

@@ -2,7 +2,7 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | `args`, `choices`, `units` | the command line |
+//! | `args`, `choices`, `room`, `units` | the command line |
 //! | `trace`, `trace_text`, `trace_line`, `trace_request`, `trace_csv`, `trace_iolog`, `trace_files` | access traces |
 //! | `generate`, `zipf` | made-up accesses |
 //! | `content`, `temp_file`, `target` | the file that is read and written |
@@ -35,6 +35,7 @@ mod process;
 mod replay;
 mod report;
 mod reread;
+mod room;
 mod run;
 mod shared;
 mod signals;

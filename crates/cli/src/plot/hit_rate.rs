@@ -26,7 +26,8 @@ pub(crate) fn write(path: &Path, title: &str, runs: &[RunReport]) -> Result<(), 
 
 fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn Error>> {
     // Doubling the memory is one step to the right.
-    let memory = |run: &RunReport| (run.memory_bytes.max(1) as f64).log2();
+    let memory = |run: &RunReport| (run.shared_bytes.max(1) as f64).log2();
+    let is_pages = runs.iter().any(|run| run.pages.is_some());
     let area = SVGBackend::with_string(svg, PIXELS).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -38,7 +39,7 @@ fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn
         .build_cartesian_2d(MemoryAxis::new(runs.iter().map(memory).collect()), 0.0..100.0)?;
     chart
         .configure_mesh()
-        .x_desc("memory budget")
+        .x_desc(if is_pages { "memory for pages" } else { "memory budget" })
         .max_light_lines(1)
         .y_desc("hit rate, % of page lookups")
         .y_label_formatter(&|percent| format!("{percent:.0}"))

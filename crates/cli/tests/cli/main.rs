@@ -6,4 +6,5 @@ mod documented;
 mod iolog;
 mod place;
 mod replay;
+mod rooms;
 mod writing;
