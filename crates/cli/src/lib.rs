@@ -9,7 +9,8 @@
 //! | `stamp`, `write_log`, `checker`, `reread` | whether what is read is what was written |
 //! | `plan`, `accesses` | which thread reads and writes what, for which group |
 //! | `run`, `worker`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
-//! | `tally`, `report`, `table`, `columns`, `plot`, `live` | what the user sees |
+//! | `page_order`, `policy_report` | what known policies would miss |
+//! | `tally`, `report`, `table`, `policy_table`, `columns`, `plot`, `live` | what the user sees |
 //! | `failure`, `explain`, `signals` | how it ends |
 //! | `log`, `output` | the log of the library, and where results go |
 #![forbid(unsafe_code)]
@@ -29,8 +30,11 @@ mod live;
 mod log;
 mod machine;
 mod output;
+mod page_order;
 mod plan;
 mod plot;
+mod policy_report;
+mod policy_table;
 mod process;
 mod replay;
 mod report;

@@ -16,9 +16,11 @@ use crate::machine;
 use crate::output::{self, print};
 use crate::plan::Plan;
 use crate::plot;
+use crate::policy_report::{PolicyReport, Replayed};
+use crate::policy_table;
 use crate::report::{Report, Workload};
 use crate::room::{self, Room};
-use crate::run::{self, Setup};
+use crate::run::{self, Outcome, Setup};
 use crate::signals;
 use crate::table;
 use crate::target::Target;
@@ -311,10 +313,19 @@ fn run_all(
     for (number, &room) in rooms.iter().enumerate() {
         let restored = if number > 0 && setup.plan.writes { restore(args, target) } else { Ok(()) };
         match restored.and_then(|()| setup.run(room, target)) {
-            Ok(outcome) => {
-                failure = outcome.failure;
+            Ok(mut outcome) => {
+                failure = outcome.failure.take();
                 if !args.json {
                     fails_too(&mut failure, print(&table::run(&outcome.report, &report.workload)));
+                }
+                if args.policy_report && failure.is_none() {
+                    match beside_policies(setup, room, &outcome) {
+                        Ok(policies) => outcome.report.policies = Some(policies),
+                        Err(error) => failure = Some(error),
+                    }
+                }
+                if let Some(policies) = outcome.report.policies.as_ref().filter(|_| !args.json) {
+                    fails_too(&mut failure, print(&policy_table::policies(policies, &outcome.report)));
                 }
                 report.runs.push(outcome.report);
                 signals::set_has_results(args.json || args.plot.is_some() || args.plot_latency.is_some());
@@ -329,6 +340,20 @@ fn run_all(
         }
     }
     finish(args, &mut report, failure)
+}
+
+/// Counts what known policies would have missed in a run.
+fn beside_policies(setup: &Setup<'_>, room: Room, outcome: &Outcome) -> Result<PolicyReport, Failure> {
+    let run = Replayed {
+        plan: setup.plan,
+        done: &outcome.done,
+        room,
+        page_bytes: setup.page_bytes,
+        depth: setup.depth,
+        quiet: setup.quiet,
+    };
+    let total = &outcome.report.total;
+    PolicyReport::new(&run, total.misses, total.read_ahead)
 }
 
 /// Adds the failure of `result`. The command ends with the first failure, but a failure replaces an

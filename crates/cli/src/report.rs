@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use pagefold::{CompressedSwapStats, FileStats, GroupStats, Stats};
 use serde::Serialize;
 
+use crate::policy_report::PolicyReport;
 use crate::room::Room;
 use crate::tally::{Measured, Tally};
 use crate::trace_files::{Skipped, TraceFile};
@@ -80,6 +81,8 @@ pub(crate) struct RunReport {
     pub(crate) swap: Option<SwapReport>,
     /// How long a simulated disk was busy, in its own time.
     pub(crate) simulated_disk_busy_s: Option<f64>,
+    /// `null` without `--policy-report`, and if the run ended early.
+    pub(crate) policies: Option<PolicyReport>,
 }
 
 /// Pages swapped out and in since the beginning, including while memory was filled.
@@ -292,6 +295,7 @@ impl RunReport {
             write_back: None,
             swap: None,
             simulated_disk_busy_s: totals.disk.map(|busy| busy.as_secs_f64()),
+            policies: None,
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::choices::{Advised, BackendChoice, SwapChoice};
 use crate::explain::explain;
 use crate::failure::{Failure, refused};
 use crate::live::{self, Live};
+use crate::page_order::Done;
 use crate::plan::{GroupPlan, Plan};
 use crate::process;
 use crate::report::{RunReport, SwapReport, Totals, WriteBack};
@@ -59,6 +60,7 @@ pub(crate) struct Setup<'a> {
 pub(crate) struct Outcome {
     pub(crate) report: RunReport,
     pub(crate) metrics: String,
+    pub(crate) done: Done,
     pub(crate) failure: Option<Failure>,
 }
 
@@ -86,6 +88,7 @@ impl Setup<'_> {
         let pagefold = if self.pretouch { signals::while_nothing_is_lost(build)? } else { build()? };
         let groups = groups(&pagefold, self.plan, room)?;
         let files = groups.iter().map(|group| self.open(group, target)).collect::<Result<Vec<_>, _>>()?;
+        let len = files.first().map_or(0, Subject::len);
         let memory_at_end = files.first().filter(|_| target.is_memory()).cloned();
         let writer = Writer { stamps: Stamps::new(key()), mixed: Arc::default(), version: 0 };
         let checkers = self.checkers(target, &writer)?;
@@ -130,6 +133,7 @@ impl Setup<'_> {
         report.write_back = written_back.as_ref().map(|written| WriteBack::new(written, &stats, &rows, &syncs));
         report.total.unclean_bytes = written_back.as_ref().map_or(0, |written| written.unclean_bytes);
 
+        let done = Done { ops: results.iter().map(|result| result.ops).collect(), extent: self.extent(target), len };
         let (failed, logs): (Vec<_>, Vec<_>) = results.into_iter().map(|result| (result.failed, result.log)).unzip();
         let failed = failed.into_iter().flatten().next().map(|failed| {
             let group = &self.plan.groups[failed.access.group].name;
@@ -154,7 +158,7 @@ impl Setup<'_> {
                 }
             }
         }
-        Ok(Outcome { report, metrics: stats.to_prometheus(), failure })
+        Ok(Outcome { report, metrics: stats.to_prometheus(), done, failure })
     }
 
     /// Opens the file, or creates memory for it and fills it.
@@ -224,10 +228,7 @@ impl Setup<'_> {
                 number,
                 accesses: plan.accesses.clone(),
                 files: Arc::clone(&running.files),
-                extent: Extent {
-                    size: target.size(),
-                    grows: self.plan.writes && target.size() == target.len() && !target.is_memory(),
-                },
+                extent: self.extent(target),
                 checker,
                 writer: running.writer.clone(),
                 log: WriteLog::default(),
@@ -248,6 +249,12 @@ impl Setup<'_> {
             }
         }
         Ok(threads)
+    }
+
+    /// Returns the part of the target that a run uses.
+    fn extent(&self, target: &Target) -> Extent {
+        let grows = self.plan.writes && target.size() == target.len() && !target.is_memory();
+        Extent { size: target.size(), grows }
     }
 
     /// Reads the file once more, and compares it with the last writes. Returns the number of bytes

@@ -46,7 +46,8 @@ pub(crate) fn workload(workload: &Workload) -> String {
     };
     let check = if workload.verified { "every byte checked" } else { "not checked" };
     format!(
-        "file      {file}; pages of {}, backend {}\naccesses  {accesses}{syncs}; {}{depth}{advised}, seed {}, {check}\n{}{}",
+        "file      {file}; pages of {}, backend {}\n\
+         accesses  {accesses}{syncs}; {}{depth}{advised}, seed {}, {check}\n{}{}",
         units::bytes(workload.page_bytes),
         workload.backend,
         units::plural(workload.threads as u64, "thread"),

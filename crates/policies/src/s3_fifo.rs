@@ -34,7 +34,7 @@ pub(crate) struct S3Fifo {
 impl S3Fifo {
     /// Creates an empty cache of `room` pages, one at least, for pages below `pages`.
     pub(crate) fn new(pages: usize, room: usize) -> Self {
-        let small_room = room / 10;
+        let small_room = (room / 10).max(1);
         let (lists, uses) = (Lists::new(pages), vec![0; pages]);
         Self { lists, uses, room, small_room, ghost_room: (room as f64 * 0.9) as usize, is_filling: true }
     }
