@@ -100,8 +100,8 @@ impl Stripe {
         self.window.main_max(self.pages()).saturating_sub(in_main)
     }
 
-    /// Returns for how many loads a page that was read ahead may wait for its first use: for as many
-    /// as there are pages in the window and idle pages in main, or a quarter of the pages.
+    /// Returns for how many loads a page that was read ahead may wait for its first use: for as
+    /// many as there are pages in the window and idle pages in main, or a quarter of the pages.
     pub(crate) fn waiting(&self) -> usize {
         (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING)
     }

@@ -55,8 +55,8 @@ pub(crate) struct Window {
     target: AtomicUsize,
     /// The share of challenges that were won, as a running mean.
     won: AtomicU32,
-    /// The least number of pages that remained after reclaim in the current turnover, and in the one
-    /// before. A turnover is as many evictions as there are pages. The number of pages varies,
+    /// The least number of pages that remained after reclaim in the current turnover, and in the
+    /// one before. A turnover is as many evictions as there are pages. The number of pages varies,
     /// because loads bring many pages at a time. 0 before the first reclaim.
     least: [AtomicUsize; 2],
     /// Pages freed in the current turnover.
@@ -79,8 +79,8 @@ impl Window {
     }
 
     /// Returns whether the window is so long that a page that was used in it is used repeatedly. In
-    /// a window of about the least length, all uses may be of one burst: those of a few readers that
-    /// follow each other through a file, for example.
+    /// a window of about the least length, all uses may be of one burst: those of a few readers
+    /// that follow each other through a file, for example.
     pub(crate) fn is_long(&self) -> bool {
         self.target() > LONG * (self.base() / LEAST).max(1)
     }
@@ -119,8 +119,8 @@ impl Window {
     }
 
     /// Notes that a pass spared pages that were read ahead and not used yet, or that it met none,
-    /// while `outside` pages were outside of main. As long as there are such pages, main doesn't take
-    /// their room back.
+    /// while `outside` pages were outside of main. As long as there are such pages, main doesn't
+    /// take their room back.
     pub(crate) fn spared(&self, any: bool, outside: usize) {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let next = if any { outside.saturating_sub(self.target()) } else { ahead - ahead.div_ceil(FORGETS_AHEAD) };
@@ -169,8 +169,8 @@ impl Window {
         }
     }
 
-    /// Notes that a page that is hot leaves the window for main, although all of main is in use: the
-    /// window is larger than it has to be.
+    /// Notes that a page that is hot leaves the window for main, although all of main is in use:
+    /// the window is larger than it has to be.
     pub(crate) fn gives_way(&self) {
         self.shrink();
     }
