@@ -31,7 +31,7 @@
 //!   search for written pages can skip chunks with w = 0.
 //!
 //! One race is accepted, after which a system page is in use without being charged:
-//! - A reader loads the word of a page, and is about to set the page's referenced bit in it.
+//! - A reader loads the word of a page, and is about to set the page's hot bit in it.
 //! - Then the page and all other pages of its chunk are evicted, and the chunk is given back.
 //! - The reader's compare-and-swap fails. But even a failed compare-and-swap counts as a write to
 //!   memory, so the system provides a zeroed page for the absent chunk. This page isn't charged

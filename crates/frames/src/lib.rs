@@ -69,6 +69,7 @@ pub use tables::{TABLE_BYTES, TABLE_SHIFT, Table, Tables};
 pub use usage::Usage;
 pub use wait_table::{LoadFailure, Waiting};
 pub use word_geometry::PAGE_WORDS_SHIFT;
+pub use write_state::USES_MAX;
 pub use write_state::{Ahead, Unclean};
 pub use writeback::{HeldPage, Hold};
 pub use writing::{BeginWrite, Writer, Writing};

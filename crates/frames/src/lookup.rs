@@ -29,7 +29,7 @@ pub(crate) use model::Lookup;
 
 impl Lookup {
     /// Copies bytes of one page. Returns true only if the page is in memory, lies wholly within the
-    /// object, was used since reclaim last looked (is referenced), and wasn't written to (see
+    /// object, was used several times since reclaim last looked (hot), and wasn't written to (see
     /// `page_map`).
     #[inline(always)]
     pub(crate) fn read_hot(self, frames: &Frames, start: u64, into: &mut [u8]) -> bool {
@@ -72,7 +72,7 @@ impl Lookup {
             return self.copy_and_look(frames, (word, before), offset, into, still) == Some(before);
         }
         before.is_written()
-            && self.frame(frames, before).0.write_state.is_referenced()
+            && self.frame(frames, before).0.write_state.is_hot()
             && self.copy_version(frames, (word, before), offset, into, still)
     }
 

@@ -265,7 +265,7 @@ impl PageMap {
         }
         let after = self.lookup.copy_and_look(self.frames(), (word, before), offset, into, still);
         let Some(after) = after.filter(|&after| before.same_stay(after)) else { return false };
-        if !after.is_referenced() {
+        if !after.is_hot() {
             *ahead = note_use(word, after, self.lookup.frame(self.frames(), before).0);
         }
         true
@@ -325,26 +325,24 @@ impl PageMap {
     }
 }
 
-/// Records a use of a page. Returns whether this was the first use of a page that was read ahead.
-/// Such a first use doesn't set the referenced bit: the page was loaded for this use, and the bit
-/// marks repeated uses.
+/// Counts a use of a page that isn't hot. Returns whether this was the first use of a page that was
+/// read ahead. Such a first use isn't counted: the page was loaded for it.
 #[cold]
 fn note_use(word: &AtomicU64, seen: PageWord, record: &FrameRecord) -> Ahead {
     let ahead = record.write_state.take_ahead();
-    if ahead == Ahead::No {
-        reference(word, seen);
+    if ahead == Ahead::No && record.write_state.count_use_of_clean() {
+        make_hot(word, seen);
     }
     ahead
 }
 
-/// Sets the referenced bit. This is the only shared write of a hit, and it happens only if reclaim
-/// has looked at the page since the last hit.
-fn reference(word: &AtomicU64, seen: PageWord) {
+/// Sets the hot bit. From then on a hit writes to nothing that CPUs share, until reclaim looks at
+/// the page.
+fn make_hot(word: &AtomicU64, seen: PageWord) {
     // Checks the word first, so that it isn't written after the page is gone (`chunks`). Relaxed:
     // the bit publishes nothing.
     if !seen.is_written() && word.load(Ordering::Relaxed) == seen.bits() {
-        let _ =
-            word.compare_exchange(seen.bits(), seen.with_referenced(true).bits(), Ordering::Relaxed, Ordering::Relaxed);
+        let _ = word.compare_exchange(seen.bits(), seen.with_hot(true).bits(), Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

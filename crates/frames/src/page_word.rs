@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | 0 | *vacant*: not in memory | 3–63: the shadow of the last eviction, 0 if there was none |
 //! | 1 | *loading*: a thread is loading the page | 3: `WAITED`, a thread waits for it |
-//! | 2 | *resident* in a frame | 2: `REFERENCED` · 3: `WRITTEN` · 12–41: frame · 42–63 and 4–11: the frame's generation |
+//! | 2 | *resident* in a frame | 2: `HOT` · 3: `WRITTEN` · 12–41: frame · 42–63 and 4–11: the frame's generation |
 //! | 3 | *swapped*: in a swap slot, or needs none | 3–63: the entry: slot or content |
 //!
 //! Bit 2 is set only in resident words, so a hit tests this one bit to learn that the page is both
-//! resident and referenced. The frame's number starts at bit 12, so a mask yields the frame's
+//! resident and hot. The frame's number starts at bit 12, so a mask yields the frame's
 //! offset in bytes in an arena of pages of 4 KiB.
 //!
-//! The word of a page that was written to has `WRITTEN` set, and `REFERENCED` clear. The referenced
+//! The word of a page that was written to has `WRITTEN` set, and `HOT` clear. The hot
 //! bit is in the frame's record instead, next to a version that readers check (`writing`). This
 //! check makes reads of a file's written pages slower. So once the file has all bytes of such a
 //! page, the page is *settled*: its word loses `WRITTEN` and gets the frame's next generation.
@@ -36,7 +36,7 @@
 //! or its page is settled. A frame that has used up the 30 bits of its generation is retired for
 //! good: its memory goes back to the system, and only its number is lost.
 //!
-//! So if a reader loads the same *resident* word twice, `REFERENCED` aside, the page has been in
+//! So if a reader loads the same *resident* word twice, `HOT` aside, the page has been in
 //! this frame all the time between the two loads (one *stay*), however long the reader was stopped
 //! there. Generations alone prevent ABA; no clock is needed.
 
@@ -55,9 +55,10 @@ const SWAPPED: u64 = 3;
 
 /// In a *loading* word: the wait table has a waiter for the page.
 const WAITED: u64 = 1 << 3;
-/// Only in a *resident* word: a reader has used the page since reclaim last looked.
-const REFERENCED: u64 = 1 << 2;
-/// In a *resident* word: the frame's record has the page's version and referenced bit.
+/// Only in a *resident* word: the page was used several times since reclaim last looked
+/// (`write_state::USES_MAX`).
+const HOT: u64 = 1 << 2;
+/// In a *resident* word: the frame's record has the page's version and hot bit.
 const WRITTEN: u64 = 1 << 3;
 
 const SHADOW_SHIFT: u32 = 3;
@@ -172,7 +173,7 @@ impl PageWord {
     /// nothing to record.
     #[inline]
     pub(crate) fn is_hot(self) -> bool {
-        self.0 & REFERENCED != 0
+        self.0 & HOT != 0
     }
 
     /// Returns the offset of a resident page's frame in an arena of pages of 2^`page_shift` bytes.
@@ -183,20 +184,15 @@ impl PageWord {
     }
 
     /// Returns whether two resident words belong to the same stay of a page in memory: equal except
-    /// for the referenced bit.
+    /// for the hot bit.
     #[inline]
     pub(crate) fn same_stay(self, other: Self) -> bool {
-        (self.0 ^ other.0) & !REFERENCED == 0
+        (self.0 ^ other.0) & !HOT == 0
     }
 
-    #[inline]
-    pub(crate) fn is_referenced(self) -> bool {
-        self.0 & REFERENCED != 0
-    }
-
-    pub(crate) fn with_referenced(self, referenced: bool) -> Self {
+    pub(crate) fn with_hot(self, hot: bool) -> Self {
         debug_assert!(self.0 & TAG == RESIDENT && self.0 & WRITTEN == 0);
-        if referenced { Self(self.0 | REFERENCED) } else { Self(self.0 & !REFERENCED) }
+        if hot { Self(self.0 | HOT) } else { Self(self.0 & !HOT) }
     }
 
     /// Returns whether the page was written to, and not settled since.
@@ -208,7 +204,7 @@ impl PageWord {
     /// Returns the word of the same stay, marked as written.
     pub(crate) fn with_written(self) -> Self {
         debug_assert!(self.0 & TAG == RESIDENT);
-        Self(self.0 & !REFERENCED | WRITTEN)
+        Self(self.0 & !HOT | WRITTEN)
     }
 
     pub(crate) fn is_loading(self) -> bool {
@@ -242,12 +238,11 @@ mod tests {
             for generation in [0, 1, GENERATION_LOW, GENERATION_LOW + 1, (1 << GENERATION_BITS) - 1] {
                 let word = PageWord::resident(FrameId::new(frame), generation);
                 assert_eq!(word.state(), PageState::Resident { frame: FrameId::new(frame) });
-                assert!(!word.is_referenced() && word.with_referenced(true).is_referenced());
-                assert!(word.same_stay(word.with_referenced(true)));
-                assert!(word.with_referenced(true).is_hot() && !word.is_hot());
+                assert!(word.same_stay(word.with_hot(true)));
+                assert!(word.with_hot(true).is_hot() && !word.is_hot());
                 assert_eq!(word.frame_offset(14), (frame as usize) << 14);
                 assert_eq!(word.frame_offset(12), (frame as usize) << 12);
-                let written = word.with_referenced(true).with_written();
+                let written = word.with_hot(true).with_written();
                 assert!(written.is_written() && !written.is_hot() && !written.same_stay(word));
                 assert_eq!(written.state(), word.state());
                 for bit in 0..GENERATION_BITS {

@@ -152,7 +152,7 @@ impl Frames {
         // Release pairs with the Acquire of the next `begin_load` of this page, so the loader sees
         // what `ready` did. The locks of `free_frames`, through which the freed frame passes, are
         // needed as well: they order the end of this stay before the bytes that the frame's next
-        // stay puts into it. The loop retries because a reader may set the referenced bit
+        // stay puts into it. The loop retries because a reader may set the hot bit
         // meanwhile; no other thread changes the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);

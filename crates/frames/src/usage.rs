@@ -39,7 +39,7 @@ impl PageMap {
             usage.resident += 1;
             let Some(frame) = word.frame() else { continue };
             let state = &self.shared.frames.table.record(frame).write_state;
-            let is_referenced = if word.is_written() { state.is_referenced() } else { word.is_referenced() };
+            let is_referenced = word.is_hot() || state.is_used();
             usage.referenced += u64::from(is_referenced);
             usage.unclean += u64::from(word.is_written() && !state.is_clean());
         }

@@ -35,8 +35,9 @@ const UNSTABLE: u32 = 2;
 const HELD: u32 = 3;
 /// With `HELD`: a writer has changed the page since.
 const REWRITTEN: u32 = 1 << 2;
-/// The page was used since reclaim last looked: the referenced bit of a page that was written to.
-const REFERENCED: u32 = 1 << 3;
+/// The page was used [`USES_MAX`] times or more since reclaim last looked: the hot bit of a page
+/// that was written to. A page that wasn't written to has this bit in its word.
+const HOT: u32 = 1 << 3;
 /// The page was read ahead of its use, and not used since. With `MARKED`, its first user starts the
 /// next readahead.
 const AHEAD: u32 = 1 << 4;
@@ -45,6 +46,15 @@ const MARKED: u32 = 1 << 5;
 const SPARED: u32 = 1 << 6;
 /// The page was read ahead, and used for the first time since reclaim last looked.
 const FIRST_USED: u32 = 1 << 7;
+/// How often the page was used since reclaim last looked. Counts to `USES_MAX - 1`; the next use
+/// makes the page hot.
+const USE: u32 = 1 << 8;
+const USES: u32 = 0b11 * USE;
+
+/// Uses are counted up to this number.
+pub const USES_MAX: u32 = 3;
+
+const _: () = assert!((USES_MAX - 1) * USE <= USES, "the count has room for all uses but the last");
 
 /// Tells whether a page was read ahead and not used since. The frame's record keeps this
 /// information from the load until the first use. The first use takes a slower path anyway, because
@@ -112,6 +122,14 @@ pub(crate) enum Hold {
 pub(crate) struct WriteState(AtomicU32);
 
 impl WriteState {
+    /// Takes over what is known of a clean page that moves here from another frame: whether it was
+    /// read ahead, and its uses. Only for the frame's owner.
+    pub(crate) fn start_moved(&self, from: &Self) {
+        let kept = from.0.load(Ordering::Relaxed) & (AHEAD | MARKED | SPARED | FIRST_USED | USES);
+        // Release, as in `start`.
+        self.0.store(CLEAN | kept, Ordering::Release);
+    }
+
     /// Sets the state at the start of a stay. Only for the frame's owner.
     pub(crate) fn start(&self, dirty: bool, ahead: Ahead) {
         // Release pairs with the Acquire of `hold`: a flusher that holds the frame, expecting its
@@ -119,14 +137,14 @@ impl WriteState {
         self.0.store(if dirty { DIRTY } else { CLEAN } | ahead.bits(), Ordering::Release);
     }
 
-    /// Marks the page as dirty after a writer has changed its bytes (S3). Returns whether the page
-    /// was clean.
+    /// Marks the page as dirty after a writer has changed its bytes (S3), and counts this as a use.
+    /// Returns whether the page was clean.
     pub(crate) fn written(&self) -> bool {
         let change = |now: u32| match now & STATE {
             // Transition: write state, held → rewritten.
-            HELD => now | REWRITTEN,
+            HELD => with_use(now) | REWRITTEN,
             // Transition: write state, clean or unstable → dirty.
-            _ => now & !STATE | DIRTY,
+            _ => with_use(now) & !STATE | DIRTY,
         };
         // Release pairs with the Acquire of `hold`.
         let before = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |now| Some(change(now)));
@@ -141,7 +159,7 @@ impl WriteState {
     pub(crate) fn written_unfiled(&self) {
         // Relaxed: the previous writer, or the loader, made the page dirty while it had the frame
         // frozen.
-        if self.0.load(Ordering::Relaxed) & STATE != DIRTY {
+        if self.0.load(Ordering::Relaxed) & (STATE | HOT) != DIRTY | HOT {
             self.written();
         }
     }
@@ -202,32 +220,59 @@ impl WriteState {
         before.ok().map(|before| before & STATE != CLEAN)
     }
 
-    // ---- the referenced bit. Relaxed: it publishes nothing.
+    // ---- uses. Relaxed: they publish nothing.
 
-    /// Records a use. Writes to memory only if the bit isn't set yet.
-    pub(crate) fn reference(&self) {
-        if self.0.load(Ordering::Relaxed) & REFERENCED == 0 {
-            self.0.fetch_or(REFERENCED, Ordering::Relaxed);
+    /// Counts a use of a page that was written to. Writes to memory only if the page isn't hot yet.
+    /// Of uses at the same moment, only one may be counted.
+    pub(crate) fn count_use(&self) {
+        let now = self.0.load(Ordering::Relaxed);
+        if now & HOT == 0 {
+            let _ = self.0.compare_exchange(now, with_use(now), Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    #[inline]
-    pub(crate) fn is_referenced(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & REFERENCED != 0
+    /// Counts a use of a page whose word has the hot bit, and lacks it. Returns whether this use
+    /// makes the page hot: the caller then sets the bit.
+    pub(crate) fn count_use_of_clean(&self) -> bool {
+        let now = self.0.load(Ordering::Relaxed);
+        let next = with_use(now);
+        if next & HOT != 0 {
+            return true;
+        }
+        let _ = self.0.compare_exchange(now, next, Ordering::Relaxed, Ordering::Relaxed);
+        false
     }
 
-    pub(crate) fn take_referenced(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & REFERENCED != 0
-            && self.0.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
+    #[inline]
+    pub(crate) fn is_hot(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & HOT != 0
+    }
+
+    pub(crate) fn set_hot(&self) {
+        self.0.fetch_or(HOT, Ordering::Relaxed);
+    }
+
+    /// Clears the hot bit. Returns whether it was set.
+    pub(crate) fn take_hot(&self) -> bool {
+        self.is_hot() && self.0.fetch_and(!HOT, Ordering::Relaxed) & HOT != 0
+    }
+
+    /// Returns whether a use was counted here.
+    pub(crate) fn is_used(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & (HOT | USES) != 0
+    }
+
+    /// Returns the number of uses that were counted here, and resets the count.
+    pub(crate) fn take_uses(&self) -> u32 {
+        if !self.is_used() {
+            return 0;
+        }
+        let before = self.0.fetch_and(!(HOT | USES), Ordering::Relaxed);
+        if before & HOT != 0 { USES_MAX } else { (before & USES) / USE }
     }
 
     // ---- readahead. Relaxed as well: a reader may use the record after the frame went to another
     // page, but the worst that it can do is to take that page's mark for readahead.
-
-    /// Returns whether the page was read ahead and hasn't been used.
-    pub(crate) fn ahead(&self) -> Ahead {
-        Ahead::of(self.0.load(Ordering::Relaxed))
-    }
 
     #[inline]
     pub(crate) fn is_ahead(&self) -> bool {
@@ -259,6 +304,11 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & FIRST_USED != 0
             && self.0.fetch_and(!FIRST_USED, Ordering::Relaxed) & FIRST_USED != 0
     }
+}
+
+/// Returns a state with one use more, or hot.
+fn with_use(now: u32) -> u32 {
+    if now & USES < (USES_MAX - 1) * USE { now + USE } else { now | HOT }
 }
 
 #[cfg(all(test, not(pagefold_loom)))]
@@ -309,12 +359,17 @@ mod tests {
     #[test]
     fn uses_survive_all_changes() {
         let state = WriteState::default();
-        state.reference();
+        assert!(!state.is_used());
+        state.count_use();
+        assert!(state.is_used() && !state.is_hot());
         state.written();
         assert_eq!(state.hold(Unclean::Dirty), Hold::Held);
-        state.written();
         state.end_hold(None);
-        assert!(state.take_referenced() && !state.take_referenced());
-        assert!(!state.is_clean());
+        assert_eq!((state.take_uses(), state.take_uses()), (2, 0), "a write is a use");
+        (0..5).for_each(|_| state.count_use());
+        assert!(state.is_hot() && state.is_clean());
+        assert_eq!((state.take_uses(), state.take_uses()), (USES_MAX, 0));
+        assert_eq!([(); 4].map(|()| state.count_use_of_clean()), [false, false, true, true]);
+        assert_eq!((state.is_hot(), state.take_uses()), (false, USES_MAX - 1), "the word has the last one");
     }
 }

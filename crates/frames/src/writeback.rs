@@ -157,7 +157,7 @@ fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     if still && table.begin_next_stay(frame) {
         // Transition: page word, written → resident, settled.
         let settled = PageWord::resident(frame, table.generation(frame));
-        let settled = settled.with_referenced(state.take_referenced());
+        let settled = settled.with_hot(state.take_hot());
         // Release pairs with the Acquire loads of readers: the bytes are visible. No other thread
         // changes the word of a frozen, written page.
         word.store(settled.bits(), Ordering::Release);

@@ -234,7 +234,7 @@ impl PageMap {
                 return before.frame().is_some() && self.read_word(word, offset, into, ahead, still);
             }
             if self.lookup.copy_version(self.frames(), (word, before), offset, into, &still) {
-                self.lookup.frame(self.frames(), before).0.write_state.reference();
+                self.lookup.frame(self.frames(), before).0.write_state.count_use();
                 return true;
             }
             backoff.wait();
@@ -257,7 +257,7 @@ impl Frames {
         // Checks that the frame still holds this page. The frame may have gone to another page
         // before this thread froze it; the page's word then no longer names the frame. Relaxed is
         // enough: `freeze` is Acquire, and if the word still names the frame, other threads change
-        // at most the word's referenced bit while the frame is frozen.
+        // at most the word's hot bit while the frame is frozen.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
             return BeginWrite::Busy;
@@ -268,14 +268,14 @@ impl Frames {
     }
 }
 
-/// Makes the word of a frozen page a written one, and moves its referenced bit to the record.
+/// Makes the word of a frozen page a written one, and moves its hot bit to the record.
 fn become_written(word: &AtomicU64, record: &FrameRecord) {
     // Relaxed: the Acquire of `freeze`.
     let seen = PageWord::from_bits(word.load(Ordering::Relaxed));
     let mut now = seen;
     loop {
         // Release pairs with the Acquire loads of readers (V3). Relaxed on failure: a reader has
-        // set the referenced bit.
+        // set the hot bit.
         let written = now.with_written().bits();
         match word.compare_exchange(now.bits(), written, Ordering::Release, Ordering::Relaxed) {
             // Transition: page word, resident → written.
@@ -284,8 +284,8 @@ fn become_written(word: &AtomicU64, record: &FrameRecord) {
         }
         debug_assert!(now.same_stay(seen), "a frozen frame's word changed");
     }
-    if now.is_referenced() {
-        record.write_state.reference();
+    if now.is_hot() {
+        record.write_state.set_hot();
     }
 }
 

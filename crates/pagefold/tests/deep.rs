@@ -451,7 +451,7 @@ fn ten_readers_in_turn_are_read_ahead_for_and_nothing_is_wasted() {
     let mut bytes = vec![0; piece * 4096];
     for at in (0..part).step_by(piece) {
         for (reader, file) in (0..).zip(&readers) {
-            let offset = (reader * part + at) as u64 * PAGE;
+            let offset = (reader * (part + 300) + at) as u64 * PAGE;
             file.read_exact_at(&mut bytes, offset).unwrap();
             check(0, offset, &bytes);
         }

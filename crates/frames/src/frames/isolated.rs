@@ -6,6 +6,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use super::{Frames, OwnedFrame};
 use crate::frame_id::FrameId;
 use crate::page_word::PageWord;
+use crate::write_state::USES_MAX;
 
 /// The result of a refused eviction.
 #[derive(Debug)]
@@ -25,8 +26,20 @@ pub enum Use {
     /// to one burst, such as small reads in a row, so they don't prove that the page is used
     /// repeatedly.
     Doubtful,
-    /// The page was used.
-    Certain,
+    /// The page was used so often, counted up to 3.
+    Certain(u32),
+}
+
+impl Use {
+    /// Returns the number of uses. Doubtful ones count as one.
+    #[must_use]
+    pub fn count(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Doubtful => 1,
+            Self::Certain(uses) => uses,
+        }
+    }
 }
 
 /// A resident frame that is on no list. Only its holder may list it again or evict its page. The
@@ -75,7 +88,7 @@ impl Frames {
     /// Doubtful uses don't count.
     #[must_use]
     pub fn take_referenced(&self, frame: FrameId) -> bool {
-        self.take_use(frame) == Use::Certain
+        matches!(self.take_use(frame), Use::Certain(_))
     }
 
     /// Returns how the page was used since the last call, and clears the marks that record these
@@ -88,23 +101,22 @@ impl Frames {
     #[must_use]
     pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();
-        match (self.take_reference(frame), first) {
-            (false, _) => Use::None,
-            (true, true) => Use::Doubtful,
-            (true, false) => Use::Certain,
+        let in_record = self.table.record(frame).write_state.take_uses();
+        match (if self.take_hot(frame) { USES_MAX } else { in_record }, first) {
+            (0, _) => Use::None,
+            (_, true) => Use::Doubtful,
+            (uses, false) => Use::Certain(uses),
         }
     }
 
-    fn take_reference(&self, frame: FrameId) -> bool {
-        let stay = PageWord::resident(frame, self.table.generation(frame)).with_referenced(true);
+    /// Clears the hot bit of the page's word. Returns whether it was set.
+    fn take_hot(&self, frame: FrameId) -> bool {
+        let hot = PageWord::resident(frame, self.table.generation(frame)).with_hot(true);
         let (_, word) = self.word_of(frame);
-        if PageWord::from_bits(word.load(Ordering::Relaxed)) == stay.with_written() {
-            return self.table.record(frame).write_state.take_referenced();
-        }
         // Relaxed: the bit publishes nothing.
-        word.load(Ordering::Relaxed) == stay.bits()
+        word.load(Ordering::Relaxed) == hot.bits()
             && word
-                .compare_exchange(stay.bits(), stay.with_referenced(false).bits(), Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(hot.bits(), hot.with_hot(false).bits(), Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
 

@@ -38,7 +38,7 @@ pub type NotMoved<'a> = (IsolatedFrame, OwnedFrame<'a>);
 impl Frames {
     /// Moves an isolated page to the frame `to`, which must not have held a page since it was
     /// allocated. Returns the page's new frame, isolated, and its old frame. The page keeps its
-    /// labels and its referenced bit.
+    /// labels and its hot bit.
     ///
     /// # Errors
     /// Returns both frames if the page is in use, was removed by another thread, or was written to.
@@ -60,16 +60,16 @@ impl Frames {
         }
         to.fill(|bytes| bytes.stream_from_shared(self.bytes(from)));
         let (to, table) = (to.give_up(self), &self.table);
-        table.record(to).write_state.start(false, table.record(from).write_state.ahead());
+        table.record(to).write_state.start_moved(&table.record(from).write_state);
         table.set_word(to, index as u64);
         table.set_labels(to, table.group(from), table.owner(from), table.rank(from));
         table.set_slot(to, table.slot(from));
         table.unfreeze(to, 0);
         let resident = PageWord::resident(to, self.table.generation(to));
         loop {
-            let moved = resident.with_referenced(now.is_referenced());
+            let moved = resident.with_hot(now.is_hot());
             // Release pairs with the Acquire of lookups and pins (M3). Relaxed on failure: a reader
-            // has set the referenced bit.
+            // has set the hot bit.
             match word.compare_exchange(now.bits(), moved.bits(), Ordering::AcqRel, Ordering::Relaxed) {
                 // Transition: page word, from frame to frame.
                 Ok(_) => return Ok((IsolatedFrame::new(to), OwnedFrame::used(self, from))),
@@ -93,6 +93,6 @@ impl Frames {
         let (_, word) = self.word_of(frame);
         // Relaxed: a hint.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
-        now.frame() == Some(frame) && now.is_referenced()
+        now.frame() == Some(frame) && (now.is_hot() || self.table.record(frame).write_state.is_used())
     }
 }

@@ -73,7 +73,7 @@ impl PageMap {
         // Checks that the frame still holds this page. The frame may have gone to another page
         // before this thread froze it; the page's word then no longer names the frame. Relaxed is
         // enough: `freeze` is Acquire, and if the word still names the frame, other threads change
-        // at most the word's referenced bit while the frame is frozen.
+        // at most the word's hot bit while the frame is frozen.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }

@@ -41,8 +41,8 @@ impl<'a> PinnedFrame<'a> {
             return None;
         }
         if after.is_written() {
-            self.record.write_state.reference();
-        } else if !after.is_referenced() {
+            self.record.write_state.count_use();
+        } else if !after.is_hot() {
             *ahead = note_use(word, after, self.record);
         }
         Some(self)

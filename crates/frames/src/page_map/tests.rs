@@ -2,6 +2,7 @@ use super::*;
 use crate::config::Config;
 use crate::frames::{IsolatedFrame, Use};
 use crate::wait_table::LoadFailure;
+use crate::write_state::USES_MAX;
 
 const PAGE: usize = 4096;
 
@@ -78,7 +79,7 @@ fn what_a_page_was_read_ahead_for_is_no_use_of_it() {
     };
     assert_eq!(used(), Use::None);
     assert_eq!((read(), used()), (Ahead::Marked, Use::None));
-    assert_eq!((read(), used(), used()), (Ahead::No, Use::Certain, Use::None));
+    assert_eq!((read(), used(), used()), (Ahead::No, Use::Certain(1), Use::None));
 
     drop(map.frames().evict(isolated, 0).expect("in use by no one"));
     let frame = map.frames().allocate().expect("a frame is free");
@@ -86,7 +87,7 @@ fn what_a_page_was_read_ahead_for_is_no_use_of_it() {
     let used = || map.frames().take_use(isolated.id());
     assert_eq!((read(), read(), read()), (Ahead::Marked, Ahead::No, Ahead::No));
     assert_eq!((used(), used()), (Use::Doubtful, Use::None));
-    assert_eq!((read(), used()), (Ahead::No, Use::Certain));
+    assert_eq!((read(), used()), (Ahead::No, Use::Certain(1)));
 }
 
 #[test]
@@ -95,8 +96,9 @@ fn the_short_way_is_for_hot_whole_pages() {
     let start = |page: u64| page * PAGE as u64;
     let isolated = [3, 4].map(|page| load(&map, page, 0x55));
     let mut bytes = [0; 8];
-    assert!(!map.read_hot(start(3), &mut bytes) && map.pin_hot(3).is_none(), "its first use isn't noted");
-    assert!(map.read(start(3), &mut bytes) && map.read_hot(start(4) - 8, &mut bytes) && bytes == [0x55; 8]);
+    assert!(!map.read_hot(start(3), &mut bytes) && map.pin_hot(3).is_none(), "it isn't hot");
+    assert!([(); USES_MAX as usize].iter().all(|()| map.read(start(3), &mut bytes)));
+    assert!(map.read_hot(start(4) - 8, &mut bytes) && bytes == [0x55; 8]);
     assert!(!map.read_hot(start(4) - 7, &mut bytes) && !map.read(start(4) - 7, &mut bytes), "two pages");
     assert!(map.pin_hot(3).is_some());
     for page in [5, 9, 10, u64::MAX >> 12] {

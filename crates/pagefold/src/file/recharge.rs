@@ -20,7 +20,9 @@ use frames::{FrameId, PageState};
 use crate::error::Error;
 use crate::file::state::FileState;
 use crate::group::state::GroupState;
+use crate::lru::admission::History;
 use crate::lru::batch::{Batch, Leftovers};
+use crate::lru::rank::Rank;
 use crate::manager::Manager;
 use crate::manager::charges::Charge;
 
@@ -103,7 +105,8 @@ impl Manager {
         from.lists.unlink(&self.frames, &[frame]);
         let moved = self.frames.set_group(&isolated, to.id);
         if moved {
-            to.lists.enter(&self.frames, Batch::<1>::from([isolated]), &mut leftovers);
+            History::of_moved(Rank::of(&self.frames, frame)).rank().give(&self.frames, &isolated);
+            to.lists.enter(&self.frames, Batch::<1>::from([isolated]), to.now(), &mut leftovers);
             self.settle(to, leftovers);
             self.uncharge(&from, 1);
         } else {

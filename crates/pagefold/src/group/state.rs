@@ -20,13 +20,17 @@ use crate::group::unclean::UncleanCount;
 use crate::group::walk::Walk;
 use crate::lru::GroupLists;
 use crate::lru::admission::{Arrival, History};
-use crate::lru::shadow::{Level, Shadow};
+use crate::lru::clock::{Clock, Left, Now};
+use crate::lru::rank::{Origin, Rank};
+use crate::lru::shadow::Shadow;
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
 
 /// What a group takes, rounded up. Charged to the budget until the group's last page is gone.
 pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 const UNLIMITED: u64 = 1 << 63;
+/// A page is as if new if it comes back after this many times the group's size in loads.
+const FORGOTTEN: u64 = 16;
 
 /// Everything about a group. Sizes are in pages.
 #[derive(Debug)]
@@ -41,8 +45,8 @@ pub(crate) struct GroupState {
     /// The part of `charged` that isn't pages: indexes of spaces, rounded up.
     metadata: AtomicU64,
     peak: AtomicU64,
-    /// The number of evicted pages: the clock of shadows and of readahead.
-    clock: CachePadded<AtomicU64>,
+    /// Counts evictions: the time of the policy and of readahead.
+    clock: Clock,
     pub(crate) lists: GroupLists,
     pub(crate) counters: Counters,
     /// The hits of the group's open handles, and of mappings.
@@ -77,7 +81,7 @@ impl GroupState {
             charged: CachePadded::new(AtomicU64::new(0)),
             metadata: AtomicU64::new(0),
             peak: AtomicU64::new(0),
-            clock: CachePadded::new(AtomicU64::new(0)),
+            clock: Clock::new(max.unwrap_or(budget)),
             lists: GroupLists::new(id),
             counters: Counters::default(),
             hits: HitsList::default(),
@@ -240,53 +244,79 @@ impl GroupState {
 
     /// Creates the arrival of a file's page, given the shadow that the page left behind.
     pub(crate) fn arrival(&self, owner: u32, shadow: u64, in_sequence: bool) -> Arrival {
-        let History { level, is_refault } = self.welcome(shadow);
-        let level = if in_sequence { Level::default() } else { level };
-        Arrival::of_file(self.id, owner, History { level, is_refault })
+        let history = self.history(shadow);
+        let history =
+            if in_sequence { History { is_refault: history.is_refault, ..History::default() } } else { history };
+        Arrival::of_file(self.id, owner, history)
     }
 
-    /// Returns the history of a page that comes back, given its shadow.
-    fn welcome(&self, shadow: u64) -> History {
-        let Some(shadow) = Shadow::from_bits(shadow) else { return History::default() };
-        let clock = self.clock.load(Ordering::Relaxed);
-        // A page that stayed away while twice the group's size was evicted proves nothing.
-        let known = shadow.distance(self.id, clock).is_some_and(|distance| distance < 2 * self.charged());
-        History { level: if known { shadow.level.up() } else { Level::default() }, is_refault: true }
-    }
-
-    /// Returns the group's clock: the number of pages evicted so far.
-    pub(crate) fn evicted_so_far(&self) -> u64 {
-        self.clock.load(Ordering::Relaxed)
-    }
-
-    /// Counts evictions and advances the clock.
-    pub(crate) fn evicted(&self, pages: u64) {
-        if pages > 0 {
-            // Relaxed: an approximation of how much was replaced.
-            self.clock.fetch_add(pages, Ordering::Relaxed);
-            self.counters.evictions.add(pages);
+    /// Returns the history of a page that comes back, given the shadow in its word.
+    fn history(&self, word: u64) -> History {
+        match Shadow::of_word(word, self.id) {
+            None => History::default(),
+            Some(shadow) => {
+                History { is_refault: true, ..shadow.map_or_else(History::default, |it| self.history_of(it)) }
+            }
         }
     }
 
     /// Returns the history of a page that comes back from swap, given its slot's note.
-    pub(crate) fn welcome_back(&self, note: swap::Note) -> History {
-        self.welcome(Shadow::of_note(note, self.clock.load(Ordering::Relaxed)).bits())
+    pub(crate) fn history_of_note(&self, note: swap::Note) -> History {
+        self.history_of(Shadow::of_note(note))
     }
 
-    /// Returns the note for a page of `level` that is being swapped out.
-    pub(crate) fn note(&self, level: Level) -> swap::Note {
-        Shadow::new(level, self.id, self.clock.load(Ordering::Relaxed)).to_note(self.id)
+    fn history_of(&self, shadow: Shadow) -> History {
+        let now = self.now();
+        let age = shadow.age(now);
+        if age > FORGOTTEN * now.size {
+            return History { is_refault: true, ..History::default() };
+        }
+        let left = shadow.left_since(now);
+        let origin = match shadow.from {
+            Left::Window if left <= now.size / 2 => Origin::SoonToWindow,
+            Left::Main if left <= now.size / 4 => Origin::SoonToMain,
+            _ => Origin::Back,
+        };
+        History { interval: shadow.interval.after_refault(age, now.chance(age)), origin, is_refault: true }
     }
 
-    /// Returns the shadow of a page of `level` that is being evicted.
-    pub(crate) fn shadow(&self, level: Level) -> u64 {
-        Shadow::new(level, self.id, self.clock.load(Ordering::Relaxed)).bits()
+    /// Returns the group's time.
+    pub(crate) fn now(&self) -> Now {
+        self.clock.now(self.charged_for_pages())
+    }
+
+    /// Adapts the unit of the group's time to its size.
+    pub(crate) fn fit_clock(&self) {
+        self.clock.fit(self.charged_for_pages());
+    }
+
+    /// Counts evictions from the window and from main.
+    pub(crate) fn evicted(&self, window: u64, main: u64) {
+        self.clock.evicted(window, main);
+        self.counters.evictions.add(window + main);
+    }
+
+    /// Returns the shadow of a page that is being evicted, for its word.
+    pub(crate) fn shadow(&self, rank: Rank) -> u64 {
+        self.shadow_of(rank).to_word(self.id)
+    }
+
+    /// Returns the note for a page that is being swapped out.
+    pub(crate) fn note(&self, rank: Rank) -> swap::Note {
+        self.shadow_of(rank).to_note(self.id)
+    }
+
+    fn shadow_of(&self, rank: Rank) -> Shadow {
+        let now = self.now();
+        Shadow::new(rank.interval(), rank.leaves(), rank.age(now), now)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lru::interval::Interval;
+    use crate::lru::rank::Kind;
 
     #[test]
     fn the_limit_is_the_limit() {
@@ -298,14 +328,28 @@ mod tests {
     }
 
     #[test]
-    fn a_page_rises_only_if_it_comes_back_soon() {
-        let group = GroupState::new(7, "a", None, 10);
-        assert_eq!((group.try_charge(8, 2), group.peak()), (10, 8));
-        assert_eq!(group.welcome(0), History::default());
-        let shadow = group.shadow(Level(0));
-        group.evicted(19);
-        assert_eq!(group.welcome(shadow), History { level: Level(1), is_refault: true });
-        group.evicted(1);
-        assert_eq!(group.welcome(shadow), History { level: Level(0), is_refault: true });
+    fn a_page_comes_back_with_its_history() {
+        let group = GroupState::new(7, "a", None, 100);
+        assert_eq!((group.try_charge(98, 2), group.peak()), (100, 98));
+        assert_eq!(group.history(0), History::default());
+        let rank = Rank::young(Origin::New, Interval::UNKNOWN).used_at(group.now());
+        let of = |rank: Rank| group.history(group.shadow(rank));
+        let [window, main] = [rank.on(Kind::Window), rank.on(Kind::Main)];
+        let shadows = [window, main].map(|rank| group.shadow(rank));
+        assert_eq!(
+            of(window),
+            History { interval: Interval::rounded(1, 0), origin: Origin::SoonToWindow, is_refault: true }
+        );
+        group.evicted(20, 30);
+        let history = shadows.map(|shadow| group.history(shadow));
+        assert!(
+            history.iter().all(|it| it.interval.loads().unwrap().abs_diff(100) <= 8),
+            "a first interval counts twice"
+        );
+        assert_eq!(history.map(|it| it.origin), [Origin::SoonToWindow, Origin::Back]);
+        group.evicted(1600, 0);
+        let forgotten = History { is_refault: true, ..History::default() };
+        assert_eq!(shadows.map(|shadow| group.history(shadow)), [forgotten; 2]);
+        assert_eq!(GroupState::new(8, "b", None, 100).history(shadows[0]), forgotten, "another group's");
     }
 }

@@ -8,20 +8,20 @@
 //! [`Manager::admit`] does that and adds the page to the batch of pages that wait for their lists
 //! (`entry_batches`); a run of pages enters the lists together.
 //!
-//! | the page | enters at level |
+//! | the page | enters with |
 //! |---|---|
-//! | is new, or was away for long | 0 |
-//! | comes back soon (`GroupState::welcome`) | one above that at which it left |
-//! | is read in sequence, as was advised | 0 |
-//! | moves within its space | its own |
+//! | is new, or was away for long | no interval |
+//! | comes back (`GroupState::history`) | its mean interval |
+//! | is read in sequence, as was advised | no interval |
+//! | moves within its space | its mean interval |
 //!
 //! [`Manager::admit`]: crate::manager::Manager::admit
 
 use frames::{Ahead, IsolatedFrame, KeptPin, Labels, Loading, OwnedFrame, PinnedFrame};
 use swap::SlotId;
 
-use crate::lru::rank::Rank;
-use crate::lru::shadow::Level;
+use crate::lru::interval::Interval;
+use crate::lru::rank::{Origin, Rank};
 
 /// The owner number in the frames of anonymous pages.
 pub(crate) const ANONYMOUS: u32 = u32::MAX;
@@ -29,10 +29,26 @@ pub(crate) const ANONYMOUS: u32 = u32::MAX;
 /// The history of a page that enters memory, from its earlier residencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// The level at which it enters.
-    pub(crate) level: Level,
+    /// Its mean interval, with the one that ends now.
+    pub(crate) interval: Interval,
+    pub(crate) origin: Origin,
     /// Whether the page was evicted before.
     pub(crate) is_refault: bool,
+}
+
+impl History {
+    /// Returns the history of a page that moves within its space, or to another group, and has this
+    /// rank.
+    pub(crate) fn of_moved(rank: Rank) -> Self {
+        let interval = rank.interval();
+        let origin = if interval == Interval::UNKNOWN { Origin::New } else { Origin::Back };
+        Self { interval, origin, is_refault: false }
+    }
+
+    /// Returns the rank with which the page enters.
+    pub(crate) fn rank(self) -> Rank {
+        Rank::young(self.origin, self.interval)
+    }
 }
 
 /// A page that enters memory.
@@ -70,14 +86,14 @@ impl Arrival {
         pin: bool,
     ) -> (IsolatedFrame, Option<PinnedFrame<'a>>) {
         debug_assert!(!(self.is_dirty && pin), "no caller pins a page that it makes");
-        let labels = self.labels(Rank::young(self.history.level));
+        let labels = self.labels(self.history.rank());
         if self.is_dirty { (loading.publish_dirty(frame, labels), None) } else { loading.publish(frame, labels, pin) }
     }
 
     /// Publishes the page and returns a pin that outlives the borrow of the page map.
     pub(crate) fn publish_pinned<'a>(self, loading: Loading<'a>, frame: OwnedFrame<'a>) -> (IsolatedFrame, KeptPin) {
         debug_assert!(!self.is_dirty, "no caller pins a page that it makes");
-        loading.publish_pinned(frame, self.labels(Rank::young(self.history.level)))
+        loading.publish_pinned(frame, self.labels(self.history.rank()))
     }
 
     /// Publishes a page of a space that goes on no list, because there is no swap.

@@ -13,20 +13,41 @@ use crate::lru::list::Recent;
 
 /// Pages in a full batch.
 pub(crate) const BATCH_MAX: usize = 32;
-/// A page waits only if its group holds at least this many times the pages of the batch.
-const GROUP_SHARE: u64 = 64;
+/// A page waits only if its group has at least this many times the pages of the batch: while the
+/// group grows, and when it is full. Pages that wait can't be reclaimed, so a full group has less
+/// memory meanwhile.
+const GROWING_SHARE: u64 = 64;
+const FULL_SHARE: u64 = 256;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
+
+/// How many pages may wait: what the group of a batch's first page allowed then. The group's
+/// counters are on cache lines that other CPUs write to, so they aren't read for each page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    pages: u64,
+    share: u64,
+}
+
+impl Patience {
+    /// Returns how many pages may wait in a group of `charged` pages.
+    pub(crate) fn new(charged: u64, grows: bool) -> Self {
+        let share = if grows { GROWING_SHARE } else { FULL_SHARE };
+        Self { pages: charged / share, share }
+    }
+
+    /// Returns whether a group with a limit of `max` pages allows that so many pages wait.
+    fn allows(self, waiting: usize, max: u64) -> bool {
+        (waiting as u64) < self.pages.min(max / self.share)
+    }
+}
 
 /// The pages that one CPU has loaded.
 #[derive(Debug, Default)]
 struct Waiting {
     batch: Batch,
     recent: Recent,
-    /// How many pages may wait, computed from the group's charges when the batch got its first
-    /// page. The group's counter is on a cache line that other CPUs write to, so it isn't read for
-    /// each page.
-    patience: usize,
+    patience: Patience,
 }
 
 /// A batch for each CPU.
@@ -41,24 +62,22 @@ impl EntryBatches {
     }
 
     /// Adds a page to this CPU's batch. Takes and returns the batch if it is full, or too large for
-    /// a group with `charged` pages and a limit of `max`.
+    /// its group, or for the group of the page, which has a limit of `max` pages.
     pub(crate) fn add(
         &self,
         frames: &Frames,
         frame: IsolatedFrame,
-        charged: impl FnOnce() -> u64,
-        max: impl FnOnce() -> u64,
+        patience: impl FnOnce() -> Patience,
+        max: u64,
     ) -> Option<Batch> {
         let mut waiting = self.batches.here().lock();
-        let Waiting { batch, recent, patience } = &mut *waiting;
+        let Waiting { batch, recent, patience: kept } = &mut *waiting;
         recent.add(frames, frame.id());
         if batch.is_empty() {
-            *patience = (charged() / GROUP_SHARE) as usize;
+            *kept = patience();
         }
         batch.push(frame);
-        // The limit of a small group allows less.
-        let patience = (*patience).min((max() / GROUP_SHARE) as usize);
-        (batch.is_full() || batch.len() >= patience).then(|| std::mem::take(batch))
+        (batch.is_full() || !kept.allows(batch.len(), max)).then(|| std::mem::take(batch))
     }
 
     /// Records the order of pages that are listed without waiting.

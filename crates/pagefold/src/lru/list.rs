@@ -129,8 +129,8 @@ mod tests {
     use sync::Arc;
 
     use super::*;
-    use crate::lru::rank::Kind;
-    use crate::lru::shadow::Level;
+    use crate::lru::interval::Interval;
+    use crate::lru::rank::{Kind, Origin};
 
     /// Regression: a walk had reached a frame when another thread freed it and used it for a page
     /// on no list. The walk took the frame for one of its own list, the main list, and tried to
@@ -144,10 +144,10 @@ mod tests {
             let labels = Labels { group: 7, rank: rank.bits(), ..Labels::default() };
             loading.publish(frames.allocate().unwrap(), labels, false).0
         };
-        let main = Kind::Main(Level::default());
+        let main = Kind::Main;
         let list = LruList::new(7, Place { stripe: 0, kind: main });
         let (listed, unlisted) =
-            (load(0, Rank::young(Level::default()).main(Level::default())), load(1, Rank::unlisted()));
+            (load(0, Rank::young(Origin::New, Interval::UNKNOWN).on(main)), load(1, Rank::unlisted()));
         assert!(list.has(&frames, listed.id()) && !list.has(&frames, unlisted.id()));
         assert!(!LruList::new(6, Place { stripe: 0, kind: main }).has(&frames, listed.id()), "another group's");
     }

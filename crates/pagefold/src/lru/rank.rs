@@ -1,8 +1,10 @@
-//! Rank: which list of its group a frame is on, and its page's level. Kept in the frame's record.
+//! Rank: what the policy keeps of a page in its frame's record: the list, the origin, the mean
+//! interval, and the time of the last known use.
 
 use frames::{FrameId, Frames, IsolatedFrame};
 
-use crate::lru::shadow::Level;
+use crate::lru::clock::{Left, Now, STAMP_BITS};
+use crate::lru::interval::Interval;
 
 /// The most stripes of a group.
 pub(crate) const STRIPES_MAX: usize = 32;
@@ -18,24 +20,19 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Young,
-    Cold,
-    Main(Level),
+    Window,
+    Main,
+    Beaten,
 }
 
 /// The number of lists of a stripe.
-pub(crate) const KINDS: usize = 2 + Level::COUNT;
+pub(crate) const KINDS: usize = 4;
 
 impl Kind {
-    pub(crate) fn index(self) -> usize {
-        match self {
-            Self::Young => 0,
-            Self::Cold => 1,
-            Self::Main(level) => 2 + level.index(),
-        }
-    }
+    pub(crate) const ALL: [Self; KINDS] = [Self::Young, Self::Window, Self::Main, Self::Beaten];
 
-    pub(crate) fn all() -> [Self; KINDS] {
-        [Self::Young, Self::Cold, Self::Main(Level(0)), Self::Main(Level(1)), Self::Main(Level(2))]
+    pub(crate) fn index(self) -> usize {
+        self as usize
     }
 }
 
@@ -52,30 +49,55 @@ impl Place {
     }
 }
 
-/// A frame's list and level, in the format of the frame's record.
+/// What is known of a page that has come to memory and not got its place yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The page is new, or was away for so long that its history doesn't count.
+    #[default]
+    New,
+    /// The page came back.
+    Back,
+    /// The page came back soon after it had left the window.
+    SoonToWindow,
+    /// The page came back soon after it had left main.
+    SoonToMain,
+}
+
+impl Origin {
+    const ALL: [Self; 4] = [Self::New, Self::Back, Self::SoonToWindow, Self::SoonToMain];
+}
+
+/// What a frame's record keeps of its page.
 ///
 /// | bits | |
 /// |---|---|
-/// | 0–1 | 0 young, 1 cold, 2 main, 3 on no list |
-/// | 2–3 | level |
-/// | 4–8 | stripe |
+/// | 0–2 | the number of a [`Kind`], or 7: on no list |
+/// | 3–7 | stripe |
+/// | 8–9 | origin |
+/// | 10–17 | mean interval |
+/// | 18–31 | the time of the last known use, in units (`clock`), truncated |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rank {
     bits: u32,
 }
 
-const YOUNG: u32 = 0;
-const COLD: u32 = 1;
-const MAIN: u32 = 2;
-const UNLISTED: u32 = 3;
-const KIND_MASK: u32 = 3;
-const LEVEL_SHIFT: u32 = 2;
-const STRIPE_SHIFT: u32 = 4;
+const UNLISTED: u32 = 7;
+const KIND: u32 = 7;
+const STRIPE_SHIFT: u32 = 3;
+const STRIPE: u32 = (STRIPES_MAX as u32 - 1) << STRIPE_SHIFT;
+const ORIGIN_SHIFT: u32 = 8;
+const ORIGIN: u32 = 3 << ORIGIN_SHIFT;
+const INTERVAL_SHIFT: u32 = 10;
+const INTERVAL: u32 = ((1 << Interval::BITS) - 1) << INTERVAL_SHIFT;
+const STAMP_SHIFT: u32 = INTERVAL_SHIFT + Interval::BITS;
+const STAMP: u32 = ((1 << STAMP_BITS) - 1) << STAMP_SHIFT;
+
+const _: () = assert!(STAMP_SHIFT + STAMP_BITS == u32::BITS, "the bits above are all there are");
 
 impl Rank {
-    /// The rank of a page that is being loaded. Its stripe is chosen when the page is listed.
-    pub(crate) fn young(level: Level) -> Self {
-        Self { bits: YOUNG | u32::from(level.0) << LEVEL_SHIFT }
+    /// The rank of a page that is being loaded. Its stripe and time follow when it is listed.
+    pub(crate) fn young(origin: Origin, interval: Interval) -> Self {
+        Self { bits: Kind::Young as u32 }.with_origin(origin).with_interval(interval)
     }
 
     /// The rank of a page that is on no list.
@@ -84,7 +106,7 @@ impl Rank {
     }
 
     pub(crate) fn is_unlisted(self) -> bool {
-        self.bits & KIND_MASK == UNLISTED
+        self.bits & KIND == UNLISTED
     }
 
     pub(crate) fn bits(self) -> u32 {
@@ -95,46 +117,102 @@ impl Rank {
         Self { bits: frames.rank(frame) }
     }
 
-    pub(crate) fn level(self) -> Level {
-        Level((self.bits >> LEVEL_SHIFT & 3) as u8)
+    pub(crate) fn interval(self) -> Interval {
+        Interval::from_bits(u64::from((self.bits & INTERVAL) >> INTERVAL_SHIFT))
     }
 
-    /// The rank in main with the given level, in the same stripe.
-    pub(crate) fn main(self, level: Level) -> Self {
-        self.with(MAIN, level)
+    pub(crate) fn with_interval(self, interval: Interval) -> Self {
+        Self { bits: self.bits & !INTERVAL | (interval.bits() as u32) << INTERVAL_SHIFT }
     }
 
-    /// The rank in cold with the same level and stripe.
-    pub(crate) fn cold(self) -> Self {
-        self.with(COLD, self.level())
+    pub(crate) fn origin(self) -> Origin {
+        Origin::ALL[((self.bits & ORIGIN) >> ORIGIN_SHIFT) as usize]
     }
 
-    /// The rank in cold of a page that was never used, in the same stripe.
+    fn with_origin(self, origin: Origin) -> Self {
+        Self { bits: self.bits & !ORIGIN | (origin as u32) << ORIGIN_SHIFT }
+    }
+
+    /// The rank in another list of the same stripe.
+    pub(crate) fn on(self, kind: Kind) -> Self {
+        Self { bits: self.bits & !KIND | kind as u32 }
+    }
+
+    /// The rank in main or the window of a page that has got its place: its origin doesn't matter
+    /// any more.
+    pub(crate) fn settled(self, kind: Kind) -> Self {
+        self.on(kind).with_origin(Origin::New)
+    }
+
+    /// The rank in the window of a page without history, in the same stripe.
     pub(crate) fn coldest(self) -> Self {
-        self.with(COLD, Level::default())
-    }
-
-    fn with(self, kind: u32, level: Level) -> Self {
-        Self { bits: self.bits >> STRIPE_SHIFT << STRIPE_SHIFT | u32::from(level.0) << LEVEL_SHIFT | kind }
+        self.settled(Kind::Window).with_interval(Interval::UNKNOWN)
     }
 
     pub(crate) fn in_stripe(self, stripe: usize) -> Self {
-        Self { bits: self.bits & ((1 << STRIPE_SHIFT) - 1) | (stripe as u32) << STRIPE_SHIFT }
+        Self { bits: self.bits & !STRIPE | (stripe as u32) << STRIPE_SHIFT & STRIPE }
+    }
+
+    /// The rank of a page whose last known use is now.
+    pub(crate) fn used_at(self, now: Now) -> Self {
+        Self { bits: self.bits & !STAMP | (now.stamp() as u32) << STAMP_SHIFT }
+    }
+
+    /// Returns the loads since the page's last known use.
+    pub(crate) fn age(self, now: Now) -> u64 {
+        now.since(u64::from(self.bits >> STAMP_SHIFT), STAMP_BITS)
+    }
+
+    /// The rank of a page that reclaim found used `uses` times since its last known use.
+    pub(crate) fn seen(self, uses: u32, now: Now, frame: FrameId) -> Self {
+        let chance = now.chance(u64::from(frame.number()));
+        self.with_interval(self.interval().after_uses(self.age(now), uses, chance)).used_at(now)
+    }
+
+    /// Returns the list that the page would leave if it were evicted.
+    pub(crate) fn leaves(self) -> Left {
+        match self.bits & KIND {
+            main if main == Kind::Main as u32 || main == Kind::Beaten as u32 => Left::Main,
+            _ => Left::Window,
+        }
     }
 
     /// Returns the place of a listed page.
     pub(crate) fn place(self) -> Place {
         debug_assert!(!self.is_unlisted(), "a page on no list has no place");
-        let kind = match self.bits & KIND_MASK {
-            YOUNG => Kind::Young,
-            COLD => Kind::Cold,
-            _ => Kind::Main(self.level()),
-        };
-        Place { stripe: (self.bits >> STRIPE_SHIFT) as u8, kind }
+        let kind = Kind::ALL[(self.bits & KIND) as usize % KINDS];
+        Place { stripe: ((self.bits & STRIPE) >> STRIPE_SHIFT) as u8, kind }
     }
 
     /// Changes the rank of a frame that the caller has isolated.
     pub(crate) fn give(self, frames: &Frames, frame: &IsolatedFrame) {
         frames.set_rank(frame.id(), self.bits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lru::clock::Clock;
+
+    #[test]
+    fn a_rank_keeps_its_parts_apart() {
+        let clock = Clock::new(1 << 20);
+        clock.evicted(70 << 20, 3);
+        let now = clock.now(1 << 20);
+        for origin in Origin::ALL {
+            for interval in [Interval::UNKNOWN, Interval::rounded(u64::MAX, 0)] {
+                let rank = Rank::young(origin, interval).in_stripe(STRIPES_MAX - 1).used_at(now);
+                for kind in Kind::ALL {
+                    let rank = rank.on(kind);
+                    assert_eq!(rank.place(), Place { stripe: STRIPES_MAX as u8 - 1, kind });
+                    assert_eq!((rank.origin(), rank.interval(), rank.age(now)), (origin, interval, 0));
+                    assert_eq!((rank.settled(kind).origin(), rank.settled(kind).place()), (Origin::New, rank.place()));
+                    assert_eq!(rank.leaves() == Left::Main, matches!(kind, Kind::Main | Kind::Beaten));
+                }
+                assert_eq!((rank.coldest().interval(), rank.coldest().place().kind), (Interval::UNKNOWN, Kind::Window));
+            }
+        }
+        assert!(Rank::unlisted().is_unlisted() && !Rank::young(Origin::New, Interval::UNKNOWN).is_unlisted());
     }
 }

@@ -1,122 +1,125 @@
-//! The shadow that an eviction leaves in the page's word: the page's level, and how many pages the
-//! group had evicted by then. If the page comes back, the shadow tells how many evictions ago the
-//! page left, and how often it had been found used again.
+//! The shadow that an eviction leaves in the page's word. If the page comes back, the shadow tells
+//! how long the page was unused, and how often it was used before.
 
 use frames::PageWord;
 use swap::Note;
 
-/// How often a page was found used again: never, once, or more often.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Level(pub(crate) u8);
+use crate::lru::clock::{LEFT_BITS, Left, Now, SHADOW_STAMP_BITS};
+use crate::lru::interval::Interval;
 
-impl Level {
-    /// Levels 0, 1 and 2. With one more level, history outweighs the present; with one less, a
-    /// single refault makes a page hot.
-    pub(crate) const COUNT: usize = 3;
-
-    /// One level up, if there is one.
-    pub(crate) fn up(self) -> Self {
-        Self((self.0 + 1).min(Self::COUNT as u8 - 1))
-    }
-
-    /// One level down, if there is one.
-    pub(crate) fn down(self) -> Self {
-        Self(self.0.saturating_sub(1))
-    }
-
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-/// The shadow of an eviction.
+/// What is known of a page that was evicted.
 ///
 /// | bits | |
 /// |---|---|
-/// | 0 | 1: there was an eviction |
-/// | 1–2 | the page's level |
-/// | 3–18 | the group that it was evicted from, truncated |
-/// | 19–58 | how many pages that group had evicted by then, truncated |
+/// | 0–7 | its mean interval |
+/// | 8 | 1: it was evicted from main |
+/// | 9–23 | the time of its last known use, in units, truncated |
+/// | 24–39 | how many pages had left the list that it was evicted from, in units, truncated |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shadow {
-    pub(crate) level: Level,
-    group: u16,
-    clock: u64,
+    pub(crate) interval: Interval,
+    pub(crate) from: Left,
+    stamp: u64,
+    left: u64,
 }
 
-const LEVEL_SHIFT: u32 = 1;
-const GROUP_SHIFT: u32 = 3;
-const CLOCK_SHIFT: u32 = 19;
-const CLOCK_BITS: u32 = 40;
-const CLOCK_MASK: u64 = (1 << CLOCK_BITS) - 1;
+const MAIN_SHIFT: u32 = Interval::BITS;
+const STAMP_SHIFT: u32 = MAIN_SHIFT + 1;
+const LEFT_SHIFT: u32 = STAMP_SHIFT + SHADOW_STAMP_BITS;
+const BITS: u32 = LEFT_SHIFT + LEFT_BITS;
+/// In a page word, below the shadow: 1, and the group that the page was evicted from, truncated.
+const GROUP_SHIFT: u32 = 1;
+const GROUP_BITS: u32 = 16;
+const SHADOW_SHIFT: u32 = GROUP_SHIFT + GROUP_BITS;
 
-const NOTE_CLOCK_SHIFT: u32 = 2;
-const NOTE_CLOCK_MASK: u64 = (1 << (Note::SHADOW_BITS - NOTE_CLOCK_SHIFT)) - 1;
-
-const _: () = assert!(CLOCK_SHIFT + CLOCK_BITS <= PageWord::SHADOW_BITS);
+const _: () = assert!(SHADOW_SHIFT + BITS <= PageWord::SHADOW_BITS && BITS <= Note::SHADOW_BITS);
 
 impl Shadow {
-    /// Creates the shadow of a page of `level` that `group` evicts after `clock` evictions.
-    pub(crate) fn new(level: Level, group: u32, clock: u64) -> Self {
-        Self { level, group: group as u16, clock: clock & CLOCK_MASK }
+    /// Creates the shadow of a page that is evicted now, `age` loads after its last known use.
+    pub(crate) fn new(interval: Interval, from: Left, age: u64, now: Now) -> Self {
+        Self {
+            interval,
+            from,
+            stamp: now.stamp_before(age) & ones(SHADOW_STAMP_BITS),
+            left: now.left(from) & ones(LEFT_BITS),
+        }
     }
 
-    pub(crate) fn bits(self) -> u64 {
-        1 | u64::from(self.level.0) << LEVEL_SHIFT | u64::from(self.group) << GROUP_SHIFT | self.clock << CLOCK_SHIFT
+    fn bits(self) -> u64 {
+        let main = u64::from(self.from == Left::Main) << MAIN_SHIFT;
+        self.interval.bits() | main | self.stamp << STAMP_SHIFT | self.left << LEFT_SHIFT
     }
 
-    /// Returns `None` if the page was never evicted.
-    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
-        (bits & 1 == 1).then(|| Self {
-            level: Level(((bits >> LEVEL_SHIFT) & 3).min(Level::COUNT as u64 - 1) as u8),
-            group: (bits >> GROUP_SHIFT) as u16,
-            clock: (bits >> CLOCK_SHIFT) & CLOCK_MASK,
-        })
+    fn from_bits(bits: u64) -> Self {
+        Self {
+            interval: Interval::from_bits(bits),
+            from: if bits >> MAIN_SHIFT & 1 == 1 { Left::Main } else { Left::Window },
+            stamp: bits >> STAMP_SHIFT & ones(SHADOW_STAMP_BITS),
+            left: bits >> LEFT_SHIFT & ones(LEFT_BITS),
+        }
     }
 
-    /// Returns the part of the shadow that fits into a slot's note: the level, and the low 38 bits
-    /// of the clock.
+    /// Returns the shadow in the format of a page word.
+    pub(crate) fn to_word(self, group: u32) -> u64 {
+        1 | u64::from(group as u16) << GROUP_SHIFT | self.bits() << SHADOW_SHIFT
+    }
+
+    /// Returns the shadow that a page word contains: `None` if the page was never evicted. The
+    /// inner result is `None` if the page was evicted from another group than `group`.
+    pub(crate) fn of_word(bits: u64, group: u32) -> Option<Option<Self>> {
+        let is_ours = (bits >> GROUP_SHIFT) as u16 == group as u16;
+        (bits & 1 == 1).then(|| is_ours.then(|| Self::from_bits(bits >> SHADOW_SHIFT)))
+    }
+
+    /// Returns the shadow in the format of a swap slot's note.
     pub(crate) fn to_note(self, group: u32) -> Note {
-        Note::new(group, u64::from(self.level.0) | (self.clock & NOTE_CLOCK_MASK) << NOTE_CLOCK_SHIFT)
+        Note::new(group, self.bits())
     }
 
-    /// Returns the shadow that a note was made from. `now` is the group's clock. Correct if the
-    /// clock hasn't wrapped around since.
-    pub(crate) fn of_note(note: Note, now: u64) -> Self {
-        let level = Level((note.shadow() & 3).min(Level::COUNT as u64 - 1) as u8);
-        let distance = now.wrapping_sub(note.shadow() >> NOTE_CLOCK_SHIFT) & NOTE_CLOCK_MASK;
-        Self::new(level, note.group(), now.wrapping_sub(distance))
+    pub(crate) fn of_note(note: Note) -> Self {
+        Self::from_bits(note.shadow())
     }
 
-    /// Returns how many pages the group has evicted since, modulo 2^40. `None` for another group.
-    pub(crate) fn distance(self, group: u32, clock: u64) -> Option<u64> {
-        (self.group == group as u16).then(|| clock.wrapping_sub(self.clock) & CLOCK_MASK)
+    /// Returns the loads since the page's last known use.
+    pub(crate) fn age(self, now: Now) -> u64 {
+        now.since(self.stamp, SHADOW_STAMP_BITS)
     }
+
+    /// Returns the number of pages that have left the same list since.
+    pub(crate) fn left_since(self, now: Now) -> u64 {
+        now.left_since(self.from, self.left)
+    }
+}
+
+fn ones(bits: u32) -> u64 {
+    (1 << bits) - 1
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lru::clock::Clock;
 
     #[test]
-    fn a_shadow_survives_its_bits() {
-        for level in 0..3 {
-            for clock in [0, 1, CLOCK_MASK, CLOCK_MASK + 5] {
-                let shadow = Shadow::new(Level(level), 70_000, clock);
-                assert_eq!(Shadow::from_bits(shadow.bits()), Some(shadow));
-                assert_eq!(shadow.distance(70_000, clock + 9), Some(9), "across the wrap");
-                assert_eq!(shadow.distance(70_001, clock), None);
-                assert!(shadow.bits() >> PageWord::SHADOW_BITS == 0);
+    fn a_shadow_survives_a_word_and_a_note() {
+        let clock = Clock::new(4096);
+        clock.evicted(70_000, 300_000);
+        for from in [Left::Window, Left::Main] {
+            for (interval, age) in [(Interval::UNKNOWN, 0), (Interval::rounded(700, 0), 5_000)] {
+                let shadow = Shadow::new(interval, from, age, clock.now(4_000));
+                let word = shadow.to_word(70_000);
+                assert!(word >> PageWord::SHADOW_BITS == 0);
+                assert_eq!(Shadow::of_word(word, 70_000), Some(Some(shadow)));
+                assert_eq!(Shadow::of_word(word, 70_001), Some(None));
+                assert_eq!(Shadow::of_note(shadow.to_note(77)), shadow);
+                clock.evicted(160, 320);
+                let now = clock.now(4_000);
+                assert!(shadow.age(now).abs_diff(age + 480) <= 32, "within two units");
+                let left = if from == Left::Main { 320 } else { 160 };
+                assert!(shadow.left_since(now).abs_diff(left) <= 16);
+                assert_eq!((shadow.interval, shadow.from), (interval, from));
             }
         }
-        assert_eq!(Shadow::from_bits(0), None);
-    }
-
-    #[test]
-    fn a_shadow_survives_a_note() {
-        for (level, clock) in [(0, 0), (1, 5), (2, NOTE_CLOCK_MASK), (1, CLOCK_MASK)] {
-            let shadow = Shadow::new(Level(level), 77, clock);
-            assert_eq!(Shadow::of_note(shadow.to_note(77), clock.wrapping_add(1000)), shadow);
-        }
+        assert_eq!(Shadow::of_word(0, 0), None);
     }
 }

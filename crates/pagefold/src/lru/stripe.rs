@@ -1,88 +1,80 @@
 //! A stripe of a group's lists: the whole policy, for the pages that a few CPUs loaded. The head of
 //! `lru` has the diagram.
 
-use frames::{Frames, IsolatedFrame, OwnedFrame};
+use frames::{Frames, IsolatedFrame, OwnedFrame, Use};
 use smp_list::LocalList;
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
+use crate::lru::clock::Now;
 use crate::lru::list::{LruList, line_up};
-use crate::lru::rank::{KINDS, Kind, Place, Rank};
-use crate::lru::shadow::Level;
+use crate::lru::rank::{KINDS, Kind, Origin, Place, Rank};
+use crate::lru::window::{Window, step};
 
-/// What a lost duel pays for ageing, and what a look at a page of main costs, in units of half a
-/// lost duel. The look costs more if the page turns out to be used. So if main's pages are in use,
-/// they hardly age, although challengers of equal level keep losing duels. If main's pages aren't
-/// in use, they age fast.
-const LOST_PAYS: i64 = 2;
-const UNUSED_COSTS: i64 = 1;
-const USED_COSTS: i64 = 16;
-/// The most that lost duels can pay in advance.
-const PAID_MAX: i64 = LOST_PAYS * BATCH_MAX as i64;
-
-/// If young and cold hold more than this many times their share, main has no use for their pages.
-const UNWANTED: usize = 8;
-
-/// How long lists may get in a stripe that holds `len` pages.
-#[derive(Clone, Copy, Debug)]
-struct Shares {
-    batch: usize,
-    young: usize,
-    cold: usize,
-    /// By how much cold may exceed its share before main accepts pages without a duel. While passes
-    /// of several CPUs have pages cut off, the stripe counts as shorter, so main's share is smaller
-    /// and main has to give up pages. Without slack, pages of cold would later fill these places
-    /// without a duel.
-    slack: usize,
-}
-
-impl Shares {
-    fn of(len: usize) -> Self {
-        let batch = (len / 16).clamp(1, BATCH_MAX);
-        let slack = (len / 8).min(4 * BATCH_MAX);
-        Self { batch, young: (len / 256).max(batch), cold: (len / 128).max(batch), slack }
-    }
-}
+/// The number of pages of main that a page may challenge. With more, better candidates are found,
+/// but pages change places that are about as good.
+pub(crate) const LOOKS: usize = 2;
+/// While a stripe grows, up to this part of it may be young beyond the usual.
+const GROWING_YOUNG: usize = 128;
+/// See [`Stripe::waiting`].
+const WAITING: usize = 4;
 
 /// The pages that reclaim cuts off the lists to look at.
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
-    /// From the end of cold.
-    pub(crate) cold: Batch<BATCH_MAX>,
-    /// From main, if main exceeds its share or cold is empty.
-    pub(crate) surplus: Batch<BATCH_MAX>,
-    /// From main's longest upper level, to be aged.
-    pub(crate) ageing: Batch<BATCH_MAX>,
+    /// Beaten pages, and pages from the end of the window.
+    pub(crate) window: Batch<BATCH_MAX>,
+    /// From the end of main, if the window is too short, or empty.
+    pub(crate) main: Batch<BATCH_MAX>,
     /// The number of pages that main has room for.
     pub(crate) main_room: usize,
+    /// Whether uses in the window tell that a page is used repeatedly.
+    pub(crate) uses_tell: bool,
+}
+
+/// The outcome of a look at a page of main.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The page was used since the last look.
+    Used,
+    /// The page wasn't used. Its interval is expected to have this many loads.
+    Unused(u64),
+}
+
+/// The outcome of challenges.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Challengers that get a place in main. Their ranks name main.
+    pub(crate) won: Batch<BATCH_MAX>,
+    /// Challengers that found no page of main to displace. Their ranks name the window.
+    pub(crate) lost: Batch<BATCH_MAX>,
+    /// Pages of main that lost their places, one for each challenger that won.
+    pub(crate) beaten: Batch<BATCH_MAX>,
 }
 
 /// The lists that a few CPUs share.
 #[derive(Debug)]
 pub(crate) struct Stripe {
     lists: [LruList; KINDS],
-    /// What lost duels have paid for ageing, minus what ageing has cost. Signed.
-    ageing_paid: AtomicU64,
+    window: Window,
+    /// Pages that reclaim has cut off the lists and not returned yet.
+    away: AtomicUsize,
     /// How often a CPU of this stripe chose a stripe to reclaim from.
     turns: AtomicUsize,
 }
 
 impl Stripe {
     pub(crate) fn new(group: u32, stripe: u8) -> Self {
-        let lists = Kind::all().map(|kind| LruList::new(group, Place { stripe, kind }));
-        Self { lists, ageing_paid: AtomicU64::new(0), turns: AtomicUsize::new(0) }
+        let lists = Kind::ALL.map(|kind| LruList::new(group, Place { stripe, kind }));
+        Self { lists, window: Window::default(), away: AtomicUsize::new(0), turns: AtomicUsize::new(0) }
     }
 
     pub(crate) fn list(&self, kind: Kind) -> &LruList {
         &self.lists[kind.index()]
     }
 
-    fn main(&self) -> &[LruList] {
-        &self.lists[Kind::Main(Level(0)).index()..]
-    }
-
-    fn main_len(&self) -> usize {
-        self.main().iter().map(LruList::len).sum()
+    fn main(&self) -> &LruList {
+        self.list(Kind::Main)
     }
 
     /// Returns the number of the next turn.
@@ -91,57 +83,47 @@ impl Stripe {
         self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn ageing_paid(&self) -> i64 {
-        // Relaxed, also below: an inexact number of aged pages does no harm.
-        self.ageing_paid.load(Ordering::Relaxed).cast_signed()
-    }
-
-    /// Returns the most pages of main that should age now.
-    pub(crate) fn ageing_due(&self) -> usize {
-        (self.ageing_paid().max(0) / UNUSED_COSTS) as usize
-    }
-
-    /// Charges the cost of ageing `used` and `unused` pages of main.
-    pub(crate) fn aged(&self, used: usize, unused: usize) {
-        let cost = used as i64 * USED_COSTS + unused as i64 * UNUSED_COSTS;
-        if cost > 0 {
-            self.ageing_paid.fetch_sub(cost.cast_unsigned(), Ordering::Relaxed);
-        }
-    }
-
-    /// Credits `duels` that challengers lost against main.
-    pub(crate) fn lost(&self, duels: usize) {
-        if duels > 0 && self.ageing_paid() < PAID_MAX {
-            self.ageing_paid.fetch_add((duels as i64 * LOST_PAYS).cast_unsigned(), Ordering::Relaxed);
-        }
-    }
-
     /// Returns the number of pages on the stripe's lists.
     pub(crate) fn len(&self) -> usize {
         self.lists.iter().map(LruList::len).sum()
     }
 
-    /// Returns how many pages young and cold can hold without taking room from main.
+    /// Returns the number of the stripe's pages, with those that reclaim looks at.
+    fn pages(&self) -> usize {
+        // Relaxed, also below: an approximation.
+        self.len() + self.away.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of pages that main has room for.
+    fn main_room(&self) -> usize {
+        let in_main = self.main().len() + self.away.load(Ordering::Relaxed);
+        self.window.main_max(self.pages()).saturating_sub(in_main)
+    }
+
+    /// Returns for how many loads a page that was read ahead may wait for its first use: for as
+    /// many as there are pages in the window and idle pages in main, or a quarter of the pages.
     pub(crate) fn waiting(&self) -> usize {
-        let waiting = self.list(Kind::Young).len() + self.list(Kind::Cold).len();
-        let shares = Shares::of(self.len());
-        let share = shares.young + shares.cold;
-        if waiting > UNWANTED * share { waiting } else { share }
+        (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING)
     }
 
-    /// Lists loaded pages. The page that was loaded last becomes the hottest. If there are more
-    /// pages than young can hold, the older ones go directly to cold: the result is the same, at
-    /// half the cost.
-    pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, leftovers: &mut Leftovers) {
-        let young_max = Shares::of(self.len() + loaded.len()).young;
-        let ripe = loaded.len().saturating_sub(young_max);
-        self.ripen_to(frames, young_max.saturating_sub(loaded.len()), leftovers);
-        loaded[..ripe].iter().for_each(|frame| ripen(frames, frame));
-        self.put_back(frames, loaded, leftovers);
+    /// See [`Window::grows`].
+    pub(crate) fn grows(&self) -> bool {
+        self.window.grows(self.pages())
     }
 
-    /// Moves the oldest pages of young to cold until at most `young_max` pages are left.
-    fn ripen_to(&self, frames: &Frames, young_max: usize, leftovers: &mut Leftovers) {
+    /// Lists loaded pages, which become the youngest. While the stripe grows, young pages get their
+    /// places a batch at a time.
+    pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, now: Now, leftovers: &mut Leftovers) {
+        let pages = self.len() + loaded.len();
+        let slack = if self.grows() { (pages / GROWING_YOUNG).min(BATCH_MAX) } else { 0 };
+        self.put_on(Kind::Young, frames, loaded, leftovers);
+        if self.list(Kind::Young).len() > young_max(pages) + slack {
+            self.ripen_to(frames, young_max(pages), now, leftovers);
+        }
+    }
+
+    /// Gives the oldest young pages their places until at most `young_max` young pages are left.
+    fn ripen_to(&self, frames: &Frames, young_max: usize, now: Now, leftovers: &mut Leftovers) {
         let young = self.list(Kind::Young);
         let mut surplus = young.len().saturating_sub(young_max);
         while surplus > 0 {
@@ -151,10 +133,107 @@ impl Stripe {
                 return;
             }
             surplus = surplus.saturating_sub(ripe.len());
-            ripe.iter().for_each(|frame| ripen(frames, frame));
-            self.list(Kind::Cold).splice_head(frames, line_up(frames, &ripe));
-            self.publish(frames, ripe, leftovers);
+            self.give_places(frames, ripe, now, leftovers);
         }
+    }
+
+    /// Ends the youth of pages. What was counted as their uses was one burst with the load.
+    fn give_places(&self, frames: &Frames, ripe: Batch<BATCH_MAX>, now: Now, leftovers: &mut Leftovers) {
+        let [mut to_main, mut to_window, mut challengers] = [const { Batch::<BATCH_MAX>::new_const() }; 3];
+        let mut main_room = self.main_room();
+        let grows = self.grows();
+        for frame in ripe {
+            let _ = frames.take_use(frame.id());
+            let rank = Rank::of(frames, frame.id());
+            let is_back = rank.origin() != Origin::New;
+            // Whether a page that was read ahead came back is decided when it was used.
+            let is_ahead = is_back && frames.is_unused_ahead(frame.id());
+            if main_room > 0 && !is_ahead && (is_back || grows) {
+                main_room -= 1;
+                self.window.found_room(rank.origin());
+                rank.settled(Kind::Main).give(frames, &frame);
+                to_main.push(frame);
+            } else if is_back && !is_ahead {
+                challengers.push(frame);
+            } else {
+                rank.on(Kind::Window).give(frames, &frame);
+                to_window.push(frame);
+            }
+        }
+        if !challengers.is_empty() {
+            let Outcome { won, lost, beaten } = self.challenge(frames, challengers, 1, now, leftovers);
+            for frame in &beaten {
+                Rank::of(frames, frame.id()).on(Kind::Beaten).give(frames, frame);
+            }
+            for (kind, pages) in [(Kind::Main, won), (Kind::Window, lost), (Kind::Beaten, beaten)] {
+                self.put_on(kind, frames, pages, leftovers);
+            }
+        }
+        self.put_on(Kind::Main, frames, to_main, leftovers);
+        self.put_on(Kind::Window, frames, to_window, leftovers);
+    }
+
+    /// Compares each challenger with up to [`LOOKS`] pages from the end of main. The first of these
+    /// that isn't in use, and that is expected to be used at least `margin` times later than the
+    /// challenger, loses its place.
+    pub(crate) fn challenge(
+        &self,
+        frames: &Frames,
+        challengers: Batch<BATCH_MAX>,
+        margin: u64,
+        now: Now,
+        leftovers: &mut Leftovers,
+    ) -> Outcome {
+        let mut opponents = Batch::<{ LOOKS * BATCH_MAX }>::new();
+        self.main().cut(frames, LOOKS * challengers.len(), &mut opponents, leftovers);
+        for opponent in &opponents {
+            frames.prefetch_word(opponent);
+        }
+        let mut opponents = opponents.into_iter();
+        let (mut outcome, mut kept) = (Outcome::default(), Batch::<{ LOOKS * BATCH_MAX }>::new());
+        for challenger in challengers {
+            let rank = Rank::of(frames, challenger.id());
+            let interval = rank.interval().loads().map_or(u64::MAX, |loads| loads.saturating_mul(margin));
+            let mut loser = None;
+            for opponent in opponents.by_ref().take(LOOKS) {
+                if self.is_beaten(frames, &opponent, interval, now) {
+                    loser = Some(opponent);
+                    break;
+                }
+                kept.push(opponent);
+            }
+            let is_won = loser.is_some();
+            self.window.challenged(rank.origin(), is_won, self.pages());
+            rank.settled(if is_won { Kind::Main } else { Kind::Window }).give(frames, &challenger);
+            outcome.beaten.extend(loser);
+            if is_won { outcome.won.push(challenger) } else { outcome.lost.push(challenger) }
+        }
+        self.put_on(Kind::Main, frames, kept, leftovers);
+        self.return_cut::<{ LOOKS * BATCH_MAX }>(frames, opponents.collect(), leftovers);
+        outcome
+    }
+
+    /// Returns whether a page of main loses its place to a page with that mean interval. Notes the
+    /// uses of the page of main.
+    fn is_beaten(&self, frames: &Frames, opponent: &IsolatedFrame, interval: u64, now: Now) -> bool {
+        match self.look(frames, opponent, now) {
+            Look::Used => false,
+            Look::Unused(expected) => expected > interval,
+        }
+    }
+
+    /// Looks at a page of main, and notes its uses.
+    pub(crate) fn look(&self, frames: &Frames, page: &IsolatedFrame, now: Now) -> Look {
+        let rank = Rank::of(frames, page.id());
+        let used = frames.take_use(page.id());
+        let age = rank.age(now);
+        let is_idle = used == Use::None && rank.interval().loads().is_none_or(|mean| age >= 2 * mean);
+        self.window.looked(is_idle);
+        if used == Use::None {
+            return Look::Unused(rank.interval().expected(age));
+        }
+        rank.seen(used.count(), now, page.id()).give(frames, page);
+        Look::Used
     }
 
     /// Ends the isolation of frames that were just linked, and takes out those whose pages are
@@ -188,70 +267,91 @@ impl Stripe {
         self.publish(frames, stay, leftovers);
     }
 
-    /// Links an isolated frame of this stripe at the cold end of cold, which its rank must name.
+    /// Links isolated frames of this stripe at the hot end of the list of that kind, which their
+    /// ranks must name.
+    fn put_on<const N: usize>(&self, kind: Kind, frames: &Frames, pages: Batch<N>, leftovers: &mut Leftovers) {
+        debug_assert!(pages.iter().all(|frame| Place::of(frames, frame.id()).kind == kind));
+        self.list(kind).splice_head(frames, line_up(frames, &pages));
+        self.publish(frames, pages, leftovers);
+    }
+
+    /// Links an isolated frame of this stripe at the cold end of the window, which its rank must
+    /// name.
     pub(crate) fn put_back_coldest(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
-        self.list(Kind::Cold).splice_tail(frames, line_up(frames, [&frame]));
+        self.list(Kind::Window).splice_tail(frames, line_up(frames, [&frame]));
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages, and up to
-    /// `ageing` pages to age.
-    pub(crate) fn cut(&self, frames: &Frames, wanted: usize, ageing: usize, leftovers: &mut Leftovers) -> Cut {
-        let mut result = Cut::default();
-        let len = self.len();
-        let shares = Shares::of(len);
-        let wanted = wanted.min(shares.batch);
-        let cold = self.list(Kind::Cold);
-        self.ripen_to(frames, shares.young, leftovers);
-        if cold.len() == 0 {
-            self.ripen_to(frames, 0, leftovers);
+    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. The caller must
+    /// call [`returned`](Self::returned) with their number when it has put them back or evicted
+    /// them.
+    pub(crate) fn cut(&self, frames: &Frames, wanted: usize, now: Now, leftovers: &mut Leftovers) -> Cut {
+        let pages = self.pages();
+        let wanted = wanted.min(step(pages));
+        self.window.reclaims(pages, wanted);
+        self.ripen_to(frames, young_max(pages), now, leftovers);
+        let [window, beaten] = [Kind::Window, Kind::Beaten].map(|kind| self.list(kind));
+        if window.len() + beaten.len() == 0 {
+            self.ripen_to(frames, 0, now, leftovers);
         }
-        cold.cut(frames, wanted, &mut result.cold, leftovers);
-        // Relative to the length after this pass. Otherwise the free reserve that reclaim keeps
-        // would drain cold.
-        let main_max = len.saturating_sub(wanted + shares.young + shares.cold);
-        result.main_room = main_max.saturating_sub(self.main_len() + shares.slack);
-        let surplus = self.main_len().saturating_sub(main_max).min(wanted);
-        let surplus = if result.cold.is_empty() { wanted } else { surplus };
-        self.cut_main(frames, surplus, &mut result.surplus, leftovers);
-        if let Some(longest) = self.main()[1..].iter().max_by_key(|list| list.len()) {
-            longest.cut(frames, ageing.min(BATCH_MAX), &mut result.ageing, leftovers);
+        let mut result = Cut { main_room: self.main_room(), uses_tell: self.window.is_long(), ..Cut::default() };
+        let outside = self.len().saturating_sub(self.main().len() + self.window.target());
+        beaten.cut(frames, wanted, &mut result.window, leftovers);
+        let missing = wanted - result.window.len();
+        window.cut(frames, missing.min(outside.saturating_sub(result.window.len())), &mut result.window, leftovers);
+        self.cut_main(frames, wanted - result.window.len(), &mut result.main, leftovers);
+        if result.window.is_empty() && result.main.is_empty() {
+            window.cut(frames, wanted, &mut result.window, leftovers);
         }
+        self.away.fetch_add(result.window.len() + result.main.len(), Ordering::Relaxed);
         result
     }
 
-    /// Cuts off up to `wanted` pages that may be unused: from the cold end of cold, then from the
-    /// cold end of main's lowest level.
+    /// See [`Window::gives_way`].
+    pub(crate) fn gives_way(&self) {
+        self.window.gives_way();
+    }
+
+    /// See [`Window::left_unused`].
+    pub(crate) fn left_unused(&self, pages: usize) {
+        self.window.left_unused(pages);
+    }
+
+    /// Notes that a pass spared pages that were read ahead, or none.
+    pub(crate) fn spared(&self, pages: usize) {
+        self.window.spared(pages > 0, self.len().saturating_sub(self.main().len()));
+    }
+
+    /// Notes that pages that were cut are back on the lists or evicted.
+    pub(crate) fn returned(&self, pages: usize) {
+        self.away.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// Cuts off up to `wanted` pages that may be unwanted: beaten pages, pages of the window, then
+    /// pages of main.
     pub(crate) fn cut_unwanted(&self, frames: &Frames, wanted: usize, leftovers: &mut Leftovers) -> Cut {
-        let mut result = Cut { main_room: usize::MAX, ..Cut::default() };
+        let mut result = Cut { main_room: usize::MAX, uses_tell: true, ..Cut::default() };
         let wanted = wanted.min(BATCH_MAX);
-        self.list(Kind::Cold).cut(frames, wanted, &mut result.cold, leftovers);
-        self.main()[0].cut(frames, wanted - result.cold.len(), &mut result.surplus, leftovers);
+        for kind in [Kind::Beaten, Kind::Window] {
+            self.list(kind).cut(frames, wanted - result.window.len(), &mut result.window, leftovers);
+        }
+        self.cut_main(frames, wanted - result.window.len(), &mut result.main, leftovers);
         result
     }
 
-    /// Returns the number of pages that [`cut_unwanted`](Self::cut_unwanted) would look at.
-    pub(crate) fn maybe_unwanted(&self) -> usize {
-        self.list(Kind::Cold).len() + self.main()[0].len()
-    }
-
-    /// Cuts up to `wanted` pages off the cold end of main, the lowest level first.
-    pub(crate) fn cut_main<const N: usize>(
+    /// Cuts up to `wanted` pages off the cold end of main.
+    pub(crate) fn cut_main(
         &self,
         frames: &Frames,
         wanted: usize,
-        into: &mut Batch<N>,
+        into: &mut Batch<BATCH_MAX>,
         leftovers: &mut Leftovers,
     ) {
-        for list in self.main() {
-            let missing = wanted.saturating_sub(into.len());
-            list.cut(frames, missing, into, leftovers);
-        }
+        self.main().cut(frames, wanted, into, leftovers);
     }
 
-    /// Puts back pages that [`cut`](Self::cut) or [`cut_main`](Self::cut_main) took and reclaim
-    /// didn't look at. The pages return to the cold ends of their lists, in the order in which they
-    /// were cut.
+    /// Puts back, at the cold ends and in the order in which they were cut, pages that nothing
+    /// looked at.
     pub(crate) fn return_cut<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in rest.iter().rev() {
@@ -264,8 +364,7 @@ impl Stripe {
     }
 }
 
-/// Makes a young page's rank one of cold, and clears the page's referenced bit.
-fn ripen(frames: &Frames, frame: &IsolatedFrame) {
-    let _ = frames.take_referenced(frame.id());
-    Rank::of(frames, frame.id()).cold().give(frames, frame);
+/// Returns how many pages may be young in a stripe of `pages` pages.
+fn young_max(pages: usize) -> usize {
+    (pages / 512).max(1)
 }

@@ -7,7 +7,7 @@ use frames::{FrameId, IsolatedFrame, Loading, OwnedFrame, PinnedFrame};
 use crate::group::state::GroupState;
 use crate::lru::admission::Arrival;
 use crate::lru::batch::{self, Gone, Leftovers};
-use crate::lru::entry_batches::{BATCH_MAX, Batch};
+use crate::lru::entry_batches::{BATCH_MAX, Batch, Patience};
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
 
@@ -30,7 +30,8 @@ impl Manager {
 
     /// Adds a published page to the CPU's entry batch, which is listed when it is full.
     pub(crate) fn enter(&self, group: &GroupState, frame: IsolatedFrame) {
-        if let Some(full) = self.entries.add(&self.frames, frame, || group.charged(), || group.max()) {
+        let patience = || Patience::new(group.charged(), group.lists.grows());
+        if let Some(full) = self.entries.add(&self.frames, frame, patience, group.max()) {
             self.enter_all(full);
         }
     }
@@ -43,7 +44,7 @@ impl Manager {
         }
         self.entries.pass(&self.frames, run);
         let mut leftovers = Leftovers::default();
-        group.lists.enter(&self.frames, std::mem::take(run), &mut leftovers);
+        group.lists.enter(&self.frames, std::mem::take(run), group.now(), &mut leftovers);
         self.settle(group, leftovers);
     }
 
@@ -57,11 +58,18 @@ impl Manager {
         let frames = &*self.frames;
         while let Some(first) = batch.first() {
             let number = frames.group(first.id());
-            let (own, others) = batch.into_iter().partition::<Batch, _>(|frame| frames.group(frame.id()) == number);
-            batch = others;
+            let is_own = |frame: &IsolatedFrame| frames.group(frame.id()) == number;
+            let own = match batch.iter().all(is_own) {
+                true => std::mem::take(&mut batch),
+                false => {
+                    let (own, others) = batch.into_iter().partition::<Batch, _>(is_own);
+                    batch = others;
+                    own
+                }
+            };
             let mut leftovers = Leftovers::default();
             let entered = self.groups.with(number, |group| {
-                group.lists.enter(frames, own, &mut leftovers);
+                group.lists.enter(frames, own, group.now(), &mut leftovers);
                 group.uncharge(std::mem::take(&mut leftovers.orphans));
                 self.count_wasted_of(&leftovers.wasted, group);
             });

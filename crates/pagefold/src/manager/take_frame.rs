@@ -8,13 +8,14 @@ use sync::thread::sleep;
 
 use crate::error::Error;
 use crate::group::state::GroupState;
+use crate::lru::window::step;
 use crate::manager::Manager;
 use crate::manager::charges::Charge;
 use crate::manager::lowering::MAPS_BATCH;
 use crate::size::Size;
 use crate::stats::Counters;
 
-/// Pages that a thread frees at a time when it has to reclaim for itself.
+/// The most pages that a thread frees at a time when it has to reclaim for itself.
 const DIRECT_BATCH: usize = 32;
 /// Failed attempts before a thread gives up, while pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
@@ -61,7 +62,8 @@ impl Manager {
                 }
             }
             let more_stock_is_due = self.stock_up_swap();
-            if self.reclaim_for(group, short, DIRECT_BATCH) > 0 {
+            let limit = if short == Short::Charge { group.max() } else { self.budget_pages() };
+            if self.reclaim_for(group, short, step(limit as usize).min(DIRECT_BATCH)) > 0 {
                 (failed, failed_for_good) = (0, 0);
                 continue;
             }

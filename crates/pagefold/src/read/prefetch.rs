@@ -69,7 +69,7 @@ impl Handle {
             eagerness: if self.is_sequential() { Eagerness::Sequential } else { Eagerness::Normal },
             read: get(&counters.read_ahead),
             wasted: get(&counters.read_ahead_wasted),
-            evicted: group.evicted_so_far(),
+            evicted: group.now().evicted(),
             waiting: group.lists.waiting(),
         })
     }

@@ -7,16 +7,16 @@
 //! meanwhile: only the thread that has isolated a page looks at it. So passes of several threads
 //! over one group, or one stripe, run in parallel.
 //!
-//! A dirty page of a file can't be evicted before it is written back. The pass puts it back on the
-//! list *cold*, whose pages are evicted first, and evicts a page of the list *main* instead (see
-//! `lru`). So while write-back takes its time, cold grows and main shrinks. If main kept all of its
-//! pages, cold could be full of dirty pages, and no thread would get a frame before these were
-//! written.
+//! A dirty page of a file can't be evicted before it is written back. The pass puts it back into
+//! the *window*, whose pages are evicted first, and evicts a page of *main* instead (see `lru`). So
+//! while write-back takes its time, the window grows and main shrinks. If main kept all of its
+//! pages, the window could be full of dirty pages, and no thread would get a frame before these
+//! were written.
 //!
 //! An anonymous page goes to swap (`swap_out`), together with all other anonymous pages of its
 //! pass. A page that can't be swapped out is put back in the same way as a dirty page.
 //!
-//! A page that was read ahead and not used yet is spared once.
+//! A page that was read ahead and not used yet is spared for some time (`Stripe::waiting`).
 //!
 //! Every loop is bounded. A call looks at each page little more than twice, and then returns the
 //! number of pages that it freed, even if that is 0. If all pages of a group were looked at and
@@ -39,20 +39,19 @@ use crate::group::reserve::Shortage;
 use crate::group::state::GroupState;
 use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
-use crate::lru::rank::Rank;
-use crate::lru::stripe::{Cut, Stripe};
+use crate::lru::clock::{Left, Now};
+use crate::lru::rank::{Kind, Origin, Rank};
+use crate::lru::stripe::{Cut, Look, Outcome, Stripe};
 use crate::manager::Manager;
 use crate::manager::ranking::{Candidate, For};
 use crate::stats::Counters;
 use crate::swapping::swap_out::SwappedOut;
 
-/// The number of pages of main that one page from cold may challenge.
-const TRIES: usize = 3;
 /// The most frames that a pass may put back: all that it cut off.
-const STAY_MAX: usize = (4 + TRIES) * BATCH_MAX;
+const STAY_MAX: usize = 4 * BATCH_MAX;
 
-/// The most frames that a pass can evict: all that it cut off (removed from) cold and main, or the
-/// loser of each duel.
+/// The most frames that a pass can evict: all that it cut off the window and main, or the loser of
+/// each challenge.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
 
 /// A group with fewer pages than this may take pages of any group, whatever else is charged to it
@@ -266,22 +265,38 @@ impl Manager {
         let insist = group.walk.insists(|| group.lists.len());
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
-        let mut cut = stripe.cut(frames, wanted, stripe.ageing_due(), &mut leftovers);
-        let mut looked_at = cut.cold.len() + cut.surplus.len();
+        group.fit_clock();
+        let now = group.now();
+        let cut = stripe.cut(frames, wanted, now, &mut leftovers);
+        let mut looked_at = cut.window.len() + cut.main.len();
+        let away = looked_at;
 
-        age(frames, stripe, std::mem::take(&mut cut.ageing), &mut sorting);
-        let challengers = sort_cut(frames, cut, insist, &mut sorting);
-        if !challengers.is_empty() {
-            duel(frames, stripe, challengers, &mut sorting, &mut leftovers);
+        let Challengers { usual, hot } = sort_cut(frames, stripe, now, cut, insist, &mut sorting);
+        if !usual.is_empty() {
+            let Outcome { won, lost, beaten } = stripe.challenge(frames, usual, 1, now, &mut leftovers);
+            sorting.stay.extend(won);
+            sorting.victims.extend(lost.into_iter().chain(beaten));
         }
-        let (mut freed, unclean) = self.evict_victims(group, &mut sorting);
+        if !hot.is_empty() {
+            let Outcome { won, lost, beaten } = stripe.challenge(frames, hot, HOT_MARGIN, now, &mut leftovers);
+            sorting.stay.extend(won);
+            sorting.victims.extend(beaten);
+            for frame in lost {
+                stripe.gives_way();
+                let rank = Rank::of(frames, frame.id());
+                sorting.stay(frames, frame, rank.settled(Kind::Main));
+            }
+        }
+        stripe.spared(sorting.spared);
+        let (mut freed, unclean) = self.evict_victims(group, now, &mut sorting);
         let staying = (unclean + sorting.spared).min(BATCH_MAX);
         if staying > 0 {
             // Sometimes: pages that stay are replaced by others in a pass.
-            looked_at += cut_substitutes(frames, stripe, staying, insist, &mut sorting, &mut leftovers);
-            freed += self.evict_victims(group, &mut sorting).0;
+            looked_at += cut_substitutes(frames, stripe, now, staying, insist, &mut sorting, &mut leftovers);
+            freed += self.evict_victims(group, now, &mut sorting).0;
         }
 
+        stripe.returned(away);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
         self.settle(group, leftovers);
@@ -291,7 +306,7 @@ impl Manager {
 
     /// Evicts the victims. Victims that are pinned or dirty are kept. Returns the number of pages
     /// evicted, and the number of dirty victims kept.
-    fn evict_victims(&self, group: &GroupState, sorting: &mut Sorting) -> (usize, usize) {
+    fn evict_victims(&self, group: &GroupState, now: Now, sorting: &mut Sorting) -> (usize, usize) {
         let mut unclean_victims = 0;
         let victims = std::mem::take(&mut sorting.victims).into_iter();
         let (anonymous, of_files) = victims.partition::<Batch<VICTIMS_MAX>, _>(|frame| self.is_anonymous(frame));
@@ -306,11 +321,11 @@ impl Manager {
         for Refused { frame, unclean } in refused {
             let rank = Rank::of(&self.frames, frame.id());
             unclean_victims += usize::from(unclean);
-            // A dirty page can't be evicted until it has been written, so it is put back on cold
-            // and is looked at again in the next round. A pinned page is in use, so it moves up one
-            // level of main. If pinned pages stayed at the lowest level, passes would keep finding
-            // the same few and never reach the others.
-            let rank = if unclean { rank.cold() } else { rank.main(rank.level().up()) };
+            // A dirty page can't be evicted until it has been written, so it is put back in the
+            // window and is looked at again in the next round. A pinned page is in use, so it gets
+            // a place in main. If it stayed in the window, passes would keep finding the same few
+            // pages and never reach the others.
+            let rank = if unclean { rank.on(Kind::Window) } else { rank.settled(Kind::Main).used_at(now) };
             sorting.stay(&self.frames, frame, rank);
         }
         self.count_evictions(group, &evicted);
@@ -319,8 +334,8 @@ impl Manager {
 
     /// Evicts an isolated page, and leaves its shadow in the page map.
     pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<OwnedFrame<'_>, Refused> {
-        let level = Rank::of(&self.frames, frame.id()).level();
-        self.frames.evict(frame, group.shadow(level))
+        let rank = Rank::of(&self.frames, frame.id());
+        self.frames.evict(frame, group.shadow(rank))
     }
 
     /// Counts evictions for the group, and for the files that the pages belonged to.
@@ -331,7 +346,13 @@ impl Manager {
             });
         }
         self.count_wasted(evicted, group);
-        group.evicted(evicted.len() as u64);
+        self.count_left(group, evicted);
+    }
+
+    /// Counts evictions for the group alone.
+    pub(crate) fn count_left(&self, group: &GroupState, evicted: &[OwnedFrame<'_>]) {
+        let of_main = evicted.iter().filter(|it| Rank::of(&self.frames, it.id()).leaves() == Left::Main).count();
+        group.evicted((evicted.len() - of_main) as u64, of_main as u64);
     }
 }
 
@@ -354,67 +375,82 @@ impl Manager {
     }
 }
 
-/// Moves pages of main up a level if they were used since the last look, and down a level if not.
-fn age(frames: &Frames, stripe: &Stripe, ageing: Batch<BATCH_MAX>, sorting: &mut Sorting) {
-    for frame in &ageing {
-        frames.prefetch_word(frame);
-    }
-    let (mut used, all) = (0, ageing.len());
-    for frame in ageing {
-        let rank = Rank::of(frames, frame.id());
-        let is_used = frames.take_referenced(frame.id());
-        used += usize::from(is_used);
-        sorting.stay(frames, frame, rank.main(if is_used { rank.level().up() } else { rank.level().down() }));
-    }
-    stripe.aged(used, all - used);
+/// The margin by which a hot page of the window has to win. Its uses may have been long ago, and it
+/// isn't known when. Without a margin, a scan makes pages of a hot set that was left alone push out
+/// each other.
+const HOT_MARGIN: u64 = 2;
+
+/// Pages of the window that get a place in main if they win it from a page there.
+#[derive(Default)]
+struct Challengers {
+    usual: Batch<BATCH_MAX>,
+    /// Pages that were used so often that they get a place in any case.
+    hot: Batch<BATCH_MAX>,
 }
 
-/// Decides for each removed page whether it stays or goes. Returns the challengers: used pages of
-/// cold that get a place in main only if they win it from a page there ([`duel`]).
-fn sort_cut(frames: &Frames, cut: Cut, insist: bool, sorting: &mut Sorting) -> Batch<BATCH_MAX> {
-    for frame in cut.cold.iter().chain(&cut.surplus) {
+/// Decides for each page that was cut off whether it stays or goes. Returns the challengers: pages
+/// of the window that get a place in main only if they win it from a page there
+/// ([`Stripe::challenge`]).
+fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, sorting: &mut Sorting) -> Challengers {
+    let waiting = stripe.waiting() as u64;
+    for frame in cut.window.iter().chain(&cut.main) {
         frames.prefetch_word(frame);
     }
-    for frame in cut.surplus {
-        let rank = Rank::of(frames, frame.id());
-        if frames.take_referenced(frame.id()) && !insist {
-            sorting.stay(frames, frame, rank.main(rank.level().up()));
-        } else {
-            sorting.victims.push(frame);
-        }
+    for frame in cut.main {
+        sort_main(frames, stripe, now, frame, insist, sorting);
     }
     let mut main_room = cut.main_room;
-    let mut challengers = Batch::new();
-    for frame in cut.cold {
+    let (mut challengers, mut unused) = (Challengers::default(), 0);
+    for frame in cut.window {
         let rank = Rank::of(frames, frame.id());
-        let used = frames.take_use(frame.id());
-        let level = if used == Use::Certain { rank.level().up() } else { rank.level() };
-        // The page may have been used. Because main has room, no other page needs this page's place
-        // in cold yet, so the page gets time to be used once more.
-        let has_time = used == Use::Doubtful && main_room > 0;
-        if !insist && frames.spare_ahead(frame.id()) {
+        let is_recent = || rank.age(now) < waiting;
+        if !insist && frames.is_unused_ahead(frame.id()) && is_recent() {
             sorting.spared += 1;
-            sorting.stay(frames, frame, rank.cold());
-        } else if !insist && has_time && level.index() == 0 {
-            sorting.stay(frames, frame, rank.cold());
-        } else if level.index() == 0 || insist {
+            sorting.stay(frames, frame, rank.on(Kind::Window));
+            continue;
+        }
+        let used = frames.take_use(frame.id());
+        // A page that was read ahead and came back: it was used, and hasn't got its place yet.
+        let is_back = rank.origin() != Origin::New && !frames.is_unused_ahead(frame.id());
+        let rank = match used {
+            Use::Certain(uses) if cut.uses_tell => rank.seen(uses, now, frame.id()),
+            Use::None => rank,
+            _ => rank.used_at(now),
+        };
+        let is_used = matches!(used, Use::Certain(_)) && (cut.uses_tell || rank.leaves() == Left::Main);
+        if insist || !(is_used || is_back) {
+            unused += usize::from(used == Use::None && rank.origin() == Origin::New);
+            rank.give(frames, &frame);
             sorting.victims.push(frame);
         } else if main_room > 0 {
             main_room -= 1;
-            sorting.stay(frames, frame, rank.main(level));
+            sorting.stay(frames, frame, rank.settled(Kind::Main));
         } else {
-            rank.main(level).give(frames, &frame);
-            challengers.push(frame);
+            rank.give(frames, &frame);
+            let is_hot = cut.uses_tell && used == Use::Certain(frames::USES_MAX);
+            if is_hot { challengers.hot.push(frame) } else { challengers.usual.push(frame) }
         }
     }
+    stripe.left_unused(unused);
     challengers
 }
 
-/// Picks victims from main because `wanted` pages of cold can't be evicted. Returns the number of
-/// pages looked at.
+/// Decides whether a page from the end of main stays: if it is in use, and reclaim doesn't insist.
+fn sort_main(frames: &Frames, stripe: &Stripe, now: Now, frame: IsolatedFrame, insist: bool, sorting: &mut Sorting) {
+    if stripe.look(frames, &frame, now) == Look::Used && !insist {
+        let rank = Rank::of(frames, frame.id());
+        sorting.stay(frames, frame, rank.on(Kind::Main));
+    } else {
+        sorting.victims.push(frame);
+    }
+}
+
+/// Picks victims from main because `wanted` pages of the window can't be evicted. Returns the
+/// number of pages looked at.
 fn cut_substitutes(
     frames: &Frames,
     stripe: &Stripe,
+    now: Now,
     wanted: usize,
     insist: bool,
     sorting: &mut Sorting,
@@ -424,58 +460,9 @@ fn cut_substitutes(
     stripe.cut_main(frames, wanted, &mut substitutes, leftovers);
     let looked_at = substitutes.len();
     for substitute in substitutes {
-        let rank = Rank::of(frames, substitute.id());
-        if frames.take_referenced(substitute.id()) && !insist {
-            sorting.stay(frames, substitute, rank.main(rank.level().up()));
-        } else {
-            sorting.victims.push(substitute);
-        }
+        sort_main(frames, stripe, now, substitute, insist, sorting);
     }
     looked_at
-}
-
-/// Compares each challenger with up to `TRIES` pages from the cold end of main, until one of these
-/// is found unused. Of the challenger and the unused page, the one with the lower level is evicted.
-/// If their levels are equal, or no unused page is found, the challenger is evicted.
-fn duel(
-    frames: &Frames,
-    stripe: &Stripe,
-    challengers: Batch<BATCH_MAX>,
-    sorting: &mut Sorting,
-    leftovers: &mut Leftovers,
-) {
-    let mut opponents = Batch::<{ TRIES * BATCH_MAX }>::new();
-    stripe.cut_main(frames, TRIES * challengers.len(), &mut opponents, leftovers);
-    for opponent in &opponents {
-        frames.prefetch_word(opponent);
-    }
-    let mut opponents = opponents.into_iter();
-    let mut lost = 0;
-    for challenger in challengers {
-        let level = Rank::of(frames, challenger.id()).level();
-        let mut unused = opponents.by_ref().take(TRIES).filter_map(|opponent| {
-            let rank = Rank::of(frames, opponent.id());
-            if frames.take_referenced(opponent.id()) {
-                sorting.stay(frames, opponent, rank.main(rank.level().up()));
-                return None;
-            }
-            Some((opponent, rank))
-        });
-        match unused.next() {
-            Some((opponent, rank)) if rank.level() < level => {
-                sorting.victims.push(opponent);
-                sorting.stay.push(challenger);
-            }
-            Some((opponent, rank)) => {
-                sorting.stay(frames, opponent, rank);
-                sorting.victims.push(challenger);
-                lost += 1;
-            }
-            None => sorting.victims.push(challenger),
-        }
-    }
-    stripe.lost(lost);
-    stripe.return_cut::<{ TRIES * BATCH_MAX }>(frames, opponents.collect(), leftovers);
 }
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]

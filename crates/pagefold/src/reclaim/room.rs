@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
+use crate::lru::interval::Interval;
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
 use crate::manager::lowering::{Cost, MAPS_BATCH};
@@ -379,7 +380,7 @@ impl Manager {
         let rank = Rank::of(&self.frames, frame);
         !rank.is_unlisted()
             && self.frames.is_in_use(frame)
-            && (rank.level().index() > 0 || self.frames.is_referenced(frame))
+            && (rank.interval() != Interval::UNKNOWN || self.frames.is_referenced(frame))
     }
 
     /// Moves a page into a free frame, unless the page is one that reclaim would evict next. So a

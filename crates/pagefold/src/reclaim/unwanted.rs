@@ -4,20 +4,24 @@
 //! Ordinary reclaim may look at a page several times while it frees many, and by the second look a
 //! page in use may count as unused. Here each page is looked at at most once for the whole advice.
 //!
-//! Candidates are the pages of the list *cold* and of the lowest level of the list *main* (see
-//! `lru`). The number of looks is the number of candidates that the group had when it was first
-//! asked to give pages for this advice. A page that was used since the last look, or has refaulted,
-//! moves to a higher level of main. A page that may have been used is put back to be looked at
-//! again later. The other pages are evicted.
+//! The number of looks is the number of pages that the group had when it was first asked to give
+//! pages for this advice. Pages of the window are looked at first (see `lru`). A page that was used
+//! since the last look moves to main. A page that may have been used is put back to be looked at
+//! again later. A page of main that was used repeatedly is evicted only if it is late: unused for
+//! longer than twice its mean interval. The other pages are evicted.
 //!
 //! Pages that the advice itself has loaded come behind all candidates in the lists, so they aren't
 //! evicted to make room for further pages of the advice. The advice doesn't use the reserves
 //! either: threads that use pages would have to refill them by ordinary reclaim, which may evict
 //! pages in use.
 
+use frames::{Frames, IsolatedFrame, Use};
+
 use super::{Pass, Sorting, sort_cut};
 use crate::group::state::GroupState;
 use crate::lru::batch::Leftovers;
+use crate::lru::clock::Now;
+use crate::lru::rank::{Kind, Rank};
 use crate::lru::stripe::Stripe;
 use crate::manager::Manager;
 use crate::manager::take_frame::{ChargedFrame, Short};
@@ -30,12 +34,12 @@ impl Looks {
     /// Creates the counts for an advice that loads pages for this group. Other groups are added
     /// when they are first asked.
     pub(crate) fn new(group: &GroupState) -> Self {
-        Self(vec![(group.id, group.lists.maybe_unwanted())])
+        Self(vec![(group.id, group.lists.len())])
     }
 
     fn left_in(&mut self, group: &GroupState) -> &mut usize {
         let at = self.0.iter().position(|(id, _)| *id == group.id).unwrap_or_else(|| {
-            self.0.push((group.id, group.lists.maybe_unwanted()));
+            self.0.push((group.id, group.lists.len()));
             self.0.len() - 1
         });
         &mut self.0[at].1
@@ -101,15 +105,33 @@ impl Manager {
     fn unwanted_pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
         let frames = &*self.frames;
         let (mut leftovers, mut sorting) = (Leftovers::default(), Sorting::default());
-        let cut = stripe.cut_unwanted(frames, wanted, &mut leftovers);
-        let looked_at = cut.cold.len() + cut.surplus.len();
-        // There are no challengers: main has room for all pages that go up.
-        let challengers = sort_cut(frames, cut, false, &mut sorting);
-        debug_assert!(challengers.is_empty(), "main has room");
-        let (mut freed, _) = self.evict_victims(group, &mut sorting);
+        let now = group.now();
+        let mut cut = stripe.cut_unwanted(frames, wanted, &mut leftovers);
+        let looked_at = cut.window.len() + cut.main.len();
+        for frame in std::mem::take(&mut cut.main) {
+            sort_main(frames, now, frame, &mut sorting);
+        }
+        // There are no challengers: main has room for all pages that are in use.
+        let challengers = sort_cut(frames, stripe, now, cut, false, &mut sorting);
+        debug_assert!(challengers.usual.is_empty() && challengers.hot.is_empty(), "main has room");
+        let (mut freed, _) = self.evict_victims(group, now, &mut sorting);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
         self.settle(group, leftovers);
         Pass { freed, looked_at, is_last_resort: false }
+    }
+}
+
+/// Decides whether a page of main stays.
+fn sort_main(frames: &Frames, now: Now, frame: IsolatedFrame, sorting: &mut Sorting) {
+    let rank = Rank::of(frames, frame.id());
+    let is_late = rank.interval().loads().is_none_or(|mean| rank.age(now) >= 2 * mean);
+    match frames.take_use(frame.id()) {
+        Use::None if is_late => sorting.victims.push(frame),
+        Use::None => sorting.stay(frames, frame, rank.on(Kind::Main)),
+        used => {
+            let rank = rank.seen(used.count(), now, frame.id());
+            sorting.stay(frames, frame, rank.on(Kind::Main));
+        }
     }
 }

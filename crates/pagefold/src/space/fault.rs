@@ -218,7 +218,7 @@ impl SpaceState {
                     Some(note)
                 };
                 if let Some(note) = note {
-                    past.history = group.welcome_back(note);
+                    past.history = group.history_of_note(note);
                 }
                 let keeps = fault.leaves_unchanged()
                     && memory.exchange.is_none()

@@ -207,7 +207,7 @@ impl SpaceState {
         // If the area is being removed by now, its slot has to be freed.
         let may_keep = manager.swap.may_read_along(slot); // A3
         let keeps = may_keep && manager.swap.set_cached(slot, frame.id().number()).is_ok();
-        let history = manager.swap.note(slot).map_or_else(|_| Default::default(), |note| group.welcome_back(note));
+        let history = manager.swap.note(slot).map_or_else(|_| Default::default(), |note| group.history_of_note(note));
         let past = Past { unused: (!keeps).then_some(slot), kept: keeps.then_some(slot), history };
         self.publish(loading, frame, true, &past, Ahead::Yes);
         manager.free_slots(group, past.unused);

@@ -283,7 +283,7 @@ impl SpaceState {
             });
         }
         let group = self.group.state();
-        let arrival = Arrival::of_space(group.id, History { level: rank.level(), is_refault: false });
+        let arrival = Arrival::of_space(group.id, History::of_moved(rank));
         if rank.is_unlisted() {
             arrival.publish_unlisted(to, frame);
         } else {

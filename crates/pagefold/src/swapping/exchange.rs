@@ -112,8 +112,9 @@ impl Manager {
         leave: &dyn Fn(IsolatedFrame) -> Result<Gone<'a>, Stays>,
     ) -> ControlFlow<Option<Gone<'a>>> {
         let mut leftovers = Leftovers::default();
-        let cut = stripe.cut(&self.frames, 1, 0, &mut leftovers);
-        let mut pages = cut.cold.into_iter().chain(cut.surplus);
+        let cut = stripe.cut(&self.frames, 1, group.now(), &mut leftovers);
+        let away = cut.window.len() + cut.main.len();
+        let mut pages = cut.window.into_iter().chain(cut.main);
         let left = pages.next().map(leave);
         let mut untried: Batch<2> = pages.collect();
         let flow = match left {
@@ -129,6 +130,7 @@ impl Manager {
             }
         };
         stripe.return_cut(&self.frames, untried, &mut leftovers);
+        stripe.returned(away);
         self.settle(group, leftovers);
         flow
     }
@@ -164,10 +166,10 @@ impl Manager {
             return Err(Stays::All(frame));
         }
         let left = self.leave(group, frame, &page, PageEntry::Slot(reserved), false);
-        match left {
-            Ok(_) => {
+        match &left {
+            Ok(gone) => {
                 Counters::add(&group.swapped.outs, 1);
-                group.evicted(1);
+                self.count_left(group, std::slice::from_ref(gone));
             }
             Err(_) => self.free_slots(group, [reserved]),
         }

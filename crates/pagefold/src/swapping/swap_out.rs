@@ -26,10 +26,9 @@ use swap::{Fill, Need, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
 use sync::atomic::Ordering;
 
 use crate::group::state::GroupState;
-use crate::lru::admission::ANONYMOUS;
+use crate::lru::admission::{ANONYMOUS, History};
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::rank::Rank;
-use crate::lru::shadow::Level;
 use crate::manager::Manager;
 use crate::stats::Counters;
 
@@ -170,7 +169,7 @@ impl Manager {
         entry: PageEntry,
         keeps: bool,
     ) -> Result<OwnedFrame<'a>, IsolatedFrame> {
-        let note = group.note(Rank::of(&self.frames, frame.id()).level());
+        let note = group.note(Rank::of(&self.frames, frame.id()));
         let ready = || {
             if let PageEntry::Slot(slot) = entry {
                 let _ = self.swap.set_swapped(slot, owner(page), note); // We own the slot.
@@ -241,7 +240,7 @@ impl Manager {
             }
             let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain);
             self.count_wasted(&gone, &group);
-            group.evicted(gone.len() as u64);
+            self.count_left(&group, &gone);
             if is_unlisted {
                 let orphans = stay.into_iter().filter_map(|refused| self.frames.put_back(refused.frame).err());
                 self.release_anonymous(&group, gone.into_iter().chain(orphans));
@@ -274,7 +273,7 @@ impl Manager {
             match self.groups.get(self.frames.group(frame)).filter(|_| is_one()) {
                 Some(group) => {
                     group.becomes_listed();
-                    Rank::young(Level::default()).give(&self.frames, &isolated);
+                    History::default().rank().give(&self.frames, &isolated);
                     self.enter(&group, isolated);
                 }
                 None => self.return_isolated(isolated),

@@ -1,0 +1,180 @@
+//! The clock of a group: time is counted in loads.
+//!
+//! Loads are the only events that cost a group something, and counting hits would cost each hit a
+//! write. So ages, intervals and distances are numbers of loads. They need no counter of their own:
+//! each loaded page was evicted since, or is still charged.
+//!
+//! Frames and shadows keep times in few bits: in *units* of 2^`shift` loads, modulo a power of two.
+//! A unit is about 1/256 of the group's size; a few times less or more does no harm. If the group
+//! outgrows that, or shrinks below, the unit changes, and the times that were kept before mislead
+//! once: a page may then seem older or younger than it is.
+
+use sync::CachePadded;
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Bits of the time that a frame keeps, and of those that a shadow keeps.
+pub(crate) const STAMP_BITS: u32 = 14;
+pub(crate) const SHADOW_STAMP_BITS: u32 = 15;
+pub(crate) const LEFT_BITS: u32 = 16;
+
+/// A group's size is about this many units,
+const UNITS: u64 = 256;
+/// at least this many,
+const UNITS_MIN: u64 = 16;
+/// and at most this many.
+const UNITS_MAX: u64 = 2048;
+
+/// Where a page was when it was evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Window,
+    Main,
+}
+
+/// The counters, on a cache line of their own.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    counts: CachePadded<Counts>,
+}
+
+#[derive(Debug)]
+struct Counts {
+    /// Pages evicted from the window.
+    window: AtomicU64,
+    /// Pages evicted from main.
+    main: AtomicU64,
+    shift: AtomicU32,
+}
+
+impl Clock {
+    /// Creates the clock of a group that may have up to `limit` pages.
+    pub(crate) fn new(limit: u64) -> Self {
+        let counts =
+            Counts { window: AtomicU64::new(0), main: AtomicU64::new(0), shift: AtomicU32::new(shift_for(limit)) };
+        Self { counts: CachePadded::new(counts) }
+    }
+
+    /// Returns the time of a group that has `size` pages now.
+    pub(crate) fn now(&self, size: u64) -> Now {
+        // Relaxed, in all of this file: only the policy depends on the time.
+        let [window, main] = [&self.counts.window, &self.counts.main].map(|count| count.load(Ordering::Relaxed));
+        Now { size: size.max(1), window, main, shift: self.counts.shift.load(Ordering::Relaxed) }
+    }
+
+    /// Counts evictions.
+    pub(crate) fn evicted(&self, window: u64, main: u64) {
+        for (count, pages) in [(&self.counts.window, window), (&self.counts.main, main)] {
+            if pages > 0 {
+                count.fetch_add(pages, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Changes the unit if the group's size isn't what the unit was made for.
+    pub(crate) fn fit(&self, size: u64) {
+        let units = size >> self.counts.shift.load(Ordering::Relaxed);
+        if !(UNITS_MIN..=UNITS_MAX).contains(&units) {
+            self.counts.shift.store(shift_for(size), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Returns log2 of the unit for a group of that size.
+fn shift_for(size: u64) -> u32 {
+    (size / UNITS).max(1).ilog2()
+}
+
+/// A moment in the life of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// The group's pages, on its lists or not, at least 1.
+    pub(crate) size: u64,
+    window: u64,
+    main: u64,
+    shift: u32,
+}
+
+impl Now {
+    /// Returns the number of pages evicted so far.
+    pub(crate) fn evicted(self) -> u64 {
+        self.window.wrapping_add(self.main)
+    }
+
+    /// Returns the time in units, to be kept in `STAMP_BITS` or `SHADOW_STAMP_BITS` bits.
+    pub(crate) fn stamp(self) -> u64 {
+        self.evicted().wrapping_add(self.size) >> self.shift
+    }
+
+    /// Returns the time `loads` loads before this moment, in units.
+    pub(crate) fn stamp_before(self, loads: u64) -> u64 {
+        self.stamp().wrapping_sub(loads >> self.shift)
+    }
+
+    /// Returns the loads since the moment of a stamp of which `bits` bits were kept. A stamp that
+    /// seems to be of a later moment counts as one of this moment: the group has lost pages other
+    /// than by eviction. So the oldest eighth of all moments reads as recent.
+    pub(crate) fn since(self, stamp: u64, bits: u32) -> u64 {
+        let range = 1 << bits;
+        let units = self.stamp().wrapping_sub(stamp) & (range - 1);
+        if units >= range - range / 8 { 0 } else { units << self.shift }
+    }
+
+    /// Returns how many pages left that list before this moment, in units, to be kept in
+    /// `LEFT_BITS` bits.
+    pub(crate) fn left(self, list: Left) -> u64 {
+        self.pages_left(list) >> self.shift
+    }
+
+    /// Returns how many pages have left that list since a moment for which [`left`](Self::left)
+    /// returned a number that ended with `then`.
+    pub(crate) fn left_since(self, list: Left, then: u64) -> u64 {
+        (self.left(list).wrapping_sub(then) & ((1 << LEFT_BITS) - 1)) << self.shift
+    }
+
+    fn pages_left(self, list: Left) -> u64 {
+        match list {
+            Left::Window => self.window,
+            Left::Main => self.main,
+        }
+    }
+
+    /// Returns a number whose lower bits are evenly distributed, for a page with number `page`.
+    pub(crate) fn chance(self, page: u64) -> u64 {
+        (self.evicted() ^ page << 20).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_loads() {
+        let clock = Clock::new(1000);
+        let before = clock.now(400);
+        assert_eq!((before.since(before.stamp(), STAMP_BITS), before.evicted()), (0, 0));
+        clock.evicted(30, 20);
+        let after = clock.now(450);
+        assert_eq!((after.since(before.stamp(), STAMP_BITS), after.evicted()), (100, 50), "within a unit of two");
+        assert_eq!(after.left_since(Left::Window, before.left(Left::Window)), 30);
+        assert_eq!(after.left_since(Left::Main, before.left(Left::Main)), 20);
+        assert_eq!(before.since(after.stamp(), STAMP_BITS), 0, "a moment to come");
+        let kept = after.stamp() & ((1 << STAMP_BITS) - 1);
+        clock.evicted(1 << 20, 0);
+        assert!(clock.now(450).since(kept, STAMP_BITS) < 2 << STAMP_BITS, "stamps wrap");
+    }
+
+    #[test]
+    fn the_unit_fits_the_size() {
+        let clock = Clock::new(1 << 20);
+        assert_eq!(clock.now(1).shift, 12);
+        clock.fit(1 << 17);
+        assert_eq!(clock.now(1).shift, 12, "a few times less does no harm");
+        clock.fit(1000);
+        assert_eq!(clock.now(1).shift, 1);
+        clock.fit(0);
+        assert_eq!(clock.now(0).shift, 0);
+        clock.fit(u64::MAX);
+        assert_eq!(clock.now(u64::MAX).shift, 55);
+    }
+}

@@ -1,0 +1,244 @@
+//! The size of the window: for how long pages that have no place in main stay in memory.
+//!
+//! A page that comes back soon after it left the window shows that the window may be too small.
+//! Whether it is depends on main. If the page finds a page of main that it displaces, memory lies
+//! idle there while the window is short of it, so the window grows. If it finds none, main is in
+//! use, and the window shrinks. So in a loop that is larger than the memory, where no page of main
+//! is ever displaced, the window stays as small as it may be, although every page comes back. A
+//! page that comes back soon after it left *main* shrinks the window as well.
+//!
+//! The window grows fast if many challenges are won, because then the working set changes, and
+//! slowly if few are. Steps are numbers of pages, whatever the memory's size: a miss moves the
+//! window by a few pages, so as many misses as there are pages can move all of it.
+
+use sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use crate::lru::batch::BATCH_MAX;
+use crate::lru::rank::Origin;
+
+/// The window's least and largest part of the pages.
+const LEAST: usize = 100;
+const MOST: (usize, usize) = (9, 10);
+/// Each time that reclaim frees pages, it forgets this part of the difference to the largest number
+/// of pages of earlier times.
+const FORGETS_MOST: usize = 8;
+/// Each pass that meets no page that was read ahead and not used forgets this part of the room that
+/// such pages took.
+const FORGETS_AHEAD: usize = 64;
+/// Uses in a window tell something if it has more than this many times the least length.
+const LONG: usize = 2;
+/// The window grows by this many pages, slowly or fast, and shrinks by this many.
+const GROWS: usize = 2;
+const GROWS_FAST: usize = 8;
+const SHRINKS: usize = 1;
+/// It shrinks by a page for so many new pages that leave it unused.
+const UNUSED_SHRINK: usize = 5;
+/// It grows fast if more than this share of the recent challenges were won.
+const FAST: u32 = ONE / 5;
+/// A challenge changes the share by this part.
+const MEMORY: u32 = 20;
+/// A look at a page of main changes the share of idle pages by this part.
+const BUSY_MEMORY: u32 = 64;
+/// 1 as a share.
+const ONE: u32 = 1 << 16;
+
+/// Returns how many pages reclaim frees at a time in a stripe of `pages` pages.
+pub(crate) fn step(pages: usize) -> usize {
+    (pages / 128).clamp(1, BATCH_MAX)
+}
+
+/// The window of one stripe, and what the stripe knows of its size. Relaxed: only the policy
+/// depends on these numbers, and a lost update does no harm.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// The pages that the window should have.
+    target: AtomicUsize,
+    /// The share of challenges that were won, as a running mean.
+    won: AtomicU32,
+    /// The least number of pages that remained after reclaim in the current turnover, and in the
+    /// one before. A turnover is as many evictions as there are pages. The number of pages varies,
+    /// because loads bring many pages at a time. 0 before the first reclaim.
+    least: [AtomicUsize; 2],
+    /// Pages freed in the current turnover.
+    freed: AtomicUsize,
+    /// The share of looks at main that found a page that isn't idle, as a running mean.
+    busy: AtomicU32,
+    /// New pages that left the window unused, since the window shrank for that.
+    unused: AtomicUsize,
+    /// How many pages were outside of main beyond the target when pages that had been read ahead
+    /// were spared, decreasing since.
+    ahead: AtomicUsize,
+    /// The largest number of pages before reclaim lately.
+    full: AtomicUsize,
+}
+
+impl Window {
+    /// Returns how many pages the window should have.
+    pub(crate) fn target(&self) -> usize {
+        self.target.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Returns whether the window is so long that a page that was used in it is used repeatedly. In
+    /// a window of about the least length, all uses may be of one burst: those of a few readers
+    /// that follow each other through a file, for example.
+    pub(crate) fn is_long(&self) -> bool {
+        self.target() > LONG * (self.base() / LEAST).max(1)
+    }
+
+    /// Returns whether a stripe of `pages` pages grows: it has more pages than reclaim left it, or
+    /// has lost many since. Then new pages may go directly to main.
+    pub(crate) fn grows(&self, pages: usize) -> bool {
+        let (full, slack) = (self.full.load(Ordering::Relaxed), 2 * (step(pages) + BATCH_MAX));
+        full == 0 || pages > full + slack || full > pages + pages / 8 + slack
+    }
+
+    /// Returns the most pages that main may have in a stripe of `pages` pages.
+    pub(crate) fn main_max(&self, pages: usize) -> usize {
+        let base = if self.grows(pages) { pages.saturating_sub(step(pages)) } else { self.base() };
+        base.saturating_sub(self.target().max(pages / LEAST) + self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// Notes that reclaim is about to free `wanted` of `pages` pages.
+    pub(crate) fn reclaims(&self, pages: usize, wanted: usize) {
+        let (rest, [least, before]) = (pages.saturating_sub(wanted), &self.least);
+        let freed = self.freed.load(Ordering::Relaxed) + wanted;
+        let known = least.load(Ordering::Relaxed);
+        if known == 0 || freed > pages {
+            before.store(if known == 0 { rest } else { known }, Ordering::Relaxed);
+            least.store(rest, Ordering::Relaxed);
+            self.freed.store(0, Ordering::Relaxed);
+        } else {
+            self.freed.store(freed, Ordering::Relaxed);
+            if rest < known {
+                least.store(rest, Ordering::Relaxed);
+            }
+        }
+        let full = self.full.load(Ordering::Relaxed);
+        self.full.store(pages.max(full - full.saturating_sub(pages).div_ceil(FORGETS_MOST)), Ordering::Relaxed);
+        self.set_target(self.target(), pages);
+    }
+
+    /// Notes that a pass spared pages that were read ahead and not used yet, or that it met none,
+    /// while `outside` pages were outside of main. As long as there are such pages, main doesn't
+    /// take their room back.
+    pub(crate) fn spared(&self, any: bool, outside: usize) {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let next = if any { outside.saturating_sub(self.target()) } else { ahead - ahead.div_ceil(FORGETS_AHEAD) };
+        if next != ahead {
+            self.ahead.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a look at a page of main: whether the page is idle, that is, unused for longer than
+    /// can be expected.
+    pub(crate) fn looked(&self, is_idle: bool) {
+        let busy = self.busy.load(Ordering::Relaxed);
+        let next = if is_idle { busy - busy / BUSY_MEMORY } else { busy + (ONE - busy) / BUSY_MEMORY };
+        if next != busy {
+            self.busy.store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// Estimates how many of `main` pages of main are idle.
+    pub(crate) fn idle(&self, main: usize) -> usize {
+        let idle = ONE - self.busy.load(Ordering::Relaxed);
+        (main as u64 * u64::from(idle) / u64::from(ONE)) as usize
+    }
+
+    /// Notes that a page found room in main.
+    pub(crate) fn found_room(&self, origin: Origin) {
+        if origin == Origin::SoonToMain {
+            self.shrink();
+        }
+    }
+
+    /// Notes the outcome of a page's challenge, in a stripe of `pages` pages.
+    pub(crate) fn challenged(&self, origin: Origin, is_won: bool, pages: usize) {
+        if origin == Origin::New {
+            return; // It was used in the window, which tells nothing of the window's size.
+        }
+        let won = self.won.load(Ordering::Relaxed);
+        let won = if is_won { won + (ONE - won) / MEMORY } else { won - won / MEMORY };
+        self.won.store(won, Ordering::Relaxed);
+        match (origin, is_won) {
+            (Origin::SoonToWindow, true) => {
+                self.set_target(self.target() + if won > FAST { GROWS_FAST } else { GROWS }, pages);
+            }
+            (Origin::SoonToWindow, false) | (Origin::SoonToMain, _) => self.shrink(),
+            _ => {}
+        }
+    }
+
+    /// Notes that a page that is hot leaves the window for main, although all of main is in use:
+    /// the window is larger than it has to be.
+    pub(crate) fn gives_way(&self) {
+        self.shrink();
+    }
+
+    /// Notes that new pages leave the window that weren't used in it. They don't need a window.
+    pub(crate) fn left_unused(&self, pages: usize) {
+        if pages > 0 {
+            let unused = self.unused.fetch_add(pages, Ordering::Relaxed) + pages;
+            if unused >= UNUSED_SHRINK {
+                self.unused.store(unused % UNUSED_SHRINK, Ordering::Relaxed);
+                self.set_target(self.target().saturating_sub(unused / UNUSED_SHRINK), self.base());
+            }
+        }
+    }
+
+    /// Returns the least number of pages that remained after reclaim lately.
+    fn base(&self) -> usize {
+        let [least, before] = &self.least;
+        least.load(Ordering::Relaxed).min(before.load(Ordering::Relaxed))
+    }
+
+    fn shrink(&self) {
+        self.set_target(self.target().saturating_sub(SHRINKS), self.base());
+    }
+
+    fn set_target(&self, target: usize, pages: usize) {
+        let (least, most) = ((pages / LEAST).max(1), pages * MOST.0 / MOST.1);
+        self.target.store(target.clamp(least, most.max(least)), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_follows_what_comes_back() {
+        let window = Window::default();
+        window.reclaims(1007, 7);
+        assert_eq!((window.target(), window.main_max(1000)), (10, 990));
+        window.challenged(Origin::New, true, 1000);
+        window.challenged(Origin::Back, true, 1000);
+        assert_eq!(window.target(), 10);
+        window.challenged(Origin::SoonToWindow, true, 1000);
+        assert_eq!(window.target(), 12, "slowly");
+        for _ in 0..5 {
+            window.challenged(Origin::Back, true, 1000);
+        }
+        window.challenged(Origin::SoonToWindow, true, 1000);
+        assert_eq!((window.target(), window.main_max(1000)), (20, 980), "fast");
+        window.challenged(Origin::SoonToWindow, false, 1000);
+        window.challenged(Origin::SoonToMain, true, 1000);
+        window.found_room(Origin::SoonToMain);
+        window.found_room(Origin::Back);
+        assert_eq!(window.target(), 17);
+        (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, true, 1000));
+        assert_eq!(window.target(), 900, "no more than nine tenths");
+        (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, false, 1000));
+        assert_eq!(window.target(), 10, "no less than a hundredth");
+    }
+
+    #[test]
+    fn a_stripe_that_isnt_full_grows() {
+        let window = Window::default();
+        assert!(window.grows(1000) && window.main_max(1000) == 983, "nothing was reclaimed yet");
+        assert_eq!([0, 1, 2].map(|pages| window.main_max(pages)), [0; 3]);
+        window.reclaims(1000, 7);
+        assert_eq!([993, 1000, 1100].map(|pages| window.grows(pages)), [false; 3]);
+        assert_eq!([2000, 500].map(|pages| window.grows(pages)), [true; 2]);
+    }
+}
