@@ -328,14 +328,21 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. The caller must
-    /// call [`returned`](Self::returned) with their number when it has put them back or evicted
-    /// them.
-    pub(crate) fn cut(&self, frames: &Frames, wanted: usize, now: Now, leftovers: &mut Leftovers) -> Cut {
+    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. If
+    /// `young_too` is set, all young pages get their places before. The caller must call
+    /// [`returned`](Self::returned) with their number when it has put them back or evicted them.
+    pub(crate) fn cut(
+        &self,
+        frames: &Frames,
+        wanted: usize,
+        young_too: bool,
+        now: Now,
+        leftovers: &mut Leftovers,
+    ) -> Cut {
         let pages = self.pages();
         let wanted = wanted.min(step(pages));
         self.window.reclaims(pages, wanted);
-        self.ripen_to(frames, young_max(pages), now, leftovers);
+        self.ripen_to(frames, if young_too { 0 } else { young_max(pages) }, now, leftovers);
         let [window, beaten] = [Kind::Window, Kind::Beaten].map(|kind| self.list(kind));
         if window.len() + beaten.len() == 0 {
             self.ripen_to(frames, 0, now, leftovers);
@@ -413,4 +420,38 @@ impl Stripe {
 /// Returns how many pages may be young in a stripe of `pages` pages.
 fn young_max(pages: usize) -> usize {
     (pages / 512).max(1)
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use frames::{BeginLoad, Config, Labels, PageMap};
+    use sync::Arc;
+
+    use super::*;
+    use crate::lru::clock::Clock;
+    use crate::lru::interval::Interval;
+
+    /// Regression: all pages of a group but the youngest were dirty and couldn't be written. The
+    /// youngest never got its place, so the group got no page any more.
+    #[test]
+    fn the_youngest_pages_go_for_their_own_group_alone() {
+        let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());
+        let map = PageMap::new(Arc::clone(&frames), 10).unwrap();
+        let load = |page, kind| {
+            let BeginLoad::Begun(loading) = map.begin_load(page) else { panic!("nobody else loads it") };
+            let rank = Rank::young(Origin::New, Interval::UNKNOWN).on(kind);
+            let labels = Labels { group: 7, rank: rank.bits(), ..Labels::default() };
+            Batch::<1>::from([loading.publish(frames.allocate().unwrap(), labels, false).0])
+        };
+        let (stripe, now, mut leftovers) = (Stripe::new(7, 0), Clock::new(100).now(4), Leftovers::default());
+        stripe.put_back(&frames, load(0, Kind::Young), &mut leftovers);
+        (1..4).for_each(|page| stripe.put_back(&frames, load(page, Kind::Window), &mut leftovers));
+        for (young_too, young_left) in [(false, 1), (true, 0)] {
+            let cut = stripe.cut(&frames, 4, young_too, now, &mut leftovers);
+            assert_eq!((cut.window.len(), stripe.list(Kind::Young).len()), (1, young_left));
+            stripe.put_back(&frames, cut.window, &mut leftovers);
+            stripe.returned(1);
+        }
+        assert_eq!(stripe.len(), 4);
+    }
 }
