@@ -18,8 +18,6 @@ pub(crate) const BATCH_MAX: usize = 32;
 /// memory meanwhile.
 const GROWING_SHARE: u64 = 64;
 const FULL_SHARE: u64 = 256;
-/// Smaller batches of a full group save too little for what they cost, so it has none.
-const FULL_LEAST: u64 = 8;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
@@ -34,9 +32,8 @@ pub(crate) struct Patience {
 impl Patience {
     /// Returns how many pages may wait in a group of `charged` pages.
     pub(crate) fn new(charged: u64, grows: bool) -> Self {
-        let (share, least) = if grows { (GROWING_SHARE, 0) } else { (FULL_SHARE, FULL_LEAST) };
-        let pages = charged / share;
-        Self { pages: if pages < least { 0 } else { pages }, share }
+        let share = if grows { GROWING_SHARE } else { FULL_SHARE };
+        Self { pages: charged / share, share }
     }
 
     /// Returns whether a group with a limit of `max` pages allows that so many pages wait.
