@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::iter;
 use std::sync::Once;
 
-use pagefold::{Advice, Pagefold};
+use pagefold::{AccessPattern, Advice, GroupStats, Pagefold};
 use support::disk;
 use sync::random::Random;
 
 const PAGE: u64 = 4096;
 
-/// Returns how many of these accesses to pages miss, in a group of `room` pages without readahead.
-fn misses(accesses: &[u64], room: u64) -> u64 {
+/// Makes these accesses to pages, in a group of `room` pages without readahead.
+fn run(accesses: &[u64], room: u64) -> GroupStats {
     static ONE_CPU: Once = Once::new();
     // Pages wait on the CPU that loaded them, and threads move between CPUs.
     ONE_CPU.call_once(|| sync::cpu::pretend(1));
@@ -25,7 +25,11 @@ fn misses(accesses: &[u64], room: u64) -> u64 {
     let file = group.open("f0").unwrap();
     file.advise(0..1, Advice::Random).unwrap();
     accesses.iter().for_each(|page| file.read_exact_at(&mut [0; 8], page * PAGE).unwrap());
-    group.stats().misses
+    group.stats()
+}
+
+fn misses(accesses: &[u64], room: u64) -> u64 {
+    run(accesses, room).misses
 }
 
 /// Returns how many of the accesses miss if the `room` pages that were used last are kept.
@@ -93,6 +97,36 @@ fn the_misses_are_exactly_these() {
         ("zipf 0.75", 30_826),
     ];
     assert_eq!(counts.as_slice(), expected.as_slice());
+}
+
+/// What `stats()` says, and what is so.
+#[test]
+fn stats_tell_the_pattern_and_what_a_tenth_of_the_memory_would_change() {
+    const ROOM: u64 = 1000;
+    let count = 40 * ROOM;
+    let traces = [
+        ("loop", (0..count).map(|at| at % 1500).collect(), AccessPattern::Loop),
+        ("scan", (0..count).collect(), AccessPattern::Scan),
+        ("fits", (0..count).map(|at| at % 900).collect(), AccessPattern::Fits),
+        ("zipf", skewed(10_000, count as usize, 3, |rank| 1.0 / rank), AccessPattern::Skew),
+        ("drift", drift(count, 900), AccessPattern::Recency),
+    ];
+    for (name, accesses, pattern) in traces {
+        let stats = run(&accesses, ROOM);
+        assert_eq!(stats.pattern, pattern, "{name}: {stats:?}");
+        let [more, less] = [ROOM * 11 / 10, ROOM * 9 / 10].map(|room| misses(&accesses, room) as f64);
+        let (saved, cost) = (1.0 - more / stats.misses as f64, less / stats.misses as f64 - 1.0);
+        if pattern != AccessPattern::Fits {
+            assert!((stats.more_memory_saves - saved).abs() < 0.1, "{name}: {saved}, {stats:?}");
+            assert!((stats.less_memory_costs - cost).abs() < 0.2, "{name}: {cost}, {stats:?}");
+        }
+    }
+}
+
+/// Random pages of `width` pages that move on by a page for every ten accesses.
+fn drift(count: u64, width: u64) -> Vec<u64> {
+    let mut random = Random::seeded(9);
+    (0..count).map(|at| at / 10 + random.below(width)).collect()
 }
 
 /// A program of up to six parts that are repeated: loops, scans, random pages, zigzags, pairs.

@@ -75,6 +75,7 @@ pub(crate) mod clock;
 pub(crate) mod entry_batches;
 pub(crate) mod interval;
 pub(crate) mod list;
+pub(crate) mod outlook;
 pub(crate) mod rank;
 pub(crate) mod shadow;
 pub(crate) mod stripe;
@@ -86,7 +87,7 @@ use sync::lock::OnceCell;
 use crate::lru::batch::{Batch, Leftovers};
 use crate::lru::clock::Now;
 use crate::lru::rank::{Place, Rank, STRIPES_MAX};
-use crate::lru::stripe::Stripe;
+use crate::lru::stripe::{Forecast, Stripe};
 
 /// CPUs per stripe.
 const STRIPE_CPUS: usize = 4;
@@ -126,6 +127,16 @@ impl GroupLists {
     /// Returns whether this CPU's stripe grows: nothing was reclaimed from it lately.
     pub(crate) fn grows(&self) -> bool {
         self.stripe(self.own()).grows()
+    }
+
+    /// Returns the pattern of the group's largest stripe, and the stripes' mean forecasts.
+    pub(crate) fn forecast(&self) -> Forecast {
+        let largest = self.stripes().max_by_key(|stripe| stripe.len());
+        let pattern = largest.map_or_else(Default::default, |stripe| stripe.forecast().pattern);
+        let mean = |of: fn(Forecast) -> f64| {
+            self.stripes().map(|stripe| of(stripe.forecast())).sum::<f64>() / self.stripe_count() as f64
+        };
+        Forecast { pattern, more: mean(|it| it.more), less: mean(|it| it.less) }
     }
 
     /// Returns the number of stripes.

@@ -35,6 +35,8 @@ const SHRINKS: usize = 1;
 const UNUSED_SHRINK: usize = 5;
 /// It grows fast if more than this share of the recent challenges were won.
 const FAST: u32 = ONE / 5;
+/// Less than this share is hardly any.
+const HARDLY: u32 = ONE / 32;
 /// A challenge changes the share by this part.
 const MEMORY: u32 = 20;
 /// A look at a page of main changes the share of idle pages by this part.
@@ -90,6 +92,13 @@ impl Window {
     pub(crate) fn grows(&self, pages: usize) -> bool {
         let (full, slack) = (self.full.load(Ordering::Relaxed), 2 * (step(pages) + BATCH_MAX));
         full == 0 || pages > full + slack || full > pages + pages / 8 + slack
+    }
+
+    /// Returns whether pages that were used lately are what is used again: the window has a good
+    /// part of `pages` pages. `None` if hardly a page that comes back finds a worse one in main.
+    pub(crate) fn recency(&self, pages: usize) -> Option<bool> {
+        let hardly_any = self.won.load(Ordering::Relaxed) < HARDLY;
+        (!hardly_any).then(|| self.target() > pages / 8)
     }
 
     /// Returns the most pages that main may have in a stripe of `pages` pages.
