@@ -114,6 +114,7 @@ pub use read::page_future::PageFuture;
 pub use read_ahead::advice::Advice;
 pub use size::{IntoSize, Size, SizeError};
 pub use space::{Area, AreaFile, Space};
+pub use stats::pattern::AccessPattern;
 pub use stats::swap_areas::{CompressedSwapStats, SwapAreaStats};
 pub use stats::{FileStats, GroupStats, Stats};
 pub use swap::{AddError, Placement, RemoveError};

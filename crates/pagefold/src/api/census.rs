@@ -46,6 +46,7 @@ impl Manager {
         }
         let page_bytes = self.frames.page_size() as u64;
         let counters = &group.counters;
+        let forecast = group.lists.forecast();
         GroupStats {
             name: group.name.clone(),
             max_bytes: group.max() * page_bytes,
@@ -59,6 +60,9 @@ impl Manager {
             unclean_bytes: group.unclean.get() * page_bytes,
             evictions: counters.evictions.sum(),
             refaults: counters.refaults.sum(),
+            pattern: forecast.pattern,
+            more_memory_saves: forecast.more,
+            less_memory_costs: forecast.less,
             errors: get(&counters.errors),
             direct_reclaims: get(&counters.direct_reclaims),
             read_ahead: get(&counters.read_ahead),

@@ -144,7 +144,7 @@ impl Handle {
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
     }
 
-    /// Returns whether pages enter memory at level 0, whatever their history.
+    /// Returns whether pages enter memory without their history.
     pub(crate) fn is_sequential(&self) -> bool {
         self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
     }

@@ -21,8 +21,8 @@ const FULL_SHARE: u64 = 256;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
-/// How many pages may wait: what the group of a batch's first page allowed then. The group's counters
-/// are on cache lines that other CPUs write to, so they aren't read for each page.
+/// How many pages may wait: what the group of a batch's first page allowed then. The group's
+/// counters are on cache lines that other CPUs write to, so they aren't read for each page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience {
     pages: u64,

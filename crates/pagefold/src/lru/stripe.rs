@@ -8,8 +8,10 @@ use sync::atomic::{AtomicUsize, Ordering};
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::clock::Now;
 use crate::lru::list::{LruList, line_up};
+use crate::lru::outlook::{Outlook, Placed};
 use crate::lru::rank::{KINDS, Kind, Origin, Place, Rank};
 use crate::lru::window::{Window, step};
+use crate::stats::pattern::AccessPattern;
 
 /// The number of pages of main that a page may challenge. With more, better candidates are found,
 /// but pages change places that are about as good.
@@ -18,6 +20,19 @@ pub(crate) const LOOKS: usize = 2;
 const GROWING_YOUNG: usize = 128;
 /// See [`Stripe::waiting`].
 const WAITING: usize = 4;
+
+/// If a smaller share of the loads brings back pages, they are a scan.
+const SCAN: f64 = 0.125;
+
+/// See `GroupStats`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Forecast {
+    pub(crate) pattern: AccessPattern,
+    /// The part of the recent loads that a tenth more memory would have avoided.
+    pub(crate) more: f64,
+    /// The loads that a tenth less would have added, as a part of the recent ones.
+    pub(crate) less: f64,
+}
 
 /// The pages that reclaim cuts off the lists to look at.
 #[derive(Debug, Default)]
@@ -57,6 +72,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Stripe {
     lists: [LruList; KINDS],
     window: Window,
+    outlook: Outlook,
     /// Pages that reclaim has cut off the lists and not returned yet.
     away: AtomicUsize,
     /// How often a CPU of this stripe chose a stripe to reclaim from.
@@ -66,7 +82,13 @@ pub(crate) struct Stripe {
 impl Stripe {
     pub(crate) fn new(group: u32, stripe: u8) -> Self {
         let lists = Kind::ALL.map(|kind| LruList::new(group, Place { stripe, kind }));
-        Self { lists, window: Window::default(), away: AtomicUsize::new(0), turns: AtomicUsize::new(0) }
+        Self {
+            lists,
+            window: Window::default(),
+            outlook: Outlook::default(),
+            away: AtomicUsize::new(0),
+            turns: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn list(&self, kind: Kind) -> &LruList {
@@ -100,8 +122,8 @@ impl Stripe {
         self.window.main_max(self.pages()).saturating_sub(in_main)
     }
 
-    /// Returns for how many loads a page that was read ahead may wait for its first use: for as many
-    /// as there are pages in the window and idle pages in main, or a quarter of the pages.
+    /// Returns for how many loads a page that was read ahead may wait for its first use: for as
+    /// many as there are pages in the window and idle pages in main, or a quarter of the pages.
     pub(crate) fn waiting(&self) -> usize {
         (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING)
     }
@@ -109,6 +131,23 @@ impl Stripe {
     /// See [`Window::grows`].
     pub(crate) fn grows(&self) -> bool {
         self.window.grows(self.pages())
+    }
+
+    /// Returns the workload's pattern, and what a tenth more or less memory would change.
+    pub(crate) fn forecast(&self) -> Forecast {
+        let (pages, fits) = (self.pages(), self.grows());
+        let back = self.outlook.back();
+        let pattern = match self.window.recency(pages) {
+            _ if fits => AccessPattern::Fits,
+            _ if back < SCAN => AccessPattern::Scan,
+            Some(true) => AccessPattern::Recency,
+            Some(false) => AccessPattern::Skew,
+            None => AccessPattern::Loop,
+        };
+        if fits {
+            return Forecast { pattern, more: 0.0, less: 0.0 };
+        }
+        Forecast { pattern, more: self.outlook.more(pages), less: self.outlook.less(pages) }
     }
 
     /// Lists loaded pages, which become the youngest. While the stripe grows, young pages get their
@@ -142,9 +181,11 @@ impl Stripe {
         let [mut to_main, mut to_window, mut challengers] = [const { Batch::<BATCH_MAX>::new_const() }; 3];
         let mut main_room = self.main_room();
         let grows = self.grows();
+        let mut placed = Placed { pages: ripe.len() as u32, ..Placed::default() };
         for frame in ripe {
             let _ = frames.take_use(frame.id());
             let rank = Rank::of(frames, frame.id());
+            placed.from[rank.origin() as usize] += 1;
             let is_back = rank.origin() != Origin::New;
             // Whether a page that was read ahead came back is decided when it was used.
             let is_ahead = is_back && frames.is_unused_ahead(frame.id());
@@ -162,6 +203,7 @@ impl Stripe {
         }
         if !challengers.is_empty() {
             let Outcome { won, lost, beaten } = self.challenge(frames, challengers, 1, now, leftovers);
+            placed.lost = lost.len() as u32;
             for frame in &beaten {
                 Rank::of(frames, frame.id()).on(Kind::Beaten).give(frames, frame);
             }
@@ -171,6 +213,7 @@ impl Stripe {
         }
         self.put_on(Kind::Main, frames, to_main, leftovers);
         self.put_on(Kind::Window, frames, to_window, leftovers);
+        self.outlook.placed(&placed);
     }
 
     /// Compares each challenger with up to [`LOOKS`] pages from the end of main. The first of these
@@ -204,6 +247,9 @@ impl Stripe {
             }
             let is_won = loser.is_some();
             self.window.challenged(rank.origin(), is_won, self.pages());
+            if !is_won && rank.origin() != Origin::New {
+                self.outlook.lost(interval);
+            }
             rank.settled(if is_won { Kind::Main } else { Kind::Window }).give(frames, &challenger);
             outcome.beaten.extend(loser);
             if is_won { outcome.won.push(challenger) } else { outcome.lost.push(challenger) }
@@ -282,14 +328,21 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. The caller must
-    /// call [`returned`](Self::returned) with their number when it has put them back or evicted
-    /// them.
-    pub(crate) fn cut(&self, frames: &Frames, wanted: usize, now: Now, leftovers: &mut Leftovers) -> Cut {
+    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. If
+    /// `young_too` is set, all young pages get their places before. The caller must call
+    /// [`returned`](Self::returned) with their number when it has put them back or evicted them.
+    pub(crate) fn cut(
+        &self,
+        frames: &Frames,
+        wanted: usize,
+        young_too: bool,
+        now: Now,
+        leftovers: &mut Leftovers,
+    ) -> Cut {
         let pages = self.pages();
         let wanted = wanted.min(step(pages));
         self.window.reclaims(pages, wanted);
-        self.ripen_to(frames, young_max(pages), now, leftovers);
+        self.ripen_to(frames, if young_too { 0 } else { young_max(pages) }, now, leftovers);
         let [window, beaten] = [Kind::Window, Kind::Beaten].map(|kind| self.list(kind));
         if window.len() + beaten.len() == 0 {
             self.ripen_to(frames, 0, now, leftovers);
@@ -367,4 +420,38 @@ impl Stripe {
 /// Returns how many pages may be young in a stripe of `pages` pages.
 fn young_max(pages: usize) -> usize {
     (pages / 512).max(1)
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use frames::{BeginLoad, Config, Labels, PageMap};
+    use sync::Arc;
+
+    use super::*;
+    use crate::lru::clock::Clock;
+    use crate::lru::interval::Interval;
+
+    /// Regression: all pages of a group but the youngest were dirty and couldn't be written. The
+    /// youngest never got its place, so the group got no page any more.
+    #[test]
+    fn the_youngest_pages_go_for_their_own_group_alone() {
+        let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());
+        let map = PageMap::new(Arc::clone(&frames), 10).unwrap();
+        let load = |page, kind| {
+            let BeginLoad::Begun(loading) = map.begin_load(page) else { panic!("nobody else loads it") };
+            let rank = Rank::young(Origin::New, Interval::UNKNOWN).on(kind);
+            let labels = Labels { group: 7, rank: rank.bits(), ..Labels::default() };
+            Batch::<1>::from([loading.publish(frames.allocate().unwrap(), labels, false).0])
+        };
+        let (stripe, now, mut leftovers) = (Stripe::new(7, 0), Clock::new(100).now(4), Leftovers::default());
+        stripe.put_back(&frames, load(0, Kind::Young), &mut leftovers);
+        (1..4).for_each(|page| stripe.put_back(&frames, load(page, Kind::Window), &mut leftovers));
+        for (young_too, young_left) in [(false, 1), (true, 0)] {
+            let cut = stripe.cut(&frames, 4, young_too, now, &mut leftovers);
+            assert_eq!((cut.window.len(), stripe.list(Kind::Young).len()), (1, young_left));
+            stripe.put_back(&frames, cut.window, &mut leftovers);
+            stripe.returned(1);
+        }
+        assert_eq!(stripe.len(), 4);
+    }
 }

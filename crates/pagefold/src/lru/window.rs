@@ -35,6 +35,8 @@ const SHRINKS: usize = 1;
 const UNUSED_SHRINK: usize = 5;
 /// It grows fast if more than this share of the recent challenges were won.
 const FAST: u32 = ONE / 5;
+/// Less than this share is hardly any.
+const HARDLY: u32 = ONE / 32;
 /// A challenge changes the share by this part.
 const MEMORY: u32 = 20;
 /// A look at a page of main changes the share of idle pages by this part.
@@ -55,8 +57,8 @@ pub(crate) struct Window {
     target: AtomicUsize,
     /// The share of challenges that were won, as a running mean.
     won: AtomicU32,
-    /// The least number of pages that remained after reclaim in the current turnover, and in the one
-    /// before. A turnover is as many evictions as there are pages. The number of pages varies,
+    /// The least number of pages that remained after reclaim in the current turnover, and in the
+    /// one before. A turnover is as many evictions as there are pages. The number of pages varies,
     /// because loads bring many pages at a time. 0 before the first reclaim.
     least: [AtomicUsize; 2],
     /// Pages freed in the current turnover.
@@ -79,8 +81,8 @@ impl Window {
     }
 
     /// Returns whether the window is so long that a page that was used in it is used repeatedly. In
-    /// a window of about the least length, all uses may be of one burst: those of a few readers that
-    /// follow each other through a file, for example.
+    /// a window of about the least length, all uses may be of one burst: those of a few readers
+    /// that follow each other through a file, for example.
     pub(crate) fn is_long(&self) -> bool {
         self.target() > LONG * (self.base() / LEAST).max(1)
     }
@@ -90,6 +92,13 @@ impl Window {
     pub(crate) fn grows(&self, pages: usize) -> bool {
         let (full, slack) = (self.full.load(Ordering::Relaxed), 2 * (step(pages) + BATCH_MAX));
         full == 0 || pages > full + slack || full > pages + pages / 8 + slack
+    }
+
+    /// Returns whether pages that were used lately are what is used again: the window has a good
+    /// part of `pages` pages. `None` if hardly a page that comes back finds a worse one in main.
+    pub(crate) fn recency(&self, pages: usize) -> Option<bool> {
+        let hardly_any = self.won.load(Ordering::Relaxed) < HARDLY;
+        (!hardly_any).then(|| self.target() > pages / 8)
     }
 
     /// Returns the most pages that main may have in a stripe of `pages` pages.
@@ -119,8 +128,8 @@ impl Window {
     }
 
     /// Notes that a pass spared pages that were read ahead and not used yet, or that it met none,
-    /// while `outside` pages were outside of main. As long as there are such pages, main doesn't take
-    /// their room back.
+    /// while `outside` pages were outside of main. As long as there are such pages, main doesn't
+    /// take their room back.
     pub(crate) fn spared(&self, any: bool, outside: usize) {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let next = if any { outside.saturating_sub(self.target()) } else { ahead - ahead.div_ceil(FORGETS_AHEAD) };
@@ -169,8 +178,8 @@ impl Window {
         }
     }
 
-    /// Notes that a page that is hot leaves the window for main, although all of main is in use: the
-    /// window is larger than it has to be.
+    /// Notes that a page that is hot leaves the window for main, although all of main is in use:
+    /// the window is larger than it has to be.
     pub(crate) fn gives_way(&self) {
         self.shrink();
     }

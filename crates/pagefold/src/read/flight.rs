@@ -57,8 +57,8 @@ struct Landing {
     /// The bytes of the run that the file had, as far as was known at the launch.
     expected: usize,
     purpose: Purpose,
-    /// The user advised that the file is read in sequence. The pages then enter memory at level 0,
-    /// whatever their shadows say.
+    /// The user advised that the file is read in sequence. The pages then enter memory without
+    /// history, whatever their shadows say.
     sequential: bool,
     file: Arc<FileState>,
     _flying: Flying,

@@ -70,6 +70,17 @@ pub(crate) struct Pass {
     is_last_resort: bool,
 }
 
+/// For which group pages are freed.
+///
+/// The youngest pages of a group go only for the group itself. If all of its other pages are dirty
+/// and can't be written, it goes on with these, one after the other. If they went for others, the
+/// group couldn't bring in any page, because it may not take pages of groups with smaller shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Own,
+    Others,
+}
+
 /// What a pass has decided so far.
 #[derive(Default)]
 struct Sorting {
@@ -95,13 +106,17 @@ fn is_stuck(group: &GroupState) -> bool {
 }
 
 impl Manager {
-    /// Frees about `wanted` pages of one group. Returns the number of pages freed. Returns 0 if
-    /// none of the group's pages can be evicted now, or if all of them were looked at moments ago
-    /// and none could.
+    /// Frees about `wanted` pages of a group that needs them itself. Returns the number of pages
+    /// freed. Returns 0 if none of the group's pages can be evicted now, or if all of them were
+    /// looked at moments ago and none could.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
+        self.reclaim_from(group, wanted, Whose::Own)
+    }
+
+    fn reclaim_from(&self, group: &GroupState, wanted: usize, need: Whose) -> usize {
         let mut freed = 0;
         while freed < wanted {
-            let pass = self.look_through(group, wanted - freed);
+            let pass = self.look_through(group, wanted - freed, need);
             freed += pass.freed;
             if pass.freed == 0 && self.rests(group) {
                 break;
@@ -129,16 +144,17 @@ impl Manager {
     /// to it. Looks at all of these pages, even if earlier looks freed none. Returns the number of
     /// pages freed.
     pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
-        let look_through = |group: &GroupState| {
+        let look_through = |group: &GroupState, need: Whose| {
             group.walk.wake(group.lists.len());
-            self.reclaim_group(group, wanted)
+            self.reclaim_from(group, wanted, need)
         };
         if of_its_own {
-            return look_through(group);
+            return look_through(group, Whose::Own);
         }
         let candidates = self.ranking.all_candidates(&self.groups, self.page_for(group), self.budget_pages());
         let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
-        groups.find_map(|group| Some(look_through(&group)).filter(|&freed| freed > 0)).unwrap_or(0)
+        let whose = |giver: &GroupState| if giver.id == group.id { Whose::Own } else { Whose::Others };
+        groups.find_map(|it| Some(look_through(&it, whose(&it))).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
     /// Frees up to about `wanted` pages of the first candidate group that can give any. Looks at a
@@ -154,7 +170,8 @@ impl Manager {
             for turn in 0..candidates.len() {
                 let Some(group) = self.groups.get(candidates[turn].group) else { continue };
                 let is_last_resort = has_others && need.is_of(&group);
-                let pass = self.look_through(&group, if is_last_resort { 1 } else { wanted });
+                let whose = if need.is_of(&group) { Whose::Own } else { Whose::Others };
+                let pass = self.look_through(&group, if is_last_resort { 1 } else { wanted }, whose);
                 result.looked_at += pass.looked_at;
                 if pass.freed > 0 {
                     // Sometimes: a group gives pages.
@@ -172,7 +189,7 @@ impl Manager {
 
     /// Looks at a bounded number of a group's pages to free up to `wanted`. Looks at none if the
     /// group rests.
-    fn look_through(&self, group: &GroupState, wanted: usize) -> Pass {
+    fn look_through(&self, group: &GroupState, wanted: usize, need: Whose) -> Pass {
         let mut result = Pass::default();
         let (start, stripes) = (group.lists.to_reclaim(), group.lists.stripe_count());
         let bound = LOOKS_PER_PAGE * wanted + BATCH_MAX;
@@ -180,7 +197,7 @@ impl Manager {
         while result.freed < wanted && result.looked_at < bound && !self.rests(group) {
             // If a stripe's pages can't go, those of the other stripes still may.
             let stripe = group.lists.stripe((start + fruitless) % stripes);
-            let pass = self.pass(group, stripe, wanted - result.freed);
+            let pass = self.pass(group, stripe, wanted - result.freed, need);
             result.freed += pass.freed;
             result.looked_at += pass.looked_at;
             fruitless += usize::from(pass.freed == 0);
@@ -246,7 +263,7 @@ impl Manager {
 
     /// Runs one pass over the lists of the stripe that this CPU should reclaim from.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted)
+        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted, Whose::Others)
     }
 
     pub(crate) fn budget_pages(&self) -> u64 {
@@ -260,14 +277,15 @@ impl Manager {
     /// Runs one pass over a stripe's lists that frees up to `wanted` pages. If all of the group's
     /// pages were looked at before and none could be freed, the pass also evicts pages that are in
     /// use.
-    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
+    fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize, need: Whose) -> Pass {
         let frames = &*self.frames;
         let insist = group.walk.insists(|| group.lists.len());
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
         group.fit_clock();
         let now = group.now();
-        let cut = stripe.cut(frames, wanted, now, &mut leftovers);
+        let young_too = insist && need == Whose::Own;
+        let cut = stripe.cut(frames, wanted, young_too, now, &mut leftovers);
         let mut looked_at = cut.window.len() + cut.main.len();
         let away = looked_at;
 

@@ -3,6 +3,7 @@
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use prometheus_client::registry::Registry;
+use sync::atomic::AtomicU64;
 
 use crate::stats::swap_areas::{CompressedSwapStats, SwapAreaStats};
 use crate::stats::{FileStats, GroupStats, Stats};
@@ -31,6 +32,8 @@ struct FileLabel {
 
 type AreaGet = fn(&SwapAreaStats) -> u64;
 type CompressedGet = fn(&CompressedSwapStats) -> u64;
+/// Returns a share from a group's statistics.
+type GroupShare = fn(&GroupStats) -> f64;
 type GroupGet = fn(&GroupStats) -> u64;
 type FileGet = fn(&FileStats) -> u64;
 
@@ -78,6 +81,23 @@ impl Stats {
             for group in &self.groups {
                 let label = GroupLabel { group: group.name.clone() };
                 family.get_or_create(&label).set(i64::try_from(get(group)).unwrap_or(i64::MAX));
+            }
+            registry.register(name, help, family);
+        }
+        let forecasts: [(&str, &str, GroupShare); 2] = [
+            ("group_more_memory_saves", "Part of the recent loads that 10 % more memory would have avoided", |group| {
+                group.more_memory_saves
+            }),
+            (
+                "group_less_memory_costs",
+                "Loads that 10 % less memory would have added, as a part of the recent ones",
+                |group| group.less_memory_costs,
+            ),
+        ];
+        for (name, help, get) in forecasts {
+            let family = Family::<GroupLabel, Gauge<f64, AtomicU64>>::default();
+            for group in &self.groups {
+                family.get_or_create(&GroupLabel { group: group.name.clone() }).set(get(group));
             }
             registry.register(name, help, family);
         }

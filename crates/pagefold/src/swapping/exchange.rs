@@ -112,7 +112,7 @@ impl Manager {
         leave: &dyn Fn(IsolatedFrame) -> Result<Gone<'a>, Stays>,
     ) -> ControlFlow<Option<Gone<'a>>> {
         let mut leftovers = Leftovers::default();
-        let cut = stripe.cut(&self.frames, 1, group.now(), &mut leftovers);
+        let cut = stripe.cut(&self.frames, 1, false, group.now(), &mut leftovers);
         let away = cut.window.len() + cut.main.len();
         let mut pages = cut.window.into_iter().chain(cut.main);
         let left = pages.next().map(leave);

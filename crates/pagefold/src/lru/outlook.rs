@@ -1,0 +1,117 @@
+//! What a stripe's recent loads tell about the workload, for `stats()`: its pattern, and what a
+//! tenth more or less memory would change.
+//!
+//! *More memory.* If the window were longer, the pages that come back soon after they left it would
+//! still be there. If main were longer, it would hold pages that lost their challenges lately, and
+//! each of them would be used once in its interval. The larger of the two counts. *Less memory*:
+//! the pages that would have to go are about as good as those that have just lost, so the same
+//! intervals tell what goes with them.
+
+use sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::lru::rank::Origin;
+
+/// 1 as a share.
+const ONE: u32 = 1 << 16;
+/// 1 as a rate: of uses in a load.
+const ONCE: u64 = 1 << 32;
+/// A load changes the running means by this part.
+const MEMORY: i64 = 512;
+/// A lost challenge changes the mean rate by this part.
+const RATE_MEMORY: i64 = 64;
+/// A page came back soon if less than this part of the group's size left the same list since:
+/// window, main (`GroupState`).
+const SOON: [f64; 2] = [0.5, 0.25];
+/// The change of memory that is asked for.
+const TENTH: f64 = 0.1;
+
+/// The pages that got their places in a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Placed {
+    pub(crate) pages: u32,
+    /// By origin.
+    pub(crate) from: [u32; 4],
+    /// Came back, and lost the challenge.
+    pub(crate) lost: u32,
+}
+
+/// Running means of one stripe. Relaxed: statistics, and a lost update does no harm.
+#[derive(Debug, Default)]
+pub(crate) struct Outlook {
+    /// Shares of the loads, by origin.
+    from: [AtomicU32; 4],
+    /// The share of the loads that lost a challenge.
+    lost: AtomicU32,
+    /// How often in a load a page is used that lost, on average.
+    rate: AtomicU64,
+}
+
+impl Outlook {
+    /// Notes pages that have got their places.
+    pub(crate) fn placed(&self, placed: &Placed) {
+        let follow = |mean: &AtomicU32, count: u32| {
+            let now = i64::from(mean.load(Ordering::Relaxed));
+            let moved = i64::from(count) * i64::from(ONE) - i64::from(placed.pages) * now;
+            let next = (now + moved / MEMORY).clamp(0, i64::from(ONE));
+            mean.store(next as u32, Ordering::Relaxed);
+        };
+        self.from.iter().zip(placed.from).for_each(|(mean, count)| follow(mean, count));
+        follow(&self.lost, placed.lost);
+    }
+
+    /// Notes that a page with this mean interval lost a challenge.
+    pub(crate) fn lost(&self, interval: u64) {
+        let (now, rate) = (self.rate.load(Ordering::Relaxed) as i64, (ONCE / interval.max(1)) as i64);
+        self.rate.store((now + (rate - now) / RATE_MEMORY) as u64, Ordering::Relaxed);
+    }
+
+    fn share(&self, origin: Origin) -> f64 {
+        f64::from(self.from[origin as usize].load(Ordering::Relaxed)) / f64::from(ONE)
+    }
+
+    /// Returns the part of the loads that another tenth of `pages` pages would have avoided.
+    pub(crate) fn more(&self, pages: usize) -> f64 {
+        let lost = f64::from(self.lost.load(Ordering::Relaxed)) / f64::from(ONE);
+        self.soon().max(self.uses(pages).min(lost))
+    }
+
+    /// Returns the loads that a tenth of `pages` pages less would have added, as a part of all.
+    pub(crate) fn less(&self, pages: usize) -> f64 {
+        self.soon().max(self.uses(pages))
+    }
+
+    /// The part of the loads that brought back a page of which a tenth of the pages, at most, had
+    /// left the same list since.
+    fn soon(&self) -> f64 {
+        self.share(Origin::SoonToWindow) * TENTH / SOON[0] + self.share(Origin::SoonToMain) * TENTH / SOON[1]
+    }
+
+    /// How often in a load a tenth of `pages` pages are used that lost their challenges.
+    fn uses(&self, pages: usize) -> f64 {
+        pages as f64 * TENTH * self.rate.load(Ordering::Relaxed) as f64 / ONCE as f64
+    }
+
+    /// Returns the share of loads that brought back a page that was evicted not too long ago.
+    pub(crate) fn back(&self) -> f64 {
+        [Origin::Back, Origin::SoonToWindow, Origin::SoonToMain].map(|origin| self.share(origin)).iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_follow_what_happens() {
+        let outlook = Outlook::default();
+        assert_eq!((outlook.back(), outlook.more(1000), outlook.less(1000)), (0.0, 0.0, 0.0));
+        let half = Placed { pages: 10, from: [5, 0, 5, 0], lost: 5 };
+        (0..1000).for_each(|_| outlook.placed(&half));
+        let near = |is: f64, to: f64| (is - to).abs() < 0.02;
+        assert!(near(outlook.back(), 0.5) && near(outlook.more(1000), 0.1), "{outlook:?}");
+        // A tenth of the pages, each used once in 160 loads.
+        (0..1000).for_each(|_| outlook.lost(160));
+        assert!(near(outlook.more(1000), 0.5), "no more than lost");
+        assert!(near(outlook.less(1000), 100.0 / 160.0));
+    }
+}
