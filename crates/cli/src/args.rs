@@ -7,7 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
-use crate::choices::{BackendChoice, Groups, SwapChoices};
+use crate::choices::{Advised, BackendChoice, Groups, SwapChoices};
 use crate::generate::Pattern;
 use crate::trace_files::Mapped;
 use crate::trace_line::Format;
@@ -164,6 +164,20 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) memory: Vec<u64>,
 
+    /// Room for so many pages of data, in place of --memory; a list, as in 1k,2k,4k, gives one run
+    /// each
+    ///
+    /// The groups share this room, and the budget is larger: it also has room for page maps and
+    /// other metadata.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_count, help_heading = "Memory")]
+    #[arg(conflicts_with_all = ["memory", "anonymous"], allow_hyphen_values = true)]
+    pub(crate) pages: Vec<u64>,
+
+    /// What the file is said to be read like: random (nothing is read ahead), sequential, normal
+    #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true, default_value = "normal")]
+    #[arg(conflicts_with = "anonymous", help_heading = "Memory")]
+    pub(crate) advise: Advised,
+
     /// Use memory that belongs to no file, of --size, in place of a file; it is filled first
     ///
     /// The memory belongs to one group. Pages that don't fit into the budget go to --swap.
@@ -254,7 +268,22 @@ pub(crate) struct ReplayArgs {
     #[arg(long, help_heading = "Checks and output")]
     pub(crate) json: bool,
 
-    /// Write the hit rate over the budget as a picture; needs a list in --memory
+    /// Print what known policies would have missed beside what Pagefold loaded
+    ///
+    /// LRU, ARC, S3-FIFO, W-TinyLFU, LIRS, and OPT, which knows the future, get the pages that the
+    /// operations of the run touched, and room for as many pages as the budget would hold without
+    /// metadata (--pages leaves the metadata out for Pagefold, too). They read nothing ahead; a
+    /// write of a page that isn't in memory counts as a miss. What Pagefold loaded is its misses,
+    /// and the pages that it read ahead.
+    ///
+    /// The order of the accesses is exact for one thread without --depth, and else that of the
+    /// plan. The report takes memory besides the budget: about 12 bytes for each access.
+    #[arg(long, conflicts_with = "anonymous", help_heading = "Checks and output")]
+    pub(crate) policy_report: bool,
+
+    /// Write the hit rate over the budget as a picture; needs a list in --memory or --pages
+    ///
+    /// With --policy-report, the curves are those of the policies and of Pagefold.
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
     pub(crate) plot: Option<PathBuf>,
 
@@ -302,6 +331,8 @@ Examples:
       pagefold replay data.bin --trace day.csv --memory 1GiB --groups web=768MiB,batch=256MiB
   How much memory is worth having: one run for each budget, and a curve
       pagefold replay --trace oltp.lis --memory 32MiB,64MiB,128MiB,256MiB --plot curve.svg
+  How good is the choice of pages? Pagefold beside known policies, in the same room
+      pagefold replay --trace oltp.lis --pages 1k,2k,4k --policy-report
   Does a scan in one group hurt another?
       pagefold replay --generate seq,zipf:0.99 --groups scan=64MiB,web=64MiB
   Half of it writes, a sync each second, everything checked

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use clap::ValueEnum;
+use pagefold::Advice;
 use pagefold::io::ThreadPool;
 
 use crate::temp_file::free_bytes;
@@ -53,6 +55,36 @@ impl FromStr for Groups {
             return Err(format!("more than {GROUPS_MAX} groups"));
         }
         Ok(Self::Named(named))
+    }
+}
+
+/// The value of `--advise`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Advised {
+    /// In no order: nothing is read ahead
+    Random,
+    /// From front to back, once
+    Sequential,
+    /// Nothing is said
+    Normal,
+}
+
+impl Advised {
+    pub(crate) fn advice(self) -> Advice {
+        match self {
+            Self::Random => Advice::Random,
+            Self::Sequential => Advice::Sequential,
+            Self::Normal => Advice::Normal,
+        }
+    }
+
+    /// Returns the word of the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Sequential => "sequential",
+            Self::Normal => "normal",
+        }
     }
 }
 

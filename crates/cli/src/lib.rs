@@ -2,14 +2,15 @@
 //!
 //! | module | what it knows |
 //! |---|---|
-//! | `args`, `choices`, `units` | the command line |
+//! | `args`, `choices`, `room`, `units` | the command line |
 //! | `trace`, `trace_text`, `trace_line`, `trace_request`, `trace_csv`, `trace_iolog`, `trace_files` | access traces |
 //! | `generate`, `zipf` | made-up accesses |
 //! | `content`, `temp_file`, `target` | the file that is read and written |
 //! | `stamp`, `write_log`, `checker`, `reread` | whether what is read is what was written |
 //! | `plan`, `accesses` | which thread reads and writes what, for which group |
 //! | `run`, `worker`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
-//! | `tally`, `report`, `table`, `columns`, `plot`, `live` | what the user sees |
+//! | `page_order`, `policy_report` | what known policies would miss |
+//! | `tally`, `report`, `table`, `policy_table`, `columns`, `plot`, `live` | what the user sees |
 //! | `failure`, `explain`, `signals` | how it ends |
 //! | `log`, `output` | the log of the library, and where results go |
 #![forbid(unsafe_code)]
@@ -29,12 +30,16 @@ mod live;
 mod log;
 mod machine;
 mod output;
+mod page_order;
 mod plan;
 mod plot;
+mod policy_report;
+mod policy_table;
 mod process;
 mod replay;
 mod report;
 mod reread;
+mod room;
 mod run;
 mod shared;
 mod signals;

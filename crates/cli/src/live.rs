@@ -36,6 +36,13 @@ pub(crate) fn bytes_bar(quiet: bool, len: u64, what: &str) -> ProgressBar {
     bar
 }
 
+/// Creates a bar for work that is counted.
+pub(crate) fn count_bar(quiet: bool, len: u64, what: &str) -> ProgressBar {
+    let bar = bar(quiet, len, "{msg} {bar:24} {percent} %, {eta} left");
+    bar.set_message(what.to_owned());
+    bar
+}
+
 /// The live line of a run.
 pub(crate) struct Live {
     bar: ProgressBar,

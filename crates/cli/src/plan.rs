@@ -12,6 +12,7 @@ use crate::args::ReplayArgs;
 use crate::choices::{GROUPS_MAX, Groups};
 use crate::failure::Failure;
 use crate::generate::{Generator, Pattern, Stream};
+use crate::room::Room;
 use crate::trace::Trace;
 use crate::units;
 
@@ -77,7 +78,7 @@ impl Plan {
         Ok(Self { groups, workers, time, ops, writes })
     }
 
-    /// Returns the limit of a group within `budget` bytes.
+    /// Returns the limit of a group of all groups that share `budget` bytes.
     pub(crate) fn limit(&self, group: &GroupPlan, budget: u64) -> u64 {
         group.limit.unwrap_or(budget / self.groups.len().max(1) as u64)
     }
@@ -86,31 +87,37 @@ impl Plan {
     ///
     /// # Errors
     /// Usage: the message contains the memory that is needed.
-    pub(crate) fn check_memory(&self, budget: u64, page_bytes: u64) -> Result<(), Failure> {
+    pub(crate) fn check_memory(&self, room: Room, page_bytes: u64) -> Result<(), Failure> {
         let needed = |threads: usize| (threads as u64).saturating_mul(PAGES_PER_THREAD).saturating_mul(page_bytes);
+        let size = |bytes: u64| match room.pages {
+            Some(_) => units::plural(bytes / page_bytes, "page"),
+            None => units::bytes(bytes),
+        };
         for group in &self.groups {
-            let limit = self.limit(group, budget).min(budget);
+            let limit = self.limit(group, room.shared).min(room.shared);
             let least = needed(group.threads);
             if limit < least {
                 return Err(Failure::usage(format!(
-                    "too small: group {} has {} of the {} in --memory for {}, and needs {} at least \
+                    "too small: group {} has {} of the {} in {} for {}, and needs {} at least \
                      ({PAGES_PER_THREAD} pages of {} for each thread)",
                     group.name,
-                    units::bytes(limit),
-                    units::bytes(budget),
+                    size(limit),
+                    size(room.shared),
+                    room.option_name(),
                     units::plural(group.threads as u64, "thread"),
-                    units::bytes(least),
+                    size(least),
                     units::bytes(page_bytes),
                 )));
             }
         }
         let least = needed(self.workers.len());
-        if budget < least {
+        if room.shared < least {
             return Err(Failure::usage(format!(
-                "too small: --memory {} for {}, which need {} at least",
-                units::bytes(budget),
+                "too small: {} {} for {}, which need {} at least",
+                room.option_name(),
+                size(room.shared),
                 units::plural(self.workers.len() as u64, "thread"),
-                units::bytes(least)
+                size(least)
             )));
         }
         Ok(())
@@ -273,9 +280,13 @@ mod tests {
     #[test]
     fn memory_must_do_for_the_threads() {
         let plan = plan("--groups 4 --threads 8");
-        assert!(plan.check_memory(8 * 4 * 4096, 4096).is_ok());
-        let error = plan.check_memory(8 * 4 * 4096 - 1, 4096).unwrap_err();
+        assert!(plan.check_memory(Room::of_bytes(8 * 4 * 4096), 4096).is_ok());
+        let error = plan.check_memory(Room::of_bytes(8 * 4 * 4096 - 1), 4096).unwrap_err();
         assert!(matches!(&error, Failure::Usage(message) if message.contains("too small")), "{error}");
-        assert!(plan.check_memory(1, u64::MAX).is_err());
+        assert!(plan.check_memory(Room::of_bytes(1), u64::MAX).is_err());
+        assert!(plan.check_memory(Room::of_pages(8 * 4, 4096, 1, 4), 4096).is_ok());
+        let error = plan.check_memory(Room::of_pages(8 * 4 - 1, 4096, 1, 4), 4096).unwrap_err().to_string();
+        let expected = "group g1 has 7 pages of the 31 pages in --pages for 2 threads, and needs 8 pages at least";
+        assert!(error.contains(expected), "{error}");
     }
 }

@@ -16,8 +16,11 @@ use crate::machine;
 use crate::output::{self, print};
 use crate::plan::Plan;
 use crate::plot;
+use crate::policy_report::{PolicyReport, Replayed};
+use crate::policy_table;
 use crate::report::{Report, Workload};
-use crate::run::{self, Setup};
+use crate::room::{self, Room};
+use crate::run::{self, Outcome, Setup};
 use crate::signals;
 use crate::table;
 use crate::target::Target;
@@ -33,7 +36,9 @@ const SIZE_DEFAULT: u64 = 1 << 30;
 /// The reason why the command failed or ended early. The results so far have been printed then.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     check_arguments(args)?;
-    machine::check_budget(args.memory.iter().copied().max().unwrap_or(0), args.pretouch)?;
+    if args.pages.is_empty() {
+        check_budget(args, &args.memory.iter().copied().map(Room::of_bytes).collect::<Vec<_>>())?;
+    }
     signals::listen()?;
     let user_file = args.file.as_deref().map(|path| Target::user(path, args.size)).transpose()?;
     let trace = args.trace.as_deref().map(|path| load_trace(args, path)).transpose()?;
@@ -55,12 +60,17 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         ));
     }
     check_permission(args, trace.as_ref())?;
+    let end = trace.as_ref().map_or(size, |trace| trace.end.max(size));
     let plan = Plan::new(args, trace, size)?;
+    let rooms = rooms(args, end, plan.groups.len());
+    if !args.pages.is_empty() {
+        check_budget(args, &rooms)?;
+    }
     if args.sync_every.is_some() && !plan.writes {
         return Err(Failure::usage("--sync-every has nothing to sync: the run only reads (--reads 80 makes it write)"));
     }
-    for &memory in &args.memory {
-        run::check_sizes(&plan, memory, args.page_size)?;
+    for &room in &rooms {
+        run::check_sizes(&plan, room, args.page_size)?;
     }
     if let Some(target) = user_file.as_ref().filter(|_| plan.writes) {
         target.check_writable()?;
@@ -82,6 +92,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         threads: plan.threads(),
         page_bytes: args.page_size,
         backend: args.backend.to_string(),
+        advised: args.advise.name(),
         verified: verify,
         trace_files,
         skipped,
@@ -96,6 +107,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         sync_every: args.sync_every,
         depth: usize::from(args.depth),
         backend: args.backend,
+        advised: args.advise,
         page_bytes: args.page_size,
         io_timeout: args.io_timeout,
         pretouch: args.pretouch,
@@ -104,7 +116,20 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         swap: &swap,
         swap_encrypted: args.swap_encrypted,
     };
-    run_all(args, &setup, &mut target, workload)
+    run_all(args, &setup, &rooms, &mut target, workload)
+}
+
+/// Returns the memory of each run. `end` is where the file ends, or where the trace does.
+fn rooms(args: &ReplayArgs, end: u64, groups: usize) -> Vec<Room> {
+    if args.pages.is_empty() {
+        return args.memory.iter().copied().map(Room::of_bytes).collect();
+    }
+    args.pages.iter().map(|&pages| Room::of_pages(pages, args.page_size, end, groups)).collect()
+}
+
+/// Warns if the largest budget is more than the machine has; fails if all of it would be touched.
+fn check_budget(args: &ReplayArgs, rooms: &[Room]) -> Result<(), Failure> {
+    machine::check_budget(rooms.iter().map(|room| room.budget).max().unwrap_or(0), args.pretouch)
 }
 
 /// Checks what the parser of the command line can't check.
@@ -112,12 +137,17 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
     if args.looped && args.time.is_none() && args.ops.is_none() {
         return Err(Failure::usage("--loop needs --time or --ops to end"));
     }
-    if args.plot.is_some() && args.memory.len() < 2 {
+    if args.plot.is_some() && args.memory.len().max(args.pages.len()) < 2 {
         return Err(Failure::usage("--plot draws a curve: give it two budgets or more, as in --memory 64MiB,128MiB"));
     }
     [&args.plot, &args.plot_latency].into_iter().flatten().try_for_each(|path| check_plot_name(path))?;
     if matches!(args.backend, BackendChoice::Simulated { .. }) && args.file.is_some() {
         return Err(Failure::usage("--backend simulated has no files: leave FILE out"));
+    }
+    if !args.pages.is_empty() && matches!(args.groups, Some(Groups::Named(_))) {
+        return Err(Failure::usage(
+            "--pages is shared by the groups in equal parts: give --groups a number, or use --memory",
+        ));
     }
     if args.anonymous && (args.depth > 1 || matches!(args.backend, BackendChoice::Simulated { .. })) {
         return Err(Failure::usage(
@@ -267,20 +297,35 @@ fn restore(args: &ReplayArgs, target: &mut Target) -> Result<(), Failure> {
 }
 
 /// Executes one run for each budget, and prints each when it ends.
-fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: Workload) -> Result<(), Failure> {
+fn run_all(
+    args: &ReplayArgs,
+    setup: &Setup<'_>,
+    rooms: &[Room],
+    target: &mut Target,
+    workload: Workload,
+) -> Result<(), Failure> {
     let mut report =
         Report { version: env!("CARGO_PKG_VERSION"), workload, runs: vec![], interrupted: false, error: None };
     if !args.json {
         print(&table::workload(&report.workload))?;
     }
     let mut failure = None;
-    for (number, &memory) in args.memory.iter().enumerate() {
+    for (number, &room) in rooms.iter().enumerate() {
         let restored = if number > 0 && setup.plan.writes { restore(args, target) } else { Ok(()) };
-        match restored.and_then(|()| setup.run(memory, target)) {
-            Ok(outcome) => {
-                failure = outcome.failure;
+        match restored.and_then(|()| setup.run(room, target)) {
+            Ok(mut outcome) => {
+                failure = outcome.failure.take();
                 if !args.json {
                     fails_too(&mut failure, print(&table::run(&outcome.report, &report.workload)));
+                }
+                if args.policy_report && failure.is_none() {
+                    match beside_policies(setup, room, &outcome) {
+                        Ok(policies) => outcome.report.policies = Some(policies),
+                        Err(error) => failure = Some(error),
+                    }
+                }
+                if let Some(policies) = outcome.report.policies.as_ref().filter(|_| !args.json) {
+                    fails_too(&mut failure, print(&policy_table::policies(policies, &outcome.report)));
                 }
                 report.runs.push(outcome.report);
                 signals::set_has_results(args.json || args.plot.is_some() || args.plot_latency.is_some());
@@ -295,6 +340,20 @@ fn run_all(args: &ReplayArgs, setup: &Setup<'_>, target: &mut Target, workload: 
         }
     }
     finish(args, &mut report, failure)
+}
+
+/// Counts what known policies would have missed in a run.
+fn beside_policies(setup: &Setup<'_>, room: Room, outcome: &Outcome) -> Result<PolicyReport, Failure> {
+    let run = Replayed {
+        plan: setup.plan,
+        done: &outcome.done,
+        room,
+        page_bytes: setup.page_bytes,
+        depth: setup.depth,
+        quiet: setup.quiet,
+    };
+    let total = &outcome.report.total;
+    PolicyReport::new(&run, total.misses, total.read_ahead)
 }
 
 /// Adds the failure of `result`. The command ends with the first failure, but a failure replaces an
@@ -321,7 +380,7 @@ fn finish(args: &ReplayArgs, report: &mut Report, mut failure: Option<Failure>) 
         fails_too(&mut failure, plot::write_hit_rate(path, &title, &report.runs));
     }
     if let (Some(path), Some(run)) = (&args.plot_latency, report.runs.last()) {
-        let title = format!("{}, {}", title(&report.workload), units::bytes(run.memory_bytes));
+        let title = format!("{}, {}", title(&report.workload), room::shown(run.memory_bytes, run.pages));
         fails_too(&mut failure, plot::write_latency(path, &title, run));
     }
     failure.map_or(Ok(()), Err)

@@ -6,6 +6,8 @@ use hdrhistogram::Histogram;
 use pagefold::{CompressedSwapStats, FileStats, GroupStats, Stats};
 use serde::Serialize;
 
+use crate::policy_report::PolicyReport;
+use crate::room::Room;
 use crate::tally::{Measured, Tally};
 use crate::trace_files::{Skipped, TraceFile};
 use crate::write_back::WrittenBack;
@@ -47,6 +49,8 @@ pub(crate) struct Workload {
     pub(crate) threads: usize,
     pub(crate) page_bytes: u64,
     pub(crate) backend: String,
+    /// `random`, `sequential` or `normal`.
+    pub(crate) advised: &'static str,
     pub(crate) verified: bool,
     /// The files that the trace names; none in most formats.
     pub(crate) trace_files: Vec<TraceFile>,
@@ -58,7 +62,12 @@ pub(crate) struct Workload {
 /// One run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RunReport {
+    /// The budget.
     pub(crate) memory_bytes: u64,
+    /// The number of pages of data that there was room for; `null` without `--pages`.
+    pub(crate) pages: Option<u64>,
+    /// The part of the budget that the groups share: less than all of it with `--pages`.
+    pub(crate) shared_bytes: u64,
     pub(crate) seconds: f64,
     pub(crate) groups: Vec<Row>,
     pub(crate) total: Row,
@@ -72,6 +81,8 @@ pub(crate) struct RunReport {
     pub(crate) swap: Option<SwapReport>,
     /// How long a simulated disk was busy, in its own time.
     pub(crate) simulated_disk_busy_s: Option<f64>,
+    /// `null` without `--policy-report`, and if the run ended early.
+    pub(crate) policies: Option<PolicyReport>,
 }
 
 /// Pages swapped out and in since the beginning, including while memory was filled.
@@ -135,6 +146,8 @@ pub(crate) struct Row {
     pub(crate) bytes_out: u64,
     /// Bytes written but not yet in the file when the operations ended, before the sync at the end.
     pub(crate) unclean_bytes: u64,
+    /// Pages read before they were asked for; they don't count as misses.
+    pub(crate) read_ahead: u64,
     pub(crate) evictions: u64,
     pub(crate) refaults: u64,
     pub(crate) peak_bytes: u64,
@@ -246,6 +259,7 @@ impl Row {
             bytes_in: stats.bytes_in,
             bytes_out: stats.bytes_out,
             unclean_bytes: stats.unclean_bytes,
+            read_ahead: stats.read_ahead,
             evictions: stats.evictions,
             refaults: stats.refaults,
             peak_bytes: stats.peak_bytes,
@@ -258,8 +272,8 @@ impl Row {
 }
 
 impl RunReport {
-    /// Creates the report of a run with a budget of `memory` bytes.
-    pub(crate) fn new(memory: u64, stats: &Stats, groups: &[(GroupStats, Tally)], totals: &Totals) -> Self {
+    /// Creates the report of a run.
+    pub(crate) fn new(room: Room, stats: &Stats, groups: &[(GroupStats, Tally)], totals: &Totals) -> Self {
         let mut all = (GroupStats::default(), Tally::new());
         for (stats, tally) in groups {
             all.1.add(tally);
@@ -270,7 +284,9 @@ impl RunReport {
         all.0.max_bytes = stats.budget_bytes;
         all.1.cpu = totals.cpu;
         Self {
-            memory_bytes: memory,
+            memory_bytes: room.budget,
+            pages: room.pages,
+            shared_bytes: room.shared,
             seconds: totals.wall.as_secs_f64(),
             groups: groups.iter().map(|(stats, tally)| Row::new(tally, stats, totals.wall)).collect(),
             total: Row::new(&all.1, &all.0, totals.wall),
@@ -279,6 +295,7 @@ impl RunReport {
             write_back: None,
             swap: None,
             simulated_disk_busy_s: totals.disk.map(|busy| busy.as_secs_f64()),
+            policies: None,
         }
     }
 }
@@ -315,6 +332,7 @@ fn add_events(sum: &mut GroupStats, group: &GroupStats) {
     sum.bytes_in += group.bytes_in;
     sum.bytes_out += group.bytes_out;
     sum.unclean_bytes += group.unclean_bytes;
+    sum.read_ahead += group.read_ahead;
     sum.evictions += group.evictions;
     sum.refaults += group.refaults;
     sum.direct_reclaims += group.direct_reclaims;
@@ -351,7 +369,7 @@ pub(crate) mod tests {
             peak_rss_bytes: Some(memory + 1),
             disk: None,
         };
-        RunReport::new(memory, &stats, &[group("a", 900, 100), group("b", 300, 700)], &totals)
+        RunReport::new(Room::of_bytes(memory), &stats, &[group("a", 900, 100), group("b", 300, 700)], &totals)
     }
 
     #[test]
@@ -384,7 +402,8 @@ pub(crate) mod tests {
     #[test]
     fn nothing_done_is_no_division_by_zero() {
         let totals = Totals { wall: Duration::ZERO, cpu: Duration::ZERO, peak_rss_bytes: None, disk: None };
-        let run = RunReport::new(1, &Stats::default(), &[(GroupStats::default(), Tally::new())], &totals);
+        let run =
+            RunReport::new(Room::of_bytes(1), &Stats::default(), &[(GroupStats::default(), Tally::new())], &totals);
         assert!(run.total.latency.is_none() && run.total.hit_rate.is_none() && run.total.cpu_ns_per_op.is_none());
         assert!(!serde_json::to_string(&run).unwrap().contains("NaN"));
     }

@@ -13,14 +13,16 @@ use test_disks::SimulatedDisk;
 
 use crate::backend;
 use crate::checker::{Before, Checker};
-use crate::choices::{BackendChoice, SwapChoice};
+use crate::choices::{Advised, BackendChoice, SwapChoice};
 use crate::explain::explain;
 use crate::failure::{Failure, refused};
 use crate::live::{self, Live};
+use crate::page_order::Done;
 use crate::plan::{GroupPlan, Plan};
 use crate::process;
 use crate::report::{RunReport, SwapReport, Totals, WriteBack};
 use crate::reread::{Expected, Source};
+use crate::room::Room;
 use crate::shared::Shared;
 use crate::signals;
 use crate::stamp::Stamps;
@@ -43,6 +45,7 @@ pub(crate) struct Setup<'a> {
     /// The maximum number of operations that a thread has in flight.
     pub(crate) depth: usize,
     pub(crate) backend: BackendChoice,
+    pub(crate) advised: Advised,
     pub(crate) page_bytes: u64,
     pub(crate) io_timeout: Option<Duration>,
     pub(crate) pretouch: bool,
@@ -57,6 +60,7 @@ pub(crate) struct Setup<'a> {
 pub(crate) struct Outcome {
     pub(crate) report: RunReport,
     pub(crate) metrics: String,
+    pub(crate) done: Done,
     pub(crate) failure: Option<Failure>,
 }
 
@@ -69,11 +73,12 @@ struct Running {
 }
 
 impl Setup<'_> {
-    /// Executes a run with a budget of `memory` bytes.
+    /// Executes a run in so much memory.
     ///
     /// # Errors
     /// The reason why the run can't start. If the run ends early, the outcome has the reason.
-    pub(crate) fn run(&self, memory: u64, target: &Target) -> Result<Outcome, Failure> {
+    pub(crate) fn run(&self, room: Room, target: &Target) -> Result<Outcome, Failure> {
+        let memory = room.budget;
         let (builder, disk) = backend::builder(self.backend, target)?;
         // The budget doesn't change, so no records need to be reserved for a larger one.
         let builder = builder.memory(memory).memory_max(memory).page_size(self.page_bytes).pretouch(self.pretouch);
@@ -81,8 +86,9 @@ impl Setup<'_> {
         let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area(self.swap_encrypted)));
         let build = || builder.build().map_err(refused);
         let pagefold = if self.pretouch { signals::while_nothing_is_lost(build)? } else { build()? };
-        let groups = groups(&pagefold, self.plan)?;
+        let groups = groups(&pagefold, self.plan, room)?;
         let files = groups.iter().map(|group| self.open(group, target)).collect::<Result<Vec<_>, _>>()?;
+        let len = files.first().map_or(0, Subject::len);
         let memory_at_end = files.first().filter(|_| target.is_memory()).cloned();
         let writer = Writer { stamps: Stamps::new(key()), mixed: Arc::default(), version: 0 };
         let checkers = self.checkers(target, &writer)?;
@@ -118,7 +124,7 @@ impl Setup<'_> {
         let (stats, tallies) = (pagefold.stats(), tallies_by_group(&results, groups.len()));
         let rows: Vec<_> = groups.iter().map(Group::stats).zip(tallies).collect();
         let totals = Totals { wall, cpu, peak_rss_bytes: process::peak_rss_bytes(), disk: disk_use(disk.as_ref()) };
-        let mut report = RunReport::new(memory, &stats, &rows, &totals);
+        let mut report = RunReport::new(room, &stats, &rows, &totals);
         report.swap = (!self.swap.is_empty()).then(|| SwapReport::new(&stats));
         for ((row, group), unclean) in report.groups.iter_mut().zip(&self.plan.groups).zip(unclean) {
             row.pattern = group.pattern.map(|pattern| pattern.to_string());
@@ -127,6 +133,7 @@ impl Setup<'_> {
         report.write_back = written_back.as_ref().map(|written| WriteBack::new(written, &stats, &rows, &syncs));
         report.total.unclean_bytes = written_back.as_ref().map_or(0, |written| written.unclean_bytes);
 
+        let done = Done { ops: results.iter().map(|result| result.ops).collect(), extent: self.extent(target), len };
         let (failed, logs): (Vec<_>, Vec<_>) = results.into_iter().map(|result| (result.failed, result.log)).unzip();
         let failed = failed.into_iter().flatten().next().map(|failed| {
             let group = &self.plan.groups[failed.access.group].name;
@@ -151,14 +158,16 @@ impl Setup<'_> {
                 }
             }
         }
-        Ok(Outcome { report, metrics: stats.to_prometheus(), failure })
+        Ok(Outcome { report, metrics: stats.to_prometheus(), done, failure })
     }
 
     /// Opens the file, or creates memory for it and fills it.
     fn open(&self, group: &Group, target: &Target) -> Result<Subject, Failure> {
         let Some(content) = target.content().filter(|_| target.is_memory()) else {
             let opened = group.open_options().write(self.plan.writes).open(target.path());
-            return opened.map(Subject::File).map_err(|error| self.not_opened(error, target));
+            let file = opened.map_err(|error| self.not_opened(error, target))?;
+            file.advise(0..u64::MAX, self.advised.advice()).map_err(refused)?;
+            return Ok(Subject::File(file));
         };
         let bar = live::bytes_bar(self.quiet, target.size(), "filling memory");
         let memory = Memory::filled(group, target.size(), content, |bytes| {
@@ -219,10 +228,7 @@ impl Setup<'_> {
                 number,
                 accesses: plan.accesses.clone(),
                 files: Arc::clone(&running.files),
-                extent: Extent {
-                    size: target.size(),
-                    grows: self.plan.writes && target.size() == target.len() && !target.is_memory(),
-                },
+                extent: self.extent(target),
                 checker,
                 writer: running.writer.clone(),
                 log: WriteLog::default(),
@@ -243,6 +249,12 @@ impl Setup<'_> {
             }
         }
         Ok(threads)
+    }
+
+    /// Returns the part of the target that a run uses.
+    fn extent(&self, target: &Target) -> Extent {
+        let grows = self.plan.writes && target.size() == target.len() && !target.is_memory();
+        Extent { size: target.size(), grows }
     }
 
     /// Reads the file once more, and compares it with the last writes. Returns the number of bytes
@@ -283,22 +295,22 @@ fn key() -> u64 {
     now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }
 
-/// Fails if no such run is possible in `memory` bytes, whatever it reads. The check is cheap.
+/// Fails if no such run is possible in so much memory, whatever it reads. The check is cheap.
 ///
 /// # Errors
 /// Usage: sizes that are too small, or impossible.
-pub(crate) fn check_sizes(plan: &Plan, memory: u64, page_bytes: u64) -> Result<(), Failure> {
-    let builder = Pagefold::builder().memory(memory).memory_max(memory).page_size(page_bytes);
+pub(crate) fn check_sizes(plan: &Plan, room: Room, page_bytes: u64) -> Result<(), Failure> {
+    let builder = Pagefold::builder().memory(room.budget).memory_max(room.budget).page_size(page_bytes);
     // No file is opened.
     let builder = builder.backend(Posix::default());
     let pagefold = builder.build().map_err(refused)?;
-    plan.check_memory(memory, page_bytes)?;
-    groups(&pagefold, plan).map(drop)
+    plan.check_memory(room, page_bytes)?;
+    groups(&pagefold, plan, room).map(drop)
 }
 
-fn groups(pagefold: &Pagefold, plan: &Plan) -> Result<Vec<Group>, Failure> {
+fn groups(pagefold: &Pagefold, plan: &Plan, room: Room) -> Result<Vec<Group>, Failure> {
     let build = |group: &GroupPlan| {
-        let limit = plan.limit(group, pagefold.budget());
+        let limit = plan.limit(group, room.shared);
         pagefold.group(&group.name).max(limit).build().map_err(refused)
     };
     plan.groups.iter().map(build).collect()

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::columns::Table;
 use crate::report::{Latency, Report, Row, RunReport, SwapReport, Workload, WriteBack};
+use crate::room;
 use crate::trace_files::TraceFile;
 use crate::trace_text::shown;
 use crate::units;
@@ -39,9 +40,14 @@ pub(crate) fn workload(workload: &Workload) -> String {
         None => String::new(),
     };
     let depth = if workload.depth > 1 { format!(", {} at a time", workload.depth) } else { String::new() };
+    let advised = match workload.advised {
+        "normal" => String::new(),
+        advised => format!(", advised {advised}"),
+    };
     let check = if workload.verified { "every byte checked" } else { "not checked" };
     format!(
-        "file      {file}; pages of {}, backend {}\naccesses  {accesses}{syncs}; {}{depth}, seed {}, {check}\n{}{}",
+        "file      {file}; pages of {}, backend {}\n\
+         accesses  {accesses}{syncs}; {}{depth}{advised}, seed {}, {check}\n{}{}",
         units::bytes(workload.page_bytes),
         workload.backend,
         units::plural(workload.threads as u64, "thread"),
@@ -87,8 +93,8 @@ pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
         table.add(cells(&run.total));
     }
     format!(
-        "\nmemory {}: {} operations in {}\n{}{}{}{}",
-        units::bytes(run.memory_bytes),
+        "\n{}: {} operations in {}\n{}{}{}{}",
+        heading(run),
         units::count(run.total.ops as f64),
         units::seconds(Duration::try_from_secs_f64(run.seconds).unwrap_or_default()),
         table.to_text(),
@@ -96,6 +102,12 @@ pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
         run.swap.as_ref().map(swap).unwrap_or_default(),
         footnotes(run, workload),
     )
+}
+
+/// Names a run, as in `memory 1 MiB`.
+fn heading(run: &RunReport) -> String {
+    let shown = room::shown(run.memory_bytes, run.pages);
+    if run.pages.is_some() { format!("room for {shown}") } else { format!("memory {shown}") }
 }
 
 /// Describes swapping.
@@ -260,13 +272,14 @@ pub(crate) fn curve(report: &Report) -> String {
     if report.runs.len() < 2 {
         return String::new();
     }
-    let mut table = Table::new(&["memory", "hits", "ops/s", "p50", "p99", "in", "evicted", "refaults", "peak"]);
+    let what = if report.runs[0].pages.is_some() { "room" } else { "memory" };
+    let mut table = Table::new(&[what, "hits", "ops/s", "p50", "p99", "in", "evicted", "refaults", "peak"]);
     for run in &report.runs {
         let mut row = cells(&run.total);
         row[1] = units::count(run.total.ops_per_s);
         let mut take = |column: usize| std::mem::take(&mut row[column]);
         let cells = [take(2), take(1), take(3), take(4), take(7), take(8), take(9), take(10)];
-        table.add(std::iter::once(units::bytes(run.memory_bytes)).chain(cells).collect());
+        table.add(std::iter::once(room::shown(run.memory_bytes, run.pages)).chain(cells).collect());
     }
     format!("\nall runs\n{}", table.to_text())
 }
@@ -300,6 +313,7 @@ mod tests {
             threads: 1,
             page_bytes: 4096,
             backend: "posix".to_owned(),
+            advised: "normal",
             verified: true,
             trace_files: vec![],
             skipped: Skipped::default(),

@@ -44,6 +44,8 @@ pub(crate) struct WorkerResult {
     /// Indexed by the group's number; `None` for groups that the thread never worked for.
     pub(crate) tallies: Vec<Option<Box<Tally>>>,
     pub(crate) log: WriteLog,
+    /// Operations that were begun.
+    pub(crate) ops: u64,
     pub(crate) failed: Option<Failed>,
 }
 
@@ -114,7 +116,7 @@ impl Worker {
             }
         }
         share_cpu(thread_cpu().saturating_sub(cpu_before), &mut tallies);
-        WorkerResult { tallies, log: self.log, failed }
+        WorkerResult { tallies, log: self.log, ops, failed }
     }
 
     /// Executes one operation. Returns when it ended, in time since the start.

@@ -7,9 +7,11 @@ use std::path::Path;
 use plotters::chart::SeriesLabelPosition;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
 use plotters::prelude::*;
+use policies::Policy;
 
 use super::{Curve, PIXELS, draw_curves, save};
 use crate::failure::Failure;
+use crate::policy_report::PAGEFOLD;
 use crate::report::{Row, RunReport};
 use crate::units;
 
@@ -26,7 +28,9 @@ pub(crate) fn write(path: &Path, title: &str, runs: &[RunReport]) -> Result<(), 
 
 fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn Error>> {
     // Doubling the memory is one step to the right.
-    let memory = |run: &RunReport| (run.memory_bytes.max(1) as f64).log2();
+    let memory = |run: &RunReport| (run.shared_bytes.max(1) as f64).log2();
+    let has_policies = runs.iter().any(|run| run.policies.is_some());
+    let is_pages = runs.iter().any(|run| run.pages.is_some());
     let area = SVGBackend::with_string(svg, PIXELS).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
@@ -38,9 +42,9 @@ fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn
         .build_cartesian_2d(MemoryAxis::new(runs.iter().map(memory).collect()), 0.0..100.0)?;
     chart
         .configure_mesh()
-        .x_desc("memory budget")
+        .x_desc(if is_pages { "memory for pages" } else { "memory budget" })
         .max_light_lines(1)
-        .y_desc("hit rate, % of page lookups")
+        .y_desc(if has_policies { "accesses without a load, %" } else { "hit rate, % of page lookups" })
         .y_label_formatter(&|percent| format!("{percent:.0}"))
         .draw()?;
 
@@ -51,17 +55,30 @@ fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn
     };
     let names: Vec<&str> =
         runs.first().map_or(&[][..], |run| &run.groups).iter().map(|row| row.name.as_str()).collect();
-    let curves = Curve::all(&names, |group| match group {
-        Some(number) => points(&|run| run.groups.get(number).and_then(|row: &Row| row.hit_rate)),
-        None => points(&|run| run.total.hit_rate),
-    });
+    let curves = if has_policies {
+        let policies = Policy::ALL.map(Policy::name);
+        Curve::beside(PAGEFOLD, &policies, |policy| points(&|run| not_loaded(run, policy)))
+    } else {
+        Curve::all(&names, |group| match group {
+            Some(number) => points(&|run| run.groups.get(number).and_then(|row: &Row| row.hit_rate)),
+            None => points(&|run| run.total.hit_rate),
+        })
+    };
     // Curves rise to the right: one of these corners is empty.
-    let best = runs.iter().filter_map(|run| run.total.hit_rate).fold(0.0, f64::max);
+    let best = curves.iter().flat_map(|curve| &curve.points).map(|point| point.1 / 100.0).fold(0.0, f64::max);
     let corner = if best < 0.6 { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::LowerRight };
     draw_curves(&mut chart, curves, 3, corner)?;
     drop(chart);
     area.present()?;
     Ok(())
+}
+
+/// Returns the share of accesses for which a policy, or Pagefold, loaded no page. Pages that were
+/// read ahead and never used may make it less than nothing.
+fn not_loaded(run: &RunReport, policy: &str) -> Option<f64> {
+    let rows = &run.policies.as_ref()?.rows;
+    let miss_rate = rows.iter().find(|row| row.policy == policy)?.miss_rate?;
+    Some((1.0 - miss_rate).max(0.0))
 }
 
 /// The horizontal axis: logarithms of budgets.

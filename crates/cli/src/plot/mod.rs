@@ -43,13 +43,24 @@ impl<'a> Curve<'a> {
     /// colours.
     fn all(groups: &[&'a str], points: impl Fn(Option<usize>) -> Vec<(f64, f64)>) -> Vec<Self> {
         let groups = if (2..=COLORS.len()).contains(&groups.len()) { groups } else { &[] };
-        let group = |(number, (name, color)): (usize, (&&'a str, RGBColor))| Self {
-            name,
-            style: color.stroke_width(1),
-            points: points(Some(number)),
-        };
-        let total = Self { name: "total", style: BLACK.stroke_width(2), points: points(None) };
+        let group =
+            |(number, (&name, color)): (usize, (&&'a str, RGBColor))| Self::thin(name, color, points(Some(number)));
+        let total = Self::thick("total", points(None));
         groups.iter().zip(COLORS).enumerate().map(group).chain([total]).collect()
+    }
+
+    /// Returns a curve for `own`, and one for each of the others.
+    fn beside(own: &'a str, others: &[&'a str], points: impl Fn(&str) -> Vec<(f64, f64)>) -> Vec<Self> {
+        let others = others.iter().zip(COLORS).map(|(name, color)| Self::thin(name, color, points(name)));
+        others.chain([Self::thick(own, points(own))]).collect()
+    }
+
+    fn thin(name: &'a str, color: RGBColor, points: Vec<(f64, f64)>) -> Self {
+        Self { name, style: color.stroke_width(1), points }
+    }
+
+    fn thick(name: &'a str, points: Vec<(f64, f64)>) -> Self {
+        Self { name, style: BLACK.stroke_width(2), points }
     }
 }
 

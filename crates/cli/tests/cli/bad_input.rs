@@ -29,6 +29,7 @@ fn arguments_that_make_no_sense() {
         ("--memory 64MiB,", "--memory"),
         ("--memory 99999999999TiB", "isn't a size"),
         ("--memory 100TiB --pretouch", "a budget of 100 TiB can't be touched: this "),
+        ("--pages 100", "cannot be used with"),
         ("--page-size 3000", "page size"),
         ("--page-size 64MiB", "page size"),
         ("--size 10furlongs", "isn't a size"),

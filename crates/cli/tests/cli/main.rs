@@ -5,5 +5,7 @@ mod bad_input;
 mod documented;
 mod iolog;
 mod place;
+mod policy_report;
 mod replay;
+mod rooms;
 mod writing;

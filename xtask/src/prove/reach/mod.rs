@@ -28,7 +28,7 @@ use exceptions::Exceptions;
 use places::{Kind, Place};
 
 /// Crates that aren't the product: their tests aren't run here.
-pub(crate) const OTHER_CRATES: [&str; 4] = ["manycore", "bench", "fuzz-targets", "xtask"];
+pub(crate) const OTHER_CRATES: [&str; 5] = ["manycore", "pagefold-policies", "bench", "fuzz-targets", "xtask"];
 
 /// Where what is compiled so lies.
 const DIRECTORY: &str = "coverage";

@@ -1,0 +1,63 @@
+//! About how often each page was used lately, in little memory: a counting Bloom filter with
+//! minimal increment, whose counters are halved now and then. It comes from the paper on
+//! [W-TinyLFU](crate::w_tiny_lfu).
+
+/// Counters for each page of the cache.
+const COUNTERS_A_PAGE: usize = 16;
+
+/// The counters that stand for a page.
+const HASHES: usize = 4;
+
+/// A counter has four bits.
+const COUNT_MAX: u8 = 15;
+
+/// The counters are halved after so many uses for each page of the cache.
+const USES_A_PAGE: usize = 10;
+
+pub(crate) struct Counts {
+    counters: Vec<u8>,
+    uses: usize,
+    uses_max: usize,
+}
+
+impl Counts {
+    /// Creates counts for a cache of `room` pages, one at least.
+    pub(crate) fn new(room: usize) -> Self {
+        Self { counters: vec![0; COUNTERS_A_PAGE * room], uses: 0, uses_max: USES_A_PAGE * room }
+    }
+
+    /// Counts a use of the page.
+    pub(crate) fn add(&mut self, page: u32) {
+        let (count, places) = (self.of(page), self.places(page));
+        if count < COUNT_MAX {
+            for place in places {
+                let counter = &mut self.counters[place];
+                // Larger counters are those of other pages, too. A second place may be the first.
+                *counter = (*counter).max(count + 1);
+            }
+        }
+        self.uses += 1;
+        if self.uses == self.uses_max {
+            self.uses = 0;
+            self.counters.iter_mut().for_each(|counter| *counter /= 2);
+        }
+    }
+
+    /// Returns about how often the page was used, and seldom less.
+    pub(crate) fn of(&self, page: u32) -> u8 {
+        self.places(page).map(|place| self.counters[place]).into_iter().min().unwrap_or(0)
+    }
+
+    fn places(&self, page: u32) -> [usize; HASHES] {
+        let mut hash = u64::from(page) + 1;
+        [(); HASHES].map(|()| {
+            // SplitMix64.
+            hash = hash.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = hash;
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^= mixed >> 31;
+            (mixed % self.counters.len() as u64) as usize
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! LIRS: S. Jiang and X. Zhang, *LIRS: An Efficient Low Inter-reference Recency Set Replacement
+//! Policy to Improve Buffer Cache Performance*, SIGMETRICS 2002.
+//!
+//! A page's *inter-reference recency* is the number of other pages between its last two accesses.
+//! The pages for which it is low (LIR) have 99 % of the cache. The others (HIR) have a queue of
+//! 1 %, from whose end they leave. The *stack* has the pages in the order of their last access,
+//! down to the oldest LIR page. A HIR page that is used while it is in the stack, in the cache or
+//! not, changes places with the LIR page at the stack's bottom.
+//!
+//! The stack keeps at most twice as many pages as the cache has. Above that, the page that left the
+//! cache first leaves the stack.
+
+use crate::lists::Lists;
+use crate::replacement::Replacement;
+
+pub(crate) struct Lirs {
+    stack: Lists<1>,
+    /// HIR pages in the cache.
+    queue: Lists<1>,
+    /// Pages of the stack that aren't in the cache, in the order in which they left it.
+    gone: Lists<1>,
+    is_lir: Vec<bool>,
+    lirs: usize,
+    room: usize,
+    queue_room: usize,
+}
+
+impl Lirs {
+    /// Creates an empty cache of `room` pages, two at least, for pages below `pages`.
+    pub(crate) fn new(pages: usize, room: usize) -> Self {
+        let [stack, queue, gone] = [(); 3].map(|()| Lists::new(pages));
+        Self { stack, queue, gone, is_lir: vec![false; pages], lirs: 0, room, queue_room: (room / 100).max(1) }
+    }
+
+    /// Removes pages from the stack's bottom until a LIR page is there.
+    fn prune(&mut self) {
+        while let Some(page) = self.stack.oldest(0).filter(|&page| !self.is_lir[page as usize]) {
+            self.stack.remove(page);
+            self.gone.remove(page);
+        }
+    }
+
+    /// Adds a page to the queue. If the queue is full, a page leaves the cache.
+    fn enqueue(&mut self, page: u32) {
+        if self.queue.len(0) == self.queue_room
+            && let Some(leaves) = self.queue.pop(0)
+            && self.stack.list_of(leaves).is_some()
+        {
+            self.gone.push(0, leaves);
+        }
+        self.queue.push(0, page);
+    }
+
+    /// Makes a page of the stack a LIR page. If there are enough, the one at the bottom becomes a
+    /// HIR page.
+    fn promote(&mut self, page: u32) {
+        self.is_lir[page as usize] = true;
+        if self.lirs == self.room - self.queue_room
+            && let Some(bottom) = self.stack.pop(0)
+        {
+            self.is_lir[bottom as usize] = false;
+            self.lirs -= 1;
+            self.enqueue(bottom);
+        }
+        self.lirs += 1;
+        self.prune();
+    }
+}
+
+impl Replacement for Lirs {
+    fn hits(&mut self, page: u32) -> bool {
+        let is_lir = self.is_lir[page as usize];
+        let hits = is_lir || self.queue.list_of(page).is_some();
+        let is_in_stack = self.stack.list_of(page).is_some();
+        self.gone.remove(page);
+        self.stack.renew(0, page);
+        if is_lir {
+            self.prune();
+        } else if is_in_stack {
+            self.queue.remove(page);
+            self.promote(page);
+        } else if hits {
+            self.queue.renew(0, page);
+        } else if self.lirs < self.room - self.queue_room {
+            self.promote(page);
+        } else {
+            self.enqueue(page);
+        }
+        while self.stack.len(0) > 2 * self.room
+            && let Some(page) = self.gone.pop(0)
+        {
+            self.stack.remove(page);
+        }
+        hits
+    }
+}
