@@ -62,14 +62,14 @@ impl OnDisk {
 #[test]
 fn reading_all_in_order_again_and_again_makes_few_requests() {
     let it = plain();
-    it.read(0..PAGES); // What is in memory has to be written yet.
-    let written = it.disk.stats().writes;
+    it.read(0..PAGES); // Brings what was swapped out, and lets reclaim see the order.
     let (requests, came) = it.read((0..3).flat_map(|_| 0..PAGES));
     assert!(came > 2 * PAGES && requests < came / 16, "{requests} requests for {came} pages: {}", it.mm.stats());
-    // A few pages may have stayed in memory until now; all that came would be many batches.
-    let more = it.disk.stats().writes - written;
-    assert!(more < came / 64 / 4, "what comes along keeps its slot: {more} writes");
     let stats = it.group.stats();
+    // Reclaim writes a page when it first leaves memory, which may be in any round, and then no
+    // more: what comes along keeps its slot. Without that, each round would write each page.
+    let written = stats.swap_bytes_out / PAGE;
+    assert!(written < PAGES + PAGES / 8, "{written} pages written: {stats:?}");
     assert!(stats.swap_read_along > came / 2, "{stats:?}");
     assert!(stats.swap_read_along_wasted < came / 50, "{stats:?}");
     it.space.unmap(it.base..it.base + PAGES * PAGE).unwrap();
