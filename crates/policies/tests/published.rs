@@ -1,18 +1,12 @@
 //! Misses on public traces, beside those of libCacheSim, the simulator of the authors of S3-FIFO.
 
+mod data;
+
+use data::{CS, LOOP, ZIGZAG};
 use pagefold_policies::{Accesses, Policy, misses};
 
-/// Reads a trace of `tests/data`; see the README there.
 fn trace(runs: &str) -> Accesses {
-    let mut accesses = Accesses::default();
-    for line in runs.lines() {
-        let numbers: Vec<i64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
-        let (first, step, count) = (numbers[0], numbers[1], numbers[2]);
-        for _ in 0..numbers.get(3).copied().unwrap_or(1) {
-            (0..count).try_for_each(|at| accesses.push((first + at * step) as u64)).unwrap();
-        }
-    }
-    accesses
+    Accesses::of(data::pages(runs)).unwrap()
 }
 
 fn all(accesses: &Accesses, room: usize) -> [u64; 6] {
@@ -22,9 +16,7 @@ fn all(accesses: &Accesses, room: usize) -> [u64; 6] {
 /// LRU, ARC, S3-FIFO and LIRS miss exactly as often as in libCacheSim 0.3.
 #[test]
 fn misses_are_those_of_libcachesim() {
-    let cycle = trace(include_str!("data/loop.runs"));
-    let zigzag = trace(include_str!("data/zigzag.runs"));
-    let cs = trace(include_str!("data/cs.runs"));
+    let [cycle, zigzag, cs] = [LOOP, ZIGZAG, CS].map(trace);
     for (accesses, len, pages) in [(&cycle, 505_500, 1011), (&zigzag, 52_001, 2001), (&cs, 6781, 1409)] {
         assert_eq!((accesses.len(), accesses.pages()), (len, pages));
     }
@@ -48,12 +40,9 @@ fn misses_are_those_of_libcachesim() {
 /// 17.4 %, 52.8 %, 70.6 % and 42.0 %. OPT is unique.
 #[test]
 fn misses_of_w_tiny_lfu_and_opt() {
-    for (runs, room, w_tiny_lfu, opt) in [
-        (include_str!("data/loop.runs"), 900, 99_328, 56_400),
-        (include_str!("data/zigzag.runs"), 1000, 29_370, 27_026),
-        (include_str!("data/cs.runs"), 500, 4812, 4657),
-        (include_str!("data/cs.runs"), 1000, 2841, 2657),
-    ] {
+    for (runs, room, w_tiny_lfu, opt) in
+        [(LOOP, 900, 99_328, 56_400), (ZIGZAG, 1000, 29_370, 27_026), (CS, 500, 4812, 4657), (CS, 1000, 2841, 2657)]
+    {
         let found = all(&trace(runs), room);
         assert_eq!((found[3], found[5]), (w_tiny_lfu, opt), "{room} pages");
     }

@@ -265,6 +265,13 @@ impl GroupState {
         self.history_of(Shadow::of_note(note))
     }
 
+    /// Returns whether two pages, given the notes of their slots, left the group at about the same
+    /// time.
+    pub(crate) fn left_together(&self, notes: [swap::Note; 2]) -> bool {
+        let [one, other] = notes.map(Shadow::of_note);
+        notes[0].group() == notes[1].group() && one.left_with(other, self.now())
+    }
+
     fn history_of(&self, shadow: Shadow) -> History {
         let now = self.now();
         let age = shadow.age(now);

@@ -48,6 +48,8 @@ pub(crate) struct Swapped {
     /// If the last write to swap failed: the number of the area, and its device's error.
     failure: Mutex<Option<(u32, IoError)>>,
     has_failed: AtomicBool,
+    /// Whether pages that left memory lately were written to a device.
+    writes: AtomicBool,
 }
 
 impl Swapped {
@@ -67,6 +69,21 @@ impl Swapped {
             along_wasted: AtomicU64::new(0),
             failure: Mutex::new(None),
             has_failed: AtomicBool::new(false),
+            writes: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether pages that leave memory have to be written to a device first, going by those
+    /// that left lately.
+    pub(crate) fn writes(&self) -> bool {
+        // Relaxed, also below: only the size of batches depends on this.
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether pages that have just left were written to a device.
+    pub(crate) fn set_writes(&self, writes: bool) {
+        if self.writes() != writes {
+            self.writes.store(writes, Ordering::Relaxed);
         }
     }
 

@@ -131,11 +131,12 @@ impl GroupLists {
 
     /// Returns the pattern of the group's largest stripe, and the stripes' mean forecasts.
     pub(crate) fn forecast(&self) -> Forecast {
-        let largest = self.stripes().max_by_key(|stripe| stripe.len());
-        let pattern = largest.map_or_else(Default::default, |stripe| stripe.forecast().pattern);
-        let mean = |of: fn(Forecast) -> f64| {
-            self.stripes().map(|stripe| of(stripe.forecast())).sum::<f64>() / self.stripe_count() as f64
+        let forecasts: Vec<_> = self.stripes().map(|stripe| (stripe.len(), stripe.forecast())).collect();
+        let largest = forecasts.iter().max_by_key(|(len, _)| len);
+        let mean = |of: fn(&Forecast) -> f64| {
+            forecasts.iter().map(|(_, forecast)| of(forecast)).sum::<f64>() / forecasts.len() as f64
         };
+        let pattern = largest.map_or_else(Default::default, |(_, forecast)| forecast.pattern);
         Forecast { pattern, more: mean(|it| it.more), less: mean(|it| it.less) }
     }
 

@@ -27,6 +27,10 @@ const MAIN_SHIFT: u32 = Interval::BITS;
 const STAMP_SHIFT: u32 = MAIN_SHIFT + 1;
 const LEFT_SHIFT: u32 = STAMP_SHIFT + SHADOW_STAMP_BITS;
 const BITS: u32 = LEFT_SHIFT + LEFT_BITS;
+/// Two pages left together if at most this part of the group's size left between them, or so few
+/// pages.
+const TOGETHER: u64 = 4;
+const TOGETHER_MIN: u64 = 64;
 /// In a page word, below the shadow: 1, and the group that the page was evicted from, truncated.
 const GROUP_SHIFT: u32 = 1;
 const GROUP_BITS: u32 = 16;
@@ -89,6 +93,13 @@ impl Shadow {
     pub(crate) fn left_since(self, now: Now) -> u64 {
         now.left_since(self.from, self.left)
     }
+
+    /// Returns whether two pages of a group left the same list at about the same time. If so, they
+    /// will probably be used together again.
+    pub(crate) fn left_with(self, other: Self, now: Now) -> bool {
+        let between = || self.left_since(now).abs_diff(other.left_since(now));
+        self.from == other.from && between() <= (now.size / TOGETHER).max(TOGETHER_MIN)
+    }
 }
 
 fn ones(bits: u32) -> u64 {
@@ -121,5 +132,19 @@ mod tests {
             }
         }
         assert_eq!(Shadow::of_word(0, 0), None);
+    }
+
+    #[test]
+    fn pages_leave_together() {
+        let clock = Clock::new(4096);
+        let shadow = |from| Shadow::new(Interval::UNKNOWN, from, 0, clock.now(4_000));
+        let one = shadow(Left::Window);
+        clock.evicted(500, 0);
+        let [soon, of_main] = [Left::Window, Left::Main].map(shadow);
+        clock.evicted(1_000, 0);
+        let late = shadow(Left::Window);
+        let together = [soon, of_main, late].map(|other| one.left_with(other, clock.now(4_000)));
+        assert_eq!(together, [true, false, false]);
+        assert!(late.left_with(soon, clock.now(4_000)), "in any order");
     }
 }

@@ -18,6 +18,10 @@ use crate::stats::pattern::AccessPattern;
 pub(crate) const LOOKS: usize = 2;
 /// While a stripe grows, up to this part of it may be young beyond the usual.
 const GROWING_YOUNG: usize = 128;
+/// If pages are written when they leave, so many leave at a time, for requests of a good size, but
+/// at most this part of the pages.
+const WRITE_BATCH: usize = 16;
+const WRITE_SHARE: usize = 16;
 /// See [`Stripe::waiting`].
 const WAITING: usize = 4;
 
@@ -328,6 +332,14 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
+    /// Returns how many pages a pass should free for a thread that wants `wanted`. If `writes` is
+    /// set, they are written to a device, and each batch is a request.
+    pub(crate) fn batch(&self, wanted: usize, writes: bool) -> usize {
+        let pages = self.pages();
+        let least = if writes { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };
+        wanted.clamp(least, step(pages).max(least))
+    }
+
     /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. If
     /// `young_too` is set, all young pages get their places before. The caller must call
     /// [`returned`](Self::returned) with their number when it has put them back or evicted them.
@@ -340,7 +352,6 @@ impl Stripe {
         leftovers: &mut Leftovers,
     ) -> Cut {
         let pages = self.pages();
-        let wanted = wanted.min(step(pages));
         self.window.reclaims(pages, wanted);
         self.ripen_to(frames, if young_too { 0 } else { young_max(pages) }, now, leftovers);
         let [window, beaten] = [Kind::Window, Kind::Beaten].map(|kind| self.list(kind));
@@ -447,11 +458,23 @@ mod tests {
         stripe.put_back(&frames, load(0, Kind::Young), &mut leftovers);
         (1..4).for_each(|page| stripe.put_back(&frames, load(page, Kind::Window), &mut leftovers));
         for (young_too, young_left) in [(false, 1), (true, 0)] {
-            let cut = stripe.cut(&frames, 4, young_too, now, &mut leftovers);
+            let cut = stripe.cut(&frames, stripe.batch(4, false), young_too, now, &mut leftovers);
             assert_eq!((cut.window.len(), stripe.list(Kind::Young).len()), (1, young_left));
             stripe.put_back(&frames, cut.window, &mut leftovers);
             stripe.returned(1);
         }
         assert_eq!(stripe.len(), 4);
+    }
+
+    #[test]
+    fn pages_that_are_written_leave_many_at_a_time() {
+        let (stripe, batches) = (Stripe::new(7, 0), [1, 5, 50]);
+        let of = |pages: usize, writes| {
+            stripe.away.store(pages, Ordering::Relaxed);
+            batches.map(|wanted| stripe.batch(wanted, writes))
+        };
+        assert_eq!((of(1024, false), of(1024, true)), ([1, 5, 8], [16, 16, 16]));
+        assert_eq!((of(64, false), of(64, true)), ([1, 1, 1], [4, 4, 4]));
+        assert_eq!((of(1 << 20, true), of(0, true)), ([16, 16, 50], [1, 1, 1]));
     }
 }

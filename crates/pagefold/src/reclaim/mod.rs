@@ -81,6 +81,13 @@ enum Whose {
     Others,
 }
 
+impl Whose {
+    /// Returns for which group a page of `giver` is freed if `need` is to be met.
+    fn of(need: For<'_>, giver: &GroupState) -> Self {
+        if need.is_of(giver) { Whose::Own } else { Whose::Others }
+    }
+}
+
 /// What a pass has decided so far.
 #[derive(Default)]
 struct Sorting {
@@ -151,10 +158,10 @@ impl Manager {
         if of_its_own {
             return look_through(group, Whose::Own);
         }
-        let candidates = self.ranking.all_candidates(&self.groups, self.page_for(group), self.budget_pages());
+        let need = self.page_for(group);
+        let candidates = self.ranking.all_candidates(&self.groups, need, self.budget_pages());
         let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
-        let whose = |giver: &GroupState| if giver.id == group.id { Whose::Own } else { Whose::Others };
-        groups.find_map(|it| Some(look_through(&it, whose(&it))).filter(|&freed| freed > 0)).unwrap_or(0)
+        groups.find_map(|it| Some(look_through(&it, Whose::of(need, &it))).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
     /// Frees up to about `wanted` pages of the first candidate group that can give any. Looks at a
@@ -170,8 +177,8 @@ impl Manager {
             for turn in 0..candidates.len() {
                 let Some(group) = self.groups.get(candidates[turn].group) else { continue };
                 let is_last_resort = has_others && need.is_of(&group);
-                let whose = if need.is_of(&group) { Whose::Own } else { Whose::Others };
-                let pass = self.look_through(&group, if is_last_resort { 1 } else { wanted }, whose);
+                let wanted = if is_last_resort { 1 } else { wanted };
+                let pass = self.look_through(&group, wanted, Whose::of(need, &group));
                 result.looked_at += pass.looked_at;
                 if pass.freed > 0 {
                     // Sometimes: a group gives pages.
@@ -274,9 +281,9 @@ impl Manager {
         self.clock.elapsed().as_micros() as u64
     }
 
-    /// Runs one pass over a stripe's lists that frees up to `wanted` pages. If all of the group's
-    /// pages were looked at before and none could be freed, the pass also evicts pages that are in
-    /// use.
+    /// Runs one pass over a stripe's lists that frees up to about `wanted` pages. If all of the
+    /// group's pages were looked at before and none could be freed, the pass also evicts pages that
+    /// are in use.
     fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize, need: Whose) -> Pass {
         let frames = &*self.frames;
         let insist = group.walk.insists(|| group.lists.len());
@@ -285,7 +292,8 @@ impl Manager {
         group.fit_clock();
         let now = group.now();
         let young_too = insist && need == Whose::Own;
-        let cut = stripe.cut(frames, wanted, young_too, now, &mut leftovers);
+        let batch = stripe.batch(wanted, group.swapped.writes());
+        let cut = stripe.cut(frames, batch, young_too, now, &mut leftovers);
         let mut looked_at = cut.window.len() + cut.main.len();
         let away = looked_at;
 

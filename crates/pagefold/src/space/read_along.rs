@@ -11,7 +11,9 @@
 //! down to none.
 //!
 //! The pages read along are in the same region as the wanted page, and in the slots next to its
-//! slot, without gaps. So one request reads them all. Nothing is read along if a read from swap
+//! slot, without gaps. So one request reads them all. They left memory at about the same time as
+//! the wanted page (`Shadow::left_with`). That needn't be so for neighbours: a page keeps its slot
+//! when it comes back unchanged, and then it may leave at any time. Nothing is read along if a read from swap
 //! only copies memory, or if pages have to be decompressed: then one request for several pages
 //! gains nothing.
 //!
@@ -144,8 +146,12 @@ impl SpaceState {
         let window =
             self.read_ahead.here(|bytes| self.index.account().try_charge(self.payer(), bytes), missed).flatten();
         let (after, before) = window.map_or((0, 0), |window| window.next_to(at));
+        let Ok(note) = manager.swap.note(slot) else { return ArrayVec::new() };
         let neighbour = |distance: i64| {
             let (SlotState::Swapped { owner }, slot) = manager.swap.neighbour(slot, distance)? else { return None };
+            if !group.left_together([note, manager.swap.note(slot).ok()?]) {
+                return None;
+            }
             let local = owner.number().checked_sub(region.map.first_word()).filter(|&local| local < REGION_PAGES)?;
             Some(Neighbour { local, slot, owner })
         };

@@ -92,9 +92,8 @@ impl Manager {
                 writes.push((frame, page));
             }
         }
-        if !writes.is_empty() {
-            self.write_out(group, writes, need, &mut result);
-        }
+        let written = if writes.is_empty() { None } else { self.write_out(group, writes, need, &mut result) };
+        group.swapped.set_writes(written.is_some_and(|slot| self.swap.may_read_along(slot)));
         Counters::add(&group.swapped.outs, result.gone.len() as u64);
         if same_filled > 0 {
             Counters::add(&group.swapped.same_filled, same_filled);
@@ -102,14 +101,14 @@ impl Manager {
         result
     }
 
-    /// Writes pages to slots, and removes them from memory.
+    /// Writes pages to slots, and removes them from memory. Returns one of the slots.
     fn write_out<'a, const N: usize>(
         &'a self,
         group: &GroupState,
         mut writes: ArrayVec<(IsolatedFrame, Unwritten<'a>), N>,
         need: Need,
         result: &mut SwappedOut<'a, N>,
-    ) {
+    ) -> Option<SlotId> {
         self.swap.spill(self);
         let wanted = writes.len() as u64;
         let mut charged = self.charge_swapped(group, wanted);
@@ -124,6 +123,7 @@ impl Manager {
         // The closure does nothing else: it runs under a lock.
         self.swap.swap_out(&outs, need, |at, slot| slots[at] = slot);
         Counters::add(&group.swapped.written, slots.iter().filter(|slot| slot.is_ok()).count() as u64);
+        let written = slots.iter().find_map(|slot| slot.ok());
         let (mut unused, mut full) = (0, false);
         for ((frame, page), slot) in writes.into_iter().zip(slots) {
             group.swapped.was_written(slot.map(|_| ()));
@@ -147,6 +147,7 @@ impl Manager {
         if full {
             self.take_slots_in_vain();
         }
+        written
     }
 
     /// Returns the bytes of a page and its data for the slot.
