@@ -333,10 +333,11 @@ impl Stripe {
     }
 
     /// Returns how many pages a pass should free for a thread that wants `wanted`. If `writes` is
-    /// set, they are written to a device, and each batch is a request.
+    /// set, they are written to a device, and each batch is a request. A thread that wants one page
+    /// may get no more (R6).
     pub(crate) fn batch(&self, wanted: usize, writes: bool) -> usize {
         let pages = self.pages();
-        let least = if writes { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };
+        let least = if writes && wanted > 1 { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };
         wanted.clamp(least, step(pages).max(least))
     }
 
@@ -473,8 +474,8 @@ mod tests {
             stripe.away.store(pages, Ordering::Relaxed);
             batches.map(|wanted| stripe.batch(wanted, writes))
         };
-        assert_eq!((of(1024, false), of(1024, true)), ([1, 5, 8], [16, 16, 16]));
-        assert_eq!((of(64, false), of(64, true)), ([1, 1, 1], [4, 4, 4]));
-        assert_eq!((of(1 << 20, true), of(0, true)), ([16, 16, 50], [1, 1, 1]));
+        assert_eq!((of(1024, false), of(1024, true)), ([1, 5, 8], [1, 16, 16]));
+        assert_eq!((of(64, false), of(64, true)), ([1, 1, 1], [1, 4, 4]));
+        assert_eq!((of(1 << 20, true), of(0, true)), ([1, 16, 50], [1, 1, 1]));
     }
 }

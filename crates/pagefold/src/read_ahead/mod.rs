@@ -365,6 +365,14 @@ impl Streams {
         if stream.matches >= bounds.believed(self.trust.doubt) { self.ask(at, grown, bounds) } else { None }
     }
 
+    /// Notes that the last `blocks` blocks of the window that was just returned aren't loaded,
+    /// because they can't be.
+    pub(crate) fn ends_early(&mut self, blocks: u64) {
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.heard == self.clock) {
+            stream.ahead = stream.ahead.saturating_sub(blocks);
+        }
+    }
+
     /// Notes that a reader has reached a page that was marked when it was read ahead. Returns the
     /// next window to load. `followers` returns how many pages directly after the marked page are
     /// in memory or being loaded. It is called only if no known stream leads to the page.

@@ -315,3 +315,23 @@ fn windows_shrink_while_others_load_more_and_grow_again() {
     assert_eq!(largest(1000, 12_000..13_000), 16);
     assert_eq!(largest(0, 13_000..18_000), 192, "of the pages that it evicts itself no more can wait");
 }
+
+/// Each window ends before its eleventh page, which can't come along.
+#[test]
+fn a_window_that_ends_early_doesnt_shrink_the_next_ones() {
+    for (told, largest) in [(true, 256), (false, 64)] {
+        let mut reader = Reader::new(10_000, 1_000);
+        let (mut page, mut window_max) = (0, 0);
+        while page < 5_000 {
+            let window = reader.streams.missed(page..page + 1, page, &|_| None, &reader.bounds);
+            let asked = window.map_or(0, |window| window.ascending().count() as u64);
+            let came = asked.min(10);
+            if told {
+                reader.streams.ends_early(asked - came);
+            }
+            window_max = window_max.max(asked);
+            page += 1 + came;
+        }
+        assert!(window_max <= largest && (window_max == 256) == told, "{window_max} pages, told: {told}");
+    }
+}

@@ -13,9 +13,9 @@
 //! The pages read along are in the same region as the wanted page, and in the slots next to its
 //! slot, without gaps. So one request reads them all. They left memory at about the same time as
 //! the wanted page (`Shadow::left_with`). That needn't be so for neighbours: a page keeps its slot
-//! when it comes back unchanged, and then it may leave at any time. Nothing is read along if a read from swap
-//! only copies memory, or if pages have to be decompressed: then one request for several pages
-//! gains nothing.
+//! when it comes back unchanged, and then it may leave at any time. Nothing is read along if a read
+//! from swap only copies memory, or if pages have to be decompressed: then one request for several
+//! pages gains nothing.
 //!
 //! - A1. Memory for the neighbours is charged and taken, with reclaim if need be, before the first
 //!   word is put in *loading*. The thread may then find that another thread is loading the wanted
@@ -142,10 +142,6 @@ impl SpaceState {
             evicted: 0,
             waiting: 0,
         };
-        let missed = |share: &mut Share| share.streams.missed(at..at + 1, at, &is_used, &bounds);
-        let window =
-            self.read_ahead.here(|bytes| self.index.account().try_charge(self.payer(), bytes), missed).flatten();
-        let (after, before) = window.map_or((0, 0), |window| window.next_to(at));
         let Ok(note) = manager.swap.note(slot) else { return ArrayVec::new() };
         let neighbour = |distance: i64| {
             let (SlotState::Swapped { owner }, slot) = manager.swap.neighbour(slot, distance)? else { return None };
@@ -155,8 +151,16 @@ impl SpaceState {
             let local = owner.number().checked_sub(region.map.first_word()).filter(|&local| local < REGION_PAGES)?;
             Some(Neighbour { local, slot, owner })
         };
-        let distances = (1..=after.cast_signed()).chain((1..=before.cast_signed()).map(|distance| -distance));
-        distances.map_while(neighbour).take(ALONG_MAX).collect()
+        let missed = |share: &mut Share| {
+            let window = share.streams.missed(at..at + 1, at, &is_used, &bounds)?;
+            let (after, before) = window.next_to(at);
+            let distances = (1..=after.cast_signed()).chain((1..=before.cast_signed()).map(|distance| -distance));
+            let run: ArrayVec<_, ALONG_MAX> = distances.map_while(neighbour).take(ALONG_MAX).collect();
+            share.streams.ends_early(after + before - run.len() as u64);
+            Some(run)
+        };
+        let may_charge = |bytes| self.index.account().try_charge(self.payer(), bytes);
+        self.read_ahead.here(may_charge, missed).flatten().unwrap_or_default()
     }
 
     /// Reads the page of `wanted` into `frame`, together with its neighbours. Returns false if the

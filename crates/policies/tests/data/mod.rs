@@ -1,11 +1,11 @@
 //! The traces of this folder; see the README here.
 
-pub const CS: &str = include_str!("cs.runs");
-pub const LOOP: &str = include_str!("loop.runs");
-pub const ZIGZAG: &str = include_str!("zigzag.runs");
+pub(crate) const CS: &str = include_str!("cs.runs");
+pub(crate) const LOOP: &str = include_str!("loop.runs");
+pub(crate) const ZIGZAG: &str = include_str!("zigzag.runs");
 
 /// Returns the pages that a trace accesses.
-pub fn pages(runs: &str) -> Vec<u64> {
+pub(crate) fn pages(runs: &str) -> Vec<u64> {
     let mut pages = Vec::new();
     for line in runs.lines() {
         let numbers: Vec<i64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
