@@ -9,7 +9,7 @@ mod support;
 use std::iter;
 use std::sync::Once;
 
-use pagefold::{AccessPattern, Advice, GroupStats, Pagefold};
+use pagefold::{AccessPattern, Advice, GroupStats, Pagefold, Protection, SwapArea};
 use policies::{Accesses, Policy};
 use support::disk;
 use sync::random::Random;
@@ -205,4 +205,41 @@ fn a_limit_that_changes_keeps_what_it_allows() {
         assert!(group.charged() <= group.max());
     }
     assert!(missed < 5_000, "{missed} of 50,000 accesses to 80 pages");
+}
+
+/// Pages of a file and anonymous pages take turns, in loops of the same length that fit only in
+/// part. What is kept depends on what a load costs. A page in a slot on a device costs as much as
+/// one of the file, so those that were there first stay. A page of compressed memory costs less.
+#[test]
+fn pages_that_cost_more_are_kept() {
+    const ROOM: u64 = 1_000;
+    const LOOP: u64 = 900;
+    let loads = |area: SwapArea| {
+        sync::cpu::pretend(1);
+        let devices = disk(1, LOOP * PAGE);
+        devices.add_bytes("/swap", vec![0; (4 * LOOP * PAGE) as usize]);
+        let mm = Pagefold::builder().memory(64 << 20).backend(devices).swap_area(area).build().unwrap();
+        let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+        let (file, space) = (group.open("f0").unwrap(), group.space().unwrap());
+        file.advise(0..1, Advice::Random).unwrap();
+        let base = space.map(LOOP * PAGE, Protection::ReadWrite).unwrap().start;
+        space.advise(base..base + LOOP * PAGE, Advice::Random).unwrap();
+        (0..LOOP).for_each(|page| space.write_at(&[page as u8 | 1, 2, 3], base + page * PAGE).unwrap());
+        let mut before = group.stats();
+        for round in 0..40 {
+            if round == 20 {
+                before = group.stats();
+            }
+            for page in 0..LOOP {
+                file.read_exact_at(&mut [0; 8], page * PAGE).unwrap();
+                space.read_at(&mut [0; 8], base + page * PAGE).unwrap();
+            }
+        }
+        let stats = group.stats();
+        (stats.misses - before.misses, stats.swap_ins - before.swap_ins)
+    };
+    let (of_file, of_space) = loads(SwapArea::compressed("16MiB"));
+    assert!(of_file < of_space / 8, "compressed: {of_file} loads of the file, {of_space} of the space");
+    let (of_file, of_space) = loads(SwapArea::path("/swap").overwrite(true));
+    assert!(of_space < of_file / 8, "on a device: {of_file}, {of_space}");
 }

@@ -389,6 +389,12 @@ impl Swap {
         area.map_or(Ok(()), |area| area.read_run(run, into, tell))
     }
 
+    /// Returns whether a slot is on a device, rather than in compressed or other memory.
+    #[must_use]
+    pub fn is_on_device(&self, slot: SlotId) -> bool {
+        self.has_device.load(Ordering::Relaxed) && self.here().get(slot.area()).is_some_and(|area| area.has_device())
+    }
+
     /// Returns whether the neighbours of the page in `slot` can be read along with it, and keep
     /// their slots. Returns false for an area without a device, where reading several pages at once
     /// saves nothing, and for an area that is being removed.

@@ -17,6 +17,8 @@ use sync::{CachePadded, ThreadCounter};
 
 use io::IoError;
 
+use crate::lru::cost::{AnonymousCost, Cost};
+
 /// Slots that a group may have beyond its `swap_max` while pages are exchanged.
 pub(crate) const BEYOND_MAX: u64 = 8;
 /// After reclaim failed, `pages / SKIPPED_SHARE` exchanges skip reclaim, which looks at all of the
@@ -48,8 +50,8 @@ pub(crate) struct Swapped {
     /// If the last write to swap failed: the number of the area, and its device's error.
     failure: Mutex<Option<(u32, IoError)>>,
     has_failed: AtomicBool,
-    /// Whether pages that left memory lately were written to a device.
-    writes: AtomicBool,
+    /// What it costs to bring back the pages that left memory lately.
+    cost: AnonymousCost,
 }
 
 impl Swapped {
@@ -69,22 +71,18 @@ impl Swapped {
             along_wasted: AtomicU64::new(0),
             failure: Mutex::new(None),
             has_failed: AtomicBool::new(false),
-            writes: AtomicBool::new(false),
+            cost: AnonymousCost::default(),
         }
     }
 
-    /// Returns whether pages that leave memory have to be written to a device first, going by those
-    /// that left lately.
-    pub(crate) fn writes(&self) -> bool {
-        // Relaxed, also below: only the size of batches depends on this.
-        self.writes.load(Ordering::Relaxed)
+    /// Returns what it costs to bring back an anonymous page, going by those that left lately.
+    pub(crate) fn cost(&self) -> Cost {
+        self.cost.get()
     }
 
-    /// Notes whether pages that have just left were written to a device.
-    pub(crate) fn set_writes(&self, writes: bool) {
-        if self.writes() != writes {
-            self.writes.store(writes, Ordering::Relaxed);
-        }
+    /// Notes what it will cost to bring back the pages that have just left.
+    pub(crate) fn set_cost(&self, cost: Cost) {
+        self.cost.set(cost);
     }
 
     pub(crate) fn pages(&self) -> u64 {

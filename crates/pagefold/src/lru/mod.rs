@@ -28,7 +28,8 @@
 //! - **challenge**: the page is compared with up to two pages from the end of main. The first of
 //!   these that wasn't used since it was last looked at, and is expected to have the longer
 //!   interval, is *beaten*, and loses its place. A page is expected to keep its mean interval. If
-//!   it is late by as much again, its age takes the place of the mean (`interval`).
+//!   it is late by as much again, its age takes the place of the mean (`interval`). If pages differ
+//!   in what it costs to bring them back, their intervals are divided by that (`cost`).
 //! - A **shadow** stays in the page's word when the page is evicted: its mean interval, the time of
 //!   its last use, and when it left which list (`shadow`). A page that comes back within 16 times
 //!   the group's size has this history; one that comes back later is new. Page maps hold the
@@ -72,6 +73,7 @@
 pub(crate) mod admission;
 pub(crate) mod batch;
 pub(crate) mod clock;
+pub(crate) mod cost;
 pub(crate) mod entry_batches;
 pub(crate) mod interval;
 pub(crate) mod list;

@@ -5,8 +5,10 @@ use frames::{Frames, IsolatedFrame, OwnedFrame, Use};
 use smp_list::LocalList;
 use sync::atomic::{AtomicUsize, Ordering};
 
+use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::clock::Now;
+use crate::lru::cost::{AnonymousCost, Cost};
 use crate::lru::list::{LruList, line_up};
 use crate::lru::outlook::{Outlook, Placed};
 use crate::lru::rank::{KINDS, Kind, Origin, Place, Rank};
@@ -77,6 +79,7 @@ pub(crate) struct Stripe {
     lists: [LruList; KINDS],
     window: Window,
     outlook: Outlook,
+    anonymous_cost: AnonymousCost,
     /// Pages that reclaim has cut off the lists and not returned yet.
     away: AtomicUsize,
     /// How often a CPU of this stripe chose a stripe to reclaim from.
@@ -90,6 +93,7 @@ impl Stripe {
             lists,
             window: Window::default(),
             outlook: Outlook::default(),
+            anonymous_cost: AnonymousCost::default(),
             away: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),
         }
@@ -101,6 +105,16 @@ impl Stripe {
 
     fn main(&self) -> &LruList {
         self.list(Kind::Main)
+    }
+
+    /// Sets what it costs to bring back an anonymous page.
+    pub(crate) fn set_anonymous_cost(&self, cost: Cost) {
+        self.anonymous_cost.set(cost);
+    }
+
+    /// Returns what it costs to bring back a page.
+    fn cost(&self, frames: &Frames, page: &IsolatedFrame) -> Cost {
+        if frames.owner(page.id()) == ANONYMOUS { self.anonymous_cost.get() } else { Cost::READ }
     }
 
     /// Returns the number of the next turn.
@@ -222,7 +236,7 @@ impl Stripe {
 
     /// Compares each challenger with up to [`LOOKS`] pages from the end of main. The first of these
     /// that isn't in use, and that is expected to be used at least `margin` times later than the
-    /// challenger, loses its place.
+    /// challenger, if they cost the same, loses its place.
     pub(crate) fn challenge(
         &self,
         frames: &Frames,
@@ -241,9 +255,10 @@ impl Stripe {
         for challenger in challengers {
             let rank = Rank::of(frames, challenger.id());
             let interval = rank.interval().loads().map_or(u64::MAX, |loads| loads.saturating_mul(margin));
+            let cost = self.cost(frames, &challenger);
             let mut loser = None;
             for opponent in opponents.by_ref().take(LOOKS) {
-                if self.is_beaten(frames, &opponent, interval, now) {
+                if self.is_beaten(frames, &opponent, (cost, interval), now) {
                     loser = Some(opponent);
                     break;
                 }
@@ -263,12 +278,12 @@ impl Stripe {
         outcome
     }
 
-    /// Returns whether a page of main loses its place to a page with that mean interval. Notes the
-    /// uses of the page of main.
-    fn is_beaten(&self, frames: &Frames, opponent: &IsolatedFrame, interval: u64, now: Now) -> bool {
+    /// Returns whether a page of main loses its place to a page with that cost and mean interval.
+    /// Notes the uses of the page of main.
+    fn is_beaten(&self, frames: &Frames, opponent: &IsolatedFrame, (cost, interval): (Cost, u64), now: Now) -> bool {
         match self.look(frames, opponent, now) {
             Look::Used => false,
-            Look::Unused(expected) => expected > interval,
+            Look::Unused(expected) => self.cost(frames, opponent).is_worth_less(expected, cost, interval),
         }
     }
 

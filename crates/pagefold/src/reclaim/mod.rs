@@ -40,6 +40,7 @@ use crate::group::state::GroupState;
 use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::clock::{Left, Now};
+use crate::lru::cost::Cost;
 use crate::lru::rank::{Kind, Origin, Rank};
 use crate::lru::stripe::{Cut, Look, Outcome, Stripe};
 use crate::manager::Manager;
@@ -292,7 +293,9 @@ impl Manager {
         group.fit_clock();
         let now = group.now();
         let young_too = insist && need == Whose::Own;
-        let batch = stripe.batch(wanted, group.swapped.writes());
+        let cost = group.swapped.cost();
+        stripe.set_anonymous_cost(cost);
+        let batch = stripe.batch(wanted, cost == Cost::WRITTEN);
         let cut = stripe.cut(frames, batch, young_too, now, &mut leftovers);
         let mut looked_at = cut.window.len() + cut.main.len();
         let away = looked_at;

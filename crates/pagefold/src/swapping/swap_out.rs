@@ -28,6 +28,7 @@ use sync::atomic::Ordering;
 use crate::group::state::GroupState;
 use crate::lru::admission::{ANONYMOUS, History};
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
+use crate::lru::cost::Cost;
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
 use crate::stats::Counters;
@@ -77,13 +78,14 @@ impl Manager {
         let kept = pages.iter().filter_map(|frame| SlotId::from_bits(self.frames.kept_slot(frame.id())?));
         self.swap.prefetch(kept);
         let mut writes = ArrayVec::<(IsolatedFrame, Unwritten<'a>), N>::new();
-        let mut same_filled = 0;
+        let (mut same_filled, mut kept) = (0, None);
         for frame in pages {
             let Some(page) = self.frames.look_unwritten(&frame) else {
                 result.stay.push(Refused { frame, unclean: false });
                 continue;
             };
             if let Some(slot) = page.slot().and_then(SlotId::from_bits) {
+                kept = Some(slot);
                 result.add(self.leave(group, frame, &page, PageEntry::Slot(slot), true));
             } else if let Some(fill) = Fill::of(page.bytes()) {
                 same_filled += 1;
@@ -93,7 +95,10 @@ impl Manager {
             }
         }
         let written = if writes.is_empty() { None } else { self.write_out(group, writes, need, &mut result) };
-        group.swapped.set_writes(written.is_some_and(|slot| self.swap.may_read_along(slot)));
+        if let Some(slot) = written.or(kept) {
+            let on_device = if written.is_some() { Cost::WRITTEN } else { Cost::READ };
+            group.swapped.set_cost(if self.swap.is_on_device(slot) { on_device } else { Cost::COPIED });
+        }
         Counters::add(&group.swapped.outs, result.gone.len() as u64);
         if same_filled > 0 {
             Counters::add(&group.swapped.same_filled, same_filled);
