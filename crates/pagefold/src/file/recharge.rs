@@ -26,6 +26,16 @@ use crate::lru::rank::Rank;
 use crate::manager::Manager;
 use crate::manager::charges::Charge;
 
+/// What became of a page that should change its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recharge {
+    Moved,
+    /// The page is dirty or in use, has moved already, or has left memory.
+    Stays,
+    /// Another thread has the page isolated.
+    Held,
+}
+
 impl Manager {
     /// Makes room for `pages` pages in `to` by evicting pages of `to`. The caller must do this
     /// before it moves the first page; otherwise a page that has moved might be evicted to make
@@ -65,21 +75,33 @@ impl Manager {
         from: Option<u32>,
         to: &GroupState,
     ) -> Result<u64, Error> {
-        self.drain_entries();
-        let mut recharged = 0;
-        for page in file.map.pages_in_memory(pages) {
-            let PageState::Resident { frame } = file.map.state(page) else { continue };
-            let group = self.frames.group(frame);
-            if group == to.id || from.is_some_and(|from| from != group) {
-                continue;
+        let (mut recharged, mut turns) = (0, 0);
+        loop {
+            self.drain_entries();
+            let mut held = None;
+            for page in file.map.pages_in_memory(pages.clone()) {
+                let PageState::Resident { frame } = file.map.state(page) else { continue };
+                let group = self.frames.group(frame);
+                if group == to.id || from.is_some_and(|from| from != group) {
+                    continue;
+                }
+                let charge = self.charge_one(to)?;
+                match self.recharge_page(file, page, frame, to) {
+                    Recharge::Moved => {
+                        charge.hand_over();
+                        recharged += 1;
+                    }
+                    Recharge::Stays => {}
+                    Recharge::Held => held = Some(group),
+                }
             }
-            let charge = self.charge_one(to)?;
-            if self.recharge_page(file, page, frame, to) {
-                charge.hand_over();
-                recharged += 1;
+            // A thread that has just loaded a page holds it until it has listed it, and reclaim
+            // holds the pages that it looks at: for a moment.
+            let Some(group) = held.and_then(|group| self.groups.get(group)) else { return Ok(recharged) };
+            if !self.await_landings(Some(&group), &mut turns) {
+                return Ok(recharged);
             }
         }
-        Ok(recharged)
     }
 
     fn charge_one<'a>(&'a self, group: &'a GroupState) -> Result<Charge<'a>, Error> {
@@ -90,9 +112,9 @@ impl Manager {
         Err(self.limit_reached(group))
     }
 
-    /// Moves a page to `to`, which the caller has charged for it. Returns whether the page moved.
-    pub(crate) fn recharge_page(&self, file: &FileState, page: u64, frame: FrameId, to: &GroupState) -> bool {
-        let Some(isolated) = self.frames.isolate(frame) else { return false };
+    /// Moves a page to `to`, which the caller has charged for it.
+    pub(crate) fn recharge_page(&self, file: &FileState, page: u64, frame: FrameId, to: &GroupState) -> Recharge {
+        let Some(isolated) = self.frames.isolate(frame) else { return Recharge::Held };
         let mut leftovers = Leftovers::default();
         // Before it was isolated, the frame may have gone to another page or group. Now it can't.
         let is_it = file.map.state(page) == PageState::Resident { frame };
@@ -100,7 +122,7 @@ impl Manager {
         let Some(from) = from else {
             leftovers.misplaced.push(isolated);
             self.settle(to, leftovers);
-            return false;
+            return Recharge::Stays;
         };
         from.lists.unlink(&self.frames, &[frame]);
         let moved = self.frames.set_group(&isolated, to.id);
@@ -113,6 +135,42 @@ impl Manager {
             from.lists.put_back(&self.frames, isolated, &mut leftovers);
             self.settle(&from, leftovers);
         }
-        moved
+        if moved { Recharge::Moved } else { Recharge::Stays }
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Pagefold;
+    use test_disks::SimulatedDisk;
+
+    /// Regression: a call that came right after a read moved no page, because the thread that had
+    /// loaded the pages still held them.
+    #[test]
+    fn a_page_that_is_held_for_a_moment_moves_too() {
+        let disk = SimulatedDisk::default();
+        disk.add_generated("file", 1, 1 << 20);
+        let mm = Pagefold::builder().memory("16MiB").backend(disk).build().unwrap();
+        let [a, b] = ["a", "b"].map(|name| mm.group(name).build().unwrap());
+        let file = a.open("file").unwrap();
+        file.read_at(&mut [0; 8], 0).unwrap();
+        let manager = mm.manager();
+        manager.drain_entries();
+        let PageState::Resident { frame } = file.map().state(0) else { panic!("it was just read") };
+        let held = manager.frames.isolate(frame).unwrap();
+        a.state().lists.unlink(&manager.frames, &[frame]);
+        thread::scope(|scope| {
+            let moved = scope.spawn(|| file.charge_to(0..4096, &b).unwrap());
+            // If the call begins later, it finds the page listed, and the test shows nothing.
+            thread::sleep(Duration::from_millis(20));
+            let mut leftovers = Leftovers::default();
+            a.state().lists.put_back(&manager.frames, held, &mut leftovers);
+            manager.settle(a.state(), leftovers);
+            assert_eq!(moved.join().unwrap(), 4096);
+        });
     }
 }

@@ -52,6 +52,7 @@ use sync::lock::MutexGuard;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::LEN_MAX;
+use crate::file::recharge::Recharge;
 use crate::lru::admission::Arrival;
 use crate::read::call::Call;
 use crate::reclaim::room::RoomsMade;
@@ -462,7 +463,7 @@ impl Handle {
         let charge = manager.take_frame(group)?.into_page_charge();
         manager.drain_entries(); // Only pages on lists can change their group.
         let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };
-        if manager.recharge_page(file, page, frame, group) {
+        if manager.recharge_page(file, page, frame, group) == Recharge::Moved {
             charge.hand_over();
             return Ok(());
         }
