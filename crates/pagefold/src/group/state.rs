@@ -23,6 +23,7 @@ use crate::lru::admission::{Arrival, History};
 use crate::lru::clock::{Clock, Left, Now};
 use crate::lru::rank::{Origin, Rank};
 use crate::lru::shadow::Shadow;
+use crate::lru::window::AT_ONCE;
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
 
@@ -280,6 +281,7 @@ impl GroupState {
         }
         let left = shadow.left_since(now);
         let origin = match shadow.from {
+            Left::Window if left <= now.size / AT_ONCE => Origin::AtOnceToWindow,
             Left::Window if left <= now.size / 2 => Origin::SoonToWindow,
             Left::Main if left <= now.size / 4 => Origin::SoonToMain,
             _ => Origin::Back,
@@ -345,7 +347,7 @@ mod tests {
         let shadows = [window, main].map(|rank| group.shadow(rank));
         assert_eq!(
             of(window),
-            History { interval: Interval::rounded(1, 0), origin: Origin::SoonToWindow, is_refault: true }
+            History { interval: Interval::rounded(1, 0), origin: Origin::AtOnceToWindow, is_refault: true }
         );
         group.evicted(20, 30);
         let history = shadows.map(|shadow| group.history(shadow));

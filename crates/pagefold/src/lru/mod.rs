@@ -19,10 +19,11 @@
 //! - **young** absorbs the uses that come in a burst with the load, such as several small reads of
 //!   one page in a row. When a page leaves young, its uses are forgotten. So a scan, which uses
 //!   each page in one burst only, never counts as use.
-//! - **window**: its length changes with what comes back (`window`). In a long window, a page that
-//!   is used is used repeatedly, and challenges a page of main when it reaches the end. In a window
-//!   of little more than a hundredth of the pages, all uses may be one burst, so a page that was
-//!   used there leaves all the same, and main learns of it when it comes back.
+//! - **window**: its length follows what a place in it saves, compared with one in main (`window`).
+//!   In a long window, a page that is used is used repeatedly, and challenges a page of main when
+//!   it reaches the end. In a window of little more than a hundredth of the pages, all uses may be
+//!   one burst, so a page that was used there leaves all the same, and main learns of it when it
+//!   comes back.
 //! - **main** gets the pages that came back, or were used in the window, as long as there is room.
 //!   Then a page gets in only if it wins a *challenge*.
 //! - **challenge**: the page is compared with up to two pages from the end of main. The first of

@@ -9,14 +9,14 @@
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::lru::rank::Origin;
+use crate::lru::rank::{ORIGINS, Origin};
 
 /// 1 as a share.
 const ONE: u32 = 1 << 16;
 /// 1 as a rate: of uses in a load.
 const ONCE: u64 = 1 << 32;
 /// A load changes the running means by this part.
-const MEMORY: i64 = 512;
+const MEMORY: i64 = 1024;
 /// A lost challenge changes the mean rate by this part.
 const RATE_MEMORY: i64 = 64;
 /// A page came back soon if less than this part of the group's size left the same list since:
@@ -30,7 +30,7 @@ const TENTH: f64 = 0.1;
 pub(crate) struct Placed {
     pub(crate) pages: u32,
     /// By origin.
-    pub(crate) from: [u32; 4],
+    pub(crate) from: [u32; ORIGINS],
     /// Came back, and lost the challenge.
     pub(crate) lost: u32,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Placed {
 #[derive(Debug, Default)]
 pub(crate) struct Outlook {
     /// Shares of the loads, by origin.
-    from: [AtomicU32; 4],
+    from: [AtomicU32; ORIGINS],
     /// The share of the loads that lost a challenge.
     lost: AtomicU32,
     /// How often in a load a page is used that lost, on average.
@@ -65,6 +65,11 @@ impl Outlook {
         self.rate.store((now + (rate - now) / RATE_MEMORY) as u64, Ordering::Relaxed);
     }
 
+    /// Returns the share of loads that brought back a page which the window had just evicted.
+    pub(crate) fn at_once(&self) -> f64 {
+        self.share(Origin::AtOnceToWindow)
+    }
+
     fn share(&self, origin: Origin) -> f64 {
         f64::from(self.from[origin as usize].load(Ordering::Relaxed)) / f64::from(ONE)
     }
@@ -83,7 +88,8 @@ impl Outlook {
     /// The part of the loads that brought back a page of which a tenth of the pages, at most, had
     /// left the same list since.
     fn soon(&self) -> f64 {
-        self.share(Origin::SoonToWindow) * TENTH / SOON[0] + self.share(Origin::SoonToMain) * TENTH / SOON[1]
+        let to_window = self.share(Origin::SoonToWindow) + self.share(Origin::AtOnceToWindow);
+        to_window * TENTH / SOON[0] + self.share(Origin::SoonToMain) * TENTH / SOON[1]
     }
 
     /// How often in a load a tenth of `pages` pages are used that lost their challenges.
@@ -91,9 +97,15 @@ impl Outlook {
         pages as f64 * TENTH * self.rate.load(Ordering::Relaxed) as f64 / ONCE as f64
     }
 
+    /// Returns the share of the pages that came back which found a worse page in main, or room.
+    pub(crate) fn won(&self) -> f64 {
+        1.0 - f64::from(self.lost.load(Ordering::Relaxed)) / f64::from(ONE) / self.back().max(f64::EPSILON)
+    }
+
     /// Returns the share of loads that brought back a page that was evicted not too long ago.
     pub(crate) fn back(&self) -> f64 {
-        [Origin::Back, Origin::SoonToWindow, Origin::SoonToMain].map(|origin| self.share(origin)).iter().sum()
+        let all = [Origin::Back, Origin::SoonToWindow, Origin::AtOnceToWindow, Origin::SoonToMain];
+        all.map(|origin| self.share(origin)).iter().sum()
     }
 }
 
@@ -105,7 +117,7 @@ mod tests {
     fn means_follow_what_happens() {
         let outlook = Outlook::default();
         assert_eq!((outlook.back(), outlook.more(1000), outlook.less(1000)), (0.0, 0.0, 0.0));
-        let half = Placed { pages: 10, from: [5, 0, 5, 0], lost: 5 };
+        let half = Placed { pages: 10, from: [5, 0, 5, 0, 0], lost: 5 };
         (0..1000).for_each(|_| outlook.placed(&half));
         let near = |is: f64, to: f64| (is - to).abs() < 0.02;
         assert!(near(outlook.back(), 0.5) && near(outlook.more(1000), 0.1), "{outlook:?}");

@@ -59,21 +59,31 @@ pub(crate) enum Origin {
     Back,
     /// The page came back soon after it had left the window.
     SoonToWindow,
+    /// The page came back almost at once after it had left the window.
+    AtOnceToWindow,
     /// The page came back soon after it had left main.
     SoonToMain,
 }
 
 impl Origin {
-    const ALL: [Self; 4] = [Self::New, Self::Back, Self::SoonToWindow, Self::SoonToMain];
+    const ALL: [Self; ORIGINS] = [Self::New, Self::Back, Self::SoonToWindow, Self::AtOnceToWindow, Self::SoonToMain];
+
+    /// Returns whether a slightly or somewhat longer window would have kept the page.
+    pub(crate) fn is_soon_to_window(self) -> bool {
+        matches!(self, Self::SoonToWindow | Self::AtOnceToWindow)
+    }
 }
+
+/// The number of origins.
+pub(crate) const ORIGINS: usize = 5;
 
 /// What a frame's record keeps of its page.
 ///
 /// | bits | |
 /// |---|---|
-/// | 0–2 | the number of a [`Kind`], or 7: on no list |
-/// | 3–7 | stripe |
-/// | 8–9 | origin |
+/// | 0–1 | the number of a [`Kind`] |
+/// | 2–4 | the number of an [`Origin`]; all of bits 0–4 are set for a page on no list |
+/// | 5–9 | stripe |
 /// | 10–17 | mean interval |
 /// | 18–31 | the time of the last known use, in units (`clock`), truncated |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +91,12 @@ pub(crate) struct Rank {
     bits: u32,
 }
 
-const UNLISTED: u32 = 7;
-const KIND: u32 = 7;
-const STRIPE_SHIFT: u32 = 3;
+const KIND: u32 = 3;
+const ORIGIN_SHIFT: u32 = 2;
+const ORIGIN: u32 = 7 << ORIGIN_SHIFT;
+const UNLISTED: u32 = KIND | ORIGIN;
+const STRIPE_SHIFT: u32 = 5;
 const STRIPE: u32 = (STRIPES_MAX as u32 - 1) << STRIPE_SHIFT;
-const ORIGIN_SHIFT: u32 = 8;
-const ORIGIN: u32 = 3 << ORIGIN_SHIFT;
 const INTERVAL_SHIFT: u32 = 10;
 const INTERVAL: u32 = ((1 << Interval::BITS) - 1) << INTERVAL_SHIFT;
 const STAMP_SHIFT: u32 = INTERVAL_SHIFT + Interval::BITS;
@@ -106,7 +116,7 @@ impl Rank {
     }
 
     pub(crate) fn is_unlisted(self) -> bool {
-        self.bits & KIND == UNLISTED
+        self.bits & UNLISTED == UNLISTED
     }
 
     pub(crate) fn bits(self) -> u32 {
@@ -126,7 +136,7 @@ impl Rank {
     }
 
     pub(crate) fn origin(self) -> Origin {
-        Origin::ALL[((self.bits & ORIGIN) >> ORIGIN_SHIFT) as usize]
+        Origin::ALL.get(((self.bits & ORIGIN) >> ORIGIN_SHIFT) as usize).copied().unwrap_or_default()
     }
 
     fn with_origin(self, origin: Origin) -> Self {

@@ -29,6 +29,8 @@ const WAITING: usize = 4;
 
 /// If a smaller share of the loads brings back pages, they are a scan.
 const SCAN: f64 = 0.125;
+/// If a smaller share of the pages that come back finds a worse page in main, they are a loop.
+const HARDLY: f64 = 1.0 / 32.0;
 
 /// See `GroupStats`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -155,12 +157,12 @@ impl Stripe {
     pub(crate) fn forecast(&self) -> Forecast {
         let (pages, fits) = (self.pages(), self.grows());
         let back = self.outlook.back();
-        let pattern = match self.window.recency(pages) {
-            _ if fits => AccessPattern::Fits,
-            _ if back < SCAN => AccessPattern::Scan,
-            Some(true) => AccessPattern::Recency,
-            Some(false) => AccessPattern::Skew,
-            None => AccessPattern::Loop,
+        let pattern = match () {
+            () if fits => AccessPattern::Fits,
+            () if back < SCAN => AccessPattern::Scan,
+            () if self.outlook.won() < HARDLY => AccessPattern::Loop,
+            () if self.window.is_recency(pages) => AccessPattern::Recency,
+            () => AccessPattern::Skew,
         };
         if fits {
             return Forecast { pattern, more: 0.0, less: 0.0 };
@@ -250,6 +252,7 @@ impl Stripe {
         for opponent in &opponents {
             frames.prefetch_word(opponent);
         }
+        let is_short = self.window.is_short(self.outlook.at_once(), self.pages());
         let mut opponents = opponents.into_iter();
         let (mut outcome, mut kept) = (Outcome::default(), Batch::<{ LOOKS * BATCH_MAX }>::new());
         for challenger in challengers {
@@ -265,7 +268,7 @@ impl Stripe {
                 kept.push(opponent);
             }
             let is_won = loser.is_some();
-            self.window.challenged(rank.origin(), is_won, self.pages());
+            self.window.challenged(rank.origin(), is_won, is_short, self.pages());
             if !is_won && rank.origin() != Origin::New {
                 self.outlook.lost(interval);
             }
@@ -283,7 +286,10 @@ impl Stripe {
     fn is_beaten(&self, frames: &Frames, opponent: &IsolatedFrame, (cost, interval): (Cost, u64), now: Now) -> bool {
         match self.look(frames, opponent, now) {
             Look::Used => false,
-            Look::Unused(expected) => self.cost(frames, opponent).is_worth_less(expected, cost, interval),
+            Look::Unused(expected) => {
+                self.window.looked_at_end(expected);
+                self.cost(frames, opponent).is_worth_less(expected, cost, interval)
+            }
         }
     }
 

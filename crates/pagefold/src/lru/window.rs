@@ -7,11 +7,19 @@
 //! is ever displaced, the window stays as small as it may be, although every page comes back. A
 //! page that comes back soon after it left *main* shrinks the window as well.
 //!
+//! Main may be in use and the window still too small: if pages are used several times at moderate
+//! distances and then no more, all pages of main were used not long ago. Then what a place saves is
+//! compared. Suppose that a share s of the loads bring back a page that was among the last d to
+//! leave the window. Then a place more in the window would save s / d of a load in each load. A
+//! place less in main would cost 1 / e, if the pages at its end are used again after e loads. So
+//! the window grows if s × e > d. In a loop, e is the distance at which pages come back: no more
+//! than d, or s is 0.
+//!
 //! The window grows fast if many challenges are won, because then the working set changes, and
 //! slowly if few are. Steps are numbers of pages, whatever the memory's size: a miss moves the
 //! window by a few pages, so as many misses as there are pages can move all of it.
 
-use sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::lru::batch::BATCH_MAX;
 use crate::lru::rank::Origin;
@@ -27,6 +35,11 @@ const FORGETS_MOST: usize = 8;
 const FORGETS_AHEAD: usize = 64;
 /// Uses in a window tell something if it has more than this many times the least length.
 const LONG: usize = 2;
+/// A page was among the last to leave the window if at most this part of the group's size left it
+/// since.
+pub(crate) const AT_ONCE: u64 = 32;
+/// A look at the end of main changes the expected interval of the pages there by this part.
+const END_MEMORY: u64 = 64;
 /// The window grows by this many pages, slowly or fast, and shrinks by this many.
 const GROWS: usize = 2;
 const GROWS_FAST: usize = 8;
@@ -35,8 +48,6 @@ const SHRINKS: usize = 1;
 const UNUSED_SHRINK: usize = 5;
 /// It grows fast if more than this share of the recent challenges were won.
 const FAST: u32 = ONE / 5;
-/// Less than this share is hardly any.
-const HARDLY: u32 = ONE / 32;
 /// A challenge changes the share by this part.
 const MEMORY: u32 = 20;
 /// A look at a page of main changes the share of idle pages by this part.
@@ -65,6 +76,9 @@ pub(crate) struct Window {
     freed: AtomicUsize,
     /// The share of looks at main that found a page that isn't idle, as a running mean.
     busy: AtomicU32,
+    /// After how many loads the unused pages at the end of main are expected to be used again, as a
+    /// running mean, times `END_MEMORY`.
+    end: AtomicU64,
     /// New pages that left the window unused, since the window shrank for that.
     unused: AtomicUsize,
     /// How many pages were outside of main beyond the target when pages that had been read ahead
@@ -95,10 +109,9 @@ impl Window {
     }
 
     /// Returns whether pages that were used lately are what is used again: the window has a good
-    /// part of `pages` pages. `None` if hardly a page that comes back finds a worse one in main.
-    pub(crate) fn recency(&self, pages: usize) -> Option<bool> {
-        let hardly_any = self.won.load(Ordering::Relaxed) < HARDLY;
-        (!hardly_any).then(|| self.target() > pages / 8)
+    /// part of `pages` pages.
+    pub(crate) fn is_recency(&self, pages: usize) -> bool {
+        self.target() > pages / 8
     }
 
     /// Returns the most pages that main may have in a stripe of `pages` pages.
@@ -148,6 +161,21 @@ impl Window {
         }
     }
 
+    /// Notes that an unused page at the end of main is expected to be used again after `loads`
+    /// loads.
+    pub(crate) fn looked_at_end(&self, loads: u64) {
+        let end = self.end.load(Ordering::Relaxed);
+        self.end.store((end - end / END_MEMORY).saturating_add(loads), Ordering::Relaxed);
+    }
+
+    /// Returns whether a place more in the window saves more than a place less in main costs.
+    /// `at_once` is the share of loads that brought back pages which were among the last to leave
+    /// the window.
+    pub(crate) fn is_short(&self, at_once: f64, pages: usize) -> bool {
+        let end = (self.end.load(Ordering::Relaxed) / END_MEMORY) as f64;
+        at_once * end > pages as f64 / AT_ONCE as f64
+    }
+
     /// Estimates how many of `main` pages of main are idle.
     pub(crate) fn idle(&self, main: usize) -> usize {
         let idle = ONE - self.busy.load(Ordering::Relaxed);
@@ -161,20 +189,20 @@ impl Window {
         }
     }
 
-    /// Notes the outcome of a page's challenge, in a stripe of `pages` pages.
-    pub(crate) fn challenged(&self, origin: Origin, is_won: bool, pages: usize) {
+    /// Notes the outcome of a page's challenge, in a stripe of `pages` pages. `is_short`: see
+    /// [`is_short`](Self::is_short).
+    pub(crate) fn challenged(&self, origin: Origin, is_won: bool, is_short: bool, pages: usize) {
         if origin == Origin::New {
             return; // It was used in the window, which tells nothing of the window's size.
         }
         let won = self.won.load(Ordering::Relaxed);
         let won = if is_won { won + (ONE - won) / MEMORY } else { won - won / MEMORY };
         self.won.store(won, Ordering::Relaxed);
-        match (origin, is_won) {
-            (Origin::SoonToWindow, true) => {
-                self.set_target(self.target() + if won > FAST { GROWS_FAST } else { GROWS }, pages);
-            }
-            (Origin::SoonToWindow, false) | (Origin::SoonToMain, _) => self.shrink(),
-            _ => {}
+        if origin.is_soon_to_window() && (is_won || is_short) {
+            let fast = is_won && won > FAST;
+            self.set_target(self.target() + if fast { GROWS_FAST } else { GROWS }, pages);
+        } else if origin.is_soon_to_window() || origin == Origin::SoonToMain {
+            self.shrink();
         }
     }
 
@@ -220,25 +248,47 @@ mod tests {
         let window = Window::default();
         window.reclaims(1007, 7);
         assert_eq!((window.target(), window.main_max(1000)), (10, 990));
-        window.challenged(Origin::New, true, 1000);
-        window.challenged(Origin::Back, true, 1000);
+        window.challenged(Origin::New, true, false, 1000);
+        window.challenged(Origin::Back, true, false, 1000);
         assert_eq!(window.target(), 10);
-        window.challenged(Origin::SoonToWindow, true, 1000);
+        window.challenged(Origin::SoonToWindow, true, false, 1000);
         assert_eq!(window.target(), 12, "slowly");
         for _ in 0..5 {
-            window.challenged(Origin::Back, true, 1000);
+            window.challenged(Origin::Back, true, false, 1000);
         }
-        window.challenged(Origin::SoonToWindow, true, 1000);
+        window.challenged(Origin::SoonToWindow, true, false, 1000);
         assert_eq!((window.target(), window.main_max(1000)), (20, 980), "fast");
-        window.challenged(Origin::SoonToWindow, false, 1000);
-        window.challenged(Origin::SoonToMain, true, 1000);
+        window.challenged(Origin::SoonToWindow, false, false, 1000);
+        window.challenged(Origin::SoonToMain, true, false, 1000);
         window.found_room(Origin::SoonToMain);
         window.found_room(Origin::Back);
         assert_eq!(window.target(), 17);
-        (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, true, 1000));
+        (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, true, false, 1000));
         assert_eq!(window.target(), 900, "no more than nine tenths");
-        (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, false, 1000));
+        (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, false, false, 1000));
         assert_eq!(window.target(), 10, "no less than a hundredth");
+    }
+
+    /// With 1,024 pages, the last to leave the window are 32.
+    #[test]
+    fn the_window_grows_if_a_place_saves_more_there() {
+        let window = Window::default();
+        window.reclaims(1_031, 7);
+        assert!(!window.is_short(1.0, 1_024), "nothing is known of main");
+        (0..1_000).for_each(|_| window.looked_at_end(200));
+        assert_eq!([0.1, 0.15, 0.17, 1.0].map(|share| window.is_short(share, 1_024)), [false, false, true, true]);
+        let before = window.target();
+        for origin in [Origin::AtOnceToWindow, Origin::SoonToWindow] {
+            window.challenged(origin, false, true, 1_024);
+        }
+        assert_eq!(window.target(), before + 2 * GROWS);
+        for origin in [Origin::AtOnceToWindow, Origin::SoonToMain] {
+            window.challenged(origin, false, false, 1_024);
+        }
+        assert_eq!(window.target(), before + 2 * GROWS - 2 * SHRINKS);
+        // A loop of 32 pages more than there is room for: each comes back, after that many loads.
+        (0..1_000).for_each(|_| window.looked_at_end(32));
+        assert!(!window.is_short(1.0, 1_024));
     }
 
     #[test]
