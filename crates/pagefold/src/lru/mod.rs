@@ -53,7 +53,7 @@
 //! (`entry_batches`); reclaim cuts off up to 1/128 of a stripe's pages at a time; and stripes
 //! decide for themselves. Waiting pages can't be evicted, so a full group has less memory for the
 //! others: batches of a 128th of the group instead of a 256th miss up to 4 % more in loops. With
-//! one thread, the product misses as often as the simulated policy, within 2 % on each of 21
+//! one thread, the product misses at most 2 % more often than the simulated policy on each of 21
 //! traces.
 //!
 //! **Stripes.** A group that many CPUs use has several sets of these lists, called stripes, so that

@@ -181,10 +181,8 @@ impl Rank {
 
     /// Returns the list that the page would leave if it were evicted.
     pub(crate) fn leaves(self) -> Left {
-        match self.bits & KIND {
-            main if main == Kind::Main as u32 || main == Kind::Beaten as u32 => Left::Main,
-            _ => Left::Window,
-        }
+        let is_of_main = [Kind::Main, Kind::Beaten].iter().any(|&kind| self.bits & KIND == kind as u32);
+        if is_of_main && !self.is_unlisted() { Left::Main } else { Left::Window }
     }
 
     /// Returns the place of a listed page.
@@ -223,6 +221,7 @@ mod tests {
                 assert_eq!((rank.coldest().interval(), rank.coldest().place().kind), (Interval::UNKNOWN, Kind::Window));
             }
         }
+        assert_eq!(Rank::unlisted().leaves(), Left::Window);
         assert!(Rank::unlisted().is_unlisted() && !Rank::young(Origin::New, Interval::UNKNOWN).is_unlisted());
     }
 }
