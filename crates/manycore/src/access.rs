@@ -7,10 +7,17 @@
 //! | has no copy | copy from the nearest holder | take it from all holders |
 //! | no core has a copy | memory | memory |
 //!
+//! A line that no core has comes from the socket's cache, if it was evicted to there, or else from
+//! the memory that it is in. That is the memory of the socket whose core touched the line first.
+//! Reading it occupies the memory's bus, and from another socket also the links between the two.
+//!
 //! An access that isn't a hit and doesn't go to memory needs a transfer. The transfer waits until
 //! the line isn't busy, and then makes the line busy. If the transfer moves ownership, or the line
 //! is modified, the line is busy for the whole transfer. If the transfer only makes one more copy
 //! of a clean line, the line is busy only for the time that handing out a copy takes (`read_port`).
+//!
+//! A transfer across sockets also occupies the links of both sockets. It takes longer if the line's
+//! memory isn't in its owner's socket, because the request goes to the memory's socket first.
 //!
 //! Requests for a line are served in order. In the first part of a transfer, the fraction
 //! `transfer_overlap` of its time, the request is on its way, and the core that has the line
@@ -52,7 +59,8 @@
 
 use crate::directory::{CoreSet, Line, LineId, NOBODY};
 use crate::ledger::Spent;
-use crate::state::State;
+use crate::paths::Paths;
+use crate::state::{Order, State};
 use crate::task::Cpu;
 use crate::ticks::{Ticks, Times};
 
@@ -69,6 +77,19 @@ pub(crate) enum Kind {
 /// The number of stores of a core that can wait for their lines.
 const STORE_BUFFER: Ticks = 48;
 
+/// What is between cores.
+struct Between<'a> {
+    times: &'a Times,
+    paths: &'a mut Paths,
+    cores_per_socket: usize,
+}
+
+impl Between<'_> {
+    fn socket_of(&self, core: u16) -> u16 {
+        core / self.cores_per_socket as u16
+    }
+}
+
 /// A line that comes from another core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transfer {
@@ -83,22 +104,27 @@ struct Transfer {
 impl Transfer {
     /// Requests a line that the core doesn't hold in the way that it needs. `ours`: this CPU was
     /// the last to access the line.
-    fn ask(kind: Kind, cpu: &mut Cpu, id: LineId, line: &mut Line, times: &Times, ours: bool) -> Self {
+    fn ask(kind: Kind, cpu: &mut Cpu, id: LineId, line: &mut Line, machine: &mut Between<'_>, ours: bool) -> Self {
         let (now, writes) = (cpu.clock, kind != Kind::Load);
-        let far = match writes {
-            true => line.holders.exceeds(&cpu.socket_cores),
-            false => !line.holders.meets(&cpu.socket_cores),
+        let times = machine.times;
+        let is_near = !writes && line.holders.meets(&cpu.socket_cores);
+        let far = line.holders.first_beyond(&cpu.socket_cores).filter(|_| !is_near).map(|core| machine.socket_of(core));
+        let takes = match far {
+            None => times.transfer_socket,
+            Some(owner) if line.home == owner || line.home == NOBODY => times.transfer_machine,
+            Some(_) => times.transfer_machine + times.transfer_detour,
         };
-        let takes = if far { times.transfer_machine } else { times.transfer_socket };
+        // When the links between the sockets are free.
+        let mut sent = |ready| far.map_or(ready, |far| machine.paths.link([cpu.socket, far], ready, times.link_line));
         let before = if kind == Kind::Update { cpu.worked } else { cpu.worked + cpu.waited };
         let early = now.saturating_sub(before).max(line.busy);
         if !writes && !line.modified {
             line.busy = early + times.read_port;
-            return Self { arrives: early + takes, takes, buffered: false };
+            return Self { arrives: sent(early) + takes, takes, buffered: false };
         }
         let way = times.transfer_overlap.times(takes);
         let lost = !ours && early < now && early + way < line.used;
-        let start = if lost { now } else { early };
+        let start = sent(if lost { now } else { early });
         let free = now >= line.busy;
         if free {
             line.leaves = if kind == Kind::Store { start } else { start + way };
@@ -129,14 +155,32 @@ impl State {
         let (mut transfer, mut transfers, mut work) = (Transfer::default(), 0, self.times.line_hit);
         let mut in_order = 0;
         let has_it = |holders: &CoreSet| holders.has(core) && (!writes || *holders == CoreSet::only(core));
+        let mut waits = 0;
         if line.holders.is_empty() {
-            work = if line.in_socket_cache { self.times.socket_hit } else { self.times.first_touch };
+            let socket = cpu.socket;
+            let is_in_socket = line.sank_in == socket && self.line_caches.socket_has(socket, id);
+            if line.in_socket_cache || is_in_socket {
+                work = self.times.socket_hit;
+            } else {
+                if line.home == NOBODY {
+                    line.home = socket;
+                }
+                work = self.times.first_touch;
+                let mut start = self.paths.bus(line.home, now, self.times.memory_line);
+                if line.home != socket {
+                    work += self.times.memory_detour;
+                    start = self.paths.link([socket, line.home], start, self.times.link_line);
+                }
+                waits = start - now;
+            }
             line.holders.add(core);
         } else if !(has_it(&line.holders) || now < line.leaves && has_it(&line.before) || cpu.keeps(id, writes)) {
             transfers = 1;
             if self.setup.contention {
                 let ours = line.last == self.cpu as u16;
-                transfer = Transfer::ask(kind, cpu, id, line, &self.times, ours);
+                let (times, paths) = (&self.times, &mut self.paths);
+                let mut between = Between { times, paths, cores_per_socket: self.setup.shape.cores_per_socket };
+                transfer = Transfer::ask(kind, cpu, id, line, &mut between, ours);
             }
             if writes {
                 line.holders = CoreSet::only(core);
@@ -151,6 +195,7 @@ impl State {
         let shared_write = u64::from(writes && line.last != this && line.last != NOBODY);
         line.last = this;
         let (mut subject, version) = (line.subject, line.version);
+        self.enter_cache(id);
         if kind == Kind::Update {
             in_order = self.times.rmw;
         }
@@ -169,12 +214,36 @@ impl State {
         }
         if transfer.takes != 0 {
             self.await_line(transfer, site, subject);
+        } else if waits != 0 {
+            self.waited(waits);
+            self.spend(site, subject, Spent::Waiting, waits);
         }
         let residual = self.jittered(self.times.residual);
         let work = self.beside_sibling(work + residual + in_order);
         self.spend(site, subject, Spent::Working, work);
         self.worked(work);
         (id, transfer.takes != 0 && !transfer.buffered)
+    }
+
+    /// Puts a line into the cache of the running CPU's core, and what has no room there into the
+    /// socket's. In random order, where times mean nothing, all lines fit.
+    #[inline]
+    fn enter_cache(&mut self, id: LineId) {
+        let cpu = &self.cpus[self.cpu];
+        if self.setup.order == Order::Random {
+            return;
+        }
+        let Some(out) = self.line_caches.used(cpu.core, id) else { return };
+        let (core, socket) = (cpu.core, cpu.socket);
+        let line = self.directory.line(out);
+        if line.holders.has(core) {
+            line.holders.remove(core);
+            if line.holders.is_empty() {
+                line.modified = false;
+                line.sank_in = socket;
+                self.line_caches.sank(socket, out);
+            }
+        }
     }
 
     /// Waits until a line has arrived. For a store, waits only until the store buffer has room.

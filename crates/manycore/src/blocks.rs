@@ -54,6 +54,8 @@ pub(crate) struct Block {
     writer: u16,
     /// The CPU that touched it last.
     pub(crate) last: u16,
+    /// The socket in whose memory it is: that of the core that touched it first.
+    home: u16,
 }
 
 type Cache = LruCache<BlockId, u32, BuildHasherDefault<Mix>>;
@@ -95,13 +97,22 @@ impl Blocks {
     pub(crate) fn find(&mut self, address: usize) -> BlockId {
         let blocks = &mut self.blocks;
         *self.names.entry((address / BLOCK) as u64).or_insert_with(|| {
-            blocks.push(Block { version: 0, filled: 0, filled_by: NOBODY, writer: NOBODY, last: NOBODY });
+            blocks.push(Block { version: 0, filled: 0, filled_by: NOBODY, writer: NOBODY, last: NOBODY, home: NOBODY });
             BlockId::try_from(blocks.len() - 1).expect("fewer than 2^32 blocks")
         })
     }
 
     pub(crate) fn block(&mut self, id: BlockId) -> &mut Block {
         &mut self.blocks[id as usize]
+    }
+
+    /// Returns the socket in whose memory the block is, which is that of the first call.
+    pub(crate) fn home(&mut self, id: BlockId, socket: u16) -> u16 {
+        let home = &mut self.blocks[id as usize].home;
+        if *home == NOBODY {
+            *home = socket;
+        }
+        *home
     }
 
     /// Returns where a core finds the block.

@@ -96,6 +96,7 @@ impl State {
         let block = self.blocks.find(address);
         let near = self.blocks.is_near(block, core, socket);
         let in_socket = self.blocks.locate(block, core, socket) == Place::Socket;
+        let home = self.blocks.home(block, socket);
         let kind = if how == Move::Read { Kind::Load } else { Kind::Store };
         for line in address / LINE..=(address + len - 1) / LINE {
             let known = *self.blocks.block(block);
@@ -112,7 +113,7 @@ impl State {
             if near {
                 line_state.holders.add(core);
             }
-            line_state.in_socket_cache = in_socket;
+            (line_state.in_socket_cache, line_state.home) = (in_socket, home);
             let (id, _) = self.touch(kind, line * LINE);
             if kind == Kind::Store {
                 self.changed(id);
@@ -130,6 +131,7 @@ impl State {
         let (core, socket) = self.core_and_socket();
         let block = self.blocks.find(address);
         let place = self.blocks.locate(block, core, socket);
+        let home = self.blocks.home(block, socket);
         let lines = len.div_ceil(LINE) as u64;
         let taken = self.taken_from_others(how, block, place);
         let (site, subject) = self.place();
@@ -160,7 +162,13 @@ impl State {
         if transfer != 0 {
             self.spend(site, subject, Spent::Transferring, transfer);
         }
-        self.move_at(how, place, len as u64);
+        let from = match place {
+            _ if how == Move::Stream => home,
+            Place::Writer(core) => self.setup.shape.socket_of_core(usize::from(core)) as u16,
+            Place::First | Place::Core | Place::Socket => socket,
+            Place::Memory => home,
+        };
+        self.move_at(how, place, len as u64, [socket, from]);
     }
 
     /// Returns whether a move writes bytes that another CPU touched last, and whether it has to
@@ -172,9 +180,10 @@ impl State {
         (shared, shared && place != Place::Memory)
     }
 
-    /// Charges the core for moving the bytes, depending on where they are, and the memory bus if
-    /// they are in memory.
-    fn move_at(&mut self, how: Move, place: Place, bytes: u64) {
+    /// Charges the core for moving the bytes, depending on where they are; the memory bus if they
+    /// are in memory; and the links if they are in another of the two `sockets`, the core's and the
+    /// bytes'.
+    fn move_at(&mut self, how: Move, place: Place, bytes: u64, sockets: [u16; 2]) {
         let times = &self.times;
         let memory = (times.first_touch, times.memory_read.time_of(bytes), times.zero_bus.time_of(bytes));
         let (name, latency, core, bus) = match (how, place) {
@@ -199,8 +208,18 @@ impl State {
         let work = self.ledger.work(name);
         work.count += 1;
         work.bytes += bytes;
-        let core = self.jittered(latency + core + self.times.residual);
-        self.move_memory(name, core, bus);
+        let is_far = sockets[0] != sockets[1];
+        let detour = if is_far && bus != 0 { self.times.memory_detour } else { 0 };
+        let core = self.jittered(latency + detour + core + self.times.residual);
+        let mut end = self.clock();
+        if bus != 0 {
+            end = self.paths.bus(sockets[1], end, bus) + bus;
+        }
+        if is_far && (bus != 0 || self.setup.contention) {
+            let on_link = self.times.link.time_of(bytes);
+            end = end.max(self.paths.link(sockets, self.clock(), on_link) + on_link);
+        }
+        self.move_until(name, core, end);
     }
 
     fn core_and_socket(&self) -> (u16, u16) {

@@ -50,6 +50,9 @@ costs! {
     transfer_socket: 45.0, "ns";
     /// The same across sockets.
     transfer_machine: 110.0, "ns";
+    /// How much longer it takes across sockets if the line's memory isn't in the socket of the core
+    /// that has the line: the request goes there first.
+    transfer_detour: 30.0, "ns";
     /// Share of a transfer's time in which the request is on its way, and the owner still uses the
     /// line. If the transfer is for a store, the owner loses the line at once instead: the storing
     /// core doesn't wait for the line, so the time of its request isn't modelled.
@@ -63,8 +66,14 @@ costs! {
     window: 30.0, "ns";
     /// How long a line that many cores only read is occupied by handing out one more copy.
     read_port: 5.0, "ns";
-    /// The first access to a line that no core holds: a read from memory.
+    /// The first access to a line that no core holds: a read from the socket's own memory.
     first_touch: 85.0, "ns";
+    /// How much longer a read from another socket's memory takes.
+    memory_detour: 50.0, "ns";
+    /// What the links of a socket to the other sockets move, both directions together.
+    link_bandwidth: 60.0, "bytes/ns";
+    /// Bytes that one line takes on a link: its request, its header, and the answer to it, too.
+    link_line: 96.0, "bytes";
     /// Code between two accesses that the machine doesn't see: charged with each access. To be
     /// calibrated.
     residual: 1.0, "ns";

@@ -7,7 +7,8 @@
 //! its order depends on the addresses.
 //!
 //! Caches belong to cores, so the directory tracks copies per core; the two hardware threads of a
-//! core share them. Caches are unlimited: a core loses a line only to another core's write.
+//! core share them. A core loses a line to another core's write, or because its cache is full (see
+//! [`line_caches`](crate::line_caches)).
 //!
 //! | state | `holders` | `modified` |
 //! |---|---|---|
@@ -41,6 +42,11 @@ impl CoreSet {
     }
 
     #[inline]
+    pub(crate) fn remove(&mut self, core: u16) {
+        self.0[usize::from(core >> 6)] &= !(1 << (core & 63));
+    }
+
+    #[inline]
     pub(crate) fn has(&self, core: u16) -> bool {
         self.0[usize::from(core >> 6)] & (1 << (core & 63)) != 0
     }
@@ -57,9 +63,17 @@ impl CoreSet {
     }
 
     /// Returns whether the set has a core that `other` doesn't have.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn exceeds(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).any(|(a, b)| a & !b != 0)
+        self.first_beyond(other).is_some()
+    }
+
+    /// Returns the first core of the set that `other` doesn't have.
+    #[inline]
+    pub(crate) fn first_beyond(&self, other: &Self) -> Option<u16> {
+        let parts = self.0.iter().zip(&other.0).map(|(a, b)| a & !b);
+        let found = parts.enumerate().find(|&(_, part)| part != 0);
+        found.map(|(at, part)| at as u16 * 64 + part.trailing_zeros() as u16)
     }
 }
 
@@ -84,6 +98,10 @@ pub(crate) struct Line {
     pub(crate) subject: u32,
     /// The CPU that touched it last.
     pub(crate) last: u16,
+    /// The socket in whose memory it is: that of the core that touched it first.
+    pub(crate) home: u16,
+    /// If no core has it: the socket in whose cache it was put.
+    pub(crate) sank_in: u16,
     /// The only holder has written it.
     pub(crate) modified: bool,
     /// For shared bytes: the block's `filled` when the line was last looked up.
@@ -103,6 +121,8 @@ impl Line {
         version: 0,
         subject: 0,
         last: NOBODY,
+        home: NOBODY,
+        sank_in: NOBODY,
         modified: false,
         filled: 0,
         in_socket_cache: false,

@@ -26,7 +26,12 @@ impl Report {
             cpu_ns: to_ns(cpu_time),
             idle_ns: to_ns(all.saturating_sub(cpu_time)),
             operations: ledger.operations,
-            operations_per_s: if elapsed == 0 { 0.0 } else { ledger.operations as f64 * 1e9 / to_ns(elapsed) },
+            operations_per_s: match elapsed {
+                _ if ledger.rate > 0.0 => ledger.rate,
+                0 => 0.0,
+                _ => ledger.operations as f64 * 1e9 / to_ns(elapsed),
+            },
+            latency: ledger.latencies.summary(),
             events: ledger.total.events,
             transfers: ledger.total.transfers,
             shared_writes: ledger.total.shared_writes,

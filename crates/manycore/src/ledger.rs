@@ -4,6 +4,7 @@
 //! Every advance of a CPU's clock is entered here once, under exactly one [`Spent`]. So the entries
 //! add up to the CPU time. CPU time and idle time add up to `CPUs × elapsed`.
 
+use crate::latency::Latencies;
 use crate::ticks::Ticks;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -124,6 +125,10 @@ pub(crate) struct Ledger {
     pub(crate) regions: Vec<String>,
     pub(crate) total: Sums,
     pub(crate) operations: u64,
+    /// Operations in a second, of all tasks whose windows have ended.
+    pub(crate) rate: f64,
+    /// The times of the operations.
+    pub(crate) latencies: Latencies,
     pub(crate) switches: u64,
     pub(crate) wakeups: u64,
 }
@@ -141,6 +146,8 @@ impl Ledger {
             regions: vec![String::new()],
             total: Sums::default(),
             operations: 0,
+            rate: 0.0,
+            latencies: Latencies::default(),
             switches: 0,
             wakeups: 0,
         }
@@ -156,6 +163,7 @@ impl Ledger {
         self.works.clear();
         self.total = Sums::default();
         (self.operations, self.switches, self.wakeups) = (0, 0, 0);
+        (self.rate, self.latencies) = (0.0, Latencies::default());
     }
 
     /// Returns the number of a source line within a region.

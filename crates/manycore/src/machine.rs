@@ -282,6 +282,9 @@ impl Machine {
     /// of `operation` is the number of the task. Each task first executes one operation that isn't
     /// counted, to warm up.
     ///
+    /// Throughput is counted in a fixed window: each task's own `time`. Of the operation that a
+    /// task is in at the window's end, only the part within the window counts.
+    ///
     /// # Errors
     /// Same as for [`run`](Self::run).
     ///
@@ -314,13 +317,21 @@ impl Machine {
         self.run_prepared(tasks, set_up, operation, |subject, task| {
             let end = Instant::now_free() + time;
             let mut now = Instant::now_free();
+            let mut whole = 0;
             while now < end {
+                let began = now;
                 operation(subject, task);
-                profile::operations(1);
                 if Instant::now_free() == now {
                     work::cpu(1); // An operation that costs nothing would never end.
                 }
                 now = Instant::now_free();
+                profile::operation_took(now - began);
+                if now < end {
+                    whole += 1;
+                } else {
+                    let part = (end - began).as_secs_f64() / (now - began).as_secs_f64();
+                    profile::window_ended(f64::from(whole) + part, time);
+                }
             }
         })
     }

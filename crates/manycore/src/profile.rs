@@ -1,6 +1,7 @@
 //! Functions by which a program annotates the profile. They are free of charge, and do nothing
 //! outside of a machine.
 
+use crate::time::{Duration, ticks_of};
 use crate::world;
 use std::marker::PhantomData;
 
@@ -50,6 +51,22 @@ pub fn name<T: ?Sized>(value: &T, name: &str) {
 pub fn operations(count: u64) {
     if let Some(world) = world::current() {
         world.state.borrow_mut().ledger.operations += count;
+    }
+}
+
+/// Counts an operation, and how long it took.
+pub(crate) fn operation_took(time: Duration) {
+    if let Some(world) = world::current() {
+        let ledger = &mut world.state.borrow_mut().ledger;
+        ledger.operations += 1;
+        ledger.latencies.add(ticks_of(time));
+    }
+}
+
+/// Records that a task has executed so many operations in its window of `time`.
+pub(crate) fn window_ended(operations: f64, time: Duration) {
+    if let Some(world) = world::current() {
+        world.state.borrow_mut().ledger.rate += operations / time.as_secs_f64();
     }
 }
 

@@ -26,8 +26,11 @@ pub struct Report {
     pub idle_ns: f64,
     /// Operations counted by the program.
     pub operations: u64,
-    /// Operations in a second of virtual time.
+    /// Operations in a second of virtual time. If each task was measured for a fixed time, the
+    /// operations in that time, and otherwise all operations from start to end.
     pub operations_per_s: f64,
+    /// How long operations took, if each task was measured for a fixed time.
+    pub latency: Option<Latency>,
     /// Events that the machine executed: accesses, hints, work.
     pub events: u64,
     /// Lines that were moved between cores, or whose copies were invalidated.
@@ -52,6 +55,19 @@ pub struct Report {
     pub lines: Vec<LineShare>,
     /// By named work.
     pub works: Vec<WorkShare>,
+}
+
+/// Times of operations in nanoseconds, rounded up by less than 7 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// Half of the operations took no longer.
+    pub p50_ns: f64,
+    /// 99 % of them took no longer.
+    pub p99_ns: f64,
+    /// 99.9 % of them took no longer.
+    pub p999_ns: f64,
+    /// The longest.
+    pub max_ns: f64,
 }
 
 /// Percentages of all CPU time.

@@ -1,6 +1,6 @@
 //! A report as text: a summary, then tables with the most expensive entries.
 
-use crate::report::{ChainShare, LineShare, LockShare, Report, Shares, WorkShare};
+use crate::report::{ChainShare, Latency, LineShare, LockShare, Report, Shares, WorkShare};
 use std::fmt;
 
 impl fmt::Display for Report {
@@ -31,6 +31,13 @@ impl fmt::Display for Report {
             "per operation: {:.3} shared writes, {:.3} transfers; {} context switches, {} wake-ups",
             self.shared_writes_per_operation, self.transfers_per_operation, self.context_switches, self.wakeups
         )?;
+        if let Some(Latency { p50_ns, p99_ns, p999_ns, max_ns }) = self.latency {
+            writeln!(
+                f,
+                "an operation takes {p50_ns:.0} ns; 1 % take {p99_ns:.0} ns or more, 0.1 % {p999_ns:.0}, the longest \
+                 {max_ns:.0}"
+            )?;
+        }
         if !self.chains.is_empty() {
             writeln!(f, "\nlost at locks, % of all CPU time:")?;
         }

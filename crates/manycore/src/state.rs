@@ -19,6 +19,8 @@ use crate::costs::Costs;
 use crate::directory::Directory;
 use crate::error::Cause;
 use crate::ledger::{At, Ledger, Spent, Table};
+use crate::line_caches::LineCaches;
+use crate::paths::Paths;
 use crate::random::Random;
 use crate::report::Report;
 use crate::shape::Shape;
@@ -78,8 +80,9 @@ pub(crate) struct State {
     pub(crate) queues: Table<usize, VecDeque<TaskId>>,
     /// The key and the number under which the lock at an address is profiled.
     pub(crate) locks: Table<usize, (usize, u32)>,
-    /// For each socket, the time at which its memory bus is free.
-    pub(crate) memory_free: Vec<Ticks>,
+    pub(crate) line_caches: LineCaches,
+    /// Memory buses, and links between sockets.
+    pub(crate) paths: Paths,
     pub(crate) disk_free: Ticks,
     /// The CPU that runs, and its thread.
     pub(crate) cpu: usize,
@@ -116,7 +119,6 @@ impl State {
         let times = Times::of(&setup.costs);
         Self {
             blocks: Blocks::new(&setup.shape, &times),
-            times,
             cpus,
             tasks: Vec::new(),
             live: 0,
@@ -126,7 +128,9 @@ impl State {
             random,
             queues: Table::default(),
             locks: Table::default(),
-            memory_free: vec![0; setup.shape.sockets],
+            line_caches: LineCaches::new(&setup.shape, &times),
+            paths: Paths::new(setup.shape.sockets),
+            times,
             disk_free: 0,
             cpu: 0,
             task: 0,

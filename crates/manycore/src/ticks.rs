@@ -6,6 +6,9 @@ use crate::Costs;
 /// Virtual time in picoseconds.
 pub(crate) type Ticks = u64;
 
+/// Bytes in a cache line.
+const LINE: u64 = 64;
+
 /// Ticks in a nanosecond.
 pub(crate) const NS: Ticks = 1_000;
 
@@ -72,6 +75,10 @@ macro_rules! times {
             pub(crate) core_rate: Rate,
             pub(crate) socket_rate: Rate,
             pub(crate) memory_read: Rate,
+            pub(crate) link: Rate,
+            /// How long a line occupies the links of a socket, and the bus of its memory.
+            pub(crate) link_line: Ticks,
+            pub(crate) memory_line: Ticks,
             /// Sizes of caches, in bytes.
             pub(crate) first_cache: u64,
             pub(crate) core_cache: u64,
@@ -95,6 +102,9 @@ macro_rules! times {
                     core_rate: Rate::of(costs.core_cache_rate, 1.0),
                     socket_rate: Rate::of(costs.socket_cache_rate, 1.0),
                     memory_read: Rate::of(costs.memory_read_rate, 1.0),
+                    link: Rate::of(costs.link_bandwidth, 1.0),
+                    link_line: Rate::of(costs.link_bandwidth, 1.0).time_of(costs.link_line as u64),
+                    memory_line: Rate::of(costs.memory_bandwidth, 1.0).time_of(LINE),
                     first_cache: costs.first_cache as u64,
                     core_cache: costs.core_cache as u64,
                     socket_cache: costs.socket_cache as u64,
@@ -105,6 +115,7 @@ macro_rules! times {
 }
 
 times! {
-    line_hit rmw fence transfer_socket transfer_machine window read_port first_touch socket_hit residual pause
-    clock_read yield_call park_call wake_call wake_up context_switch time_slice thread_start disk_latency
+    line_hit rmw fence transfer_socket transfer_machine transfer_detour window read_port first_touch memory_detour
+    socket_hit residual pause clock_read yield_call park_call wake_call wake_up context_switch time_slice thread_start
+    disk_latency
 }

@@ -126,18 +126,25 @@ impl State {
         self.ledger.work(name).time += spent;
     }
 
-    /// Keeps the core busy for `core`, and the socket's memory for `bus`; returns when both have
-    /// completed.
+    /// Keeps the core busy for `core`, and the memory of its socket for `bus`; returns when both
+    /// have completed.
     pub(crate) fn move_memory(&mut self, name: &'static str, core: Ticks, bus: Ticks) {
         if bus == 0 {
             return self.work_for(name, core);
         }
-        let now = self.clock();
-        let socket = usize::from(self.cpus[self.cpu].socket);
-        let start = now.max(self.memory_free[socket]);
-        self.memory_free[socket] = start + bus;
+        let (now, socket) = (self.clock(), self.cpus[self.cpu].socket);
+        let end = self.paths.bus(socket, now, bus) + bus;
+        self.move_until(name, core, end);
+    }
+
+    /// Keeps the core busy for `core`, and returns at `end` at the earliest, when the bytes are
+    /// there.
+    pub(crate) fn move_until(&mut self, name: &'static str, core: Ticks, end: Ticks) {
         self.work_for(name, core);
-        let waited = (start + bus).saturating_sub(self.clock());
+        let waited = end.saturating_sub(self.clock());
+        if waited == 0 {
+            return;
+        }
         let (site, subject) = self.place();
         self.spend(site, subject, Spent::Waiting, waited);
         self.ledger.work(name).waited += waited;

@@ -69,7 +69,8 @@ fn lines_cost_what_the_table_says() {
         let start = manycore::Instant::now();
         _ = written.0.load(Relaxed);
         let ns = start.elapsed().as_nanos() as f64 - costs.clock_read;
-        near(ns, costs.line_hit + costs.transfer_machine);
+        // Its memory is in the first socket, its owner in the other.
+        near(ns, costs.line_hit + costs.transfer_machine + costs.transfer_detour);
     };
     cost(&machine, 0, || _ = written.0.load(Relaxed), there_and_back);
     // A store takes the other copies away without waiting for it; a read-modify-write, of any line,
@@ -83,6 +84,42 @@ fn lines_cost_what_the_table_says() {
     };
     let waits = costs.first_touch + costs.transfer_machine + costs.line_hit + costs.rmw;
     near(cost(&machine, 2, || _ = looked_at.0.load(Relaxed), store_and_exchange), waits);
+}
+
+/// Each of four cores moves lines of its own that a core of the other socket wrote.
+#[test]
+fn links_between_sockets_move_so_many_bytes_and_no_more() {
+    let lines_per_ns = |rate: f64, sockets: usize| {
+        let costs = Costs { link_bandwidth: rate, link_line: 100.0, jitter: 0.0, residual: 0.0, ..Costs::default() };
+        let machine = Machine::new(Shape::new(sockets, 8 / sockets, 1).unwrap(), costs).unwrap();
+        let own: Vec<Line> = lines(8);
+        // A task and its partner in the other half of the machine exchange a line.
+        let exchange = |task: usize| _ = own[task % 4].0.fetch_add(1, Relaxed);
+        let report = machine.measure(8, Duration::from_micros(200), exchange).unwrap();
+        report.transfers as f64 / report.elapsed_ns
+    };
+    let (slow, half, off) = (lines_per_ns(1.0, 2), lines_per_ns(2.0, 2), lines_per_ns(1e6, 2));
+    assert!((0.009..0.0101).contains(&slow) && (0.0165..0.0202).contains(&half), "{slow} {half}");
+    assert!(off > 0.025, "{off}");
+    assert!(lines_per_ns(1.0, 1) > 0.07, "one socket has no links");
+}
+
+#[test]
+fn lines_that_dont_fit_into_a_cache_come_from_the_next() {
+    // 64 lines a core, 256 a socket.
+    let costs = Costs { core_cache: 4096.0, socket_cache: 16384.0, jitter: 0.0, residual: 0.0, ..Costs::default() };
+    let machine = Machine::new(Shape::new(2, 2, 1).unwrap(), costs.clone()).unwrap();
+    let each = |count: usize, cpu: usize| {
+        let all = lines(count);
+        let read = || all.iter().for_each(|line| _ = line.0.load(Relaxed));
+        cost(&machine, cpu, read, read) / count as f64
+    };
+    let same = |ns: f64, expected: f64| assert!((ns - expected).abs() <= expected * 0.25, "{ns} ns, not {expected}");
+    same(each(16, 0), costs.line_hit);
+    same(each(128, 0), costs.socket_hit);
+    same(each(2000, 0), costs.first_touch);
+    // The memory is that of the socket that touched the lines first.
+    same(each(2000, 2), costs.first_touch + costs.memory_detour);
 }
 
 #[test]
@@ -225,7 +262,7 @@ fn bytes_cost_what_the_cache_they_are_in_costs() {
     near(cost(&machine, 0, || (), read(4096)), memory);
     near(cost(&machine, 0, read(4096), read(4096)), costs.line_hit + rate(costs.first_cache_rate));
     near(cost(&machine, 1, read(4096), read(4096)), costs.socket_hit + rate(costs.socket_cache_rate));
-    near(cost(&machine, 2, read(4096), read(4096)), memory);
+    near(cost(&machine, 2, read(4096), read(4096)), memory + costs.memory_detour);
     // What another core wrote comes from there, be it all or a few bytes.
     let from_writer = costs.transfer_machine + costs.line_hit + rate(costs.socket_cache_rate);
     near(cost(&machine, 2, write, read(4096)), from_writer);

@@ -1,4 +1,5 @@
-//! Does the result depend on a cost that isn't known exactly? Every cost halved and doubled.
+//! Does the result depend on a cost that isn't known exactly? Every cost halved and doubled, and the
+//! share of a contended line that its holder keeps at several values.
 
 use std::fmt;
 
@@ -15,6 +16,10 @@ use crate::output::progress;
 /// Schemes whose throughputs are closer count as equal.
 const TIE: f64 = 1.02;
 const FACTORS: [f64; 2] = [0.5, 2.0];
+/// A share that was measured at 0.26 to 0.65, and that decides how much cores that fight for a line
+/// lose.
+const HOLD: &str = "transfer_hold";
+const HOLDS: [f64; 3] = [0.0, 0.25, 0.5];
 
 /// What changed, for each workload.
 #[derive(Clone, Debug)]
@@ -40,8 +45,8 @@ struct Changes {
 
 #[derive(Clone, Debug)]
 struct Change {
-    cost: &'static str,
-    factor: f64,
+    /// `rmw × 0.5`
+    what: String,
     order: Vec<(&'static str, f64)>,
 }
 
@@ -53,13 +58,16 @@ impl CostScaling {
         let mut skipped = Vec::new();
         let mut machines = Vec::new();
         // A quick look is content with the costs of contention itself.
-        for cost in Costs::names().filter(|cost| !run.quick || cost.starts_with("transfer")) {
-            for factor in FACTORS {
-                match run.machine.machine.cost_table().clone().scaled(cost, factor) {
-                    Ok(costs) if costs == *run.machine.machine.cost_table() => {}
-                    Ok(costs) => machines.push((cost, factor, run.machine.machine.clone().costs(costs)?.seed(1))),
-                    Err(error) => skipped.push(format!("{cost} × {factor}: {error}")),
-                }
+        let table = run.machine.machine.cost_table();
+        let scaled = Costs::names()
+            .filter(|&cost| cost != HOLD && (!run.quick || cost.starts_with("transfer")))
+            .flat_map(|cost| FACTORS.map(|factor| (format!("{cost} × {factor}"), table.clone().scaled(cost, factor))));
+        let holds = HOLDS.into_iter().map(|hold| (format!("{HOLD} = {hold}"), table.clone().with(HOLD, hold)));
+        for (what, costs) in scaled.chain(holds) {
+            match costs {
+                Ok(costs) if costs == *table => {}
+                Ok(costs) => machines.push((what, run.machine.machine.clone().costs(costs)?.seed(1))),
+                Err(error) => skipped.push(format!("{what}: {error}")),
             }
         }
         let bar = progress("costs", machines.len() * plan.workloads.len());
@@ -69,15 +77,15 @@ impl CostScaling {
             let order = sorted(rows.map(|row| (row.scheme, row.samples[0].operations_per_s)).collect());
             let mut changes =
                 Changes { workload: workload.name, order, runs: machines.len(), winner: vec![], others: vec![] };
-            for &(cost, factor, ref machine) in &machines {
-                bar.set_message(format!("{}, {cost} × {factor}", workload.name));
+            for (what, machine) in &machines {
+                bar.set_message(format!("{}, {what}", workload.name));
                 let stage = Stage::new(plan, machine.clone(), false);
                 let job = Job::new(workload, cpus, plan.choices, &stage);
                 let measure = |scheme: &&'static super::experiment::Scheme| {
                     Ok((scheme.name, (scheme.measure)(&job)?.operations_per_s))
                 };
                 let order = sorted(plan.schemes.iter().map(measure).collect::<Result<_>>()?);
-                changes.add(Change { cost, factor, order });
+                changes.add(Change { what: what.clone(), order });
                 bar.inc(1);
             }
             workloads.push(changes);
@@ -103,7 +111,7 @@ impl CostScaling {
                 .map(|change| (change, "ANOTHER WINS"))
                 .chain(others.iter().map(|change| (change, "another order")))
             {
-                lines.push(format!("  {} × {}: {what}: {}", change.cost, change.factor, in_words(&change.order)));
+                lines.push(format!("  {}: {what}: {}", change.what, in_words(&change.order)));
             }
         }
         lines.extend(self.skipped.iter().map(|skipped| format!("not tried: {skipped}")));
@@ -112,7 +120,10 @@ impl CostScaling {
 
     /// What stands above it.
     pub(crate) fn title(&self) -> String {
-        format!("every cost halved and doubled, {}; throughputs within 2 % count as equal", cpus_label(self.cpus))
+        format!(
+            "every cost halved and doubled, {HOLD} at several values, {}; throughputs within 2 % count as equal",
+            cpus_label(self.cpus)
+        )
     }
 }
 

@@ -1,0 +1,33 @@
+//! The ways on which bytes travel between chips: each socket's memory bus, and its links to the
+//! other sockets. Each serves one request after the other.
+
+use crate::ticks::Ticks;
+
+/// When each bus and each socket's links are free.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    buses: Vec<Ticks>,
+    links: Vec<Ticks>,
+}
+
+impl Paths {
+    pub(crate) fn new(sockets: usize) -> Self {
+        Self { buses: vec![0; sockets], links: vec![0; sockets] }
+    }
+
+    /// Reserves the memory bus of a socket for `time`, from `now` on at the earliest. Returns when
+    /// the reserved time begins.
+    pub(crate) fn bus(&mut self, socket: u16, now: Ticks, time: Ticks) -> Ticks {
+        let free = &mut self.buses[usize::from(socket)];
+        let start = now.max(*free);
+        *free = start + time;
+        start
+    }
+
+    /// Reserves the links of two sockets in the same way.
+    pub(crate) fn link(&mut self, sockets: [u16; 2], now: Ticks, time: Ticks) -> Ticks {
+        let start = sockets.iter().fold(now, |start, &socket| start.max(self.links[usize::from(socket)]));
+        sockets.iter().for_each(|&socket| self.links[usize::from(socket)] = start + time);
+        start
+    }
+}
