@@ -42,13 +42,11 @@ const HOT: u32 = 1 << 3;
 /// next readahead.
 const AHEAD: u32 = 1 << 4;
 const MARKED: u32 = 1 << 5;
-/// Reclaim has once passed over this unused page that was read ahead.
-const SPARED: u32 = 1 << 6;
 /// The page was read ahead, and used for the first time since reclaim last looked.
-const FIRST_USED: u32 = 1 << 7;
+const FIRST_USED: u32 = 1 << 6;
 /// How often the page was used since reclaim last looked. Counts to `USES_MAX - 1`; the next use
 /// makes the page hot.
-const USE: u32 = 1 << 8;
+const USE: u32 = 1 << 7;
 const USES: u32 = 0b11 * USE;
 
 /// Uses are counted up to this number.
@@ -125,7 +123,7 @@ impl WriteState {
     /// Takes over what is known of a clean page that moves here from another frame: whether it was
     /// read ahead, and its uses. Only for the frame's owner.
     pub(crate) fn start_moved(&self, from: &Self) {
-        let kept = from.0.load(Ordering::Relaxed) & (AHEAD | MARKED | SPARED | FIRST_USED | USES);
+        let kept = from.0.load(Ordering::Relaxed) & (AHEAD | MARKED | FIRST_USED | USES);
         // Release, as in `start`.
         self.0.store(CLEAN | kept, Ordering::Release);
     }
@@ -279,14 +277,6 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & AHEAD != 0
     }
 
-    /// Returns whether reclaim should spare the page this time, because the page was read ahead and
-    /// hasn't been used yet. Returns true at most once in a stay (one page's time in the frame), so
-    /// an unused page isn't spared again.
-    pub(crate) fn spare_ahead(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD
-            && self.0.fetch_or(SPARED, Ordering::Relaxed) & (AHEAD | SPARED) == AHEAD
-    }
-
     /// Records the first use of a page that was read ahead. Returns what [`ahead`](Self::ahead) was
     /// before.
     #[inline]
@@ -347,7 +337,6 @@ mod tests {
         for ahead in [Ahead::No, Ahead::Yes, Ahead::Marked] {
             state.start(false, ahead);
             assert_eq!(state.is_ahead(), ahead != Ahead::No);
-            assert_eq!((state.spare_ahead(), state.spare_ahead()), (ahead != Ahead::No, false));
             state.written();
             assert!(!state.take_first_use());
             assert_eq!((state.take_ahead(), state.take_ahead()), (ahead, Ahead::No));

@@ -35,7 +35,7 @@ impl LineCache {
 
     fn set(&mut self, line: LineId) -> &mut [u32; WAYS] {
         let mixed = u64::from(line.wrapping_mul(0x9e37_79b9));
-        let at = mixed * self.sets.len() as u64 >> 32;
+        let at = (mixed * self.sets.len() as u64) >> 32;
         &mut self.sets[at as usize]
     }
 

@@ -131,7 +131,7 @@ fn collect(folder: &Path, extension: &OsStr, into: &mut Vec<PathBuf>) -> Result<
 }
 
 /// Whether a source has tests or models, or what they share, and no code of its crate.
-fn is_test(path: &Path) -> bool {
+pub(crate) fn is_test(path: &Path) -> bool {
     let is_one =
         |name: &str| ["tests", "models", "patience"].iter().any(|of| name == *of || name.ends_with(&format!("_{of}")));
     path.with_extension("").iter().any(|part| is_one(&part.to_string_lossy()))

@@ -189,14 +189,6 @@ impl Frames {
         self.table.record(frame).write_state.is_ahead()
     }
 
-    /// Returns whether reclaim should skip the page because it was read ahead and hasn't been used
-    /// yet. Returns true at most once in a stay (one page's time in the frame), so reclaim doesn't
-    /// skip an unused page twice.
-    #[must_use]
-    pub fn spare_ahead(&self, frame: FrameId) -> bool {
-        self.table.record(frame).write_state.spare_ahead()
-    }
-
     /// Returns the owner of the page, in the policy's numbering.
     #[must_use]
     pub fn owner(&self, frame: FrameId) -> u32 {

@@ -346,6 +346,16 @@ fn a_map_makes_do_with_a_shorter_first_run() {
     assert!(PageMap::growing(Arc::clone(&frames), 1, 1).is_err(), "all are in use");
 }
 
+/// Two threads may want the first words of a part at once: the second finds those of the first.
+#[test]
+fn the_words_of_a_part_are_made_once() {
+    let map = PageMap::growing(frames(1 << 20), 1, 1).unwrap();
+    let word = map.shared.make_far_word(9 * PART).unwrap();
+    assert_eq!(map.shared.make_far_word(9 * PART).unwrap(), word);
+    assert_eq!(map.shared.make_far_word(9 * PART + 1).unwrap(), word + 1);
+    assert_eq!(map.shared.far_word(9 * PART), Some(word));
+}
+
 /// Regression: a writer that was created before its page had a word found the page absent for ever.
 #[test]
 fn a_writer_finds_a_page_that_got_its_word_meanwhile() {

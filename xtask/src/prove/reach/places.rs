@@ -8,6 +8,7 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ImplItemFn, Item, ItemEnum, ItemFn, ItemImpl, ItemMod, Signature, Type, Visibility};
 
 use super::coverage::Position;
+use crate::tidy::is_test;
 use crate::workspace::root;
 
 /// The crates that the product is made of, and its disks for tests.
@@ -99,9 +100,7 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), String> {
     for entry in fs::read_dir(root().join(folder)).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let path = folder.join(entry.file_name());
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let is_test = ["tests", "models"].iter().any(|of| stem == *of || stem.ends_with(&format!("_{of}")));
-        if is_test {
+        if is_test(&path) {
             continue;
         }
         if entry.path().is_dir() {
