@@ -52,7 +52,7 @@ pub use description::Description;
 pub use error::{Cause, Failure, Position, SetupError};
 pub use local::{AccessError, LocalKey};
 pub use lock::{Condvar, Mutex, OnceCell, RwLock};
-pub use machine::{Efficiency, Machine, Run};
+pub use machine::{Efficiency, Machine, Run, Window};
 pub use preset::{PRESETS, Preset, Sourced};
 pub use random::Random;
 pub use report::{ChainShare, Latency, LineShare, LockShare, Report, Shares, WorkShare};

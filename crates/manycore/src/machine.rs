@@ -14,6 +14,7 @@ use crate::{profile, task, together, work};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The result of a run.
 #[derive(Clone, Debug)]
@@ -22,6 +23,23 @@ pub struct Run<T> {
     pub value: T,
     /// Where the time went.
     pub report: Report,
+}
+
+/// What is counted of each task of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// The operations of so much time. Of the operation that a task is in at the end, only the part
+    /// within that time counts.
+    Time(Duration),
+    /// So many operations, at least one. A task that has made them goes on until all tasks have, so
+    /// that all of them meet the same contention.
+    Operations(u64),
+}
+
+impl From<Duration> for Window {
+    fn from(time: Duration) -> Self {
+        Self::Time(time)
+    }
 }
 
 /// Throughput with and without contention.
@@ -278,12 +296,10 @@ impl Machine {
         Ok(run.report)
     }
 
-    /// Repeats `operation` on `tasks` threads for `time`, and counts the operations. The argument
-    /// of `operation` is the number of the task. Each task first executes one operation that isn't
-    /// counted, to warm up.
-    ///
-    /// Throughput is counted in a fixed window: each task's own `time`. Of the operation that a
-    /// task is in at the window's end, only the part within the window counts.
+    /// Repeats `operation` on `tasks` threads for a [`Window`] (a time, or a number of operations),
+    /// and counts the operations. The argument of `operation` is the number of the task. Each task
+    /// first executes one operation that isn't counted, to warm up. The throughput is the sum of
+    /// what each task does in its own window.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).
@@ -293,10 +309,10 @@ impl Machine {
     pub fn measure(
         &self,
         tasks: usize,
-        time: Duration,
+        window: impl Into<Window>,
         operation: impl Fn(usize) + Send + Sync,
     ) -> Result<Report, Box<Failure>> {
-        self.measure_with(tasks, time, || (), |(), task| operation(task))
+        self.measure_with(tasks, window, || (), |(), task| operation(task))
     }
 
     /// Measures like [`measure`](Self::measure), on data that `set_up` builds inside the machine.
@@ -309,16 +325,16 @@ impl Machine {
     pub fn measure_with<S: Sync>(
         &self,
         tasks: usize,
-        time: Duration,
+        window: impl Into<Window>,
         set_up: impl FnOnce() -> S + Send,
         operation: impl Fn(&S, usize) + Send + Sync,
     ) -> Result<Report, Box<Failure>> {
-        let operation = &operation;
+        let (operation, window) = (&operation, window.into());
+        let finished = AtomicUsize::new(0);
         self.run_prepared(tasks, set_up, operation, |subject, task| {
-            let end = Instant::now_free() + time;
-            let mut now = Instant::now_free();
-            let mut whole = 0;
-            while now < end {
+            let start = Instant::now_free();
+            let (mut now, mut whole) = (start, 0_u64);
+            loop {
                 let began = now;
                 operation(subject, task);
                 if Instant::now_free() == now {
@@ -326,11 +342,22 @@ impl Machine {
                 }
                 now = Instant::now_free();
                 profile::operation_took(now - began);
-                if now < end {
-                    whole += 1;
-                } else {
-                    let part = (end - began).as_secs_f64() / (now - began).as_secs_f64();
-                    profile::window_ended(f64::from(whole) + part, time);
+                whole += 1;
+                match window {
+                    Window::Time(time) if now - start >= time => {
+                        let part = (start + time - began).as_secs_f64() / (now - began).as_secs_f64();
+                        return profile::window_ended((whole - 1) as f64 + part, time);
+                    }
+                    Window::Operations(wanted) => {
+                        if whole == wanted.max(1) {
+                            profile::window_ended(whole as f64, now - start);
+                            finished.fetch_add(1, Relaxed);
+                        }
+                        if finished.load(Relaxed) == tasks {
+                            return;
+                        }
+                    }
+                    Window::Time(_) => {}
                 }
             }
         })

@@ -27,7 +27,7 @@ fn printed(arguments: &[&str]) -> String {
 #[test]
 fn hits_make_no_shared_write_and_wait_for_nobody() {
     let passed = printed(&["virtual", "gate"]);
-    assert_eq!(passed.lines().last(), Some("all 14 claims hold"), "{passed}");
+    assert_eq!(passed.lines().last(), Some("all 16 claims hold"), "{passed}");
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn the_same_seed_gives_the_same_figures() {
     let records: Vec<Value> = serde_json::from_str(&first).expect("an array of records");
     assert!(records.iter().all(|record| record.as_object().expect("an object").len() == 10));
     let of = |metric: &str| records.iter().filter(|record| record["metric"] == metric).count();
-    // Four schemes on three workloads with 1 and 16 CPUs.
-    assert_eq!((of("throughput"), of("efficiency"), of("shared_writes")), (24, 24, 24));
+    // Four schemes on four workloads with 1 and 16 CPUs.
+    assert_eq!((of("throughput"), of("efficiency"), of("shared_writes")), (32, 32, 32));
     assert_ne!(first, printed(&["virtual", "lookup", "--quick", "--json", "--time", "21us"]));
 }
 
@@ -157,7 +157,7 @@ fn groups_choose_the_workload_and_lists_have_their_share_printed() {
     let lost = records.iter().find(|record| record["metric"] == "lists_lost").expect("a share of lists");
     assert!(lost["value"].as_f64().is_some_and(|percent| percent > 1.0), "spinning isn't counted: {json}");
     for (groups, chosen, other) in [("1", "\none-group: ", "\ngroups: "), ("N", "\ngroups: ", "\none-group: ")] {
-        let arguments = ["virtual", "lru", "--quick", "--schemes", "pagefold", "--cpus", "2", "--groups", groups];
+        let arguments = ["virtual", "readtwice", "--quick", "--schemes", "pagefold", "--cpus", "2", "--groups", groups];
         let text = printed(&arguments);
         assert!(text.contains(chosen) && !text.contains(other), "{text}");
     }
@@ -181,8 +181,8 @@ fn mistakes_are_answered_with_the_choices() {
     refused(&["virtual", "lookup", "--time", "long"], &["200us"]);
     refused(&["virtual", "locks", "--bytes", "8"], &["--bytes"]);
     refused(&["virtual", "locks", "--groups", "1"], &["no groups", "--groups"]);
-    refused(&["virtual", "lru", "--groups", "2"], &["1, N"]);
-    refused(&["virtual", "lru", "--groups", "1", "--workloads", "groups"], &["--workloads"]);
+    refused(&["virtual", "readtwice", "--groups", "2"], &["1, N"]);
+    refused(&["virtual", "readtwice", "--groups", "1", "--workloads", "groups"], &["--workloads"]);
     refused(&["virtual", "lookup", "--json", "--profile"], &["--json"]);
     refused(&["virtual", "gate", "--scheme", "nobody"], &["planted"]);
     refused(&["virtual", "nothing"], &["nothing"]);

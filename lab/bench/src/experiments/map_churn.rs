@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use pagefold::{Pagefold, Protection, Space};
-use span_lock::LockRange;
 use sync::lock::Mutex;
 
 use super::OURS;
-use super::range::{Fair, FileLock, Use};
+use super::older::rw_sem::{RwSem, Use};
 use crate::scaling::experiment::{Bound, Claim, Experiment, Measure, Scheme, Workload};
 use crate::scaling::job::{Job, Sample};
 use crate::scaling::stage::own_work;
@@ -100,25 +99,25 @@ impl Churn for Spaces {
 
 /// Areas by start, under the lock; the mutex is for the borrow checker, and never waited for.
 struct OneLock {
-    lock: Fair,
+    lock: RwSem,
     areas: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl Churn for OneLock {
     fn new(tasks: usize) -> Self {
-        Self { lock: Fair::new(tasks), areas: Mutex::default() }
+        Self { lock: RwSem::new(tasks), areas: Mutex::default() }
     }
 
     fn turn(&self, task: usize, len: u64) {
         let area = (1 + task as u64) << 30;
         let change = |inside: &mut dyn FnMut(&mut BTreeMap<u64, u64>)| {
-            self.lock.with(task, LockRange::FULL, Use::Write, || {
+            self.lock.with(task, Use::Write, || {
                 own_work(300);
                 inside(&mut self.areas.lock());
             });
         };
         change(&mut |areas| _ = areas.insert(area, len));
-        self.lock.with(task, LockRange::FULL, Use::Read, || own_work(300));
+        self.lock.with(task, Use::Read, || own_work(300));
         change(&mut |areas| {
             areas.entry(area).and_modify(|len| *len |= 1);
         });

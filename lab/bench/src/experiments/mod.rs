@@ -6,7 +6,6 @@
 mod exit;
 mod locks;
 mod lookup;
-mod lru;
 mod map_churn;
 mod older;
 mod page_fault;
@@ -27,7 +26,6 @@ pub(crate) const OURS: &str = "pagefold";
 /// All of them.
 pub(crate) const ALL: &[&Experiment] = &[
     &lookup::LOOKUP,
-    &lru::LRU,
     &readtwice::READTWICE,
     &exit::EXIT,
     &range::RANGE,

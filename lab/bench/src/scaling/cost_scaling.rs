@@ -1,5 +1,5 @@
-//! Does the result depend on a cost that isn't known exactly? Every cost halved and doubled, and the
-//! share of a contended line that its holder keeps at several values.
+//! Does the result depend on a cost that isn't known exactly? Every cost halved and doubled, and
+//! the share of a contended line that its holder keeps at several values.
 
 use std::fmt;
 

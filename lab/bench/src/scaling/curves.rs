@@ -101,15 +101,15 @@ fn panel(results: &Results, workload: &Workload, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// What the published figures would be on our machine: the scheme's own throughput at their base,
-/// times their gain.
+/// What the published figures would be on our machine: relative to the throughput, with the fewest
+/// CPUs, of the scheme itself or of the older design that the others are compared with.
 fn published_points(results: &Results, workload: &Workload) -> Vec<(&'static str, f64, f64)> {
     let figures = verdict::published(results, workload.name)
         .flat_map(|published| published.figures.iter().map(move |figure| (published, figure)));
     let point = |(published, figure): (&super::experiment::Published, &'static super::experiment::Figure)| {
-        let base = published.base(figure.scheme)?;
-        let row = results.row(workload.name, figure.scheme, base.cpus)?;
-        let value = row.throughput().median / 1e6 * published.gain(figure);
+        let base = published.first(published.older.unwrap_or(figure.scheme))?;
+        let row = results.row(workload.name, base.scheme, base.cpus)?;
+        let value = row.throughput().median / 1e6 * published.ratio(figure, base);
         (figure.cpus <= results.most()).then_some((figure.scheme, figure.cpus as f64, value))
     };
     figures.filter_map(point).collect()

@@ -83,12 +83,15 @@ pub(crate) struct Published {
     pub(crate) unit: &'static str,
     /// Whether larger figures are better.
     pub(crate) higher_is_better: bool,
+    /// The design that the others are compared with, number of CPUs by number of CPUs. Without one,
+    /// each is compared with itself on the fewest CPUs.
+    pub(crate) older: Option<&'static str>,
     /// The figures.
     pub(crate) figures: &'static [Figure],
 }
 
 /// One figure.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
     /// Our name of the scheme.
     pub(crate) scheme: &'static str,
@@ -96,6 +99,8 @@ pub(crate) struct Figure {
     pub(crate) cpus: usize,
     /// In the table's unit.
     pub(crate) value: f64,
+    /// Its standard deviation, if that was published.
+    pub(crate) deviation: Option<f64>,
 }
 
 /// Something that has to come out. Claims of what others measured, and of what we promise.
@@ -177,14 +182,28 @@ impl Experiment {
 }
 
 impl Published {
-    /// The scheme's figure with the fewest CPUs: what its others are compared with.
-    pub(crate) fn base(&self, scheme: &str) -> Option<&Figure> {
+    /// What a figure is compared with: the older design's on as many CPUs, or else the scheme's own
+    /// with the fewest CPUs. Nothing if that is the figure itself.
+    pub(crate) fn base(&self, figure: &Figure) -> Option<&Figure> {
+        let base = match self.older {
+            Some(older) => self.figures.iter().find(|other| other.scheme == older && other.cpus == figure.cpus),
+            None => self.first(figure.scheme),
+        };
+        base.filter(|base| (base.scheme, base.cpus) != (figure.scheme, figure.cpus))
+    }
+
+    /// The scheme's figure with the fewest CPUs.
+    pub(crate) fn first(&self, scheme: &str) -> Option<&'static Figure> {
         self.figures.iter().filter(|figure| figure.scheme == scheme).min_by_key(|figure| figure.cpus)
     }
 
-    /// How many times better than the base a figure is.
+    /// How many times better than its base a figure is.
     pub(crate) fn gain(&self, figure: &Figure) -> f64 {
-        let base = self.base(figure.scheme).map_or(figure.value, |base| base.value);
-        if self.higher_is_better { figure.value / base } else { base / figure.value }
+        self.base(figure).map_or(1.0, |base| self.ratio(figure, base))
+    }
+
+    /// How many times better than `base` a figure is.
+    pub(crate) fn ratio(&self, figure: &Figure, base: &Figure) -> f64 {
+        if self.higher_is_better { figure.value / base.value } else { base.value / figure.value }
     }
 }

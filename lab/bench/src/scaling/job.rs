@@ -130,6 +130,41 @@ impl<'a> Job<'a> {
         self.stage.measure(self.tasks, set_up, begin, operation, |_| None)
     }
 
+    /// As [`measure`](Self::measure), of tasks that do something else after so many operations. On
+    /// virtual CPUs each task makes so many, whatever time that takes. On real ones the usual time
+    /// is many rounds.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure).
+    pub(crate) fn measure_rounds<S: Sync, T: Send>(
+        &self,
+        operations: u64,
+        set_up: impl Fn() -> S + Send + Sync,
+        begin: impl Fn(&S, usize) -> T + Send + Sync,
+        operation: impl Fn(&S, &mut T) + Send + Sync,
+    ) -> Result<Sample> {
+        self.stage.of_rounds(operations).measure(self.tasks, set_up, begin, operation, |_| None)
+    }
+
+    /// As [`measure_rounds`](Self::measure_rounds), of operations that can't be repeated:
+    /// afterwards they do nothing of interest.
+    ///
+    /// # Errors As [`measure`](Self::measure). On real CPUs it is [`Unavailable`]: so few
+    /// operations take too short a time.
+    pub(crate) fn measure_once<S: Sync, T: Send>(
+        &self,
+        operations: u64,
+        set_up: impl Fn() -> S + Send + Sync,
+        begin: impl Fn(&S, usize) -> T + Send + Sync,
+        operation: impl Fn(&S, &mut T) + Send + Sync,
+    ) -> Result<Sample> {
+        if cfg!(pagefold_manycore) {
+            self.measure_rounds(operations, set_up, begin, operation)
+        } else {
+            Err(Unavailable("too short to be measured on real CPUs: see bench-virtual".to_owned()).into())
+        }
+    }
+
     /// As [`measure`](Self::measure); `count` says what was counted so far.
     ///
     /// # Errors

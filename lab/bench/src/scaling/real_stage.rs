@@ -44,12 +44,6 @@ pub(crate) fn own_work(ns: u64) {
     chain((ns as f64 * steps_per_ns) as u64);
 }
 
-/// Zeroing so many bytes of a task's own: the time that it takes, past the caches, about 20 bytes a
-/// nanosecond.
-pub(crate) fn zero_work(bytes: usize) {
-    own_work(bytes as u64 / 20);
-}
-
 fn chain(steps: u64) {
     let mut value = steps;
     for _ in 0..steps {
@@ -69,6 +63,11 @@ pub(crate) fn device_copy(bytes: usize) {
 }
 
 impl Stage {
+    /// The same stage: its time is many rounds.
+    pub(super) fn of_rounds(&self, _: u64) -> &Self {
+        self
+    }
+
     /// See [`Job::measure`](super::job::Job::measure).
     pub(super) fn measure<S: Sync, T: Send>(
         &self,

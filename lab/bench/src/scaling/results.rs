@@ -144,7 +144,12 @@ impl Results {
 
     /// Throughput over that of the same scheme on `cpus` CPUs.
     pub(crate) fn scaling(&self, row: &Row, cpus: usize) -> Option<Summary> {
-        ratio(row, self.row(row.workload, row.scheme, cpus)?)
+        self.over(row, row.scheme, cpus)
+    }
+
+    /// Throughput over that of `scheme` on `cpus` CPUs.
+    pub(crate) fn over(&self, row: &Row, scheme: &str, cpus: usize) -> Option<Summary> {
+        ratio(row, self.row(row.workload, scheme, cpus)?)
     }
 
     /// The figure that a claim is about.

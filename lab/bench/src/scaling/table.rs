@@ -83,11 +83,12 @@ pub(crate) fn of(results: &Results, workload: &Workload) -> Table {
 
 fn published_cell(published: &Published, row: &Row) -> String {
     let figure = |figure: &&Figure| figure.scheme == row.scheme && figure.cpus == row.cpus;
-    published
-        .figures
-        .iter()
-        .find(figure)
-        .map_or_else(String::new, |figure| format!("{} (× {})", figure.value, number(published.gain(figure))))
+    published.figures.iter().find(figure).map_or_else(String::new, |figure| {
+        let deviation = figure
+            .deviation
+            .map_or_else(String::new, |deviation| format!(" ± {:.1} %", 100.0 * deviation / figure.value));
+        format!("{}{deviation} (× {})", number(figure.value), number(published.gain(figure)))
+    })
 }
 
 /// `1 CPU`, `2 CPUs`.

@@ -9,6 +9,9 @@ use super::table::{cpus_label, number};
 /// Ratios that differ by less agree.
 const CLOSE: f64 = 1.25;
 
+/// A gain that is no larger is none.
+const NO_GAIN: f64 = 1.03;
+
 /// How a figure compares with what was to be expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -56,30 +59,28 @@ pub(crate) fn of(results: &Results) -> Vec<Verdict> {
 
 /// A published gain beside ours.
 fn compare(results: &Results, published: &Published, figure: &Figure) -> Option<Verdict> {
-    let base = published.base(figure.scheme)?;
-    if base.cpus == figure.cpus {
-        return None;
-    }
+    let base = published.base(figure)?;
     let row = results.row(published.workload, figure.scheme, figure.cpus)?;
-    let ours = results.scaling(row, base.cpus)?.median;
+    let ours = results.over(row, base.scheme, base.cpus)?.median;
     let theirs = published.gain(figure);
+    let is_none = |gain: f64| (1.0 / NO_GAIN..=NO_GAIN).contains(&gain);
     let outcome = if (ours.max(theirs) / ours.min(theirs)) <= CLOSE {
         Outcome::Agrees
-    } else if (ours > 1.0) == (theirs > 1.0) {
+    } else if (ours > 1.0) == (theirs > 1.0) || is_none(ours) || is_none(theirs) {
         Outcome::Differs
     } else {
         Outcome::Contradicts
     };
+    let of = if base.scheme == figure.scheme { cpus_label(base.cpus) } else { base.scheme.to_owned() };
     let sentence = format!(
-        "{}, {} on {}: {} × the throughput of {}, published {} × ({} and {} {})",
+        "{}, {} on {}: {} × the throughput of {of}, published {} × ({} and {} {})",
         published.workload,
         figure.scheme,
         cpus_label(figure.cpus),
         number(ours),
-        cpus_label(base.cpus),
         number(theirs),
-        base.value,
-        figure.value,
+        number(base.value),
+        number(figure.value),
         published.unit,
     );
     Some(Verdict { outcome, sentence })

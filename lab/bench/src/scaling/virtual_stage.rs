@@ -1,21 +1,20 @@
 //! Virtual CPUs to run on.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use manycore::{Efficiency, Machine};
+use manycore::{Efficiency, Machine, Window};
 
 use super::job::{Counts, Inside, Sample, Traffic};
 use super::plan::Plan;
 
 /// A machine, and how long it runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Stage {
     /// With its costs and seed.
     pub(crate) machine: Machine,
-    /// Virtual time in which operations are counted.
-    pub(crate) time: Duration,
+    /// What is counted of each task.
+    pub(crate) window: Window,
     /// Whether each run is made without contention as well.
     pub(crate) efficiency: bool,
 }
@@ -28,11 +27,6 @@ pub(crate) fn own_work(ns: u64) {
 /// A copy of so many bytes between memory and a device that is memory too.
 pub(crate) fn device_copy(bytes: usize) {
     manycore::work::copy(bytes);
-}
-
-/// Zeroing so many bytes of a task's own.
-pub(crate) fn zero_work(bytes: usize) {
-    manycore::work::zero(bytes);
 }
 
 /// What is measured; `end` looks at it when the run is over.
@@ -51,7 +45,12 @@ impl Stage {
     /// Runs of `plan` on `machine`; with or without the same run without contention.
     pub(super) fn new(plan: &Plan, machine: Machine, efficiency: bool) -> Self {
         let machine = if plan.experiment.spread { machine.spread() } else { machine };
-        Self { machine, time: plan.time, efficiency }
+        Self { machine, window: plan.time.into(), efficiency }
+    }
+
+    /// The same stage, on which each task makes so many operations.
+    pub(super) fn of_rounds(&self, operations: u64) -> Self {
+        Self { window: Window::Operations(operations), ..self.clone() }
     }
 
     /// See [`Job::measure`](super::job::Job::measure).
@@ -71,7 +70,7 @@ impl Stage {
                 let states = (0..tasks).map(|_| Mutex::new(None)).collect::<Vec<_>>();
                 (AtEnd { subject: set_up(), end: |subject: &S| note(1, count(subject)) }, states)
             };
-            let report = machine.measure_with(tasks, self.time, set_up, |(all, states), task| {
+            let report = machine.measure_with(tasks, self.window, set_up, |(all, states), task| {
                 let mut state = states[task].lock().unwrap_or_else(PoisonError::into_inner);
                 match &mut *state {
                     Some(state) => operation(&all.subject, state),

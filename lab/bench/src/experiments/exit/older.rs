@@ -1,16 +1,19 @@
-//! The older designs: a used page goes to the head of its list, 15 at a time.
+//! The older designs: a process leaves the counts of each page, and marks it as used; a page that
+//! is used for the second time is activated, with 14 others.
 
-use super::{Memory, PRIVATE, SHARED, measure};
+use sync::atomic::Ordering;
+
+use super::{Memory, SHARED, measure};
 use crate::experiments::older::NODES;
-use crate::experiments::older::free_pages::{Batches, CpuStock, FreePages};
 use crate::experiments::older::lru_lists::{BATCH, LruLists, SideBySide, UnderOneLock};
 use crate::experiments::older::records::Pages;
 use crate::scaling::experiment::Scheme;
+use crate::scaling::stage::own_work;
 
 /// Linux.
 pub(super) const ONE_LOCK: Scheme = Scheme {
     name: "one-lock",
-    about: "used pages are moved under the lock over all LRU lists of a node, 15 at a time",
+    about: "used pages are activated under the lock over all LRU lists of a node, 15 at a time",
     hidden: false,
     measure: measure::<Older<UnderOneLock>>,
 };
@@ -18,60 +21,70 @@ pub(super) const ONE_LOCK: Scheme = Scheme {
 /// As proposed.
 pub(super) const SIDE_BY_SIDE: Scheme = Scheme {
     name: "side-by-side",
-    about: "used pages are moved side by side, in the shared mode of that lock (Daniel Jordan)",
+    about: "used pages are activated side by side, in the shared mode of that lock (Daniel Jordan)",
     hidden: false,
     measure: measure::<Older<SideBySide>>,
 };
 
+/// Clearing an entry of the page table, and what else there is to do for a page: a guess.
+const ENTRY_NS: u64 = 30;
+
+/// Bits of a page's `flags`.
+const REFERENCED: u32 = 1;
+
 struct Older<L> {
     pages: Pages,
-    free: Batches,
     lists: L,
+    /// The pages' numbers.
     shared: Vec<u32>,
 }
 
-struct Owner {
-    stock: CpuStock,
-    private: Vec<u32>,
-    used: Vec<u32>,
+struct Space {
+    /// Pages that wait to be activated.
+    activating: Vec<u32>,
 }
 
 impl<L: LruLists> Memory for Older<L> {
-    type Owner = Owner;
+    type Space = Space;
 
-    fn new(owners: usize) -> Self {
-        let pages = Pages::new((owners * (PRIVATE as usize + 128) + SHARED as usize) / NODES + 64);
-        let (free, lists) = (Batches::new(&pages), L::new());
-        let mut stock = CpuStock::default();
-        let shared: Vec<u32> = (0..SHARED).filter_map(|_| stock.take(&free, &pages)).collect();
-        lists.add(&pages, &shared);
-        Self { pages, free, lists, shared }
-    }
-
-    fn begin(&self, _: usize) -> Owner {
-        Owner { stock: CpuStock::default(), private: Vec::new(), used: Vec::with_capacity(BATCH) }
-    }
-
-    fn take(&self, owner: &mut Owner, _: u64) {
-        let page = owner.stock.take(&self.free, &self.pages).expect("there are more pages than owners have");
-        self.pages.zero(page);
-        owner.private.push(page);
-        if owner.private.len().is_multiple_of(BATCH) {
-            self.lists.add(&self.pages, &owner.private[owner.private.len() - BATCH..]);
+    fn new(spaces: usize) -> Self {
+        let pages = Pages::new(SHARED as usize / NODES);
+        let lists = L::new();
+        // A part of the file on each node.
+        let shared: Vec<u32> = (0..NODES).flat_map(|node| pages.of_node(node).take(SHARED as usize / NODES)).collect();
+        for &page in &shared {
+            let record = pages.record(page);
+            record.owner.store(spaces as u32, Ordering::Relaxed);
+            record.below.store(spaces as u32 + 1, Ordering::Relaxed);
         }
+        shared.chunks(BATCH).for_each(|batch| lists.add(&pages, batch));
+        Self { pages, lists, shared }
     }
 
-    fn hand_on(&self, owner: &mut Owner, page: u64) {
-        owner.used.push(self.shared[page as usize]);
-        if owner.used.len() == BATCH {
-            self.lists.touch(&self.pages, &owner.used);
-            owner.used.clear();
+    fn begin(&self) -> Space {
+        Space { activating: Vec::with_capacity(BATCH) }
+    }
+
+    /// A record's `owner` counts mappings here, and `below` users.
+    fn unmap(&self, space: &mut Space, page: u64) {
+        own_work(ENTRY_NS);
+        let page = self.shared[page as usize];
+        let record = self.pages.record(page);
+        // Relaxed throughout: what matters is which lines move.
+        if record.flags.load(Ordering::Relaxed) & REFERENCED == 0 {
+            record.flags.fetch_or(REFERENCED, Ordering::Relaxed);
+        } else if !self.lists.is_active(&self.pages, page) {
+            space.activating.push(page);
+            if space.activating.len() == BATCH {
+                self.lists.activate(&self.pages, &space.activating);
+                space.activating.clear();
+            }
         }
+        record.owner.fetch_sub(1, Ordering::Relaxed);
+        record.below.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn end(&self, owner: &mut Owner) {
-        let listed = owner.private.len() / BATCH * BATCH;
-        self.lists.delete(&self.pages, &owner.private[..listed]);
-        owner.private.drain(..).for_each(|page| owner.stock.put(&self.free, &self.pages, page));
+    fn end(&self, space: Space) {
+        self.lists.activate(&self.pages, &space.activating);
     }
 }

@@ -1,9 +1,9 @@
-//! The product: the shared pages are a file's, and handing on is a read of it, which sets the
-//! page's referenced bit if it isn't set; private pages are another file's.
+//! The product: spaces that have mapped a file. A mapping has no page table, so its end is that of
+//! a few entries; a page's use was noted in its word when it was read.
 
-use pagefold::{Advice, File, Group, Pagefold};
+use pagefold::{Advice, File, Group, Pagefold, Protection, Space};
 
-use super::{Memory, PRIVATE, SHARED, measure};
+use super::{Memory, SHARED, measure};
 use crate::experiments::OURS;
 use crate::experiments::zeros::{self, PAGE};
 use crate::scaling::experiment::Scheme;
@@ -11,7 +11,7 @@ use crate::scaling::experiment::Scheme;
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: OURS,
-    about: "Pagefold: a bit in the page's word, set if it isn't; pages are moved when reclaim looks at them",
+    about: "Pagefold: a mapping is an entry, whatever its size; there is nothing to hand on at its end",
     hidden: false,
     measure: measure::<Product>,
 };
@@ -22,35 +22,30 @@ struct Product {
     _manager: Pagefold,
 }
 
-struct Owner {
-    private: File,
-    shared: File,
-}
-
 impl Memory for Product {
-    type Owner = Owner;
+    type Space = Space;
 
-    fn new(owners: usize) -> Self {
-        let manager = zeros::manager(owners as u64 * 4 * PRIVATE + SHARED);
-        let group = manager.group("owners").build().expect("room for a group");
+    fn new(_: usize) -> Self {
+        let manager = zeros::manager(2 * SHARED);
+        let group = manager.group("spaces").build().expect("room for a group");
         let shared = zeros::open(&group, 0);
         shared.advise(0..SHARED * PAGE, Advice::WillNeed).expect("zeros");
         Self { group, shared, _manager: manager }
     }
 
-    fn begin(&self, owner: usize) -> Owner {
-        Owner { private: zeros::open(&self.group, owner + 1), shared: self.shared.clone() }
+    fn begin(&self) -> Space {
+        let space = self.group.space().expect("room for a space");
+        let mapped = space.map_file(&self.shared, 0, SHARED * PAGE, Protection::Read).expect("a mapping");
+        for page in 0..SHARED {
+            space.read_at(&mut [0; 8], mapped.start + page * PAGE).expect("zeros");
+        }
+        space
     }
 
-    fn take(&self, owner: &mut Owner, page: u64) {
-        owner.private.read_at(&mut [0; 8], page * PAGE).expect("zeros");
-    }
+    /// All of it goes at the end.
+    fn unmap(&self, _: &mut Space, _: u64) {}
 
-    fn hand_on(&self, owner: &mut Owner, page: u64) {
-        owner.shared.read_at(&mut [0; 8], page * PAGE).expect("zeros");
-    }
-
-    fn end(&self, owner: &mut Owner) {
-        owner.private.advise(0..PRIVATE * PAGE, Advice::DontNeed).expect("the range is in the file");
+    fn end(&self, space: Space) {
+        drop(space);
     }
 }

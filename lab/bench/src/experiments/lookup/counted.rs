@@ -3,6 +3,7 @@
 use super::memory::Memory;
 use super::tree::Tree;
 use super::{PageCache, measure};
+use crate::experiments::older::spin_lock::SpinLock;
 use crate::scaling::experiment::Scheme;
 
 /// The scheme.
@@ -14,13 +15,15 @@ pub(super) const SCHEME: Scheme = Scheme {
 };
 
 struct Counted {
+    /// For those that change the tree.
+    lock: SpinLock,
     tree: Tree,
     memory: Memory,
 }
 
 impl Counted {
-    fn new(pages: u64) -> Self {
-        Self { tree: Tree::new(pages), memory: Memory::new(pages) }
+    fn new(pages: u64, _: usize) -> Self {
+        Self { lock: SpinLock::default(), tree: Tree::new(pages), memory: Memory::new(pages) }
     }
 }
 
@@ -31,5 +34,9 @@ impl PageCache for Counted {
             self.memory.copy(page.number, into);
             page.put();
         }
+    }
+
+    fn change(&self, page: u64) {
+        self.lock.with(|| self.tree.change(page));
     }
 }

@@ -11,6 +11,14 @@ pub(super) trait ReadLock: Default + Send + Sync {
     fn lock(&self);
     /// Gives it back.
     fn unlock(&self);
+    /// Waits until no other task has the lock.
+    fn lock_alone(&self) {
+        self.lock();
+    }
+    /// Gives that back.
+    fn unlock_alone(&self) {
+        self.unlock();
+    }
 }
 
 /// A cached file.
@@ -22,7 +30,7 @@ pub(super) struct Locked<L> {
 
 impl<L: ReadLock> Locked<L> {
     /// With so many pages, all in memory.
-    pub(super) fn new(pages: u64) -> Self {
+    pub(super) fn new(pages: u64, _: usize) -> Self {
         Self { lock: L::default(), tree: Tree::new(pages), memory: Memory::new(pages) }
     }
 }
@@ -41,5 +49,11 @@ impl<L: ReadLock> PageCache for Locked<L> {
             self.memory.copy(page.number, into);
             page.put();
         }
+    }
+
+    fn change(&self, page: u64) {
+        self.lock.lock_alone();
+        self.tree.change(page);
+        self.lock.unlock_alone();
     }
 }

@@ -12,7 +12,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     name: "planted",
     about: "Pagefold with a counter that all hits share: what the gate is for (only when asked for)",
     hidden: true,
-    measure: |job| measure(job, |pages| Planted { cached: Cached::new(pages), hits: Hits::default() }),
+    measure: |job| measure(job, |pages, tasks| Planted { cached: Cached::new(pages, tasks), hits: Hits::default() }),
 };
 
 #[derive(Default)]
@@ -29,5 +29,9 @@ impl PageCache for Planted {
         // Relaxed: a statistic.
         self.hits.0.fetch_add(1, Ordering::Relaxed);
         self.cached.read(page, into);
+    }
+
+    fn change(&self, page: u64) {
+        self.cached.change(page);
     }
 }

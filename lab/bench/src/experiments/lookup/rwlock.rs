@@ -17,8 +17,7 @@ pub(super) const SCHEME: Scheme = Scheme {
 /// Set while a writer has the lock; below it, the number of readers.
 const WRITER: u32 = 1 << 31;
 
-/// On a line of its own. The tree doesn't change while it is measured, so there are no writers, but
-/// readers look.
+/// On a line of its own.
 #[derive(Default)]
 #[repr(align(64))]
 struct CountingLock(AtomicU32);
@@ -41,5 +40,19 @@ impl ReadLock for CountingLock {
     fn unlock(&self) {
         // Release pairs with a writer's Acquire: it writes when readers have read.
         self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    fn lock_alone(&self) {
+        // Acquire pairs with the Release in `unlock` and `unlock_alone`.
+        while self.0.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.0.load(Ordering::Relaxed) != 0 {
+                spin_hint();
+            }
+        }
+    }
+
+    fn unlock_alone(&self) {
+        // Release pairs with the Acquire in `lock`.
+        self.0.fetch_sub(WRITER, Ordering::Release);
     }
 }

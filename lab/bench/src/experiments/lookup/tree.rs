@@ -1,8 +1,8 @@
 //! A file's pages in a radix tree, as Linux had it: 64 slots in a node, a record with a count for
 //! each page.
 //!
-//! The tree is built once. Its slots are atomics all the same: what a reader under a lock may load
-//! as plain words, a reader without one may not, and both pay for what they load.
+//! Its nodes stay; pages come and go. Its slots are atomics all the same: what a reader under a
+//! lock may load as plain words, a reader without one may not, and both pay for what they load.
 
 use super::seam::{AtomicU32, AtomicU64, Ordering};
 
@@ -37,33 +37,41 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A tree of the pages `0..pages`.
+    /// A tree of the pages `0..pages`. No thread touches its lines yet: they are in the memory of
+    /// the task that first does.
     pub(super) fn new(pages: u64) -> Self {
         let height = (1..).find(|&height| pages <= 1 << (SHIFT * height)).unwrap_or(1);
-        let pages = (0..pages as usize).map(|number| Page { count: AtomicU32::new(1), number }).collect();
-        let mut tree = Self { height: AtomicU32::new(height), nodes: vec![Node::empty()], pages };
-        for number in 0..tree.pages.len() {
-            tree.insert(number, height);
+        let mut nodes = vec![[0_u64; SLOTS]];
+        for page in 0..pages {
+            let mut node = 0;
+            for level in (1..height).rev() {
+                let slot = slot_of(page, level);
+                if nodes[node][slot] == 0 {
+                    nodes.push([0; SLOTS]);
+                    nodes[node][slot] = nodes.len() as u64;
+                }
+                node = nodes[node][slot] as usize - 1;
+            }
+            nodes[node][slot_of(page, 0)] = page + 1;
         }
-        tree
+        let nodes = nodes.into_iter().map(|slots| Node { slots: slots.map(AtomicU64::new) }).collect();
+        let pages = (0..pages as usize).map(|number| Page { count: AtomicU32::new(1), number }).collect();
+        Self { height: AtomicU32::new(height), nodes, pages }
     }
 
-    fn insert(&mut self, page: usize, height: u32) {
-        let mut node = 0;
-        for level in (1..height).rev() {
-            let slot = slot_of(page as u64, level);
-            // Relaxed, here and below: no other thread sees the tree yet.
-            node = match self.nodes[node].slots[slot].load(Ordering::Relaxed) {
-                0 => {
-                    self.nodes.push(Node::empty());
-                    let below = self.nodes.len() - 1;
-                    self.nodes[node].slots[slot].store(below as u64 + 1, Ordering::Relaxed);
-                    below
-                }
-                below => below as usize - 1,
-            };
+    /// Takes a page out of the tree and puts it back, under a lock that other changes take. Gives
+    /// up if the page has users besides the tree.
+    pub(super) fn change(&self, index: u64) {
+        let Some(slot) = self.slot(index) else { return };
+        let value = slot.load(Ordering::Relaxed);
+        let Some(page) = self.page(value) else { return };
+        // Acquire pairs with the Release in `put`: the last user is done with the page.
+        if page.count.compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            slot.store(0, Ordering::Relaxed);
+            page.count.store(1, Ordering::Relaxed);
+            // Release pairs with the Acquire of readers.
+            slot.store(value, Ordering::Release);
         }
-        self.nodes[node].slots[slot_of(page as u64, 0)].store(page as u64 + 1, Ordering::Relaxed);
     }
 
     /// The slot in which page `index` is, if it is in the tree.
@@ -94,12 +102,6 @@ impl Tree {
 #[inline]
 fn slot_of(index: u64, level: u32) -> usize {
     (index >> (SHIFT * level)) as usize % SLOTS
-}
-
-impl Node {
-    fn empty() -> Self {
-        Self { slots: [const { AtomicU64::new(0) }; SLOTS] }
-    }
 }
 
 impl Page {

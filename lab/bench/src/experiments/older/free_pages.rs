@@ -6,18 +6,11 @@ use super::records::Pages;
 use super::ring::Ring;
 use super::spin_lock::SpinLock;
 use super::{NODES, node_of_cpu};
-use crate::scaling::stage::own_work;
 
 /// Pages that move between a node and a CPU in one go: Linux's.
 pub(crate) const BATCH: usize = 31;
-/// Pages that a CPU has at most. Linux has six batches for regions of 32,768 pages; this is for
-/// regions of 256.
-const HIGH: usize = 2 * BATCH;
-
-/// What is done for each page under the lock besides: checks, counters, the search for a buddy. As
-/// easing free pages made one task's fault 240 ns shorter, it is at most half of that each way,
-/// less the lines that are touched here.
-const PAGE_NS: u64 = 60;
+/// Pages that a CPU has at most: Linux's.
+pub(crate) const HIGH: usize = 6 * BATCH;
 
 /// How nodes keep their pages.
 pub(crate) trait FreePages: Send + Sync {
@@ -61,48 +54,80 @@ impl CpuStock {
     }
 }
 
-/// As in Linux 4.16: under the node's lock each page is taken off, or put on, and its buddy looked
-/// at.
+/// Orders of blocks: a block of order n has 2^n pages.
+const ORDERS: usize = 11;
+
+/// As in Linux 4.16: a buddy allocator. Under the node's lock a page is split off a block, and a
+/// freed page is merged with its free neighbours.
+///
+/// A page's `flags` are the order of the free block that it begins, plus one, and 0 otherwise.
 #[derive(Default)]
-pub(crate) struct PageByPage {
-    nodes: [(SpinLock, Ring); NODES],
+pub(crate) struct Buddies {
+    nodes: [(SpinLock, [Ring; ORDERS]); NODES],
 }
 
-impl FreePages for PageByPage {
+impl Buddies {
+    fn add(rings: &[Ring; ORDERS], pages: &Pages, page: u32, order: usize) {
+        pages.record(page).flags.store(order as u32 + 1, Relaxed);
+        rings[order].push(pages, page);
+    }
+
+    fn remove(rings: &[Ring; ORDERS], pages: &Pages, page: u32, order: usize) {
+        rings[order].unlink(pages, page);
+        pages.record(page).flags.store(0, Relaxed);
+    }
+
+    /// Takes a page off the smallest block that there is.
+    fn split(rings: &[Ring; ORDERS], pages: &Pages) -> Option<u32> {
+        let (mut order, page) = rings.iter().enumerate().find_map(|(order, ring)| Some((order, ring.first()?)))?;
+        Self::remove(rings, pages, page, order);
+        while order > 0 {
+            order -= 1;
+            Self::add(rings, pages, page + (1 << order), order);
+        }
+        Some(page)
+    }
+
+    /// Puts a page back, in as large a block as it makes.
+    fn merge(rings: &[Ring; ORDERS], pages: &Pages, page: u32) {
+        let (mut page, mut order) = (page, 0);
+        while order + 1 < ORDERS {
+            let buddy = page ^ 1 << order;
+            if pages.record(buddy).flags.load(Relaxed) != order as u32 + 1 {
+                break;
+            }
+            Self::remove(rings, pages, buddy, order);
+            page &= !(1 << order);
+            order += 1;
+        }
+        Self::add(rings, pages, page, order);
+    }
+}
+
+impl FreePages for Buddies {
     fn new(pages: &Pages) -> Self {
         let free = Self::default();
-        for (node, (_, ring)) in free.nodes.iter().enumerate() {
-            pages.of_node(node).for_each(|page| ring.push(pages, page));
+        for (node, (_, rings)) in free.nodes.iter().enumerate() {
+            let largest = pages.of_node(node).step_by(1 << (ORDERS - 1));
+            largest.for_each(|page| Self::add(rings, pages, page, ORDERS - 1));
         }
         free
     }
 
     fn take(&self, pages: &Pages, node: usize, into: &mut Vec<u32>) {
-        let (lock, ring) = &self.nodes[node];
+        let (lock, rings) = &self.nodes[node];
         lock.with(|| {
             while into.len() < BATCH
-                && let Some(page) = ring.first()
+                && let Some(page) = Self::split(rings, pages)
             {
-                own_work(PAGE_NS);
-                ring.unlink(pages, page);
-                pages.record(page).flags.store(0, Relaxed);
                 into.push(page);
             }
         });
     }
 
     fn put(&self, pages: &Pages, node: usize, batch: &[u32]) {
-        let (lock, ring) = &self.nodes[node];
-        lock.with(|| {
-            for &page in batch {
-                own_work(PAGE_NS);
-                // Whether they can be merged. (They aren't here, which would cost both designs
-                // more.)
-                let _ = pages.record(page ^ 1).flags.load(Relaxed);
-                pages.record(page).flags.store(1, Relaxed);
-                ring.push(pages, page);
-            }
-        });
+        let (lock, rings) = &self.nodes[node];
+        lock.with(|| batch.iter().for_each(|&page| Self::merge(rings, pages, page)));
     }
 }
 

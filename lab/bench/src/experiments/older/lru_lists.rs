@@ -1,4 +1,4 @@
-//! LRU lists of each node: a batch of pages goes on, or comes off.
+//! LRU lists of each node: a batch of pages goes on, comes off, or becomes active.
 
 use smp_list::{LocalList, SmpList, TwoModeLock};
 use sync::atomic::Ordering::Relaxed;
@@ -7,15 +7,9 @@ use super::NODES;
 use super::records::Pages;
 use super::ring::Ring;
 use super::spin_lock::SpinLock;
-use crate::scaling::stage::own_work;
 
 /// Pages that are put on the lists in one go: Linux's.
 pub(crate) const BATCH: usize = 15;
-
-/// What is done for each page besides: sizes of the zone's, the node's and the group's lists, under
-/// the lock or beside it. Chosen so that `lru` falls as the published baseline does; the other
-/// experiments take it as it is.
-pub(crate) const PAGE_NS: u64 = 50;
 
 /// How nodes keep their lists.
 pub(crate) trait LruLists: Send + Sync {
@@ -25,25 +19,33 @@ pub(crate) trait LruLists: Send + Sync {
     fn add(&self, pages: &Pages, batch: &[u32]);
     /// Takes listed pages off.
     fn delete(&self, pages: &Pages, batch: &[u32]);
-    /// Moves listed pages to the head.
-    fn touch(&self, pages: &Pages, batch: &[u32]);
+    /// Moves listed pages to the head of the active list, those that aren't there yet.
+    fn activate(&self, pages: &Pages, batch: &[u32]);
+    /// Whether a page was activated.
+    fn is_active(&self, pages: &Pages, page: u32) -> bool {
+        // Relaxed: a bit.
+        pages.record(page).flags.load(Relaxed) & ACTIVE != 0
+    }
 }
+
+/// The bit of a page's `flags` that says on which list it is.
+pub(crate) const ACTIVE: u32 = 2;
 
 /// As in Linux 4.16: one spinlock over all lists of a node.
 #[derive(Default)]
 pub(crate) struct UnderOneLock {
-    nodes: [(SpinLock, Ring); NODES],
+    /// The inactive and the active list.
+    nodes: [(SpinLock, [Ring; 2]); NODES],
 }
 
 impl UnderOneLock {
     /// Locks a node again only where the node changes.
-    fn each(&self, pages: &Pages, batch: &[u32], what: impl Fn(&Ring, u32)) {
+    fn each(&self, pages: &Pages, batch: &[u32], what: impl Fn(&[Ring; 2], u32)) {
         for run in batch.chunk_by(|&a, &b| pages.node_of(a) == pages.node_of(b)) {
-            let (lock, ring) = &self.nodes[pages.node_of(run[0])];
+            let (lock, rings) = &self.nodes[pages.node_of(run[0])];
             lock.with(|| {
                 for &page in run {
-                    own_work(PAGE_NS);
-                    what(ring, page);
+                    what(rings, page);
                 }
             });
         }
@@ -56,23 +58,26 @@ impl LruLists for UnderOneLock {
     }
 
     fn add(&self, pages: &Pages, batch: &[u32]) {
-        self.each(pages, batch, |ring, page| {
+        self.each(pages, batch, |[inactive, _], page| {
             pages.record(page).listed.store(1, Relaxed);
-            ring.push(pages, page);
+            inactive.push(pages, page);
         });
     }
 
     fn delete(&self, pages: &Pages, batch: &[u32]) {
-        self.each(pages, batch, |ring, page| {
+        self.each(pages, batch, |rings, page| {
             pages.record(page).listed.store(0, Relaxed);
-            ring.unlink(pages, page);
+            rings[usize::from(self.is_active(pages, page))].unlink(pages, page);
         });
     }
 
-    fn touch(&self, pages: &Pages, batch: &[u32]) {
-        self.each(pages, batch, |ring, page| {
-            ring.unlink(pages, page);
-            ring.push(pages, page);
+    fn activate(&self, pages: &Pages, batch: &[u32]) {
+        self.each(pages, batch, |[inactive, active], page| {
+            if !self.is_active(pages, page) {
+                inactive.unlink(pages, page);
+                pages.record(page).flags.fetch_or(ACTIVE, Relaxed);
+                active.push(pages, page);
+            }
         });
     }
 }
@@ -80,47 +85,54 @@ impl LruLists for UnderOneLock {
 /// As Daniel Jordan proposed in 2018: the lock has two modes, and lists are changed in shared mode,
 /// by splices of batches and deletes of single pages.
 pub(crate) struct SideBySide {
-    nodes: [TwoModeLock<SmpList>; NODES],
+    nodes: [TwoModeLock<[SmpList; 2]>; NODES],
 }
 
 impl LruLists for SideBySide {
     fn new() -> Self {
-        Self { nodes: std::array::from_fn(|node| TwoModeLock::new(SmpList::new(node as u32))) }
+        let list = |number: usize| SmpList::new(number as u32);
+        Self { nodes: std::array::from_fn(|node| TwoModeLock::new([list(2 * node), list(2 * node + 1)])) }
     }
 
     fn add(&self, pages: &Pages, batch: &[u32]) {
         for run in batch.chunk_by(|&a, &b| pages.node_of(a) == pages.node_of(b)) {
             let mut local = LocalList::new();
             for &page in run {
-                own_work(PAGE_NS);
                 local.push_front(pages, page);
             }
-            self.nodes[pages.node_of(run[0])].shared().splice_head(pages, local);
+            self.nodes[pages.node_of(run[0])].shared()[0].splice_head(pages, local);
             run.iter().for_each(|&page| pages.publish(page));
         }
     }
 
     fn delete(&self, pages: &Pages, batch: &[u32]) {
         for run in batch.chunk_by(|&a, &b| pages.node_of(a) == pages.node_of(b)) {
-            let list = self.nodes[pages.node_of(run[0])].shared();
+            let lists = self.nodes[pages.node_of(run[0])].shared();
             for &page in run.iter().filter(|&&page| pages.claim(page)) {
-                own_work(PAGE_NS);
-                list.del(pages, page);
+                lists[usize::from(self.is_active(pages, page))].del(pages, page);
             }
         }
     }
 
-    fn touch(&self, pages: &Pages, batch: &[u32]) {
+    fn activate(&self, pages: &Pages, batch: &[u32]) {
         for run in batch.chunk_by(|&a, &b| pages.node_of(a) == pages.node_of(b)) {
-            let list = self.nodes[pages.node_of(run[0])].shared();
-            let claimed: Vec<u32> = run.iter().copied().filter(|&page| pages.claim(page)).collect();
+            let [inactive, active] = &*self.nodes[pages.node_of(run[0])].shared();
             let mut local = LocalList::new();
-            for &page in &claimed {
-                own_work(PAGE_NS);
-                list.del(pages, page);
-                local.push_front(pages, page);
+            let mut claimed = Vec::with_capacity(run.len());
+            for &page in run.iter().filter(|&&page| !self.is_active(pages, page)) {
+                // Two tasks may want the same page: the claim decides.
+                if pages.claim(page) {
+                    if self.is_active(pages, page) {
+                        pages.publish(page);
+                        continue;
+                    }
+                    inactive.del(pages, page);
+                    pages.record(page).flags.fetch_or(ACTIVE, Relaxed);
+                    local.push_front(pages, page);
+                    claimed.push(page);
+                }
             }
-            list.splice_head(pages, local);
+            active.splice_head(pages, local);
             claimed.into_iter().for_each(|page| pages.publish(page));
         }
     }

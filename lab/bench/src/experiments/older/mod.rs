@@ -5,8 +5,11 @@
 pub(crate) mod charges;
 pub(crate) mod free_pages;
 pub(crate) mod lru_lists;
+pub(crate) mod queued_spinlock;
 pub(crate) mod records;
 pub(crate) mod ring;
+pub(crate) mod rw_sem;
+pub(crate) mod seat;
 pub(crate) mod spin_lock;
 
 /// NUMA nodes of the machines in question.

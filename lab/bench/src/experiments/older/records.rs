@@ -1,5 +1,7 @@
 //! Pages: a record of a line, and 4 KiB of bytes.
 
+use std::sync::OnceLock;
+
 use smp_list::{Links, Nodes};
 use sync::SharedBytes;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -32,18 +34,29 @@ pub(crate) struct Record {
 #[repr(align(4096))]
 struct Bytes([AtomicU64; WORDS]);
 
+/// Pages whose bytes are allocated together, when the first of them is used.
+const CHUNK: usize = 512;
+
 /// All pages; the first half is on node 0, the second on node 1.
 pub(crate) struct Pages {
     pub(crate) records: Box<[Record]>,
-    bytes: Box<[Bytes]>,
+    /// `std`'s cells: a real machine's memory is there from the start.
+    bytes: Box<[OnceLock<Box<[Bytes]>>]>,
 }
 
 impl Pages {
-    /// So many on each node.
+    /// So many on each node at least.
     pub(crate) fn new(each: usize) -> Self {
-        let count = NODES * each;
-        let zeros = |_| Bytes(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self { records: (0..count).map(|_| Record::default()).collect(), bytes: (0..count).map(zeros).collect() }
+        let count = NODES * each.next_multiple_of(1 << 10); // Whole blocks of the largest order.
+        let bytes = (0..count.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect();
+        Self { records: (0..count).map(|_| Record::default()).collect(), bytes }
+    }
+
+    fn bytes(&self, page: u32) -> SharedBytes<'_> {
+        let zeros = || Bytes(std::array::from_fn(|_| AtomicU64::new(0)));
+        let page = page as usize;
+        let chunk = self.bytes[page / CHUNK].get_or_init(|| (0..CHUNK).map(|_| zeros()).collect());
+        SharedBytes::new(&chunk[page % CHUNK].0)
     }
 
     /// The node of a page.
@@ -64,12 +77,17 @@ impl Pages {
     /// Writes zeros, as for a page that a task touches for the first time, or that a disk is read
     /// into.
     pub(crate) fn zero(&self, page: u32) {
-        SharedBytes::new(&self.bytes[page as usize].0).zero_from(0);
+        self.bytes(page).stream_from(&[0; 4096]);
+    }
+
+    /// Writes a page.
+    pub(crate) fn fill(&self, page: u32, from: &[u8]) {
+        self.bytes(page).copy_from(0, from);
     }
 
     /// Copies a page's beginning.
     pub(crate) fn copy(&self, page: u32, into: &mut [u8]) {
-        SharedBytes::new(&self.bytes[page as usize].0).copy_to(0, into);
+        self.bytes(page).copy_to(0, into);
     }
 
     /// Takes the page's LRU bit. The task that gets it may take the page off its list.

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::{AREA, Memory, measure};
+use super::{Memory, measure};
 use crate::scaling::experiment::Scheme;
 
 /// The scheme with pages of 4 KiB.
@@ -25,29 +25,30 @@ pub(super) const HUGE: Scheme = Scheme {
     measure: |job| measure::<Mapped<true>>(job),
 };
 
-struct Mapped<const HUGE_PAGES: bool>;
+/// Bytes of an area.
+struct Mapped<const HUGE_PAGES: bool>(usize);
 
 impl<const HUGE_PAGES: bool> Memory for Mapped<HUGE_PAGES> {
     const SPACE_IS_PROCESS: bool = true;
 
-    fn new(_: usize, _: bool) -> Self {
-        Self
+    fn new(_: usize, _: bool, area: u64) -> Self {
+        Self(area as usize)
     }
 
     fn map(&self, _: usize) -> u64 {
         let advice = if HUGE_PAGES { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
         // SAFETY: a new mapping of its own, which no other code knows of.
         unsafe {
-            let area = mmap_anonymous(null_mut(), AREA as usize, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+            let area = mmap_anonymous(null_mut(), self.0, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
                 .expect("the system has memory");
-            let _ = madvise(area, AREA as usize, advice);
+            let _ = madvise(area, self.0, advice);
             area.expose_provenance() as u64
         }
     }
 
     fn unmap(&self, _: usize, area: u64) {
         // SAFETY: the task's own mapping, of which no reference is left.
-        unsafe { munmap(std::ptr::with_exposed_provenance_mut(area as usize), AREA as usize).expect("it is mapped") }
+        unsafe { munmap(std::ptr::with_exposed_provenance_mut(area as usize), self.0).expect("it is mapped") }
     }
 
     fn touch(&self, _: usize, address: u64) {

@@ -1,47 +1,58 @@
 //! The product: a space's memory.
 
-use pagefold::{Pagefold, Protection, Space};
+use pagefold::{Pagefold, Protection, Space, SwapArea};
 
-use super::{AREA, Memory, PAGE, measure};
+#[cfg(not(pagefold_manycore))]
+use super::PAGE;
+use super::{Memory, measure};
 use crate::experiments::OURS;
 use crate::scaling::experiment::Scheme;
 
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: OURS,
-    about: "a Pagefold space: the entry of the page and its word are all that a first touch shares with others",
+    about: "a Pagefold space with a swap area, so that its pages are on LRU lists",
     hidden: false,
-    measure: |job| measure::<Spaces>(job),
+    measure: |job| measure::<Spaces<true>>(job),
+};
+/// The scheme without swap.
+pub(super) const UNLISTED: Scheme = Scheme {
+    name: "pagefold-no-swap",
+    about: "the same without a swap area: pages that can't leave memory are on no list",
+    hidden: false,
+    measure: |job| measure::<Spaces<false>>(job),
 };
 
-struct Spaces {
+struct Spaces<const SWAP: bool> {
     /// One, or one for each task.
     spaces: Vec<Space>,
     _manager: Pagefold,
+    area: u64,
 }
 
-impl Spaces {
+impl<const SWAP: bool> Spaces<SWAP> {
     fn of(&self, task: usize) -> &Space {
         &self.spaces[task % self.spaces.len()]
     }
 }
 
-impl Memory for Spaces {
-    fn new(tasks: usize, shared: bool) -> Self {
-        let budget = (tasks as u64 + 1) * AREA * 5 / 4 + (64 << 20);
-        let manager = Pagefold::builder().memory(budget).build().expect("a budget that is large enough");
+impl<const SWAP: bool> Memory for Spaces<SWAP> {
+    fn new(tasks: usize, shared: bool, area: u64) -> Self {
+        let builder = Pagefold::builder().memory((tasks as u64 + 1) * area * 5 / 4 + (64 << 20));
+        let builder = if SWAP { builder.swap_area(SwapArea::memory(1 << 20)) } else { builder };
+        let manager = builder.build().expect("a budget that is large enough");
         let group = manager.group("touchers").build().expect("a group without a limit of its own");
         let count = if shared { 1 } else { tasks };
         let spaces = (0..count).map(|_| group.space().expect("room for a space")).collect();
-        Self { spaces, _manager: manager }
+        Self { spaces, _manager: manager, area }
     }
 
     fn map(&self, task: usize) -> u64 {
-        self.of(task).map(AREA, Protection::ReadWrite).expect("addresses are plenty").start
+        self.of(task).map(self.area, Protection::ReadWrite).expect("addresses are plenty").start
     }
 
     fn unmap(&self, task: usize, area: u64) {
-        self.of(task).unmap(area..area + AREA).expect("it is mapped");
+        self.of(task).unmap(area..area + self.area).expect("it is mapped");
     }
 
     #[inline]
@@ -71,8 +82,8 @@ struct Zeroing(Vec<Box<[sync::atomic::AtomicU64]>>);
 
 #[cfg(not(pagefold_manycore))]
 impl Memory for Zeroing {
-    fn new(tasks: usize, _: bool) -> Self {
-        let area = || (0..AREA / 8).map(|_| sync::atomic::AtomicU64::new(1)).collect();
+    fn new(tasks: usize, _: bool, bytes: u64) -> Self {
+        let area = || (0..bytes / 8).map(|_| sync::atomic::AtomicU64::new(1)).collect();
         Self((0..tasks).map(|_| area()).collect())
     }
 
@@ -93,6 +104,3 @@ impl Memory for Zeroing {
         std::hint::black_box(self.0[task][(address / 8) as usize].load(sync::atomic::Ordering::Relaxed));
     }
 }
-
-#[cfg(pagefold_manycore)]
-const _: u64 = PAGE;

@@ -5,9 +5,9 @@
 use span_lock::LockRange;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::queued_spinlock::QueuedSpinlock;
-use super::seat::Seat;
 use super::{FileLock, Use};
+use crate::experiments::older::queued_spinlock::QueuedSpinlock;
+use crate::experiments::older::seat::Seat;
 
 /// Ranges by number; each task has one at most.
 pub(super) trait Ranges: Sync {

@@ -2,7 +2,7 @@
 
 use span_lock::{LockRange, RangeLock};
 
-use super::{FileLock, Use, measure};
+use super::{FileLock, Use, file_io, is_io, measure};
 use crate::experiments::OURS;
 use crate::scaling::experiment::Scheme;
 
@@ -12,7 +12,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     about: "span-lock: one word at first; once disjoint ranges have met, a word for each granule, which no other task \
             writes",
     hidden: false,
-    measure: |job| measure::<RangeLock>(job),
+    measure: |job| if is_io(job) { file_io::measure_own(job) } else { measure::<RangeLock>(job) },
 };
 
 impl FileLock for RangeLock {

@@ -10,12 +10,11 @@ use sync::atomic::{AtomicU32, Backoff, Ordering};
 
 use super::{MEMORY, PART, PageCache, measure};
 use crate::experiments::older::NODES;
-use crate::experiments::older::lru_lists::{BATCH, PAGE_NS};
+use crate::experiments::older::lru_lists::BATCH;
 use crate::experiments::older::records::Pages;
 use crate::experiments::older::ring::Ring;
 use crate::experiments::older::spin_lock::SpinLock;
 use crate::scaling::experiment::Scheme;
-use crate::scaling::stage::own_work;
 
 /// One lock.
 pub(super) const GLOBAL: Scheme = Scheme {
@@ -102,7 +101,6 @@ impl<const ONE_LOCK: bool> Older<ONE_LOCK> {
     fn activate(&self, reader: &mut Reader) {
         self.lists(reader.group, |group| {
             for page in reader.activating.drain(..) {
-                own_work(PAGE_NS);
                 let record = self.pages.record(page);
                 // The page may have been taken off meanwhile, or activated by another reader.
                 if record.listed.load(Ordering::Relaxed) == 1
@@ -120,7 +118,6 @@ impl<const ONE_LOCK: bool> Older<ONE_LOCK> {
     fn enter(&self, reader: &mut Reader) {
         self.lists(reader.group, |group| {
             for page in reader.entering.drain(..) {
-                own_work(PAGE_NS);
                 self.pages.record(page).listed.store(1, Ordering::Relaxed);
                 group.inactive.push(&self.pages, page);
             }
@@ -130,7 +127,6 @@ impl<const ONE_LOCK: bool> Older<ONE_LOCK> {
     /// Takes pages off the inactive list, after moving some there if it has become short.
     fn isolate(&self, group: &Group, into: &mut Vec<u32>) {
         for _ in 0..RECLAIM {
-            own_work(PAGE_NS);
             if group.inactive.len() < group.active.len()
                 && let Some(page) = group.active.last()
             {
@@ -163,7 +159,6 @@ impl<const ONE_LOCK: bool> Older<ONE_LOCK> {
         }
         self.lists(reader.group, |group| {
             for page in stay {
-                own_work(PAGE_NS);
                 self.pages.record(page).listed.store(1, Ordering::Relaxed);
                 self.ring(group, page).push(&self.pages, page);
             }

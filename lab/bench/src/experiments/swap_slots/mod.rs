@@ -91,9 +91,10 @@ pub(crate) const SWAP_SLOTS: Experiment = Experiment {
                 locks of the swap cache from 15.0 % of time to 0.5 %; here: what was swapped in",
         unit: "GB/s",
         higher_is_better: true,
+        older: None,
         figures: &[
-            Figure { scheme: "shared-position", cpus: 16, value: 2.84 },
-            Figure { scheme: "cpu-positions", cpus: 16, value: 3.30 },
+            Figure { scheme: "shared-position", cpus: 16, value: 2.84, deviation: None },
+            Figure { scheme: "cpu-positions", cpus: 16, value: 3.30, deviation: None },
         ],
     }],
     claims: &[

@@ -15,7 +15,7 @@ struct Place {
 }
 
 /// The lock. Its last waiter is on a line of its own.
-pub(in crate::experiments) struct QueuedSpinlock {
+pub(crate) struct QueuedSpinlock {
     last: Last,
     places: Box<[Place]>,
 }
@@ -25,12 +25,12 @@ pub(in crate::experiments) struct QueuedSpinlock {
 struct Last(AtomicU32);
 
 impl QueuedSpinlock {
-    pub(in crate::experiments) fn new(tasks: usize) -> Self {
+    pub(crate) fn new(tasks: usize) -> Self {
         Self { last: Last::default(), places: (0..=tasks).map(|_| Place::default()).collect() }
     }
 
     /// Has `inside` run by one task at a time.
-    pub(in crate::experiments) fn with<R>(&self, task: usize, inside: impl FnOnce() -> R) -> R {
+    pub(crate) fn with<R>(&self, task: usize, inside: impl FnOnce() -> R) -> R {
         let me = task + 1;
         let mine = &self.places[me];
         // Relaxed: no other task knows the place yet.

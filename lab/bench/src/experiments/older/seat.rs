@@ -14,7 +14,7 @@ const GOES: u32 = 2;
 /// A task's place, on lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
-pub(super) struct Seat {
+pub(crate) struct Seat {
     state: AtomicU32,
     mutex: Mutex<()>,
     bell: Condvar,
@@ -22,13 +22,13 @@ pub(super) struct Seat {
 
 impl Seat {
     /// Before it becomes known that the task waits.
-    pub(super) fn sit(&self) {
+    pub(crate) fn sit(&self) {
         // Relaxed: the task that tells learns of the wait under a lock.
         self.state.store(WAITS, Ordering::Relaxed);
     }
 
     /// Waits until told.
-    pub(super) fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let start = Instant::now();
         while start.elapsed() < SPIN {
             // Acquire pairs with the Release in `tell`.
@@ -47,7 +47,7 @@ impl Seat {
     }
 
     /// Tells the task to go on.
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         // Release pairs with the Acquire in `wait`.
         if self.state.swap(GOES, Ordering::Release) == SLEEPS {
             drop(self.mutex.lock());
