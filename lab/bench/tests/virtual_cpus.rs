@@ -113,6 +113,36 @@ fn the_page_has_everything_and_needs_nothing() {
 }
 
 #[test]
+fn the_page_of_results_has_the_published_tables_and_a_stale_one_is_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("made");
+    let to = path.to_str().expect("UTF-8");
+    let only = ["--only", "exit-shared,range-file"];
+    printed(&[&["virtual", "results", "--quick", "--seeds", "1", "--output", to], &only[..]].concat());
+    let page = std::fs::read_to_string(path.join("results.md")).expect("a page");
+    for part in [
+        "[exit-shared](#exit-shared)",
+        "(results/range-file.svg)",
+        "| 2 | one-lock |",
+        "| 1 | interval-tree |",
+        "122 kIOPS",
+        "**file-overlapping**",
+    ] {
+        assert!(page.contains(part), "{part} is missing: {page}");
+    }
+    let records = std::fs::read_to_string(path.join("results/records.json")).expect("records");
+    let records: Vec<Value> = serde_json::from_str(&records).expect("an array of records");
+    assert!(records.iter().any(|record| record["subject"] == "side-by-side" && record["metric"] == "throughput"));
+    // It lacks the other tables.
+    let output = bench(&["virtual", "results", "--check", "--output", to]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the page lacks") && said.contains("cargo bench-virtual results"), "{said}");
+    refused(&["virtual", "results", "--only", "none"], &["exit-shared", "page-fault-private"]);
+    refused(&["virtual", "results", "--check", "--quick"], &["--quick"]);
+}
+
+#[test]
 fn runs_between_cpus_that_are_farther_from_each_other_are_not_compared() {
     let directory = tempfile::tempdir().expect("a directory");
     let real = directory.path().join("real.json");

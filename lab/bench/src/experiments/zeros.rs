@@ -1,5 +1,5 @@
 //! Files of zeros, as long as one likes, without a disk and without anything that their readers
-//! share.
+//! share. The first word of each page may be another one.
 
 use std::path::Path;
 
@@ -10,11 +10,15 @@ use sync::SharedBytes;
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
 
+/// The first word of a page, by its number.
+type Word = fn(u64) -> u64;
+
 /// A file is called by a number, which tells it from others: `/7`.
-struct Zeros;
+struct Zeros(Word);
 
 struct Zero {
     number: u64,
+    word: Word,
 }
 
 /// Bytes of each.
@@ -27,7 +31,7 @@ impl Backend for Zeros {
 
     fn open(&self, path: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
         let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-        number.map(|number| Box::new(Zero { number }) as _).ok_or(IoError::BAD_FILE)
+        number.map(|number| Box::new(Zero { number, word: self.0 }) as _).ok_or(IoError::BAD_FILE)
     }
 }
 
@@ -40,17 +44,33 @@ impl BackingFile for Zero {
         Ok(LEN)
     }
 
-    fn read(&self, _: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
-        into.iter().for_each(|slice| slice.zero_from(0));
-        Ok(into.iter().map(SharedBytes::len).sum())
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        let mut done = 0;
+        for slice in into {
+            slice.zero_from(0);
+            let first = offset + done as u64;
+            for page in first.div_ceil(PAGE)..(first + slice.len() as u64).div_ceil(PAGE) {
+                match (self.word)(page) {
+                    0 => {}
+                    word => slice.copy_from((page * PAGE - first) as usize, &word.to_ne_bytes()),
+                }
+            }
+            done += slice.len();
+        }
+        Ok(done)
     }
 }
 
 /// A Pagefold over such files: with room for `pages`, frames that CPUs keep in stock, extents that
 /// aren't full, files and groups.
 pub(crate) fn manager(pages: u64) -> Pagefold {
+    manager_of(pages, |_| 0)
+}
+
+/// The same, with that word at the beginning of each page.
+pub(crate) fn manager_of(pages: u64, word: Word) -> Pagefold {
     let budget = pages * PAGE + (256 << 20);
-    Pagefold::builder().memory(budget).backend(Zeros).build().expect("a budget that is large enough")
+    Pagefold::builder().memory(budget).backend(Zeros(word)).build().expect("a budget that is large enough")
 }
 
 /// So many groups, each with a limit of `max` pages if there is one.

@@ -88,6 +88,12 @@ pub(crate) struct Published {
     pub(crate) older: Option<&'static str>,
     /// The figures.
     pub(crate) figures: &'static [Figure],
+    /// Workloads that belong to the table, but of which nothing was published.
+    #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
+    pub(crate) beside: &'static [&'static str],
+    /// What doesn't come out as published, and why, as far as that is known.
+    #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
+    pub(crate) note: &'static str,
 }
 
 /// One figure.
@@ -182,9 +188,18 @@ impl Experiment {
 }
 
 impl Published {
+    /// Numbers of CPUs that the table has.
+    #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
+    pub(crate) fn cpus(&self) -> Vec<usize> {
+        let mut cpus: Vec<usize> = self.figures.iter().map(|figure| figure.cpus).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
     /// What a figure is compared with: the older design's on as many CPUs, or else the scheme's own
     /// with the fewest CPUs. Nothing if that is the figure itself.
-    pub(crate) fn base(&self, figure: &Figure) -> Option<&Figure> {
+    pub(crate) fn base(&self, figure: &Figure) -> Option<&'static Figure> {
         let base = match self.older {
             Some(older) => self.figures.iter().find(|other| other.scheme == older && other.cpus == figure.cpus),
             None => self.first(figure.scheme),

@@ -26,6 +26,8 @@ mod plan;
 mod profile;
 mod records;
 mod results;
+#[cfg(pagefold_manycore)]
+mod results_page;
 mod sweep;
 mod table;
 mod verdict;

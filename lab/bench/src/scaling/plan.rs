@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     /// Seeds or rounds.
     pub(crate) repeats: u32,
+    /// Runs without contention are made of what we ship alone.
+    pub(crate) efficiency_of_ours_only: bool,
 }
 
 impl Plan {
@@ -77,6 +79,7 @@ impl Plan {
             choices: Choices { bytes, device, quick: common.quick },
             time: common.time.unwrap_or(usual_time),
             repeats,
+            efficiency_of_ours_only: false,
         })
     }
 }

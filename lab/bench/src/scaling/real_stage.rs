@@ -63,6 +63,11 @@ pub(crate) fn device_copy(bytes: usize) {
 }
 
 impl Stage {
+    /// The same stage: real CPUs always contend.
+    pub(super) fn throughput_only(self) -> Self {
+        self
+    }
+
     /// The same stage: its time is many rounds.
     pub(super) fn of_rounds(&self, _: u64) -> &Self {
         self

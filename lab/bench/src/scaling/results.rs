@@ -100,6 +100,11 @@ impl Row {
         self.inside(|inside| Some(inside.report.transfers_per_operation))
     }
 
+    /// What 99.9 % of operations took at most, in nanoseconds.
+    pub(crate) fn p999_ns(&self) -> Option<Summary> {
+        self.inside(|inside| Some(inside.report.latency?.p999_ns))
+    }
+
     /// What lists and their locks take, in experiments in which there are any.
     pub(crate) fn lists(&self, figure: impl Fn(ListShare) -> f64) -> Option<Summary> {
         self.inside(|inside| Some(figure(ListShare::of(&inside.report))))

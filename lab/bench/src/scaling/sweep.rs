@@ -7,6 +7,7 @@ use super::plan::Plan;
 use super::results::{Host, Results, Row};
 use super::stage::Stage;
 use super::table::cpus_label;
+use crate::experiments::OURS;
 use crate::output::progress;
 
 /// Every run once, then every run again: what changes on a real machine meanwhile meets all schemes
@@ -22,14 +23,15 @@ pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) 
     let mut missing: Vec<String> = Vec::new();
     let bar = progress(plan.experiment.name, rows.len() * plan.repeats as usize);
     for repeat in 0..plan.repeats {
-        let stage = stage(repeat);
+        let (whole, plain) = (stage(repeat), stage(repeat).throughput_only());
         let mut next = rows.iter_mut();
         for workload in &plan.workloads {
             for &cpus in &plan.cpus {
                 for (scheme, row) in plan.schemes.iter().zip(&mut next) {
                     let what = || format!("{}, {} on {}", workload.name, scheme.name, cpus_label(cpus));
                     bar.set_message(what());
-                    let job = Job::new(workload, cpus, plan.choices, &stage);
+                    let is_plain = plan.efficiency_of_ours_only && scheme.name != OURS;
+                    let job = Job::new(workload, cpus, plan.choices, if is_plain { &plain } else { &whole });
                     match (scheme.measure)(&job) {
                         Err(error) if error.is::<Unavailable>() => {
                             let why = format!("{}: {error:#}", scheme.name);

@@ -47,6 +47,8 @@ pub(crate) fn of(results: &Results, workload: &Workload) -> Table {
         columns.push(("efficiency".to_owned(), Box::new(move |row| three(row.efficiency()))));
         columns.push(("shared writes".to_owned(), Box::new(move |row| three(row.shared_writes()))));
         columns.push(("transfers".to_owned(), Box::new(move |row| three(row.transfers()))));
+        let whole = |row: &Row| row.p999_ns().map_or_else(String::new, |summary| format!("{:.0}", summary.median));
+        columns.push(("p99.9 ns".to_owned(), Box::new(whole)));
         if results.experiment.lists {
             columns.push(("lists: % lost".to_owned(), Box::new(move |row| three(row.lists(|lists| lists.lost)))));
             columns.push(("accesses".to_owned(), Box::new(move |row| three(row.lists(|lists| lists.accesses)))));

@@ -23,6 +23,18 @@ pub(crate) enum Outcome {
     Contradicts,
 }
 
+impl Outcome {
+    /// In a table.
+    #[cfg(pagefold_manycore)]
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Agrees => "agrees",
+            Self::Differs => "differs in size",
+            Self::Contradicts => "**doesn't agree**",
+        }
+    }
+}
+
 /// An outcome, and the figures it rests on.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
@@ -58,19 +70,35 @@ pub(crate) fn of(results: &Results) -> Vec<Verdict> {
 }
 
 /// A published gain beside ours.
-fn compare(results: &Results, published: &Published, figure: &Figure) -> Option<Verdict> {
-    let base = published.base(figure)?;
-    let row = results.row(published.workload, figure.scheme, figure.cpus)?;
-    let ours = results.over(row, base.scheme, base.cpus)?.median;
-    let theirs = published.gain(figure);
-    let is_none = |gain: f64| (1.0 / NO_GAIN..=NO_GAIN).contains(&gain);
-    let outcome = if (ours.max(theirs) / ours.min(theirs)) <= CLOSE {
-        Outcome::Agrees
-    } else if (ours > 1.0) == (theirs > 1.0) || is_none(ours) || is_none(theirs) {
-        Outcome::Differs
-    } else {
-        Outcome::Contradicts
-    };
+pub(crate) struct Comparison {
+    /// What it is a gain over.
+    pub(crate) base: &'static Figure,
+    pub(crate) ours: f64,
+    pub(crate) theirs: f64,
+    pub(crate) outcome: Outcome,
+}
+
+impl Comparison {
+    /// Of a published figure that the runs cover.
+    pub(crate) fn of(results: &Results, published: &'static Published, figure: &Figure) -> Option<Self> {
+        let base = published.base(figure)?;
+        let row = results.row(published.workload, figure.scheme, figure.cpus)?;
+        let ours = results.over(row, base.scheme, base.cpus)?.median;
+        let theirs = published.gain(figure);
+        let is_none = |gain: f64| (1.0 / NO_GAIN..=NO_GAIN).contains(&gain);
+        let outcome = if (ours.max(theirs) / ours.min(theirs)) <= CLOSE {
+            Outcome::Agrees
+        } else if (ours > 1.0) == (theirs > 1.0) || is_none(ours) || is_none(theirs) {
+            Outcome::Differs
+        } else {
+            Outcome::Contradicts
+        };
+        Some(Self { base, ours, theirs, outcome })
+    }
+}
+
+fn compare(results: &Results, published: &'static Published, figure: &Figure) -> Option<Verdict> {
+    let Comparison { base, ours, theirs, outcome } = Comparison::of(results, published, figure)?;
     let of = if base.scheme == figure.scheme { cpus_label(base.cpus) } else { base.scheme.to_owned() };
     let sentence = format!(
         "{}, {} on {}: {} × the throughput of {of}, published {} × ({} and {} {})",

@@ -14,7 +14,7 @@ use super::machine_choice::MachineChoice;
 use super::plan::Plan;
 use super::results::Results;
 use super::stage::Stage;
-use super::{beside, curves, gate, page, profile, records, sweep, table};
+use super::{beside, curves, gate, page, profile, records, results_page, sweep, table};
 use crate::experiments;
 use crate::neighbours::{self, NeighboursArgs};
 use crate::output::{self, QUICK, say};
@@ -75,15 +75,39 @@ struct GateArgs {
     scheme: String,
 }
 
+/// `bench virtual results`.
+#[derive(Clone, Debug, Args)]
+struct ResultsArgs {
+    /// Directory for results.md, and results/ with plots and records beside it
+    #[arg(long, value_name = "DIR", default_value = "docs")]
+    output: PathBuf,
+    /// Repetitions, each with another seed
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    seeds: u32,
+    /// Only these tables: a list
+    #[arg(long, value_delimiter = ',', value_name = "TABLES")]
+    only: Vec<String>,
+    /// Write nothing: check that the page in the directory has today's tables, and that those of
+    /// --only have nearly the same figures with one seed
+    #[arg(long, conflicts_with = "quick")]
+    check: bool,
+    /// One and two CPUs: shows that everything works; the figures mean nothing
+    #[arg(long)]
+    quick: bool,
+}
+
 /// The command.
 pub(crate) fn command() -> Command {
     let about = "Run experiments on up to 256 virtual CPUs";
     let report =
         ReportArgs::augment_args(Command::new("all")).about("Run all experiments, and write a page about them");
+    let results = ResultsArgs::augment_args(Command::new("results"))
+        .about("Make all published tables again, beside Pagefold, and write docs/results.md: takes an hour");
     let gate =
         GateArgs::augment_args(Command::new("gate")).about("Check what must not get worse; ends with 1 if it did");
     with_experiments::<VirtualArgs>(Command::new("virtual").about(about))
         .subcommand(report)
+        .subcommand(results)
         .subcommand(gate)
         .subcommand(neighbours::command())
 }
@@ -92,6 +116,7 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("all", matches)) => report(&ReportArgs::from_arg_matches(matches)?),
+        Some(("results", matches)) => results(&ResultsArgs::from_arg_matches(matches)?),
         Some((neighbours::NAME, matches)) => neighbours::run(&NeighboursArgs::from_arg_matches(matches)?),
         Some(("gate", matches)) => gate::run(&GateArgs::from_arg_matches(matches)?.scheme),
         Some((name, matches)) => one(experiments::find(name)?, &VirtualArgs::from_arg_matches(matches)?),
@@ -130,6 +155,12 @@ impl Run {
         let usual = experiment.time.unwrap_or(TIME);
         let time = if common.quick { (usual / QUICK_SHARE).max(TIME_QUICK) } else { usual };
         Ok(Self { plan: Plan::new(experiment, common, cpus, time, seeds)?, machine, quick: common.quick })
+    }
+
+    /// For the page of results.
+    pub(super) fn of_results(mut self) -> Self {
+        self.plan.efficiency_of_ours_only = true;
+        self
     }
 
     /// What a line takes from one CPU to the next.
@@ -200,6 +231,34 @@ fn report(args: &ReportArgs) -> Result<()> {
         page::write(&path, &chapters, &to_come, args.quick)?;
     }
     say(&page::summary(&chapters, &path))
+}
+
+/// The page of results.
+fn results(args: &ResultsArgs) -> Result<()> {
+    let known = results_page::all();
+    let names: Vec<String> = known.iter().map(|page| page.name()).collect();
+    if let Some(unknown) = args.only.iter().find(|only| !names.contains(only)) {
+        return Err(Usage::error(format!("no table is called {unknown:?}: there are {}", names.join(", "))));
+    }
+    if args.check {
+        let only: Vec<&str> = args.only.iter().map(String::as_str).collect();
+        return say(&results_page::check(&args.output, &only)?);
+    }
+    if args.quick {
+        eprintln!("bench: {QUICK}");
+    }
+    results_page::prepare(&args.output)?;
+    let start = Instant::now();
+    let is_wanted = |page: &results_page::Page| args.only.is_empty() || args.only.contains(&page.name());
+    let all: Vec<_> = known.into_iter().filter(is_wanted).collect();
+    let mut pages = Vec::new();
+    for (done, &page) in all.iter().enumerate() {
+        let so_far = humantime::format_duration(Duration::from_secs(start.elapsed().as_secs()));
+        eprintln!("bench: {} of {}: {}, after {so_far}", done + 1, all.len(), page.name());
+        pages.push((page, page.run(args.seeds, args.quick)?));
+    }
+    let path = results_page::write(&args.output, &pages, args.seeds)?;
+    say(&format!("{}\n", path.display()))
 }
 
 fn chapter(experiment: &'static Experiment, args: &ReportArgs, real: Option<&[Record]>) -> Result<page::Chapter> {

@@ -1,6 +1,7 @@
 //! Virtual CPUs to run on.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use manycore::{Efficiency, Machine, Window};
@@ -18,6 +19,11 @@ pub(crate) struct Stage {
     /// Whether each run is made without contention as well.
     pub(crate) efficiency: bool,
 }
+
+/// Turns of a task that shares its CPU with others.
+const TURNS: usize = 4;
+/// Shorter runs only show that everything works.
+const TURNS_TIME_MIN: Duration = Duration::from_micros(100);
 
 /// Work of a task's own, `ns` nanoseconds of it.
 pub(crate) fn own_work(ns: u64) {
@@ -48,6 +54,23 @@ impl Stage {
         Self { machine, window: plan.time.into(), efficiency }
     }
 
+    /// What is counted of so many tasks. If they take turns on their CPUs, each gets some turns.
+    fn window_of(&self, tasks: usize) -> Window {
+        let share = tasks.div_ceil(self.machine.cpus());
+        match self.window {
+            Window::Time(time) if share > 1 && time >= TURNS_TIME_MIN => {
+                let slice = Duration::from_nanos(self.machine.cost_table().time_slice as u64);
+                Window::Time(time.max(slice * (TURNS * share) as u32))
+            }
+            window => window,
+        }
+    }
+
+    /// The same stage, without runs without contention.
+    pub(super) fn throughput_only(self) -> Self {
+        Self { efficiency: false, ..self }
+    }
+
     /// The same stage, on which each task makes so many operations.
     pub(super) fn of_rounds(&self, operations: u64) -> Self {
         Self { window: Window::Operations(operations), ..self.clone() }
@@ -62,6 +85,7 @@ impl Stage {
         operation: impl Fn(&S, &mut T) + Send + Sync,
         count: impl Fn(&S) -> Option<Counts> + Send + Sync,
     ) -> Result<Sample> {
+        let window = self.window_of(tasks);
         let run = |machine: &Machine| {
             let counted = [const { Mutex::new(None) }; 2];
             let note = |which: usize, counts| *counted[which].lock().unwrap_or_else(PoisonError::into_inner) = counts;
@@ -70,7 +94,7 @@ impl Stage {
                 let states = (0..tasks).map(|_| Mutex::new(None)).collect::<Vec<_>>();
                 (AtEnd { subject: set_up(), end: |subject: &S| note(1, count(subject)) }, states)
             };
-            let report = machine.measure_with(tasks, self.window, set_up, |(all, states), task| {
+            let report = machine.measure_with(tasks, window, set_up, |(all, states), task| {
                 let mut state = states[task].lock().unwrap_or_else(PoisonError::into_inner);
                 match &mut *state {
                     Some(state) => operation(&all.subject, state),

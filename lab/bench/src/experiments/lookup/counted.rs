@@ -36,7 +36,7 @@ impl PageCache for Counted {
         }
     }
 
-    fn change(&self, page: u64) {
+    fn change(&self, _: usize, page: u64) {
         self.lock.with(|| self.tree.change(page));
     }
 }

@@ -51,7 +51,7 @@ impl<L: ReadLock> PageCache for Locked<L> {
         }
     }
 
-    fn change(&self, page: u64) {
+    fn change(&self, _: usize, page: u64) {
         self.lock.lock_alone();
         self.tree.change(page);
         self.lock.unlock_alone();

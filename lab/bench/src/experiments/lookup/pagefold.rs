@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use pagefold::{Advice, File, Group, Pagefold, Protection, Space};
-use test_disks::{SimulatedDisk, Timing};
 
 use super::{PAGE, PageCache, contents, measure};
 use crate::experiments::OURS;
+use crate::experiments::zeros;
 use crate::scaling::experiment::Scheme;
 
 /// The scheme.
@@ -21,28 +21,29 @@ pub(super) const SCHEME: Scheme = Scheme {
 /// A file, and what keeps it in memory.
 pub(super) struct Cached {
     file: File,
-    /// A space for each task, and where the file is mapped there. `std`'s cells: a process has its
-    /// space from the start.
-    mappings: Box<[OnceLock<(Space, u64)>]>,
+    /// What each task has. `std`'s cells: a process has its space from the start.
+    processes: Box<[OnceLock<Process>]>,
     group: Group,
     bytes: u64,
     _manager: Pagefold,
 }
 
+/// A task's space, where the file is mapped there, and its own handle of the file.
+struct Process {
+    space: Space,
+    start: u64,
+    file: File,
+}
+
 impl Cached {
     /// A file of so many pages.
     pub(super) fn new(pages: u64, tasks: usize) -> Self {
-        // What the older designs put back, they put back without a device.
-        let instant = Timing { latency_ns: 0, bytes_per_second: 0, queue_depth: 256, sync_ns: 0 };
-        let disk = SimulatedDisk::new(instant);
-        let word = |_, offset: u64| if offset.is_multiple_of(PAGE as u64) { contents(offset / PAGE as u64) } else { 0 };
-        disk.add_with("/file", 0, pages * PAGE as u64, word);
-        let budget = 2 * pages * PAGE as u64 + (16 << 20);
-        let manager = Pagefold::builder().memory(budget).backend(disk).build().expect("a budget that is large enough");
+        // Without a device: what the older designs put back, they put back without one.
+        let manager = zeros::manager_of(2 * pages, contents);
         let group = manager.group("readers").build().expect("a group without a limit of its own");
-        let file = group.open("/file").expect("the disk has the file");
-        let mappings = (0..tasks).map(|_| OnceLock::new()).collect();
-        Self { file, mappings, group, bytes: pages * PAGE as u64, _manager: manager }
+        let file = zeros::open(&group, 0);
+        let processes = (0..tasks).map(|_| OnceLock::new()).collect();
+        Self { file, processes, group, bytes: pages * PAGE as u64, _manager: manager }
     }
 }
 
@@ -59,21 +60,22 @@ impl PageCache for Cached {
         for page in pages {
             self.read(page, &mut [0; 8]);
         }
-        self.mappings[task].get_or_init(|| {
+        self.processes[task].get_or_init(|| {
             let space = self.group.space().expect("room for a space");
             let mapped = space.map_file(&self.file, 0, self.bytes, Protection::Read).expect("a mapping");
-            (space, mapped.start)
+            Process { space, start: mapped.start, file: zeros::open(&self.group, 0) }
         });
     }
 
     fn fault(&self, task: usize, page: u64, into: &mut [u8]) {
-        let (space, start) = self.mappings[task].get().expect("the task has mapped the file");
+        let Process { space, start, .. } = self.processes[task].get().expect("the task has mapped the file");
         space.read_at(into, start + page * PAGE as u64).expect("the page is in memory");
     }
 
-    fn change(&self, page: u64) {
+    fn change(&self, task: usize, page: u64) {
         let start = page * PAGE as u64;
-        self.file.advise(start..start + PAGE as u64, Advice::DontNeed).expect("the page is clean");
-        self.read(page, &mut [0; 8]);
+        let file = &self.processes[task].get().expect("the task has mapped the file").file;
+        file.advise(start..start + PAGE as u64, Advice::DontNeed).expect("the page is clean");
+        file.read_at(&mut [0; 8], start).expect("the budget holds the file");
     }
 }

@@ -31,7 +31,7 @@ impl PageCache for Planted {
         self.cached.read(page, into);
     }
 
-    fn change(&self, page: u64) {
-        self.cached.change(page);
+    fn change(&self, task: usize, page: u64) {
+        self.cached.change(task, page);
     }
 }

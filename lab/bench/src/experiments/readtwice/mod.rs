@@ -76,6 +76,8 @@ pub(crate) const READTWICE: Experiment = Experiment {
                 Figure { scheme: "global-lock", cpus: 80, value: 1.0, deviation: None },
                 Figure { scheme: "group-lock", cpus: 80, value: 2.6, deviation: None },
             ],
+            beside: &[],
+            note: "",
         },
         Published {
             machine: PUBLISHED_ON,
@@ -89,6 +91,8 @@ pub(crate) const READTWICE: Experiment = Experiment {
                 Figure { scheme: "global-lock", cpus: 20, value: 220.5, deviation: None },
                 Figure { scheme: "group-lock", cpus: 20, value: 356.9, deviation: None },
             ],
+            beside: &[],
+            note: "",
         },
     ],
     claims: &[

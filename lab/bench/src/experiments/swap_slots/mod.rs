@@ -96,6 +96,8 @@ pub(crate) const SWAP_SLOTS: Experiment = Experiment {
             Figure { scheme: "shared-position", cpus: 16, value: 2.84, deviation: None },
             Figure { scheme: "cpu-positions", cpus: 16, value: 3.30, deviation: None },
         ],
+        beside: &[],
+        note: "",
     }],
     claims: &[
         published_gain(Bound::AtLeast(1.08)),

@@ -1,0 +1,246 @@
+//! `docs/results.md`: the published tables again, beside the design proposed and Pagefold, with a
+//! verdict for each; and what a check needs to know whether the page is today's.
+//!
+//! A table is an experiment's [`Published`]: its machine, its workload, the numbers of CPUs that it
+//! has figures of, and all schemes. The page's figures are also written as records, from which the
+//! check takes them.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::args::Common;
+use super::experiment::{Experiment, Published, Scheme};
+use super::results::{Results, Row};
+use super::table::{cpus_label, number};
+use super::verdict::{Comparison, Outcome};
+use super::virtual_run::Run;
+use super::{curves, records};
+use crate::experiments::{self, OURS};
+use crate::record::Record;
+
+/// Figures of the page and those of a check may differ by this factor.
+const SAME: f64 = 1.10;
+
+/// A published table.
+#[derive(Clone, Copy)]
+pub(crate) struct Page {
+    experiment: &'static Experiment,
+    published: &'static Published,
+}
+
+/// All of them, in the order of the experiments.
+pub(crate) fn all() -> Vec<Page> {
+    let of = |&experiment: &&'static Experiment| {
+        experiment.published.iter().map(move |published| Page { experiment, published })
+    };
+    experiments::ALL.iter().flat_map(of).collect()
+}
+
+impl Page {
+    /// `page-fault-private`
+    pub(crate) fn name(self) -> String {
+        format!("{}-{}", self.experiment.name, self.published.workload)
+    }
+
+    /// Makes its runs, with so many seeds.
+    pub(crate) fn run(self, seeds: u32, quick: bool) -> Result<Results> {
+        let Self { experiment, published } = self;
+        let workloads = [published.workload].into_iter().chain(published.beside.iter().copied());
+        let cpus = if quick { vec![1, 2] } else { published.cpus() };
+        let common = Common { cpus, workloads: workloads.map(str::to_owned).collect(), quick, ..Common::default() };
+        Run::new(experiment, &common, published.machine, Some(seeds))?.of_results().results()
+    }
+}
+
+/// Where things are, below the directory of the page.
+fn page_path(directory: &Path) -> PathBuf {
+    directory.join("results.md")
+}
+
+fn records_path(directory: &Path) -> PathBuf {
+    directory.join("results").join("records.json")
+}
+
+/// Makes the directories, before anything takes long.
+pub(crate) fn prepare(directory: &Path) -> Result<()> {
+    let below = directory.join("results");
+    fs::create_dir_all(&below).with_context(|| format!("cannot make the directory {}", below.display()))
+}
+
+/// Writes the page, its plots and its records.
+pub(crate) fn write(directory: &Path, pages: &[(Page, Results)], seeds: u32) -> Result<PathBuf> {
+    let save = |path: PathBuf, text: &str| {
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display())).map(|()| path)
+    };
+    let mut all = Vec::new();
+    for (page, results) in pages {
+        save(directory.join("results").join(format!("{}.svg", page.name())), &curves::svg(results)?)?;
+        all.extend(records::of(results));
+    }
+    save(records_path(directory), &(serde_json::to_string_pretty(&all)? + "\n"))?;
+    save(page_path(directory), &text(pages, seeds))
+}
+
+fn text(pages: &[(Page, Results)], seeds: u32) -> String {
+    let mut text = format!("{HEAD}\nEach figure is the median of {seeds} seeds.\n\n");
+    text += "| table | task counts | same direction | within ± 25 % | Pagefold over the best other, most tasks |\n";
+    text += "|---|---|---|---|---|\n";
+    for (page, results) in pages {
+        let comparisons = comparisons(*page, results);
+        let count = |wanted: &dyn Fn(Outcome) -> bool| {
+            comparisons.iter().filter(|comparison| wanted(comparison.outcome)).count()
+        };
+        let (all, same) = (comparisons.len(), count(&|outcome| outcome != Outcome::Contradicts));
+        let close = count(&|outcome| outcome == Outcome::Agrees);
+        let cpus = page.published.cpus().len();
+        let _ = writeln!(
+            text,
+            "| [{0}](#{0}) | {cpus} | {same} of {all} | {close} of {all} | {1} |",
+            page.name(),
+            over_the_best(*page, results).map_or_else(String::new, number),
+        );
+    }
+    pages.iter().for_each(|(page, results)| text += &chapter(*page, results));
+    text
+}
+
+fn comparisons(page: Page, results: &Results) -> Vec<Comparison> {
+    page.published.figures.iter().filter_map(|figure| Comparison::of(results, page.published, figure)).collect()
+}
+
+/// The product's throughput over that of the best older or proposed design, with the most tasks.
+fn over_the_best(page: Page, results: &Results) -> Option<f64> {
+    let of = |scheme: &str| {
+        let row = results.row(page.published.workload, scheme, results.most())?;
+        Some(row.throughput().median)
+    };
+    let others = results.schemes.iter().filter(|scheme| !scheme.name.starts_with(OURS));
+    let best = others.filter_map(|scheme| of(scheme.name)).fold(0.0, f64::max);
+    of(OURS).map(|ours| ours / best)
+}
+
+fn chapter(page: Page, results: &Results) -> String {
+    let Page { experiment, published } = page;
+    let mut text = format!("\n## {}\n\n{} {}.\n", page.name(), experiment.question, published.about);
+    let _ = writeln!(text, "({}.) An operation is {}.", published.source, experiment.operation);
+    let _ = writeln!(text, "Machine: `{}`; {}.", results.host.name, results.how);
+    if !published.note.is_empty() {
+        let _ = writeln!(text, "\n{}", published.note);
+    }
+    let _ = writeln!(text, "\n![{0}](results/{0}.svg)", page.name());
+    for workload in &results.workloads {
+        let _ = writeln!(text, "\n**{}**: {}.\n", workload.name, workload.about);
+        text += &rows(page, results, workload.name);
+    }
+    text += "\n";
+    results.schemes.iter().for_each(|scheme| text += &format!("- `{}`: {}.\n", scheme.name, scheme.about));
+    text
+}
+
+/// A line for each number of CPUs and scheme.
+fn rows(page: Page, results: &Results, workload: &str) -> String {
+    let published = page.published;
+    let is_published = published.workload == workload;
+    let over = published.older.map_or_else(|| cpus_label(results.fewest()), |older| format!("`{older}`"));
+    let mut text = format!("| CPUs | design | M/s | ± % | × {over} | efficiency | p99.9, ns |");
+    text += if is_published { " published | ± % | × | verdict |\n" } else { "\n" };
+    text += "|---|---|---|---|---|---|---|";
+    text += if is_published { "---|---|---|---|\n" } else { "\n" };
+    for row in results.of(workload) {
+        let gain = match published.older {
+            Some(older) => results.over(row, older, row.cpus),
+            None => results.scaling(row, results.fewest()),
+        };
+        let efficiency = row.efficiency().map_or_else(String::new, |summary| number(summary.median));
+        let _ = write!(
+            text,
+            "| {} | {} | {} | {:.1} | {} | {efficiency} | {} |",
+            row.cpus,
+            row.scheme,
+            number(row.throughput().median / 1e6),
+            row.deviation(),
+            gain.map_or_else(String::new, |gain| number(gain.median)),
+            row.p999_ns().map_or_else(String::new, |summary| format!("{:.0}", summary.median)),
+        );
+        text += if is_published { published_cells(published, results, row) } else { String::new() }.as_str();
+        text.push('\n');
+    }
+    text
+}
+
+fn published_cells(published: &'static Published, results: &Results, row: &Row) -> String {
+    let is_its = |figure: &&super::experiment::Figure| figure.scheme == row.scheme && figure.cpus == row.cpus;
+    let Some(figure) = published.figures.iter().find(is_its) else { return " | | | |".to_owned() };
+    let deviation = figure.deviation.map_or_else(String::new, |value| format!("{:.1}", 100.0 * value / figure.value));
+    let verdict = Comparison::of(results, published, figure);
+    let (gain, verdict) = verdict
+        .map_or_else(Default::default, |comparison| (number(comparison.theirs), comparison.outcome.word().to_owned()));
+    format!(" {} {} | {deviation} | {gain} | {verdict} |", number(figure.value), published.unit)
+}
+
+/// Checks the page in `directory`: it has today's tables, and those that `wanted` names give nearly
+/// the same figures with one seed.
+///
+/// # Errors
+/// What is stale, and how to make it anew.
+pub(crate) fn check(directory: &Path, wanted: &[&str]) -> Result<String> {
+    const ANEW: &str = "make it anew with `cargo bench-virtual results`";
+    let read = |path: PathBuf| fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()));
+    let page = read(page_path(directory))?;
+    let known: Vec<Record> = serde_json::from_str(&read(records_path(directory))?)
+        .with_context(|| format!("{} holds no records; {ANEW}", records_path(directory).display()))?;
+    for of in all() {
+        let Page { experiment, published } = of;
+        let texts = [of.name(), experiment.question.to_owned(), published.about.to_owned(), published.note.to_owned()];
+        let stale = texts.iter().find(|text| !page.contains(text.as_str()));
+        ensure!(stale.is_none(), "the page lacks {:?} of {}; {ANEW}", stale.cloned().unwrap_or_default(), of.name());
+        let schemes: Vec<&Scheme> = experiment.usual_schemes().collect();
+        for (cpus, scheme) in published.cpus().into_iter().flat_map(|cpus| schemes.iter().map(move |of| (cpus, of))) {
+            let found = throughput(&known, of, scheme.name, cpus);
+            ensure!(found.is_some(), "{} has no {} on {}; {ANEW}", of.name(), scheme.name, cpus_label(cpus));
+        }
+    }
+    let mut said = String::new();
+    for of in all().into_iter().filter(|of| wanted.contains(&of.name().as_str())) {
+        let results = of.run(1, false)?;
+        for row in results.of(of.published.workload) {
+            let (now, then) = (row.samples[0].operations_per_s, throughput(&known, of, row.scheme, row.cpus));
+            let then = then.context("the check above looked for it")?;
+            let place = format!("{}, {} on {}", of.name(), row.scheme, cpus_label(row.cpus));
+            if now.max(then) / now.min(then) > SAME {
+                bail!("{place}: {} M/s, and {} on the page; {ANEW}", number(now / 1e6), number(then / 1e6));
+            }
+            let _ = writeln!(said, "{place}: {} M/s, as on the page", number(now / 1e6));
+        }
+    }
+    Ok(said)
+}
+
+fn throughput(records: &[Record], page: Page, scheme: &str, cpus: usize) -> Option<f64> {
+    let is_its = |record: &&Record| {
+        record.experiment == page.experiment.name
+            && record.machine == page.published.machine
+            && record.workload == page.published.workload
+            && record.subject == scheme
+            && record.cpus as usize == cpus
+            && record.metric == records::THROUGHPUT
+    };
+    records.iter().find(is_its).map(|record| record.value)
+}
+
+const HEAD: &str = "# The published results, again
+
+Pagefold is made of five designs. Each is known for a table of results, the first for two. Here is each
+table again, from one command, `cargo bench-virtual results`: the workload and the numbers of tasks as
+published, the design before, the design proposed, and Pagefold as a user runs it. All of it runs on
+virtual CPUs; [the page on the model](../crates/manycore/docs/model.md) says what they are, and when
+not to believe them.
+
+Gains are compared, not absolute figures. A gain *agrees* if it is within 25 % of the published one, and
+*differs in size* if it only has the same direction. Gains of up to 3 % count as none. The older designs
+are our own versions of them; one figure of each is fitted to its table, the cost of an operation of one
+task.
+";
