@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::check::{Check, cargo, this_program};
-use crate::prove::{ProveArgs, planted::PlantedArgs, reach::ReachArgs};
+use crate::prove::{ProveArgs, kernels::KernelsArgs, planted::PlantedArgs, reach::ReachArgs};
 use crate::release::ReleaseArgs;
 
 /// Runs the checks of the workspace, and its benchmarks.
@@ -52,6 +52,9 @@ enum Task {
     Planted(PlantedArgs),
     /// What of the code each lane runs, and what none does
     Reach(ReachArgs),
+    /// The product in guests with other kernels, with one CPU, without /proc, io_uring or AVX; one
+    /// is killed while it writes. Needs qemu, and fetches the kernels from Debian
+    Kernels(KernelsArgs),
     /// What is run before a release: packages, public items, dependencies, the lowest Rust version.
     /// Publishes nothing
     Release(ReleaseArgs),
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         // Run by a check, which has chosen the flags of what it builds.
         Task::Planted(args) => return prove::planted::run(&args),
         Task::Reach(args) => return prove::reach::run(&args),
+        Task::Kernels(args) => return prove::kernels::run(&args),
         _ => {}
     }
     if env::var_os("RUSTFLAGS").is_some() {

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{Lane, More, planted, reach};
+use super::{Lane, More, kernels, planted, reach};
 use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, thread_sanitizer};
 use crate::workspace;
 
 /// All lanes: first those that build where most do, and so one after the other, beside the longest.
-pub(crate) static ALL: [Lane; 16] = [
+pub(crate) static ALL: [Lane; 17] = [
     LOOM, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, SANITIZERS, ORDERS, NEIGHBOURS, PLANTED, REACH, TIMES,
-    BENCHES, CROWDS,
+    BENCHES, CROWDS, KERNELS,
 ];
 
 /// How long a check may take that is made in a night alone, and one that two hours have room for.
@@ -194,6 +194,14 @@ const REACH: Lane = Lane {
     about: "what no lane reaches of public functions, errors, transitions and rare states",
     gate: Vec::new,
     by_hand: || vec![reach::check()],
+    more: None,
+};
+
+const KERNELS: Lane = Lane {
+    name: "kernels",
+    about: "guests with kernels from 5.10 to the newest, one CPU, no /proc, io_uring or AVX; one killed as it writes",
+    gate: Vec::new,
+    by_hand: || vec![kernels::check()],
     more: None,
 };
 

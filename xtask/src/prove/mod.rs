@@ -8,6 +8,7 @@
 //! `--gate` makes the first part, as `.ci/run` does; without it the second comes too; `--hours N`
 //! goes on towards the counts of a night.
 
+pub(crate) mod kernels;
 pub(crate) mod lanes;
 pub(crate) mod planted;
 pub(crate) mod reach;
