@@ -23,6 +23,7 @@ pub(crate) const MAP_CHURN: Experiment = Experiment {
     operation: "one area mapped, a page of it touched, protected, unmapped",
     machine: "xeon-e5-2699v4",
     workloads: &[SMALL, LARGE],
+    long: &[],
     schemes: SCHEMES,
     bytes: None,
     devices: &[],

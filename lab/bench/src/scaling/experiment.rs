@@ -20,6 +20,9 @@ pub(crate) struct Experiment {
     pub(crate) machine: &'static str,
     /// What tasks do.
     pub(crate) workloads: &'static [Workload],
+    /// Workloads that take long on virtual CPUs: they run there if they are named, and for the page
+    /// of results.
+    pub(crate) long: &'static [&'static str],
     /// The schemes that are compared. The first is what speed-ups refer to.
     pub(crate) schemes: &'static [Scheme],
     /// Bytes that an operation copies, if that can be chosen.
@@ -166,6 +169,12 @@ impl Experiment {
     /// The schemes that are measured if the user names none.
     pub(crate) fn usual_schemes(&self) -> impl Iterator<Item = &'static Scheme> {
         self.schemes.iter().filter(|scheme| !scheme.hidden)
+    }
+
+    /// The workloads that run if the user names none.
+    pub(crate) fn usual_workloads(&self) -> impl Iterator<Item = &'static Workload> {
+        let skips = |name: &str| cfg!(pagefold_manycore) && self.long.contains(&name);
+        self.workloads.iter().filter(move |workload| !skips(workload.name))
     }
 
     /// Whether tasks are in memory groups, each in its own or all in one.

@@ -71,9 +71,13 @@ impl Plan {
             }
             workloads = vec![groups.workload().to_owned()];
         }
+        let mut workloads_named = named(&workloads, experiment.workloads.iter(), |workload| workload.name, "workload")?;
+        if workloads.is_empty() {
+            workloads_named = experiment.usual_workloads().collect();
+        }
         Ok(Self {
             experiment,
-            workloads: named(&workloads, experiment.workloads.iter(), |workload| workload.name, "workload")?,
+            workloads: workloads_named,
             schemes,
             cpus,
             choices: Choices { bytes, device, quick: common.quick },

@@ -32,6 +32,7 @@ pub(crate) const EXIT: Experiment = Experiment {
     operation: "one mapped page of a space that ends",
     machine: "xeon-e5-2699v4",
     workloads: &[SHARED_PAGES],
+    long: &[],
     schemes: &[older::ONE_LOCK, older::SIDE_BY_SIDE, pagefold::SCHEME],
     bytes: None,
     devices: &[],

@@ -21,6 +21,7 @@ pub(crate) const LOCKS: Experiment = Experiment {
     operation: "one use of two words under the lock, and own work",
     machine: "xeon-e5-2699v4",
     workloads: &[BUSY, RELAXED],
+    long: &[],
     schemes: &[ticket::SCHEME, mutex::SCHEME, seqlock::SCHEME],
     bytes: None,
     devices: &[],

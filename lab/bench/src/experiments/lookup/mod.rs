@@ -68,6 +68,7 @@ pub(crate) const LOOKUP: Experiment = Experiment {
     operation: "one read_at within a cached page",
     machine: "xeon-e5-2699v4",
     workloads: &[OWN_PARTS, HOT_PAGE, FAULTS, FAULTS_BESIDE_CHANGES],
+    long: &[],
     schemes: &[spinlock::SCHEME, rwlock::SCHEME, counted::SCHEME, pagefold::SCHEME, planted::SCHEME],
     bytes: Some(PAGE),
     devices: &[],

@@ -1,4 +1,4 @@
-//! How first touches of anonymous memory scale: models Linux 4.18's fault path with the two list
+//! How first touches of anonymous memory scale: models Linux 4.16's fault path with the two list
 //! locks (free pages, page lists) relaxed one at a time, then together, as in Daniel Jordan's
 //! patches of 2018, next to a space of Pagefold.
 //!
@@ -26,14 +26,15 @@ const QUICK_AREA: u64 = 256 << 10;
 
 const PRIVATE: Workload =
     Workload { name: "private", about: "each task maps 128 MiB in a space of its own, touches each page, unmaps it" };
-const PRIVATE_SMALL: Workload = Workload { name: "private-small", about: "the same with 2 MiB" };
-const SHARED_SMALL: Workload = Workload { name: "shared-small", about: "the same, all tasks in one space" };
-const SHARED: Workload = Workload { name: "shared", about: "the same, all tasks in one space" };
-const SHARED_1: Workload = Workload { name: "shared-1", about: "the same, each page read once after it was touched" };
+const PRIVATE_SMALL: Workload = Workload { name: "private-small", about: "as private, with areas of 2 MiB" };
+const SHARED_SMALL: Workload = Workload { name: "shared-small", about: "as shared, with areas of 2 MiB" };
+const SHARED: Workload = Workload { name: "shared", about: "as private, all tasks in one space" };
+const SHARED_1: Workload =
+    Workload { name: "shared-1", about: "as shared-small, each page read once after it was touched" };
 const SHARED_10: Workload =
-    Workload { name: "shared-10", about: "the same, each page read 10 times after it was touched" };
+    Workload { name: "shared-10", about: "as shared-small, each page read 10 times after it was touched" };
 const SHARED_100: Workload =
-    Workload { name: "shared-100", about: "the same, each page read 100 times after it was touched" };
+    Workload { name: "shared-100", about: "as shared-small, each page read 100 times after it was touched" };
 
 /// The experiment.
 pub(crate) const PAGE_FAULT: Experiment = Experiment {
@@ -42,6 +43,7 @@ pub(crate) const PAGE_FAULT: Experiment = Experiment {
     operation: "one page touched, with its share of mapping and unmapping",
     machine: "xeon-e5-2699v4",
     workloads: &[PRIVATE, SHARED, PRIVATE_SMALL, SHARED_SMALL, SHARED_1, SHARED_10, SHARED_100],
+    long: &[PRIVATE.name, SHARED.name],
     schemes: SCHEMES,
     bytes: None,
     devices: &[],
@@ -112,8 +114,8 @@ fn measure<M: Memory + Send>(job: &Job<'_>) -> Result<Sample> {
     };
     let area = match workload {
         _ if job.choices.quick => QUICK_AREA,
-        name if name == PRIVATE_SMALL.name || name == SHARED_SMALL.name => SMALL_AREA,
-        _ => AREA,
+        name if name == PRIVATE.name || name == SHARED.name => AREA,
+        _ => SMALL_AREA,
     };
     let shared = workload != PRIVATE.name && workload != PRIVATE_SMALL.name;
     let operation = |memory: &M, toucher: &mut Toucher| {

@@ -57,6 +57,7 @@ pub(crate) const RANGE: Experiment = Experiment {
     operation: "one range locked, used and unlocked",
     machine: "xeon-e5-2699v4",
     workloads: &[FIRST, AFTER, DISJOINT, OVERLAPPING, FULL_READERS, FULL_WRITERS, MIXED, DISJOINT_IO, OVERLAPPING_IO],
+    long: &[],
     schemes: SCHEMES,
     bytes: None,
     devices: &[],

@@ -54,6 +54,7 @@ pub(crate) const READTWICE: Experiment = Experiment {
     operation: "one read of 4 KiB",
     machine: "xeon-e5-2699v4",
     workloads: &[GROUPS, ONE_GROUP, GROUP_A_CPU, TWO_GROUPS_A_CPU],
+    long: &[GROUP_A_CPU.name, TWO_GROUPS_A_CPU.name],
     schemes: &[older::GLOBAL, older::GROUP, pagefold::SCHEME],
     bytes: None,
     devices: &[],
@@ -139,9 +140,7 @@ impl<R> Walk<R> {
         own_work(READ_NS);
         self.next += 1;
     }
-}
 
-impl<R> Walk<R> {
     fn begin<C: PageCache<Reader = R>>(cache: &C, part: usize, second: usize) -> Self {
         Self { reader: cache.begin(part, second), next: 0, into: vec![0; 4096].into() }
     }

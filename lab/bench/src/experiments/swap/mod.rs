@@ -67,6 +67,7 @@ pub(crate) const SWAP: Experiment = Experiment {
     operation: "one access to 8 bytes of a page, of which some are in memory",
     machine: "xeon-e5-2699v4",
     workloads: &[UNIFORM, ZIPF, FIFTH, SEQUENTIAL, COMPRESSIBLE, SAME_FILLED, ZEROS],
+    long: &[],
     schemes: SCHEMES,
     bytes: None,
     devices: DEVICES,

@@ -78,6 +78,7 @@ pub(crate) const SWAP_SLOTS: Experiment = Experiment {
     time: Some(Duration::from_millis(20)),
     lists: false,
     spread: true,
+    long: &[],
     schemes: &[shared_position::BEFORE, shared_position::AFTER, pagefold::SCHEME],
     bytes: None,
     devices: &[],
