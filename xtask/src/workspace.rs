@@ -1,6 +1,7 @@
 //! Where things are, and how cargo is called.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,4 +26,14 @@ pub(crate) fn target_directory(name: &str) -> PathBuf {
     let mut usual = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| root().join("target").into_os_string());
     usual.push(format!("-{name}"));
     usual.into()
+}
+
+/// What a command prints that has to succeed.
+pub(crate) fn succeed(command: &mut Command) -> Result<Vec<u8>, String> {
+    let name: OsString = command.get_program().to_owned();
+    let output = command.output().map_err(|error| format!("{}: {error}", name.display()))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(format!("{} fails: {}", name.display(), String::from_utf8_lossy(&output.stderr)))
 }

@@ -60,6 +60,7 @@
 use crate::directory::{CoreSet, Line, LineId, NOBODY};
 use crate::ledger::Spent;
 use crate::paths::Paths;
+use crate::shape::Shape;
 use crate::state::{Order, State};
 use crate::task::Cpu;
 use crate::ticks::{Ticks, Times};
@@ -79,15 +80,9 @@ const STORE_BUFFER: Ticks = 48;
 
 /// What is between cores.
 struct Between<'a> {
+    shape: &'a Shape,
     times: &'a Times,
     paths: &'a mut Paths,
-    cores_per_socket: usize,
-}
-
-impl Between<'_> {
-    fn socket_of(&self, core: u16) -> u16 {
-        core / self.cores_per_socket as u16
-    }
 }
 
 /// A line that comes from another core.
@@ -108,7 +103,8 @@ impl Transfer {
         let (now, writes) = (cpu.clock, kind != Kind::Load);
         let times = machine.times;
         let is_near = !writes && line.holders.meets(&cpu.socket_cores);
-        let far = line.holders.first_beyond(&cpu.socket_cores).filter(|_| !is_near).map(|core| machine.socket_of(core));
+        let far = line.holders.first_beyond(&cpu.socket_cores).filter(|_| !is_near);
+        let far = far.map(|core| machine.shape.socket_of_core(usize::from(core)) as u16);
         let takes = match far {
             None => times.transfer_socket,
             Some(owner) if line.home == owner || line.home == NOBODY => times.transfer_machine,
@@ -178,8 +174,8 @@ impl State {
             transfers = 1;
             if self.setup.contention {
                 let ours = line.last == self.cpu as u16;
-                let (times, paths) = (&self.times, &mut self.paths);
-                let mut between = Between { times, paths, cores_per_socket: self.setup.shape.cores_per_socket };
+                let (shape, times, paths) = (&self.setup.shape, &self.times, &mut self.paths);
+                let mut between = Between { shape, times, paths };
                 transfer = Transfer::ask(kind, cpu, id, line, &mut between, ours);
             }
             if writes {

@@ -104,8 +104,8 @@ fn check(directory: &Path) -> (u64, u64) {
     (promised_pages, newer_pages)
 }
 
-/// Whoever killed the child, and be it with its machine, has this test look (`cargo xtask
-/// kernels`).
+/// Checks what a killed child left. `cargo xtask kernels` runs this after it has killed the child's
+/// whole machine.
 #[test]
 #[ignore = "for a process of its own"]
 fn what_was_promised_is_there() {

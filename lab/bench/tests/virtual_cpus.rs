@@ -138,6 +138,7 @@ fn the_page_of_results_has_the_published_tables_and_a_stale_one_is_found() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the page lacks") && said.contains("cargo bench-virtual results"), "{said}");
+    refused(&["virtual", "results", "--quick", "--output", to], &["would be replaced", "--output"]);
     refused(&["virtual", "results", "--only", "none"], &["exit-shared", "page-fault-private"]);
     refused(&["virtual", "results", "--check", "--quick"], &["--quick"]);
 }

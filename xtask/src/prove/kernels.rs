@@ -22,7 +22,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use crate::check::{Check, this_program};
-use crate::workspace::{cargo, root, target_directory};
+use crate::workspace::{self, cargo, root, target_directory};
 
 /// What a guest may take: ten times what it does.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -227,12 +227,15 @@ impl Release {
         let parts: Vec<String> =
             parts.filter(|part| part.starts_with("linux-binary-") || part.starts_with("linux-modules-")).collect();
         let is_wanted = |package: &&str| field(package, "Package").is_some_and(|name| parts.contains(&name));
+        // Whole or not at all: this may be ended meanwhile.
+        let unpacked = place.join(format!("{release}.new"));
         for package in packages.split("\n\n").filter(is_wanted).chain([image]) {
             let file = field(package, "Filename").ok_or("a package without a file")?;
             let here = place.join("package.deb");
             succeed(Command::new("curl").args(["-fsS", "-o"]).arg(&here).arg(format!("{MIRROR}/{file}")))?;
-            succeed(Command::new("dpkg-deb").arg("-x").arg(&here).arg(&this.folder))?;
+            succeed(Command::new("dpkg-deb").arg("-x").arg(&here).arg(&unpacked))?;
         }
+        fs::rename(&unpacked, &this.folder).map_err(|error| format!("{}: {error}", this.folder.display()))?;
         this.kernel().map(|_| this)
     }
 
@@ -405,11 +408,7 @@ impl Drop for Guest {
     }
 }
 
-/// What a command prints that has to succeed.
+/// What a command prints that has to succeed, as text.
 fn succeed(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(format!("{command:?} fails: {}", String::from_utf8_lossy(&output.stderr)))
+    workspace::succeed(command).map(|printed| String::from_utf8_lossy(&printed).into_owned())
 }

@@ -19,7 +19,7 @@ pub(crate) struct Common {
     /// Only these schemes: a list. The first is what speed-ups refer to
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) schemes: Vec<String>,
-    /// Only these workloads: a list
+    /// Only these workloads: a list [default: all but those that take long on virtual CPUs]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) workloads: Vec<String>,
     /// Tasks in one group, or in a group each, in experiments with groups: the same as --workloads

@@ -3,7 +3,8 @@
 use manycore::Report;
 
 /// The list that Pagefold's pages are on, and its lock; the older designs' lists and spinlock.
-/// (Where free pages have a spinlock, it is the same code, and counts as well.)
+/// (The older designs' free pages are on the same rings, under the same spinlock, and count as
+/// well.)
 const FILES: [&str; 4] = [
     "crates/smp-list/src/",
     "experiments/older/lru_lists.rs",

@@ -19,7 +19,9 @@ use super::verdict::{Comparison, Outcome};
 use super::virtual_run::Run;
 use super::{curves, records};
 use crate::experiments::{self, OURS};
+use crate::output::QUICK;
 use crate::record::Record;
+use crate::usage::Usage;
 
 /// Figures of the page and those of a check may differ by this factor.
 const SAME: f64 = 1.10;
@@ -65,13 +67,21 @@ fn records_path(directory: &Path) -> PathBuf {
 }
 
 /// Makes the directories, before anything takes long.
-pub(crate) fn prepare(directory: &Path) -> Result<()> {
+///
+/// # Errors
+/// They can't be made; or the page that will be made isn't `whole`, and would replace another one.
+pub(crate) fn prepare(directory: &Path, whole: bool) -> Result<()> {
+    let page = page_path(directory);
+    if !whole && page.exists() {
+        let why = "would be replaced by one of some tables, or of --quick: name another directory with --output";
+        return Err(Usage::error(format!("{} {why}", page.display())));
+    }
     let below = directory.join("results");
     fs::create_dir_all(&below).with_context(|| format!("cannot make the directory {}", below.display()))
 }
 
 /// Writes the page, its plots and its records.
-pub(crate) fn write(directory: &Path, pages: &[(Page, Results)], seeds: u32) -> Result<PathBuf> {
+pub(crate) fn write(directory: &Path, pages: &[(Page, Results)], seeds: u32, quick: bool) -> Result<PathBuf> {
     let save = |path: PathBuf, text: &str| {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display())).map(|()| path)
     };
@@ -81,11 +91,12 @@ pub(crate) fn write(directory: &Path, pages: &[(Page, Results)], seeds: u32) -> 
         all.extend(records::of(results));
     }
     save(records_path(directory), &(serde_json::to_string_pretty(&all)? + "\n"))?;
-    save(page_path(directory), &text(pages, seeds))
+    save(page_path(directory), &text(pages, seeds, quick))
 }
 
-fn text(pages: &[(Page, Results)], seeds: u32) -> String {
-    let mut text = format!("{HEAD}\nEach figure is the median of {seeds} seeds.\n\n");
+fn text(pages: &[(Page, Results)], seeds: u32, quick: bool) -> String {
+    let of = if seeds == 1 { "of one seed".to_owned() } else { format!("the median of {seeds} seeds") };
+    let mut text = format!("{HEAD}\nEach figure is {of}. {}\n\n", if quick { QUICK } else { "" });
     text += "| table | task counts | same direction | within ± 25 % | Pagefold over the best other, most tasks |\n";
     text += "|---|---|---|---|---|\n";
     for (page, results) in pages {

@@ -247,7 +247,7 @@ fn results(args: &ResultsArgs) -> Result<()> {
     if args.quick {
         eprintln!("bench: {QUICK}");
     }
-    results_page::prepare(&args.output)?;
+    results_page::prepare(&args.output, args.only.is_empty() && !args.quick)?;
     let start = Instant::now();
     let is_wanted = |page: &results_page::Page| args.only.is_empty() || args.only.contains(&page.name());
     let all: Vec<_> = known.into_iter().filter(is_wanted).collect();
@@ -257,7 +257,7 @@ fn results(args: &ResultsArgs) -> Result<()> {
         eprintln!("bench: {} of {}: {}, after {so_far}", done + 1, all.len(), page.name());
         pages.push((page, page.run(args.seeds, args.quick)?));
     }
-    let path = results_page::write(&args.output, &pages, args.seeds)?;
+    let path = results_page::write(&args.output, &pages, args.seeds, args.quick)?;
     say(&format!("{}\n", path.display()))
 }
 

@@ -1,7 +1,6 @@
 //! What ran, by the compiler's own counters.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use super::{DIRECTORY, OTHER_CRATES};
 use crate::limited;
-use crate::workspace::{cargo, root, target_directory};
+use crate::workspace::{cargo, root, succeed, target_directory};
 
 /// The longest that a program may take.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -234,16 +233,6 @@ fn tool(name: &str) -> Result<Command, String> {
     } else {
         Err(format!("there is no {name}: `rustup component add llvm-tools`"))
     }
-}
-
-/// What a command prints that has to succeed.
-fn succeed(command: &mut Command) -> Result<Vec<u8>, String> {
-    let name: OsString = command.get_program().to_owned();
-    let output = command.output().map_err(|error| format!("{}: {error}", name.display()))?;
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    Err(format!("{} fails: {}", name.display(), String::from_utf8_lossy(&output.stderr)))
 }
 
 #[cfg(test)]

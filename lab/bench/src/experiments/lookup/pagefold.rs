@@ -1,4 +1,4 @@
-//! The product: `File::read_at` of a file that is in memory.
+//! The product: a file that is in memory, read by `File::read_at`, or through a space that maps it.
 
 use std::ops::Range;
 use std::sync::OnceLock;

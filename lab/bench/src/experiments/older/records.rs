@@ -75,7 +75,7 @@ impl Pages {
     }
 
     /// Writes zeros, as for a page that a task touches for the first time, or that a disk is read
-    /// into.
+    /// into: without reading the lines before, as `rep stosb` does.
     pub(crate) fn zero(&self, page: u32) {
         self.bytes(page).stream_from(&[0; 4096]);
     }

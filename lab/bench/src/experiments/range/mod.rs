@@ -92,7 +92,7 @@ pub(crate) const RANGE: Experiment = Experiment {
     claims: &[
         Claim { cpus: 16, gate: false, ..on_88(DISJOINT.name, Measure::Scaling, Bound::AtLeast(15.0)) },
         on_88(DISJOINT.name, Measure::Efficiency, Bound::AtLeast(0.95)),
-        on_88(FULL_WRITERS.name, Measure::Over("rwlock"), Bound::AtLeast(0.9)),
+        on_88(FULL_WRITERS.name, Measure::Over("rwlock"), Bound::AtLeast(1.0)),
         Claim { cpus: 1, gate: false, ..on_88(FIRST.name, Measure::Over("rwlock"), Bound::AtLeast(1.0)) },
         Claim { cpus: 1, gate: false, ..on_88(AFTER.name, Measure::Over("rwlock"), Bound::AtLeast(1.0)) },
     ],

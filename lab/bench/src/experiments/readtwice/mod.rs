@@ -110,7 +110,7 @@ const fn on_80(workload: &'static str, bound: Bound) -> Claim {
     Claim { machine, workload, scheme, cpus: 80, measure, bound, gate: true }
 }
 
-/// Not gates: what the older designs do under their locks is a guess.
+/// Not gates: the older designs are our own versions of them.
 const fn over(workload: &'static str, other: &'static str, times: f64) -> Claim {
     let (machine, scheme, bound) = ("xeon-e5-2699v4", "pagefold", Bound::AtLeast(times));
     Claim { machine, workload, scheme, cpus: 80, measure: Measure::Over(other), bound, gate: false }
