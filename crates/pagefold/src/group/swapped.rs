@@ -39,11 +39,11 @@ pub(crate) struct Swapped {
     /// Pages swapped in, pages swapped out, and those of the latter that needed no slot because
     /// they repeat one word.
     pub(crate) ins: ThreadCounter,
-    pub(crate) outs: AtomicU64,
-    pub(crate) same_filled: AtomicU64,
+    pub(crate) outs: ThreadCounter,
+    pub(crate) same_filled: ThreadCounter,
     /// Pages read from slots and written to them.
     pub(crate) read: ThreadCounter,
-    pub(crate) written: AtomicU64,
+    pub(crate) written: ThreadCounter,
     /// Pages read by swap readahead, and those of them that left memory unused.
     pub(crate) along: AtomicU64,
     pub(crate) along_wasted: AtomicU64,
@@ -63,10 +63,10 @@ impl Swapped {
             in_use: AtomicU64::new(0),
             reclaims_to_skip: AtomicU32::new(0),
             ins: ThreadCounter::default(),
-            outs: AtomicU64::new(0),
-            same_filled: AtomicU64::new(0),
+            outs: ThreadCounter::default(),
+            same_filled: ThreadCounter::default(),
             read: ThreadCounter::default(),
-            written: AtomicU64::new(0),
+            written: ThreadCounter::default(),
             along: AtomicU64::new(0),
             along_wasted: AtomicU64::new(0),
             failure: Mutex::new(None),

@@ -13,7 +13,6 @@ use crate::manager::Manager;
 use crate::manager::charges::Charge;
 use crate::manager::lowering::MAPS_BATCH;
 use crate::size::Size;
-use crate::stats::Counters;
 
 /// The most pages that a thread frees at a time when it has to reclaim for itself.
 const DIRECT_BATCH: usize = 32;
@@ -51,7 +50,7 @@ impl Manager {
                 Ok(frame) => return Ok(frame),
                 Err(short) => short,
             };
-            Counters::add(&group.counters.direct_reclaims, 1);
+            group.counters.direct_reclaims.add(1);
             // The group has to reclaim from its own pages.
             let of_its_own = short != Short::Frames;
             if group.swapped.skips_reclaim() {

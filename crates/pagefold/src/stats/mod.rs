@@ -35,7 +35,7 @@ pub(crate) struct Counters {
     pub(crate) write_requests: AtomicU64,
     /// Only of files.
     pub(crate) write_errors: AtomicU64,
-    pub(crate) direct_reclaims: AtomicU64,
+    pub(crate) direct_reclaims: ThreadCounter,
     /// Pages read ahead, and those of them that left memory unused.
     pub(crate) read_ahead: AtomicU64,
     pub(crate) read_ahead_wasted: AtomicU64,

@@ -36,7 +36,6 @@ use crate::lru::stripe::Stripe;
 use crate::manager::Manager;
 use crate::manager::exchange_count::Exchanging;
 use crate::manager::take_frame::ChargedFrame;
-use crate::stats::Counters;
 
 /// The most pages of a stripe that are looked at for one that can leave.
 const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
@@ -160,7 +159,7 @@ impl Manager {
                 return Err(if error.is_none() { Stays::This(frame) } else { Stays::All(frame) });
             }
         };
-        Counters::add(&group.swapped.written, 1);
+        group.swapped.written.add(1);
         if !wanted() {
             self.free_slots(group, [reserved]);
             return Err(Stays::All(frame));
@@ -168,7 +167,7 @@ impl Manager {
         let left = self.leave(group, frame, &page, PageEntry::Slot(reserved), false);
         match &left {
             Ok(gone) => {
-                Counters::add(&group.swapped.outs, 1);
+                group.swapped.outs.add(1);
                 self.count_left(group, std::slice::from_ref(gone));
             }
             Err(_) => self.free_slots(group, [reserved]),

@@ -31,7 +31,6 @@ use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::cost::Cost;
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
-use crate::stats::Counters;
 
 /// The outcome of swapping out a number of pages.
 #[derive(Default)]
@@ -99,9 +98,9 @@ impl Manager {
             let on_device = if written.is_some() { Cost::WRITTEN } else { Cost::READ };
             group.swapped.set_cost(if self.swap.is_on_device(slot) { on_device } else { Cost::COPIED });
         }
-        Counters::add(&group.swapped.outs, result.gone.len() as u64);
+        group.swapped.outs.add(result.gone.len() as u64);
         if same_filled > 0 {
-            Counters::add(&group.swapped.same_filled, same_filled);
+            group.swapped.same_filled.add(same_filled);
         }
         result
     }
@@ -127,7 +126,7 @@ impl Manager {
             outs.iter().map(|_| Err(SwapOutError::Full)).collect();
         // The closure does nothing else: it runs under a lock.
         self.swap.swap_out(&outs, need, |at, slot| slots[at] = slot);
-        Counters::add(&group.swapped.written, slots.iter().filter(|slot| slot.is_ok()).count() as u64);
+        group.swapped.written.add(slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let written = slots.iter().find_map(|slot| slot.ok());
         let (mut unused, mut full) = (0, false);
         for ((frame, page), slot) in writes.into_iter().zip(slots) {

@@ -12,7 +12,6 @@ mod page_fault;
 mod range;
 mod readtwice;
 pub(crate) mod swap;
-mod swap_slots;
 mod zeros;
 
 use anyhow::Result;
@@ -31,7 +30,6 @@ pub(crate) const ALL: &[&Experiment] = &[
     &range::RANGE,
     &page_fault::PAGE_FAULT,
     &map_churn::MAP_CHURN,
-    &swap_slots::SWAP_SLOTS,
     &swap::SWAP,
     &locks::LOCKS,
 ];

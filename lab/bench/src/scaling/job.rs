@@ -165,18 +165,24 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// As [`measure`](Self::measure); `count` says what was counted so far.
+    /// As [`measure`](Self::measure), or as [`measure_rounds`](Self::measure_rounds) of so many
+    /// operations; `count` says what was counted so far.
     ///
     /// # Errors
     /// As [`measure`](Self::measure).
     pub(crate) fn measure_traffic<S: Sync, T: Send>(
         &self,
+        round: Option<u64>,
         set_up: impl Fn() -> S + Send + Sync,
         begin: impl Fn(&S, usize) -> T + Send + Sync,
         operation: impl Fn(&S, &mut T) + Send + Sync,
         count: impl Fn(&S) -> Counts + Send + Sync,
     ) -> Result<Sample> {
-        self.stage.measure(self.tasks, set_up, begin, operation, |subject| Some(count(subject)))
+        let count = |subject: &S| Some(count(subject));
+        match round {
+            Some(round) => self.stage.of_rounds(round).measure(self.tasks, set_up, begin, operation, count),
+            None => self.stage.measure(self.tasks, set_up, begin, operation, count),
+        }
     }
 
     /// A run that another process makes: `run` is told how long it is to be.

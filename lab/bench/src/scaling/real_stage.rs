@@ -51,17 +51,6 @@ fn chain(steps: u64) {
     }
 }
 
-/// A copy of so many bytes between memory and a device that is memory too. Both stay in the CPU's
-/// caches here.
-pub(crate) fn device_copy(bytes: usize) {
-    let from = [1_u8; 4096];
-    for at in (0..bytes).step_by(from.len()) {
-        let mut into = [0; 4096];
-        into[..(bytes - at).min(4096)].copy_from_slice(&from[..(bytes - at).min(4096)]);
-        std::hint::black_box(&into);
-    }
-}
-
 impl Stage {
     /// The same stage: real CPUs always contend.
     pub(super) fn throughput_only(self) -> Self {

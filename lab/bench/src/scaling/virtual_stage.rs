@@ -30,11 +30,6 @@ pub(crate) fn own_work(ns: u64) {
     manycore::work::named("own work", ns);
 }
 
-/// A copy of so many bytes between memory and a device that is memory too.
-pub(crate) fn device_copy(bytes: usize) {
-    manycore::work::copy(bytes);
-}
-
 /// What is measured; `end` looks at it when the run is over.
 struct AtEnd<S, F: Fn(&S)> {
     subject: S,

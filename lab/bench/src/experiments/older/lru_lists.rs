@@ -52,6 +52,35 @@ impl UnderOneLock {
     }
 }
 
+/// What reclaim does with the lists of a node.
+impl UnderOneLock {
+    /// The pages of the active, or of the inactive list.
+    pub(crate) fn len(&self, node: usize, active: bool) -> u32 {
+        self.nodes[node].1[usize::from(active)].len()
+    }
+
+    /// Lists pages on the active, or on the inactive list.
+    pub(crate) fn put(&self, pages: &Pages, batch: &[u32], active: bool) {
+        self.each(pages, batch, |rings, page| rings[usize::from(active)].push(pages, page));
+    }
+
+    /// Takes up to so many pages off a list's end.
+    pub(crate) fn take_last(&self, pages: &Pages, node: usize, active: bool, most: usize) -> Vec<u32> {
+        let (lock, rings) = &self.nodes[node];
+        let ring = &rings[usize::from(active)];
+        let mut taken = Vec::with_capacity(most);
+        lock.with(|| {
+            while taken.len() < most
+                && let Some(page) = ring.last()
+            {
+                ring.unlink(pages, page);
+                taken.push(page);
+            }
+        });
+        taken
+    }
+}
+
 impl LruLists for UnderOneLock {
     fn new() -> Self {
         Self::default()

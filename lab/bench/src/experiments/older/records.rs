@@ -52,7 +52,8 @@ impl Pages {
         Self { records: (0..count).map(|_| Record::default()).collect(), bytes }
     }
 
-    fn bytes(&self, page: u32) -> SharedBytes<'_> {
+    /// A page's bytes.
+    pub(crate) fn bytes(&self, page: u32) -> SharedBytes<'_> {
         let zeros = || Bytes(std::array::from_fn(|_| AtomicU64::new(0)));
         let page = page as usize;
         let chunk = self.bytes[page / CHUNK].get_or_init(|| (0..CHUNK).map(|_| zeros()).collect());
@@ -83,6 +84,18 @@ impl Pages {
     /// Writes a page.
     pub(crate) fn fill(&self, page: u32, from: &[u8]) {
         self.bytes(page).copy_from(0, from);
+    }
+
+    /// The word at an offset in bytes.
+    pub(crate) fn read(&self, page: u32, offset: usize) -> u64 {
+        let mut word = [0; 8];
+        self.bytes(page).copy_to(offset, &mut word);
+        u64::from_ne_bytes(word)
+    }
+
+    /// Writes a word at an offset in bytes.
+    pub(crate) fn write(&self, page: u32, offset: usize, word: u64) {
+        self.bytes(page).copy_from(offset, &word.to_ne_bytes());
     }
 
     /// Copies a page's beginning.

@@ -55,6 +55,9 @@ pub(crate) struct ProcessArgs {
 /// Has a process of its own measure.
 fn confine(job: &Job<'_>) -> Result<Sample> {
     let sizes = Sizes::of(job);
+    if sizes.own_spaces {
+        return Err(Unavailable("the kernel's tasks are threads of one process".to_owned()).into());
+    }
     let bytes = (sizes.area + 1) * PAGE;
     let wanted = match job.choices.device {
         Device::Memory | Device::Compressed => Wanted::Zram { bytes },
@@ -87,7 +90,7 @@ pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
 struct Mapped;
 
 impl Memory for Mapped {
-    fn map(&self, pages: u64) -> u64 {
+    fn map(&self, _: usize, pages: u64) -> u64 {
         let len = (pages * PAGE) as usize;
         // SAFETY: a new mapping of its own, which no other code knows of.
         unsafe {
@@ -99,13 +102,13 @@ impl Memory for Mapped {
         }
     }
 
-    fn fill(&self, address: u64, page: &[u8; PAGE as usize]) {
+    fn fill(&self, _: usize, address: u64, page: &[u8; PAGE as usize]) {
         // SAFETY: within a mapping of ours that is never unmapped; a task fills its own pages
         // alone, before any task reads them.
         unsafe { std::ptr::with_exposed_provenance_mut::<[u8; PAGE as usize]>(address as usize).write(*page) }
     }
 
-    fn discard(&self, address: u64) {
+    fn discard(&self, _: usize, address: u64) {
         // SAFETY: as above; no reference to it is left.
         unsafe {
             let page = std::ptr::with_exposed_provenance_mut(address as usize);
@@ -114,12 +117,12 @@ impl Memory for Mapped {
     }
 
     #[inline]
-    fn read(&self, address: u64) -> u64 {
+    fn read(&self, _: usize, address: u64) -> u64 {
         self.word(address).load(Ordering::Relaxed)
     }
 
     #[inline]
-    fn write(&self, address: u64, word: u64) {
+    fn write(&self, _: usize, address: u64, word: u64) {
         self.word(address).store(word, Ordering::Relaxed);
     }
 

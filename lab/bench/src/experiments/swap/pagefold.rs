@@ -5,27 +5,29 @@ use test_disks::SimulatedDisk;
 
 use super::{Memory, PAGE, Sizes, measure};
 use crate::experiments::OURS;
+use crate::experiments::older::NODES;
 use crate::scaling::args::Device;
 use crate::scaling::experiment::Scheme;
-use crate::scaling::job::Counts;
+use crate::scaling::job::{Counts, Job};
 
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: OURS,
-    about: "a Pagefold space, and the budget is all that Pagefold has; who faults reclaims a few pages, and writes \
+    about: "Pagefold's spaces, and the budget is all that Pagefold has; who faults reclaims a few pages, and writes \
             them together",
     hidden: false,
-    measure: |job| measure(job, |sizes| Swapping::new(sizes, job.choices.device)),
+    measure: |job| measure(job, |sizes| Swapping::new(sizes, job)),
 };
 
 struct Swapping {
-    space: Space,
+    spaces: Vec<Space>,
     group: Group,
     _manager: Pagefold,
 }
 
 impl Swapping {
-    fn new(sizes: Sizes, device: Device) -> Self {
+    fn new(sizes: Sizes, job: &Job<'_>) -> Self {
+        let device = job.choices.device;
         let bytes = (sizes.area + 1) * PAGE;
         // As much as it all takes if it shrinks to a half. It is of the budget here, and beside the
         // cgroup's with the kernel.
@@ -33,7 +35,11 @@ impl Swapping {
         let builder = Pagefold::builder().memory(sizes.budget * PAGE + compressed).pretouch(compressed == 0);
         let builder = match device {
             Device::Compressed => builder.compressed_swap(compressed),
-            Device::Memory => builder.swap_area(SwapArea::memory(bytes)),
+            // One for each socket.
+            Device::Memory => {
+                let area = || SwapArea::memory(bytes.div_ceil(NODES as u64));
+                (0..NODES).fold(builder, |builder, _| builder.swap_area(area()))
+            }
             Device::Disk => builder.swap_area(SwapArea::unlinked(".", bytes)),
             Device::Simulated => {
                 let disk = SimulatedDisk::default();
@@ -45,33 +51,39 @@ impl Swapping {
         let group = manager.group("touchers");
         let group = if compressed > 0 { group.max(sizes.budget * PAGE) } else { group };
         let group = group.build().expect("a group");
-        Self { space: group.space().expect("room for a space"), group, _manager: manager }
+        let spaces = if sizes.own_spaces { job.tasks } else { 1 };
+        let spaces = (0..spaces).map(|_| group.space().expect("room for a space")).collect();
+        Self { spaces, group, _manager: manager }
+    }
+
+    fn space(&self, task: usize) -> &Space {
+        &self.spaces[task % self.spaces.len()]
     }
 }
 
 impl Memory for Swapping {
-    fn map(&self, pages: u64) -> u64 {
-        self.space.map(pages * PAGE, Protection::ReadWrite).expect("addresses are plenty").start
+    fn map(&self, task: usize, pages: u64) -> u64 {
+        self.space(task).map(pages * PAGE, Protection::ReadWrite).expect("addresses are plenty").start
     }
 
-    fn fill(&self, address: u64, page: &[u8; PAGE as usize]) {
-        self.space.write_at(page, address).expect("the area holds all pages");
+    fn fill(&self, task: usize, address: u64, page: &[u8; PAGE as usize]) {
+        self.space(task).write_at(page, address).expect("the area holds all pages");
     }
 
-    fn discard(&self, address: u64) {
-        self.space.discard(address..address + PAGE).expect("it is mapped");
+    fn discard(&self, task: usize, address: u64) {
+        self.space(task).discard(address..address + PAGE).expect("it is mapped");
     }
 
     #[inline]
-    fn read(&self, address: u64) -> u64 {
+    fn read(&self, task: usize, address: u64) -> u64 {
         let mut bytes = [0; 8];
-        self.space.read_at(&mut bytes, address).expect("the page comes back");
+        self.space(task).read_at(&mut bytes, address).expect("the page comes back");
         u64::from_ne_bytes(bytes)
     }
 
     #[inline]
-    fn write(&self, address: u64, word: u64) {
-        self.space.write_at(&word.to_ne_bytes(), address).expect("the page comes back");
+    fn write(&self, task: usize, address: u64, word: u64) {
+        self.space(task).write_at(&word.to_ne_bytes(), address).expect("the page comes back");
     }
 
     fn count(&self) -> Counts {

@@ -5,8 +5,8 @@
 
 use sync::atomic::{AtomicU64, Ordering};
 
-use super::other_work;
-use super::queue_lock::{Places, QueueLock};
+use super::region;
+use crate::experiments::older::queue_lock::{Places, QueueLock};
 
 /// Slots in 64 MiB.
 pub(super) const TRUNK: usize = 1 << 14;
@@ -38,8 +38,6 @@ struct Node {
 pub(super) struct Holder<'a> {
     pub(super) places: &'a Places,
     pub(super) task: usize,
-    /// See [`super::HELD_NS`].
-    pub(super) held_ns: u64,
 }
 
 /// Counters that all trunks share, as they were in the kernel: written without a lock of their own,
@@ -85,7 +83,6 @@ impl Trunk {
         let _region = region("add_to_swap_cache");
         // Relaxed, all of it: under the lock.
         self.lock.with(holder.places, holder.task, || {
-            other_work(holder.held_ns);
             let (leaf, above) = (self.leaf(slot), &self.above[slot / NODE / NODE]);
             if leaf.count.0.load(Ordering::Relaxed) == 0 {
                 // A new node, all zeros, into the tree.
@@ -106,12 +103,12 @@ impl Trunk {
     /// Removes a page that was written and is dropped.
     pub(super) fn remove(&self, slot: usize, holder: &Holder<'_>, info: &CacheInfo) {
         let _region = region("remove_mapping");
-        // Relaxed, all of it: under the lock.
+        // Relaxed, all the rest: under the lock.
         self.lock.with(holder.places, holder.task, || {
-            other_work(holder.held_ns);
             self.is_there(slot);
             let (leaf, above) = (self.leaf(slot), &self.above[slot / NODE / NODE]);
-            leaf.slots[slot % NODE].store(0, Ordering::Relaxed);
+            // Release: the page's bytes are on the device.
+            leaf.slots[slot % NODE].store(0, Ordering::Release);
             add(&leaf.count.0, u64::MAX);
             if leaf.count.0.load(Ordering::Relaxed) == 0 {
                 above.slots[slot / NODE % NODE].store(0, Ordering::Relaxed);
@@ -142,12 +139,4 @@ impl Trunk {
     fn leaf(&self, slot: usize) -> &Node {
         self.leaves[slot / NODE].get_or_init(|| Box::new(Node::new()))
     }
-}
-
-/// A region of the profile, on virtual CPUs.
-pub(super) fn region(name: &str) -> impl Sized {
-    #[cfg(pagefold_manycore)]
-    return manycore::profile::region(name);
-    #[cfg(not(pagefold_manycore))]
-    return name.len();
 }

@@ -10,14 +10,14 @@ use sync::atomic::{AtomicBool, AtomicUsize, Ordering, spin_hint};
 /// The lock, with what else its owner keeps on its line.
 #[derive(Default)]
 #[repr(align(64))]
-pub(super) struct QueueLock {
+pub(crate) struct QueueLock {
     taken: AtomicBool,
     /// One more than the last task in the queue, or 0.
     last: AtomicUsize,
 }
 
 /// The places in queues, one for each task: no task waits for two locks at a time.
-pub(super) struct Places(Box<[Place]>);
+pub(crate) struct Places(Box<[Place]>);
 
 #[derive(Default)]
 #[repr(align(64))]
@@ -28,7 +28,7 @@ struct Place {
 }
 
 impl Places {
-    pub(super) fn new(tasks: usize) -> Self {
+    pub(crate) fn new(tasks: usize) -> Self {
         let places: Box<[Place]> = (0..tasks).map(|_| Place::default()).collect();
         places.iter().for_each(name);
         Self(places)
@@ -44,12 +44,12 @@ fn name<T>(_line: &T) {
 
 impl QueueLock {
     /// Gives its line a name in the profile.
-    pub(super) fn name(&self) {
+    pub(crate) fn name(&self) {
         name(self);
     }
 
     /// Calls `f` with the lock taken.
-    pub(super) fn with<R>(&self, places: &Places, task: usize, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn with<R>(&self, places: &Places, task: usize, f: impl FnOnce() -> R) -> R {
         if !self.try_take() {
             self.queue(places, task);
         }

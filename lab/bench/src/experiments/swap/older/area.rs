@@ -1,0 +1,58 @@
+//! A swap area on a device that is memory.
+
+use std::sync::OnceLock;
+
+use sync::SharedBytes;
+use sync::atomic::AtomicU64;
+use sync::random::Random;
+
+use super::super::PAGE;
+
+/// Slots in an area: 16 GiB.
+pub(super) const SLOTS: usize = 1 << 22;
+const WORDS: usize = PAGE as usize / 8;
+/// Slots whose bytes are allocated together, when the first of them is used.
+const CHUNK: usize = 64;
+
+/// Hands out slots, and knows the pages that are being written: the swap cache. A page that comes
+/// from a device without a queue doesn't enter it (`SWP_SYNCHRONOUS_IO`).
+pub(super) trait Slots: Send + Sync {
+    /// An area of which half of the slots are in use, here and there.
+    fn new(tasks: usize) -> Self;
+    /// A free slot, for a page that is in the swap cache from now on.
+    fn take(&self, task: usize) -> usize;
+    /// The page was written: takes it out of the swap cache.
+    fn written(&self, task: usize, slot: usize);
+    /// Whether the slot's page is being written.
+    fn is_cached(&self, slot: usize) -> bool;
+    /// Frees a slot.
+    fn free(&self, task: usize, slot: usize);
+}
+
+/// The slots in use at the beginning. Slot 0 is the header.
+pub(super) fn half_of_them() -> impl Iterator<Item = usize> {
+    let mut random = Random::seeded(7);
+    std::iter::once(0).chain((1..SLOTS).filter(move |_| random.one_in(2)))
+}
+
+pub(super) struct Area<S> {
+    pub(super) slots: S,
+    /// `std`'s cells: the memory of a real device is there from the start.
+    chunks: Box<[OnceLock<Box<[Block]>>]>,
+}
+
+#[repr(align(4096))]
+struct Block([AtomicU64; WORDS]);
+
+impl<S: Slots> Area<S> {
+    pub(super) fn new(tasks: usize) -> Self {
+        Self { slots: S::new(tasks), chunks: (0..SLOTS / CHUNK).map(|_| OnceLock::new()).collect() }
+    }
+
+    /// The bytes of a slot.
+    pub(super) fn bytes(&self, slot: usize) -> SharedBytes<'_> {
+        let zeros = || Block(std::array::from_fn(|_| AtomicU64::new(0)));
+        let chunk = self.chunks[slot / CHUNK].get_or_init(|| (0..CHUNK).map(|_| zeros()).collect());
+        SharedBytes::new(&chunk[slot % CHUNK].0)
+    }
+}

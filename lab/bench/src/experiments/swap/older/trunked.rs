@@ -1,0 +1,138 @@
+//! A swap area as Linux 5.7 had it on a device that doesn't seek, once no cluster of it is free, and
+//! as Huang Ying changed it: where the next free slot is looked for is all the difference.
+
+use sync::atomic::{AtomicU8, AtomicU64, Ordering, spin_hint};
+use sync::lock::Mutex;
+use sync::random::mix;
+
+use super::area::{SLOTS, Slots, half_of_them};
+use super::region;
+use super::swap_cache::{CacheInfo, Holder, TRUNK, Trunk};
+use crate::experiments::older::queue_lock::{Places, QueueLock};
+
+const TRUNKS: usize = SLOTS / TRUNK;
+/// Slots with a lock in common, of which eight share a cache line.
+const CLUSTER: usize = 256;
+/// Slots that a CPU collects before it frees them.
+const FREE_BATCH: usize = 64;
+
+/// With `OWN`, each CPU looks for slots from a position of its own on, which jumps to a random trunk
+/// when it comes to another one. Otherwise all CPUs have one position.
+pub(super) struct Trunked<const OWN: bool> {
+    lock: QueueLock,
+    in_use: Line<AtomicU64>,
+    positions: Box<[Line<AtomicU64>]>,
+    map: Box<[AtomicU8]>,
+    clusters: Box<[AtomicU64]>,
+    trunks: Box<[Trunk]>,
+    freed: Box<[Line<Mutex<Vec<usize>>>]>,
+    info: CacheInfo,
+    places: Places,
+}
+
+#[repr(align(64))]
+struct Line<T>(T);
+
+/// In a cluster's word.
+const LOCKED: u64 = 1 << 63;
+
+impl<const OWN: bool> Trunked<OWN> {
+    /// A free slot from the position on. The map is searched without the lock, and taken from with
+    /// it.
+    fn allocate(&self, task: usize) -> usize {
+        let _region = region("get_swap_page");
+        let position = &self.positions[if OWN { task } else { 0 }].0;
+        // Relaxed, all of it: under the lock, or looked at again under it.
+        let mut slot = position.load(Ordering::Relaxed) as usize % SLOTS;
+        loop {
+            while self.map[slot].load(Ordering::Relaxed) != 0 {
+                slot = (slot + 1) % SLOTS;
+            }
+            let taken = self.lock.with(&self.places, task, || {
+                let free = self.map[slot].load(Ordering::Relaxed) == 0;
+                if free {
+                    self.set(slot, 1);
+                    self.in_use.0.store(self.in_use.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    position.store(self.after(slot, task), Ordering::Relaxed);
+                }
+                free
+            });
+            if taken {
+                return slot;
+            }
+        }
+    }
+
+    /// The position after a slot was taken.
+    fn after(&self, slot: usize, task: usize) -> u64 {
+        let next = (slot + 1) % SLOTS;
+        let jumps = OWN && next.is_multiple_of(TRUNK);
+        if jumps { mix((task * SLOTS + slot) as u64) % TRUNKS as u64 * TRUNK as u64 } else { next as u64 }
+    }
+
+    /// Changes the map under the cluster's lock.
+    fn set(&self, slot: usize, used: u8) {
+        let cluster = &self.clusters[slot / CLUSTER];
+        // Acquire pairs with the Release below.
+        while cluster.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
+            spin_hint();
+        }
+        self.map[slot].store(used, Ordering::Relaxed);
+        let count = cluster.load(Ordering::Relaxed) & !LOCKED;
+        cluster.store(if used == 1 { count + 1 } else { count - 1 }, Ordering::Release);
+    }
+
+    fn holder(&self, task: usize) -> Holder<'_> {
+        Holder { places: &self.places, task }
+    }
+}
+
+impl<const OWN: bool> Slots for Trunked<OWN> {
+    fn new(tasks: usize) -> Self {
+        let mut map = vec![0; SLOTS];
+        half_of_them().for_each(|slot| map[slot] = 1);
+        let start = |task: usize| if OWN { mix(task as u64) % SLOTS as u64 } else { 1 };
+        let trunks: Box<[Trunk]> = (0..TRUNKS).map(|_| Trunk::new()).collect();
+        trunks.iter().for_each(Trunk::name);
+        Self {
+            lock: QueueLock::default(),
+            in_use: Line(AtomicU64::new(0)),
+            positions: (0..tasks).map(|task| Line(AtomicU64::new(start(task)))).collect(),
+            map: map.into_iter().map(AtomicU8::new).collect(),
+            clusters: (0..SLOTS / CLUSTER).map(|_| AtomicU64::new(CLUSTER as u64)).collect(),
+            trunks,
+            freed: (0..tasks).map(|_| Line(Mutex::new(Vec::new()))).collect(),
+            info: CacheInfo::default(),
+            places: Places::new(tasks),
+        }
+    }
+
+    fn take(&self, task: usize) -> usize {
+        let slot = self.allocate(task);
+        self.trunks[slot / TRUNK].add(slot % TRUNK, &self.holder(task), &self.info);
+        slot
+    }
+
+    fn written(&self, task: usize, slot: usize) {
+        self.trunks[slot / TRUNK].remove(slot % TRUNK, &self.holder(task), &self.info);
+    }
+
+    fn is_cached(&self, slot: usize) -> bool {
+        self.trunks[slot / TRUNK].look_up(slot % TRUNK, &self.info)
+    }
+
+    fn free(&self, task: usize, slot: usize) {
+        let _region = region("free_swap_slot");
+        let mut freed = self.freed[task].0.lock();
+        freed.push(slot);
+        if freed.len() < FREE_BATCH {
+            return;
+        }
+        self.lock.with(&self.places, task, || {
+            for slot in freed.drain(..) {
+                self.set(slot, 0);
+                self.in_use.0.store(self.in_use.0.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            }
+        });
+    }
+}
