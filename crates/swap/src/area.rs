@@ -14,16 +14,17 @@ use sync::{Arc, CachePadded, SharedBytes};
 
 use crate::allowance::{Memory, Need};
 use crate::compressed::Compressed;
+use crate::disk;
 use crate::encryption::{self, Encryption};
 use crate::error::{AddError, SwapInError, SwapOutError, size};
 use crate::header::{self, Header};
 use crate::memory_file::MemoryFile;
 use crate::page_out::PageOut;
-use crate::rotation::is_rotating;
+use crate::placement::{Placement, PlacementReason};
 use crate::seal::seal;
 use crate::slot_table::StaleSlot;
 use crate::slot_word::{BATCH_MAX, NUMBER_BITS, Note, SlotBatch, SlotState};
-use crate::slots::{Placement, Slots};
+use crate::slots::Slots;
 use crate::{Owner, SlotId};
 
 /// A device counts as stalled if it has had writes pending for this long, and has completed none.
@@ -81,7 +82,8 @@ impl Source {
 pub struct AreaOptions {
     /// Areas of higher priority are filled first; areas of equal priority are used round robin.
     pub priority: i32,
-    /// Overrides the detection of whether the device seeks.
+    /// How slots are distributed over CPUs. `None` stands for the placement that suits the disk
+    /// (see [`PlacementReason`]).
     pub placement: Option<Placement>,
     /// Creates an area in a file or device that doesn't hold one; its contents are lost.
     pub overwrite: bool,
@@ -96,6 +98,7 @@ pub(crate) struct Area {
     pub(crate) name: String,
     pub(crate) priority: i32,
     pub(crate) slots: Slots,
+    pub(crate) placement_reason: PlacementReason,
     /// A thread is removing the area. Changed under `Swap::changing`.
     pub(crate) leaving: AtomicBool,
     page_size: usize,
@@ -181,9 +184,9 @@ impl Area {
         }
         let is_theirs = matches!(source, Source::Path(_)) && !options.overwrite;
         let slots = if is_theirs { promised(&*file, &name, bytes, page_size)? } else { slots };
-        let placement = options.placement.unwrap_or_else(|| match is_rotating(file.identity()) {
-            true => Placement::Sequential,
-            false => Placement::PerCpu,
+        let (placement, reason) = PlacementReason::decide(options.placement, || match source {
+            Source::Memory { .. } => PlacementReason::Memory,
+            _ => disk::look_up(file.identity()),
         });
         let bytes = Slots::bytes(slots) + if options.encrypted { Encryption::bytes(slots, page_size) } else { 0 };
         let no_memory = || AddError::NoMemory { area: name.clone(), bytes };
@@ -195,7 +198,7 @@ impl Area {
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
         let copies =
             if file.needs_stable_bytes() { Some(Copies::for_pages(page_size).ok_or_else(no_memory)?) } else { None };
-        let area = Self::of(number, name, options.priority, page_size, table, Store::File(file));
+        let area = Self::of(number, name, options.priority, page_size, table, reason, Store::File(file));
         copies.into_iter().for_each(|copies| area.needs(copies));
         Ok(Self { encryption: encryption.map(Box::new), ..area })
     }
@@ -227,20 +230,40 @@ impl Area {
         if !admit(bytes) {
             return Err(AddError::NoRoom { area: name, bytes });
         }
-        let placement = options.placement.unwrap_or_default();
+        let (placement, reason) = PlacementReason::decide(options.placement, || PlacementReason::Memory);
         let table = Slots::new(number, slots, placement);
         let store = Compressed::new(limit, reserve, page_size, Arc::clone(memory));
         let (Some(table), Some(store)) = (table, store) else {
             return Err(AddError::NoMemory { area: name, bytes });
         };
         let (table, store) = (table.with_reserve(), Store::Compressed(Box::new(store)));
-        Ok(Self::of(number, name, options.priority, page_size, table, store))
+        Ok(Self::of(number, name, options.priority, page_size, table, reason, store))
     }
 
-    fn of(number: u32, name: String, priority: i32, page_size: usize, slots: Slots, store: Store) -> Self {
+    fn of(
+        number: u32,
+        name: String,
+        priority: i32,
+        page_size: usize,
+        slots: Slots,
+        placement_reason: PlacementReason,
+        store: Store,
+    ) -> Self {
         let (leaving, under_way) = (AtomicBool::new(false), CachePadded::new(UnderWay::default()));
         let (encryption, copies) = (None, OnceCell::new());
-        Self { number, name, priority, slots, leaving, page_size, store, encryption, copies, under_way }
+        Self {
+            number,
+            name,
+            priority,
+            slots,
+            placement_reason,
+            leaving,
+            page_size,
+            store,
+            encryption,
+            copies,
+            under_way,
+        }
     }
 
     /// Returns whether both areas have their pages in the same file.

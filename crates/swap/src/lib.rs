@@ -35,6 +35,7 @@ mod cold_codec;
 #[path = "cold_codec/none.rs"]
 mod cold_codec;
 mod compressed;
+mod disk;
 #[cfg(all(feature = "encryption", not(pagefold_loom)))]
 mod encryption;
 #[cfg(not(all(feature = "encryption", not(pagefold_loom))))]
@@ -46,8 +47,8 @@ mod header;
 mod memory_file;
 mod page_entry;
 mod page_out;
+mod placement;
 mod reserve;
-mod rotation;
 mod seal;
 mod slot_bits;
 mod slot_table;
@@ -64,7 +65,8 @@ pub use error::{AddError, RemoveError, SwapInError, SwapOutError};
 pub use header::HeaderError;
 pub use page_entry::{Fill, PageEntry};
 pub use page_out::PageOut;
+pub use placement::{Placement, PlacementReason};
 pub use slot_table::StaleSlot;
 pub use slot_word::{BATCH_MAX, Note, Owner, SlotBatch, SlotId, SlotState};
-pub use slots::{Placement, Slots};
+pub use slots::Slots;
 pub use swap::{AreaInfo, NotBack, Owners, Position, Swap};

@@ -44,9 +44,9 @@
 //! An area also keeps a few slots in a [`Reserve`]. Allocations don't count these as free: "full"
 //! ignores them.
 //!
-//! On a device that seeks, all CPUs share one hand and one stretch, and freed slots don't wait in
-//! batches, but become available at once. So as long as there are consecutive free slots, pages are
-//! written in the order in which they are swapped out.
+//! On a disk that seeks (`disk` says which ones do), all CPUs share one hand and one stretch, and
+//! freed slots don't wait in batches, but become available at once. So as long as there are
+//! consecutive free slots, pages are written in the order in which they are swapped out.
 //!
 //! Lock order: hand → batch; hand → cluster. No thread holds a batch's lock while it takes a
 //! cluster's.
@@ -59,6 +59,7 @@ use sync::lock::Mutex;
 use crate::cluster::{Cluster, List};
 use crate::clusters::{Claimed, Clusters, Effort};
 use crate::hand::{Hand, Turn, Way};
+use crate::placement::Placement;
 use crate::reserve::Reserve;
 use crate::slot_bits::SLOTS;
 use crate::slot_table::{SlotTable, StaleSlot};
@@ -72,16 +73,6 @@ const FREE_BATCH: usize = if cfg!(pagefold_loom) { 2 } else { 64 };
 /// although a slot may have become free where that search had already looked. `full_at` then
 /// differs from `changes`, so the next allocation searches again.
 const SEARCHES_MAX: u32 = 8;
-
-/// How slots are distributed over CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Placement {
-    /// Each CPU allocates from its own cluster.
-    #[default]
-    PerCpu,
-    /// All CPUs allocate one slot after the other, for devices that seek.
-    Sequential,
-}
 
 /// The slots of one area.
 #[derive(Debug)]

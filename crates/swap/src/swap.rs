@@ -39,8 +39,9 @@ use crate::area_list::{AREAS_MAX, AreaList, Handle};
 use crate::compressed::{Compressed, CompressedInfo};
 use crate::error::{AddError, RemoveError, SwapInError, SwapOutError};
 use crate::page_out::PageOut;
+use crate::placement::{Placement, PlacementReason};
 use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
-use crate::slots::{Placement, Slots};
+use crate::slots::Slots;
 use crate::write_out::{Tried, write_out};
 
 /// How often removal retries when all pages that are left can't be read.
@@ -95,6 +96,8 @@ pub struct AreaInfo {
     pub priority: i32,
     /// How its slots are allocated.
     pub placement: Placement,
+    /// Why they are allocated like that.
+    pub placement_reason: PlacementReason,
     /// The number of pages that fit into it.
     pub slots: u64,
     /// The number of slots in use.
@@ -175,7 +178,8 @@ impl Swap {
             return Err(AddError::InUse { area: area.name.clone() });
         }
         tracing::info!(
-            area = area.name, slots = area.slots.slots(), placement = ?area.slots.placement(),
+            area = area.name, slots = area.slots.slots(), placement = %area.slots.placement(),
+            reason = %area.placement_reason,
             "swap area added"
         );
         for copy in self.copies.iter() {
@@ -541,6 +545,7 @@ impl Swap {
             name: area.name.clone(),
             priority: area.priority,
             placement: area.slots.placement(),
+            placement_reason: area.placement_reason.clone(),
             slots: area.slots.slots(),
             used: area.slots.in_use(),
             is_stalled: area.is_stalled(),

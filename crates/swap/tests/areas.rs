@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use io::{Access, Backend, BackingFile, Identity, IoError, Posix};
 use pagefold_swap::{
-    AddError, AreaOptions, HeaderError, Placement, Position, RemoveError, SlotId, Source, Swap, SwapOutError,
+    AddError, AreaOptions, HeaderError, Placement, PlacementReason, Position, RemoveError, SlotId, Source, Swap,
+    SwapOutError,
 };
 use support::*;
 use sync::lock::{Condvar, Mutex};
@@ -201,8 +202,17 @@ fn placement_is_said_or_found_out() {
     let options = AreaOptions { placement: Some(Placement::Sequential), ..OVERWRITE };
     swap.add(&Source::Memory { bytes: 1 << 20 }, &SimulatedDisk::default(), options).unwrap();
     memory(&swap, 4, 0);
-    let placements: Vec<_> = swap.areas().into_iter().map(|area| area.placement).collect();
-    assert_eq!(placements, [Placement::Sequential, Placement::PerCpu]);
+    // No block device has the number of a simulated disk.
+    let disk = SimulatedDisk::default();
+    disk.add_bytes("swap", vec![0; 1 << 20]);
+    swap.add(&Source::Path("swap".into()), &disk, OVERWRITE).unwrap();
+    let placements: Vec<_> = swap.areas().into_iter().map(|area| (area.placement, area.placement_reason)).collect();
+    let expected = [
+        (Placement::Sequential, PlacementReason::Requested),
+        (Placement::PerCpu, PlacementReason::Memory),
+        (Placement::PerCpu, PlacementReason::UnknownDisk),
+    ];
+    assert_eq!(placements, expected);
 }
 
 /// A disk whose writes can be held back.
