@@ -117,6 +117,6 @@ pub use space::{Area, AreaFile, Space};
 pub use stats::pattern::AccessPattern;
 pub use stats::swap_areas::{CompressedSwapStats, SwapAreaStats};
 pub use stats::{FileStats, GroupStats, Stats};
-pub use swap::{AddError, Placement, RemoveError};
+pub use swap::{AddError, Placement, PlacementReason, RemoveError};
 pub use swapping::area::SwapArea;
 pub use write::page_mut::PageMut;

@@ -312,12 +312,14 @@ impl fmt::Display for Stats {
         for area in &self.swap {
             write!(
                 f,
-                "swap {} ({}): {} of {}, priority {}",
+                "swap {} ({}): {} of {}, priority {}, {} ({})",
                 area.number,
                 area.name,
                 size(area.used_bytes),
                 size(area.bytes),
-                area.priority
+                area.priority,
+                area.placement,
+                area.placement_reason
             )?;
             if let Some(compressed) = &area.compressed {
                 write!(

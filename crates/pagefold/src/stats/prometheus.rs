@@ -19,6 +19,22 @@ struct AreaLabel {
     name: String,
 }
 
+/// The labels of a metric whose value is always 1.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PlacementLabel {
+    area: u32,
+    name: String,
+    placement: String,
+    reason: String,
+}
+
+impl PlacementLabel {
+    fn of(area: &SwapAreaStats) -> Self {
+        let (placement, reason) = (area.placement.to_string(), area.placement_reason.to_string());
+        Self { area: area.number, name: area.name.clone(), placement, reason }
+    }
+}
+
 impl AreaLabel {
     fn of(area: &SwapAreaStats) -> Self {
         Self { area: area.number, name: area.name.clone() }
@@ -142,6 +158,11 @@ impl Stats {
             }
             registry.register(name, help, family);
         }
+        let placements = Family::<PlacementLabel, Gauge<i64>>::default();
+        for area in &self.swap {
+            placements.get_or_create(&PlacementLabel::of(area)).set(1);
+        }
+        registry.register("swap_placement", "1; its labels say how CPUs share the area's slots, and why", placements);
         let compressed = || self.swap.iter().filter_map(|area| Some((AreaLabel::of(area), area.compressed.as_ref()?)));
         let gauges: [(&str, &str, CompressedGet); 5] = [
             ("swap_compressed_max_bytes", "Memory that compressed pages may take", |area| area.limit_bytes),

@@ -1,5 +1,7 @@
 //! The statistics of swap areas.
 
+use swap::{Placement, PlacementReason};
+
 /// The statistics of a swap area. Sizes are in bytes. `Serialize` needs the feature `serde`.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -19,6 +21,12 @@ pub struct SwapAreaStats {
     /// without answering. Then pages are swapped out to other areas, as long as one of them has
     /// room.
     pub is_stalled: bool,
+    /// How the area's slots are distributed over CPUs. `Serialize` gives its text.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
+    pub placement: Placement,
+    /// Why they are distributed like that. `Serialize` gives its text, as in `sda rotates`.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
+    pub placement_reason: PlacementReason,
     /// Whether the area's pages are encrypted.
     pub is_encrypted: bool,
     /// The statistics of compression, if the area keeps compressed pages in memory.
@@ -53,6 +61,11 @@ pub struct CompressedSwapStats {
     /// Pages in the area that were recompressed with Zstandard, because they had been in it for
     /// long when there was no room for others.
     pub zstd_pages: u64,
+}
+
+#[cfg(feature = "serde")]
+fn as_text<S: serde::Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
 }
 
 impl From<swap::CompressedInfo> for CompressedSwapStats {

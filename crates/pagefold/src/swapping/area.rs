@@ -116,7 +116,29 @@ impl SwapArea {
         self
     }
 
-    /// Sets how slots are assigned to CPUs. Default: as suits the device.
+    /// Sets how slots are distributed over CPUs.
+    ///
+    /// By default this depends on the disk that the file or device is on. On a disk that rotates,
+    /// slots are allocated one after the other ([`Placement::Sequential`]). On any other disk, and
+    /// in memory, each CPU has a cluster of slots of its own ([`Placement::PerCpu`]). So has each
+    /// CPU on a virtual disk, of which the kernel often says that it rotates. `placement` and
+    /// `placement_reason` in [`SwapAreaStats`] say what was chosen, and why.
+    ///
+    /// Set the placement where that is wrong: for example, if the host keeps a virtual disk on a
+    /// rotating disk.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// use pagefold::{Pagefold, Placement, SwapArea};
+    ///
+    /// let area = SwapArea::unlinked(directory.path(), "64MiB").placement(Placement::Sequential);
+    /// let mm = Pagefold::builder().memory("16MiB").swap_area(area).build()?;
+    /// let area = &mm.stats().swap[0];
+    /// assert_eq!(format!("{} ({})", area.placement, area.placement_reason), "sequential (as requested)");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn placement(mut self, placement: Placement) -> Self {
         self.options.placement = Some(placement);
@@ -227,6 +249,8 @@ impl Manager {
             bytes: area.slots * page_bytes,
             used_bytes: area.used * page_bytes,
             is_stalled: area.is_stalled,
+            placement: area.placement,
+            placement_reason: area.placement_reason,
             is_encrypted: area.is_encrypted,
             compressed: area.compressed.map(Into::into),
         };

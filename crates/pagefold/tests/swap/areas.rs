@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use super::*;
-use pagefold::{AddError, Error, Placement, RemoveError};
+use pagefold::{AddError, Error, Placement, PlacementReason, RemoveError};
 
 #[test]
 fn pages_touched_before_there_was_swap_go_there_too() {
@@ -62,10 +62,31 @@ fn slots_are_given_out_as_the_user_says() {
     for placement in [Placement::PerCpu, Placement::Sequential] {
         let (mm, group) = with_swap(1);
         mm.add_swap(in_memory(1000).placement(placement)).unwrap();
+        let area = mm.stats().swap.remove(1);
+        assert_eq!((area.placement, area.placement_reason), (placement, PlacementReason::Requested));
         let (space, base) = filled(&group, 4 * ROOM);
         (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
         drop(space);
         assert_eq!(left(&mm, &group), (0, 0, 0), "{placement:?}");
+    }
+}
+
+#[test]
+fn statistics_say_how_slots_are_given_out_and_why() {
+    let requested = in_memory(9).placement(Placement::Sequential);
+    let mm = Pagefold::builder().memory("8MiB").compressed_swap("1MiB").swap_area(requested).build().unwrap();
+    let stats = mm.stats();
+    let said = |area: &SwapAreaStats| (area.placement, area.placement_reason.clone());
+    assert_eq!(said(&stats.swap[0]), (Placement::PerCpu, PlacementReason::Memory));
+    assert_eq!(said(&stats.swap[1]), (Placement::Sequential, PlacementReason::Requested));
+    let text = stats.to_string();
+    assert!(text.contains("priority 100, per-cpu (in memory);"), "{text}");
+    assert!(text.contains("priority 0, sequential (as requested)\n"), "{text}");
+    #[cfg(feature = "prometheus")]
+    {
+        let metrics = stats.to_prometheus();
+        let labels = r#"area="1",name="memory",placement="sequential",reason="as requested""#;
+        assert!(metrics.contains(&format!("pagefold_swap_placement{{{labels}}} 1\n")), "{metrics}");
     }
 }
 

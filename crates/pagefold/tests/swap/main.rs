@@ -17,7 +17,7 @@ mod seeds;
 
 use std::time::{Duration, Instant};
 
-use pagefold::{Group, Pagefold, Protection, Space, SwapArea};
+use pagefold::{Group, Pagefold, Protection, Space, SwapArea, SwapAreaStats};
 use sync::random::mix;
 
 const PAGE: u64 = 4096;
