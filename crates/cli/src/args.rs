@@ -7,7 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
-use crate::choices::{Advised, BackendChoice, Groups, SwapChoices};
+use crate::choices::{Advised, BackendChoice, Groups, SwapChoices, SwapPlacement};
 use crate::generate::Pattern;
 use crate::trace_files::Mapped;
 use crate::trace_line::Format;
@@ -202,6 +202,16 @@ pub(crate) struct ReplayArgs {
     #[arg(long, requires = "swap", help_heading = "Memory")]
     pub(crate) swap_encrypted: bool,
 
+    /// How CPUs share the slots of --swap: per-cpu, or sequential (for a disk that seeks) [default:
+    /// as suits the disk]
+    ///
+    /// per-cpu: each CPU has a cluster of slots of its own. sequential: all CPUs fill one cluster
+    /// after the other, so that pages are written in order. The report says what was chosen for
+    /// each area, and why. Compressed pages don't leave memory, and always have per-cpu.
+    #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true, requires = "swap")]
+    #[arg(help_heading = "Memory")]
+    pub(crate) swap_placement: Option<SwapPlacement>,
+
     /// Number of groups, or a limit for each by name: a=64MiB,b=32MiB [default: 4, or the trace's]
     ///
     /// A number creates that many groups, each with an equal share of the budget as its limit. The
@@ -343,6 +353,8 @@ Examples:
       pagefold replay --anonymous --swap /var/tmp/pf.swap:2GiB --size 1GiB --reads 50
   The same with a part of the budget for compressed pages, before the file
       pagefold replay --anonymous --swap compressed:32MiB,/var/tmp/pf.swap:2GiB --size 1GiB --reads 50
+  Swap on a virtual disk that the host keeps on a rotating one
+      pagefold replay --anonymous --swap /mnt/slow:2GiB --swap-placement sequential --size 1GiB
   What fio did, once more, in a temporary file
       fio job.fio --write_iolog=job.log; pagefold replay --trace job.log
   A compressed trace, the result as JSON

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use pagefold::Advice;
 use pagefold::io::ThreadPool;
+use pagefold::{Advice, Placement};
 
 use crate::temp_file::free_bytes;
 use crate::units::{bytes, parse_positive_size};
@@ -88,6 +88,32 @@ impl Advised {
     }
 }
 
+/// The value of `--swap-placement`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SwapPlacement {
+    /// Each CPU has a cluster of its own
+    PerCpu,
+    /// One after the other, for disks that seek
+    Sequential,
+}
+
+impl From<SwapPlacement> for Placement {
+    fn from(chosen: SwapPlacement) -> Self {
+        match chosen {
+            SwapPlacement::PerCpu => Self::PerCpu,
+            SwapPlacement::Sequential => Self::Sequential,
+        }
+    }
+}
+
+/// What all areas of `--swap` have in common.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SwapOptions {
+    pub(crate) encrypted: bool,
+    /// `None` leaves the choice to the library.
+    pub(crate) placement: Option<Placement>,
+}
+
 /// The value of `--backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendChoice {
@@ -162,13 +188,14 @@ pub(crate) struct SwapChoice {
 }
 
 impl SwapChoice {
-    pub(crate) fn area(&self, encrypted: bool) -> pagefold::SwapArea {
-        let area = match self.path.to_str() {
-            Some("memory") => pagefold::SwapArea::memory(self.bytes),
-            Some("compressed") => pagefold::SwapArea::compressed(self.bytes),
-            _ => pagefold::SwapArea::unlinked(&self.path, self.bytes),
+    pub(crate) fn area(&self, options: SwapOptions) -> pagefold::SwapArea {
+        let (area, placement) = match self.path.to_str() {
+            Some("memory") => (pagefold::SwapArea::memory(self.bytes), options.placement),
+            Some("compressed") => (pagefold::SwapArea::compressed(self.bytes), None),
+            _ => (pagefold::SwapArea::unlinked(&self.path, self.bytes), options.placement),
         };
-        if encrypted { area.encrypted() } else { area }
+        let area = if options.encrypted { area.encrypted() } else { area };
+        placement.into_iter().fold(area, pagefold::SwapArea::placement)
     }
 
     /// Returns a warning if the area's file system lacks room for the area at present. Only for

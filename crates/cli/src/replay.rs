@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::args::ReplayArgs;
-use crate::choices::{BackendChoice, Groups, SwapChoice};
+use crate::choices::{BackendChoice, Groups, SwapChoice, SwapOptions};
 use crate::content::Content;
 use crate::failure::Failure;
 use crate::live;
@@ -114,7 +114,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         verify,
         quiet: args.quiet,
         swap: &swap,
-        swap_encrypted: args.swap_encrypted,
+        swap_options: SwapOptions { encrypted: args.swap_encrypted, placement: args.swap_placement.map(Into::into) },
     };
     run_all(args, &setup, &rooms, &mut target, workload)
 }

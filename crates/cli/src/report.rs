@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use pagefold::{CompressedSwapStats, FileStats, GroupStats, Stats};
+use pagefold::{CompressedSwapStats, FileStats, GroupStats, Stats, SwapAreaStats};
 use serde::Serialize;
 
 use crate::policy_report::PolicyReport;
@@ -96,8 +96,27 @@ pub(crate) struct SwapReport {
     pub(crate) bytes: u64,
     /// Swapped pages were encrypted.
     pub(crate) encrypted: bool,
+    pub(crate) areas: Vec<SwapAreaReport>,
     /// `null` without an area of compressed pages.
     pub(crate) compressed: Option<CompressedSwapStats>,
+}
+
+/// A swap area, and how CPUs share its slots.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SwapAreaReport {
+    /// Its path, `memory` or `compressed`.
+    pub(crate) name: String,
+    /// `per-cpu` or `sequential`.
+    pub(crate) placement: String,
+    /// Why it is that, as in `sda rotates`.
+    pub(crate) placement_reason: String,
+}
+
+impl SwapAreaReport {
+    fn new(area: &SwapAreaStats) -> Self {
+        let (placement, placement_reason) = (area.placement.to_string(), area.placement_reason.to_string());
+        Self { name: area.name.clone(), placement, placement_reason }
+    }
 }
 
 impl SwapReport {
@@ -110,6 +129,7 @@ impl SwapReport {
             used_bytes: stats.swap.iter().map(|area| area.used_bytes).sum(),
             bytes: stats.swap.iter().map(|area| area.bytes).sum(),
             encrypted: stats.swap.iter().any(|area| area.is_encrypted),
+            areas: stats.swap.iter().map(SwapAreaReport::new).collect(),
             compressed: stats.swap.iter().find_map(|area| area.compressed.clone()),
         }
     }

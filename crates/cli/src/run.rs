@@ -13,7 +13,7 @@ use test_disks::SimulatedDisk;
 
 use crate::backend;
 use crate::checker::{Before, Checker};
-use crate::choices::{Advised, BackendChoice, SwapChoice};
+use crate::choices::{Advised, BackendChoice, SwapChoice, SwapOptions};
 use crate::explain::explain;
 use crate::failure::{Failure, refused};
 use crate::live::{self, Live};
@@ -52,7 +52,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) verify: bool,
     pub(crate) quiet: bool,
     pub(crate) swap: &'a [SwapChoice],
-    pub(crate) swap_encrypted: bool,
+    pub(crate) swap_options: SwapOptions,
 }
 
 /// The outcome of a run: its figures, even if the run was cut short, and the reason if it was.
@@ -83,7 +83,7 @@ impl Setup<'_> {
         // The budget doesn't change, so no records need to be reserved for a larger one.
         let builder = builder.memory(memory).memory_max(memory).page_size(self.page_bytes).pretouch(self.pretouch);
         let builder = builder.io_timeout(self.io_timeout);
-        let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area(self.swap_encrypted)));
+        let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area(self.swap_options)));
         let build = || builder.build().map_err(refused);
         let pagefold = if self.pretouch { signals::while_nothing_is_lost(build)? } else { build()? };
         let groups = groups(&pagefold, self.plan, room)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::columns::Table;
-use crate::report::{Latency, Report, Row, RunReport, SwapReport, Workload, WriteBack};
+use crate::report::{Latency, Report, Row, RunReport, SwapAreaReport, SwapReport, Workload, WriteBack};
 use crate::room;
 use crate::trace_files::TraceFile;
 use crate::trace_text::shown;
@@ -122,14 +122,18 @@ fn swap(swap: &SwapReport) -> String {
             units::count((area.incompressible_pages + area.no_room_pages) as f64),
         )
     });
+    let area = |area: &SwapAreaReport| {
+        format!("swap area {}: {} ({})\n", shown(area.name.as_bytes()), area.placement, area.placement_reason)
+    };
     format!(
-        "swap: {} pages out ({} same-filled), {} in, {} of {} in use{}\n{}",
+        "swap: {} pages out ({} same-filled), {} in, {} of {} in use{}\n{}{}",
         units::count(swap.pages_out as f64),
         units::count(swap.same_filled as f64),
         units::count(swap.pages_in as f64),
         units::bytes(swap.used_bytes),
         units::bytes(swap.bytes),
         if swap.encrypted { ", encrypted" } else { "" },
+        swap.areas.iter().map(area).collect::<String>(),
         compressed.unwrap_or_default(),
     )
 }

@@ -34,6 +34,41 @@ fn swap_may_be_encrypted() {
 }
 
 #[test]
+fn how_slots_are_placed_may_be_set_and_is_told() {
+    let place = Place::new();
+    let small = "replay --anonymous --size 4MiB --memory 1MiB --ops 1k --quiet";
+    let both = "compressed:128KiB,memory:8MiB";
+    let done = place.run(small, &["--swap", both]);
+    let told = "swap area compressed: per-cpu (in memory)\nswap area memory: per-cpu (in memory)\n";
+    assert!(done.code == Some(0) && done.out.contains(told), "{done:?}");
+    let done = place.run(small, &["--swap", both, "--swap-placement", "sequential"]);
+    let told = "swap area compressed: per-cpu (in memory)\nswap area memory: sequential (as requested)\n";
+    assert!(done.code == Some(0) && done.out.contains(told), "{done:?}");
+
+    let path = place.path("swap");
+    let file = format!("{}:8MiB", path.display());
+    let areas = |arguments: &[&str]| {
+        let report = place.run(small, &[&["--json", "--swap", &file], arguments].concat()).json();
+        report["runs"][0]["swap"]["areas"].clone()
+    };
+    for placement in ["per-cpu", "sequential"] {
+        let area = &areas(&["--swap-placement", placement])[0];
+        assert_eq!(area["name"], path.to_str().unwrap());
+        assert_eq!((&area["placement"], &area["placement_reason"]), (&placement.into(), &"as requested".into()));
+    }
+    // What the machine's disks are like is another matter.
+    let reason = areas(&[])[0]["placement_reason"].as_str().unwrap().to_owned();
+    assert_ne!(reason, "as requested");
+    assert_ne!(reason, "in memory");
+
+    let done = place.run(small, &["--swap", both, "--swap-placement", "random"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("'random'") && done.err.contains("[possible values: per-cpu, sequential]"), "{done:?}");
+    let done = place.run(small, &["--swap-placement", "sequential"]);
+    assert!(done.code == Some(2) && done.err.contains("--swap <FILE:SIZE>"), "{done:?}");
+}
+
+#[test]
 fn a_table_says_what_was_swapped_and_mistakes_are_told() {
     let place = Place::new();
     let small = "replay --anonymous --size 4MiB --memory 1MiB --ops 1k --quiet";

@@ -299,6 +299,7 @@ fn what_the_library_notices_is_said() {
     assert!(!run("").err.contains("note:"));
     let told = run("info");
     assert!(told.err.contains("note: swap area added area=\"memory\""), "{told:?}");
+    assert!(told.err.contains(" placement=per-cpu reason=in memory"), "{told:?}");
     let wrong = run("loud");
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
     assert!(wrong.err.contains("PAGEFOLD_LOG=loud is none of off, error, warn"), "{wrong:?}");
