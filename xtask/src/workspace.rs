@@ -15,9 +15,17 @@ pub(crate) fn manifest() -> PathBuf {
     root().join("Cargo.toml")
 }
 
-/// The cargo that runs us.
+/// The cargo that runs us, without what it says of this package in our environment. Build scripts
+/// run again if that changes (`ring`'s does), and then all that depends on them is built again:
+/// each time that a check's command is repeated in a shell, and the next time that we run it.
 pub(crate) fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|it| name.starts_with(it))) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Where builds with other flags go, beside the usual ones, so that they don't throw each other
