@@ -43,6 +43,11 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// What failed, why, and what repeats it.
+    pub(crate) fn failure(&self) -> String {
+        format!("failed: {}: {}\n  repeat with: {}", self.name, self.first_error(), self.command)
+    }
+
     /// The first that it printed of what went wrong, in one line.
     fn first_error(&self) -> String {
         // What tests print that pass stands above.
@@ -62,7 +67,7 @@ const ERROR_MAX: usize = 300;
 /// How many of the last lines of a check that failed are printed again at the end.
 const LINES_AGAIN: usize = 40;
 /// What begins a line that says what went wrong, or stands in it.
-const ERRORS: [&str; 8] = [
+const ERRORS: [&str; 10] = [
     "error[",
     "error: ",
     "panicked at ",
@@ -71,6 +76,8 @@ const ERRORS: [&str; 8] = [
     "ERROR: AddressSanitizer",
     "was ended: ",
     "can't run ",
+    "MISSED  ",
+    "bench: ",
 ];
 
 impl Check {
@@ -121,14 +128,17 @@ impl Check {
         let (passed, printed) = match result {
             Ok((status, printed)) => {
                 let mut printed = without_colours(&String::from_utf8_lossy(&printed));
-                if status.is_none() {
-                    let ended = format!("{name} was ended: it took longer than {} s\n", limit.as_secs());
-                    if alone {
-                        print!("{ended}");
-                    }
-                    printed += &ended;
+                let success = status.map(|status| status.success());
+                let why = match success {
+                    None => format!("{name} was ended: it took longer than {} s\n", limit.as_secs()),
+                    Some(true) if must_fail => "error: the command succeeds, and has to fail\n".to_owned(),
+                    Some(_) => String::new(),
+                };
+                if alone {
+                    print!("{why}");
                 }
-                (status.is_some_and(|status| status.success() != must_fail), printed)
+                printed += &why;
+                (success == Some(!must_fail), printed)
             }
             Err(error) => (false, format!("can't run {name}: {error}\n")),
         };
@@ -228,8 +238,7 @@ pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
     }
     println!("{} passed, {} failed", outcomes.len() - failed.len(), failed.len());
     for outcome in &failed {
-        let Outcome { name, command, .. } = outcome;
-        println!("failed: {name}: {}\n  repeat with: {command}", outcome.first_error());
+        println!("{}", outcome.failure());
     }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

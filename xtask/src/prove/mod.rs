@@ -83,7 +83,7 @@ struct Progress {
     lane: &'static Lane,
     done: u64,
     passed: usize,
-    failed: Vec<String>,
+    failed: Vec<Outcome>,
     time: Duration,
 }
 
@@ -113,9 +113,9 @@ pub(crate) fn run(args: &ProveArgs) -> ExitCode {
         eprintln!("can't write {}: {error}", path.display());
         return ExitCode::FAILURE;
     }
-    let failed: Vec<&str> = progress.iter().flat_map(|lane| &lane.failed).map(String::as_str).collect();
-    for command in &failed {
-        eprintln!("repeat with: {command}");
+    let failed: Vec<&Outcome> = progress.iter().flat_map(|lane| &lane.failed).collect();
+    for outcome in &failed {
+        eprintln!("{}", outcome.failure());
     }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -158,7 +158,7 @@ fn note(progress: &mut [Progress], outcomes: Vec<Outcome>) {
         lane.time += outcome.time;
         match outcome.passed {
             true => lane.passed += 1,
-            false => lane.failed.push(outcome.command),
+            false => lane.failed.push(outcome),
         }
     }
 }
@@ -187,9 +187,10 @@ fn table(progress: &[Progress]) -> String {
 fn records(progress: &[Progress]) -> Value {
     let record = |Progress { lane, done, passed, failed, time }: &Progress| {
         let (unit, night) = lane.more.map_or((None, None), |more| (Some(more.unit), Some(more.night)));
+        let repeat: Vec<&str> = failed.iter().map(|outcome| &*outcome.command).collect();
         json!({
             "lane": lane.name, "passed": passed, "failed": failed.len(), "seconds": time.as_secs_f64(),
-            "done": done, "night": night, "unit": unit, "repeat": failed,
+            "done": done, "night": night, "unit": unit, "repeat": repeat,
         })
     };
     progress.iter().map(record).collect()
