@@ -276,22 +276,24 @@ pub(crate) fn loom(name: &'static str, arguments: &str) -> Check {
     cargo_with(name, "--cfg pagefold_loom", "loom", arguments)
 }
 
+/// The arguments of a check with a sanitizer. These are in the stable compiler, behind a flag;
+/// naming the target keeps them out of build scripts.
+fn with_target(arguments: &str) -> String {
+    let (test, rest) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
+    format!("{test} --target x86_64-unknown-linux-gnu -- {rest}")
+}
+
 /// Sees memory that is used after it was freed: by a device too, if it is the kernel that copies,
 /// or if a thread reads it later.
 pub(crate) fn address_sanitizer(name: &'static str, arguments: &str) -> Check {
-    let target = concat!("--target ", "x86_64-unknown-linux-gnu");
-    let check = cargo_with(name, "-Zsanitizer=address", "asan", &format!("{arguments} {target}"));
+    let check = cargo_with(name, "-Zsanitizer=address", "asan", &with_target(arguments));
     check.env("RUSTC_BOOTSTRAP", "1")
 }
 
 /// Sees memory that is read and written at once.
 pub(crate) fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
-    // The sanitizer is in the stable compiler, behind a flag; naming the target keeps it out of
-    // build scripts.
     let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg pagefold_tsan";
-    let target = concat!("--target ", "x86_64-unknown-linux-gnu");
-    let (test, rest) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
-    let check = cargo_with(name, flags, "tsan", &format!("{test} {target} -- {rest}"));
+    let check = cargo_with(name, flags, "tsan", &with_target(arguments));
     let suppressions = root().join("crates/frames/tests/tsan.supp");
     let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
     // What is suppressed is told by names that line tables alone don't have.

@@ -285,6 +285,15 @@ const SANITIZERS: Lane = Lane {
                 "test -p pagefold-frames --test known_race -- --ignored",
             )
             .must_fail(),
+            address_sanitizer(
+                "AddressSanitizer: the known error, built",
+                "test -p pagefold-frames --test known_use_after_free --no-run",
+            ),
+            address_sanitizer(
+                "AddressSanitizer sees the known error",
+                "test -p pagefold-frames --test known_use_after_free -- --ignored",
+            )
+            .must_fail(),
         ]
     },
     by_hand: Vec::new,
