@@ -308,8 +308,8 @@ const TIMES: Lane = Lane {
     gate: Vec::new,
     by_hand: || {
         vec![
-            cargo("timed tests", "test --release --workspace -- --ignored timed_ --test-threads 1"),
-            cargo("tests of chance", "test --release --workspace -- --ignored chance_"),
+            cargo("timed tests", "test --release --workspace --no-fail-fast -- --ignored timed_ --test-threads 1"),
+            cargo("tests of chance", "test --release --workspace --no-fail-fast -- --ignored chance_"),
         ]
     },
     more: None,
@@ -327,7 +327,7 @@ const CROWDS: Lane = Lane {
     name: "crowds",
     about: "a hundred thousand files, and as many other objects, in a budget that they fill",
     gate: Vec::new,
-    by_hand: || vec![cargo("crowds", "run --release -p bench -- real crowds --rounds 1")],
+    by_hand: || vec![cargo("crowds", "run --release -p bench -- real crowds --rounds 1 --check-memory")],
     more: None,
 };
 
