@@ -28,6 +28,9 @@ const THREADS: usize = 6;
 const PAGES: u64 = 24;
 const PAGE: u64 = 4096;
 const STEPS: u32 = 60;
+/// What repeats an order, with its seed before it.
+const REPEAT: &str = "RUSTFLAGS='--cfg pagefold_manycore' CARGO_TARGET_DIR=target-virtual cargo test --release -p \
+                      pagefold --test random_orders";
 /// So many orders, unless `PAGEFOLD_SEEDS` says otherwise.
 const SEEDS: u64 = 100;
 
@@ -246,7 +249,7 @@ fn threads_that_are_stopped_anywhere_lose_nothing() {
     let machine = Machine::new(Shape::new(1, CPUS, 1).unwrap(), costs).unwrap().events_max(20_000_000).random_order();
     let seed = seeds.start;
     if let Err(failure) = run(&machine.seed(seed), seed) {
-        panic!("repeat with PAGEFOLD_SEED={seed}: {failure}");
+        panic!("seed {seed}: {failure}\nrepeat with: PAGEFOLD_SEED={seed} {REPEAT}");
     }
 }
 

@@ -300,7 +300,10 @@ fn meddlers_lose_nothing_of_ours_and_nothing_of_theirs() {
     for seed in seeds(ROUNDS) {
         for body in [round, side_by_side] {
             let result = std::panic::catch_unwind(|| body(seed));
-            assert!(result.is_ok(), "repeat with PAGEFOLD_SEED={seed}");
+            assert!(
+                result.is_ok(),
+                "repeat with: PAGEFOLD_SEED={seed} cargo test -p pagefold --test strangers meddlers"
+            );
         }
     }
 }

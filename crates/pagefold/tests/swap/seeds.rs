@@ -3,6 +3,7 @@
 
 use super::*;
 use std::ops::Range;
+use std::panic::{catch_unwind, resume_unwind};
 
 use pagefold::Error;
 use sync::Arc;
@@ -234,7 +235,10 @@ struct Seen {
 fn run_all() -> Seen {
     let mut seen = Seen::default();
     for seed in sync::random::seeds(24) {
-        let (swapped_out, same_filled, failed, spilled) = run(seed, 400);
+        let (swapped_out, same_filled, failed, spilled) = catch_unwind(|| run(seed, 400)).unwrap_or_else(|panic| {
+            eprintln!("repeat with: PAGEFOLD_SEED={seed} cargo test -p pagefold --test swap seeds");
+            resume_unwind(panic)
+        });
         seen.seeds += 1;
         seen.swapped_out += swapped_out;
         seen.same_filled += same_filled;
