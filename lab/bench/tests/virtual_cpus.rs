@@ -119,10 +119,12 @@ fn the_page_of_results_has_the_published_tables_and_a_stale_one_is_found() {
     let to = path.to_str().expect("UTF-8");
     let only = ["--only", "exit-shared,range-file"];
     printed(&[&["virtual", "results", "--quick", "--seeds", "1", "--output", to], &only[..]].concat());
-    let page = std::fs::read_to_string(path.join("results.md")).expect("a page");
+    let read = |name: &str| std::fs::read_to_string(path.join(name)).expect("a file");
+    let page = read("results.md") + &read("results/exit-shared.md") + &read("results/range-file.md");
     for part in [
-        "[exit-shared](#exit-shared)",
+        "[exit-shared](results/exit-shared.md)",
         "(results/range-file.svg)",
+        "(range-file.svg)",
         "| 2 | one-lock |",
         "| 1 | interval-tree |",
         "122 kIOPS",
@@ -130,15 +132,23 @@ fn the_page_of_results_has_the_published_tables_and_a_stale_one_is_found() {
     ] {
         assert!(page.contains(part), "{part} is missing: {page}");
     }
-    let records = std::fs::read_to_string(path.join("results/records.json")).expect("records");
-    let records: Vec<Value> = serde_json::from_str(&records).expect("an array of records");
+    let table: Value = serde_json::from_str(&read("results/exit-shared.json")).expect("a table");
+    let records = table["records"].as_array().expect("an array of records");
     assert!(records.iter().any(|record| record["subject"] == "side-by-side" && record["metric"] == "throughput"));
-    // It lacks the other tables.
+    // One table is made anew, and the other stays.
+    printed(&["virtual", "results", "--quick", "--seeds", "1", "--output", to, "--only", "exit-shared"]);
+    assert!(read("results.md").contains("[range-file](results/range-file.md)"));
+    // The other tables aren't there.
     let output = bench(&["virtual", "results", "--check", "--output", to]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the page lacks") && said.contains("cargo bench-virtual results"), "{said}");
-    refused(&["virtual", "results", "--quick", "--output", to], &["would be replaced", "--output"]);
+    assert!(said.contains("there is no table") && said.contains("cargo bench-virtual results"), "{said}");
+    let in_earnest = read("results/exit-shared.json").replace("\"quick\": true", "\"quick\": false");
+    std::fs::write(path.join("results/exit-shared.json"), in_earnest).expect("a file");
+    refused(&["virtual", "results", "--quick", "--output", to], &["would replace", "--output"]);
+    std::fs::write(path.join("results/exit-shared.json"), "{}").expect("a file");
+    let output = bench(&["virtual", "results", "--check", "--output", to]);
+    assert!(text(&output.stderr).contains("isn't what this program writes"), "{}", text(&output.stderr));
     refused(&["virtual", "results", "--only", "none"], &["exit-shared", "page-fault-private"]);
     refused(&["virtual", "results", "--check", "--quick"], &["--quick"]);
 }

@@ -2,14 +2,17 @@
 //! verdict for each; and what a check needs to know whether the page is today's.
 //!
 //! A table is an experiment's [`Published`]: its machine, its workload, the numbers of CPUs that it
-//! has figures of, and all schemes. The page's figures are also written as records, from which the
-//! check takes them.
+//! has figures of, and all schemes. Each has three files in the directory `results` beside the
+//! page: a chapter, a plot, and a [`Table`], from which the page is made and checked. So one table
+//! can be made anew without the others.
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 
 use super::args::Common;
 use super::experiment::{Experiment, Published, Scheme};
@@ -57,65 +60,111 @@ impl Page {
     }
 }
 
+/// What is kept of a table.
+#[derive(Debug, Deserialize, Serialize)]
+struct Table {
+    seeds: u32,
+    /// Of two CPUs at most: it means nothing.
+    quick: bool,
+    /// Published figures that something is to be compared with, those of them whose gain has the
+    /// same direction here, and those that agree.
+    compared: usize,
+    same_direction: usize,
+    agree: usize,
+    /// The product's throughput over the best other, with the most tasks.
+    over_the_best: Option<f64>,
+    records: Vec<Record>,
+}
+
+impl Table {
+    fn new(page: Page, results: &Results, seeds: u32, quick: bool) -> Self {
+        let comparisons = comparisons(page, results);
+        let count = |wanted: &dyn Fn(Outcome) -> bool| {
+            comparisons.iter().filter(|comparison| wanted(comparison.outcome)).count()
+        };
+        Self {
+            seeds,
+            quick,
+            compared: comparisons.len(),
+            same_direction: count(&|outcome| outcome != Outcome::Contradicts),
+            agree: count(&|outcome| outcome == Outcome::Agrees),
+            over_the_best: over_the_best(page, results),
+            records: records::of(results),
+        }
+    }
+
+    /// That of `page` in the directory, if there is one.
+    fn read(directory: &Path, page: Page) -> Result<Option<Self>> {
+        let path = file(directory, page, "json");
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let table = serde_json::from_str(&text);
+        table.map(Some).with_context(|| format!("{} isn't what this program writes; {ANEW}", path.display()))
+    }
+
+    /// Its line in the page.
+    fn row(&self, page: Page) -> String {
+        let (name, all) = (page.name(), self.compared);
+        let over = self.over_the_best.map_or_else(String::new, number);
+        format!(
+            "| [{name}](results/{name}.md) | {} | {} | {} of {all} | {} of {all} | {over} |\n",
+            page.published.cpus().len(),
+            self.seeds,
+            self.same_direction,
+            self.agree,
+        )
+    }
+}
+
+const ANEW: &str = "make it anew with `cargo bench-virtual results`";
+
 /// Where things are, below the directory of the page.
 fn page_path(directory: &Path) -> PathBuf {
     directory.join("results.md")
 }
 
-fn records_path(directory: &Path) -> PathBuf {
-    directory.join("results").join("records.json")
+fn file(directory: &Path, page: Page, kind: &str) -> PathBuf {
+    directory.join("results").join(format!("{}.{kind}", page.name()))
+}
+
+fn save(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Makes the directories, before anything takes long.
 ///
 /// # Errors
-/// They can't be made; or the page that will be made isn't `whole`, and would replace another one.
-pub(crate) fn prepare(directory: &Path, whole: bool) -> Result<()> {
-    let page = page_path(directory);
-    if !whole && page.exists() {
-        let why = "would be replaced by one of some tables, or of --quick: name another directory with --output";
-        return Err(Usage::error(format!("{} {why}", page.display())));
+/// They can't be made; or what will be made is `quick`, and would stand beside tables that mean
+/// something.
+pub(crate) fn prepare(directory: &Path, quick: bool) -> Result<()> {
+    for page in all() {
+        if quick && Table::read(directory, page)?.is_some_and(|table| !table.quick) {
+            let why = "holds tables that --quick would replace: name another directory with --output";
+            return Err(Usage::error(format!("{} {why}", directory.display())));
+        }
     }
     let below = directory.join("results");
     fs::create_dir_all(&below).with_context(|| format!("cannot make the directory {}", below.display()))
 }
 
-/// Writes the page, its plots and its records.
-pub(crate) fn write(directory: &Path, pages: &[(Page, Results)], seeds: u32, quick: bool) -> Result<PathBuf> {
-    let save = |path: PathBuf, text: &str| {
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display())).map(|()| path)
-    };
-    let mut all = Vec::new();
-    for (page, results) in pages {
-        save(directory.join("results").join(format!("{}.svg", page.name())), &curves::svg(results)?)?;
-        all.extend(records::of(results));
+/// Writes a table's files, and the page with all tables that there are.
+pub(crate) fn write(directory: &Path, page: Page, results: &Results, seeds: u32, quick: bool) -> Result<PathBuf> {
+    let table = Table::new(page, results, seeds, quick);
+    save(&file(directory, page, "svg"), &curves::svg(results)?)?;
+    save(&file(directory, page, "md"), &chapter(page, results, seeds, quick))?;
+    save(&file(directory, page, "json"), &(serde_json::to_string_pretty(&table)? + "\n"))?;
+    let mut text = HEAD.to_owned();
+    let mut plots = String::new();
+    for page in all() {
+        if let Some(table) = Table::read(directory, page)? {
+            text += &table.row(page);
+            let _ = writeln!(plots, "\n[![{0}](results/{0}.svg)](results/{0}.md)", page.name());
+        }
     }
-    save(records_path(directory), &(serde_json::to_string_pretty(&all)? + "\n"))?;
-    save(page_path(directory), &text(pages, seeds, quick))
-}
-
-fn text(pages: &[(Page, Results)], seeds: u32, quick: bool) -> String {
-    let of = if seeds == 1 { "of one seed".to_owned() } else { format!("the median of {seeds} seeds") };
-    let mut text = format!("{HEAD}\nEach figure is {of}. {}\n\n", if quick { QUICK } else { "" });
-    text += "| table | task counts | same direction | within ± 25 % | Pagefold over the best other, most tasks |\n";
-    text += "|---|---|---|---|---|\n";
-    for (page, results) in pages {
-        let comparisons = comparisons(*page, results);
-        let count = |wanted: &dyn Fn(Outcome) -> bool| {
-            comparisons.iter().filter(|comparison| wanted(comparison.outcome)).count()
-        };
-        let (all, same) = (comparisons.len(), count(&|outcome| outcome != Outcome::Contradicts));
-        let close = count(&|outcome| outcome == Outcome::Agrees);
-        let cpus = page.published.cpus().len();
-        let _ = writeln!(
-            text,
-            "| [{0}](#{0}) | {cpus} | {same} of {all} | {close} of {all} | {1} |",
-            page.name(),
-            over_the_best(*page, results).map_or_else(String::new, number),
-        );
-    }
-    pages.iter().for_each(|(page, results)| text += &chapter(*page, results));
-    text
+    let path = page_path(directory);
+    save(&path, &(text + &plots)).map(|()| path)
 }
 
 fn comparisons(page: Page, results: &Results) -> Vec<Comparison> {
@@ -133,15 +182,17 @@ fn over_the_best(page: Page, results: &Results) -> Option<f64> {
     of(OURS).map(|ours| ours / best)
 }
 
-fn chapter(page: Page, results: &Results) -> String {
+fn chapter(page: Page, results: &Results, seeds: u32, quick: bool) -> String {
     let Page { experiment, published } = page;
-    let mut text = format!("\n## {}\n\n{} {}.\n", page.name(), experiment.question, published.about);
+    let mut text = format!("# {}\n\n{} {}.\n", page.name(), experiment.question, published.about);
     let _ = writeln!(text, "({}.) An operation is {}.", published.source, experiment.operation);
     let _ = writeln!(text, "Machine: `{}`; {}.", results.host.name, results.how);
+    let of = if seeds == 1 { "of one seed".to_owned() } else { format!("the median of {seeds} seeds") };
+    let _ = writeln!(text, "Each figure is {of}. {}", if quick { QUICK } else { "" });
     if !published.note.is_empty() {
         let _ = writeln!(text, "\n{}", published.note);
     }
-    let _ = writeln!(text, "\n![{0}](results/{0}.svg)", page.name());
+    let _ = writeln!(text, "\n![{0}]({0}.svg)", page.name());
     for workload in &results.workloads {
         let _ = writeln!(text, "\n**{}**: {}.\n", workload.name, workload.about);
         text += &rows(page, results, workload.name);
@@ -198,34 +249,43 @@ fn published_cells(published: &'static Published, results: &Results, row: &Row) 
 /// # Errors
 /// What is stale, and how to make it anew.
 pub(crate) fn check(directory: &Path, wanted: &[&str]) -> Result<String> {
-    const ANEW: &str = "make it anew with `cargo bench-virtual results`";
-    let read = |path: PathBuf| fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()));
-    let page = read(page_path(directory))?;
-    let known: Vec<Record> = serde_json::from_str(&read(records_path(directory))?)
-        .with_context(|| format!("{} holds no records; {ANEW}", records_path(directory).display()))?;
-    for of in all() {
-        let Page { experiment, published } = of;
-        let texts = [of.name(), experiment.question.to_owned(), published.about.to_owned(), published.note.to_owned()];
-        let stale = texts.iter().find(|text| !page.contains(text.as_str()));
-        ensure!(stale.is_none(), "the page lacks {:?} of {}; {ANEW}", stale.cloned().unwrap_or_default(), of.name());
+    let read =
+        |path: PathBuf| fs::read_to_string(&path).with_context(|| format!("cannot read {}; {ANEW}", path.display()));
+    let summary = read(page_path(directory))?;
+    let mut said = String::new();
+    for page in all() {
+        let Page { experiment, published } = page;
+        let (name, table) = (page.name(), Table::read(directory, page)?);
+        let table = table.with_context(|| format!("there is no table {name}; {ANEW} --only {name}"))?;
+        let chapter = read(file(directory, page, "md"))?;
+        let texts = [experiment.question, published.about, published.note];
+        let stale = texts.iter().find(|text| !chapter.contains(*text));
+        ensure!(stale.is_none(), "the chapter of {name} lacks {:?}; {ANEW} --only {name}", stale.unwrap_or(&""));
+        ensure!(summary.contains(&table.row(page)), "the page isn't of today's {name}; {ANEW} --only {name}");
         let schemes: Vec<&Scheme> = experiment.usual_schemes().collect();
         for (cpus, scheme) in published.cpus().into_iter().flat_map(|cpus| schemes.iter().map(move |of| (cpus, of))) {
-            let found = throughput(&known, of, scheme.name, cpus);
-            ensure!(found.is_some(), "{} has no {} on {}; {ANEW}", of.name(), scheme.name, cpus_label(cpus));
+            let found = throughput(&table.records, page, scheme.name, cpus);
+            ensure!(found.is_some(), "{name} has no {} on {}; {ANEW} --only {name}", scheme.name, cpus_label(cpus));
+        }
+        if wanted.contains(&name.as_str()) {
+            said += &compare(page, &table)?;
         }
     }
+    Ok(said)
+}
+
+/// Makes a table's runs with one seed, and compares them with what is kept.
+fn compare(page: Page, table: &Table) -> Result<String> {
     let mut said = String::new();
-    for of in all().into_iter().filter(|of| wanted.contains(&of.name().as_str())) {
-        let results = of.run(1, false)?;
-        for row in results.of(of.published.workload) {
-            let (now, then) = (row.samples[0].operations_per_s, throughput(&known, of, row.scheme, row.cpus));
-            let then = then.context("the check above looked for it")?;
-            let place = format!("{}, {} on {}", of.name(), row.scheme, cpus_label(row.cpus));
-            if now.max(then) / now.min(then) > SAME {
-                bail!("{place}: {} M/s, and {} on the page; {ANEW}", number(now / 1e6), number(then / 1e6));
-            }
-            let _ = writeln!(said, "{place}: {} M/s, as on the page", number(now / 1e6));
+    let results = page.run(1, false)?;
+    for row in results.of(page.published.workload) {
+        let (now, then) = (row.samples[0].operations_per_s, throughput(&table.records, page, row.scheme, row.cpus));
+        let then = then.context("the check has looked for it")?;
+        let place = format!("{}, {} on {}", page.name(), row.scheme, cpus_label(row.cpus));
+        if now.max(then) / now.min(then) > SAME {
+            bail!("{place}: {} M/s, and {} on the page; {ANEW}", number(now / 1e6), number(then / 1e6));
         }
+        let _ = writeln!(said, "{place}: {} M/s, as on the page", number(now / 1e6));
     }
     Ok(said)
 }
@@ -254,4 +314,7 @@ Gains are compared, not absolute figures. A gain *agrees* if it is within 25 % o
 *differs in size* if it only has the same direction. Gains of up to 3 % count as none. The older designs
 are our own versions of them; one figure of each is fitted to its table, the cost of an operation of one
 task.
+
+| table | task counts | seeds | same direction | within ± 25 % | Pagefold over the best other, most tasks |
+|---|---|---|---|---|---|
 ";

@@ -84,7 +84,7 @@ struct ResultsArgs {
     /// Repetitions, each with another seed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: u32,
-    /// Only these tables: a list
+    /// Only these tables, a list; the others stay as they are
     #[arg(long, value_delimiter = ',', value_name = "TABLES")]
     only: Vec<String>,
     /// Write nothing: check that the page in the directory has today's tables, and that those of
@@ -247,18 +247,21 @@ fn results(args: &ResultsArgs) -> Result<()> {
     if args.quick {
         eprintln!("bench: {QUICK}");
     }
-    results_page::prepare(&args.output, args.only.is_empty() && !args.quick)?;
+    results_page::prepare(&args.output, args.quick)?;
     let start = Instant::now();
     let is_wanted = |page: &results_page::Page| args.only.is_empty() || args.only.contains(&page.name());
     let all: Vec<_> = known.into_iter().filter(is_wanted).collect();
-    let mut pages = Vec::new();
+    // Each is kept as soon as it is made.
     for (done, &page) in all.iter().enumerate() {
         let so_far = humantime::format_duration(Duration::from_secs(start.elapsed().as_secs()));
         eprintln!("bench: {} of {}: {}, after {so_far}", done + 1, all.len(), page.name());
-        pages.push((page, page.run(args.seeds, args.quick)?));
+        let made = page.run(args.seeds, args.quick)?;
+        let path = results_page::write(&args.output, page, &made, args.seeds, args.quick)?;
+        if done + 1 == all.len() {
+            say(&format!("{}\n", path.display()))?;
+        }
     }
-    let path = results_page::write(&args.output, &pages, args.seeds, args.quick)?;
-    say(&format!("{}\n", path.display()))
+    Ok(())
 }
 
 fn chapter(experiment: &'static Experiment, args: &ReportArgs, real: Option<&[Record]>) -> Result<page::Chapter> {
