@@ -20,10 +20,16 @@ const LINES: u64 = 256;
 const ROUNDS: usize = 25;
 /// Distances that differ by less than a quarter are one.
 const SAME: f64 = 1.25;
+/// If runs between CPUs at another distance are dropped, no more than this is allowed.
+const NEARLY: f64 = 1.1;
 
 /// Whether two transfers took about as long.
 pub(crate) fn same(a: f64, b: f64) -> bool {
-    a.max(b) <= SAME * a.min(b)
+    is_within(SAME, a, b)
+}
+
+fn is_within(factor: f64, a: f64, b: f64) -> bool {
+    a.max(b) <= factor * a.min(b)
 }
 
 /// Two CPUs, and lines to hand over.
@@ -101,20 +107,24 @@ impl Distance {
 pub(crate) struct Placement {
     distance: Distance,
     wanted: f64,
+    /// Whether runs at another distance don't count, even if patience is at its end.
+    is_strict: bool,
     patience: Duration,
     waited_ns: AtomicU64,
-    repeated: AtomicU32,
+    dropped: AtomicU32,
 }
 
 impl Placement {
-    /// Runs count in which a line took about `wanted` ns, or as long as now. What waiting and
-    /// repeating takes may add up to `patience`.
+    /// Runs count in which a line took `wanted` ns, give or take a tenth. Without `wanted`, runs
+    /// are preferred in which a line took about as long as now. What waiting and repeating takes
+    /// may add up to `patience`.
     pub(crate) fn new(distance: Distance, wanted: Option<f64>, patience: Duration) -> Result<Self> {
-        let wanted = match wanted {
-            Some(wanted) => wanted,
-            None => distance.look()?,
+        let (is_strict, wanted) = match wanted {
+            Some(wanted) => (true, wanted),
+            None => (false, distance.look()?),
         };
-        Ok(Self { distance, wanted, patience, waited_ns: AtomicU64::new(0), repeated: AtomicU32::new(0) })
+        let (waited_ns, dropped) = (AtomicU64::new(0), AtomicU32::new(0));
+        Ok(Self { distance, wanted, is_strict, patience, waited_ns, dropped })
     }
 
     /// Of which CPUs.
@@ -123,33 +133,78 @@ impl Placement {
     }
 
     /// Makes a run between two looks at the distance, and again if that wasn't as wanted. The run,
-    /// and what a line took before and after.
+    /// and what a line took before and after. If patience is at its end, the run may be one that
+    /// doesn't [count](Self::counts).
     pub(crate) fn keep<R>(&self, mut run: impl FnMut() -> Result<R>) -> Result<(R, [f64; 2])> {
         loop {
             let start = Instant::now();
             let mut before = self.distance.look()?;
-            while !same(before, self.wanted) && !self.is_tired(start) {
+            while !self.is_wanted(before) && !self.is_tired(start) {
                 std::thread::sleep(Duration::from_millis(20));
                 before = self.distance.look()?;
             }
+            let waited = start.elapsed();
             let result = run()?;
             let looks = [before, self.distance.look()?];
-            if looks.iter().all(|&look| same(look, self.wanted)) || self.is_tired(start) {
+            let (is_kept, is_tired) = (looks.iter().all(|&look| self.is_wanted(look)), self.is_tired(start));
+            let is_dropped = !is_kept && (self.is_strict || !is_tired);
+            let wasted = if is_kept { waited } else { start.elapsed() };
+            // Relaxed, here and below: one thread makes all runs.
+            self.waited_ns.fetch_add(wasted.as_nanos() as u64, Ordering::Relaxed);
+            self.dropped.fetch_add(u32::from(is_dropped), Ordering::Relaxed);
+            if is_kept || is_tired {
                 return Ok((result, looks));
             }
-            // Relaxed, here and below: one thread makes all runs.
-            self.waited_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            self.repeated.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a run counts before and after which a line took so long.
+    pub(crate) fn counts(&self, looks: [f64; 2]) -> bool {
+        !self.is_strict || looks.iter().all(|&look| self.is_wanted(look))
+    }
+
+    fn is_wanted(&self, look: f64) -> bool {
+        is_within(if self.is_strict { NEARLY } else { SAME }, look, self.wanted)
     }
 
     fn is_tired(&self, start: Instant) -> bool {
         Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)) + start.elapsed() >= self.patience
     }
 
+    /// How many runs were dropped: made again, or left out.
+    pub(crate) fn dropped(&self) -> u32 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     /// How it went, in half a sentence.
     pub(crate) fn report(&self) -> String {
-        let (wanted, repeated) = (self.wanted, self.repeated.load(Ordering::Relaxed));
-        format!("CPUs {wanted:.0} ns from each other, {repeated} runs made again as they weren't")
+        format!("CPUs {:.0} ns from each other, {} runs dropped as they weren't", self.wanted, self.dropped())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scaling::stage::allowed_cpus;
+
+    /// Where a line takes so long from one CPU to the other in vain.
+    const NEVER_NS: f64 = 1e12;
+
+    #[test]
+    fn runs_at_another_distance_are_dropped_if_a_distance_was_asked_for() {
+        let [first, second, ..] = allowed_cpus()[..] else { return println!("not here: two CPUs") };
+        let placement = |wanted| {
+            let distance = Distance::new(first, second).expect("memory");
+            Placement::new(distance, wanted, Duration::ZERO).expect("threads")
+        };
+        let strict = placement(Some(NEVER_NS));
+        let ((), looks) = strict.keep(|| Ok(())).expect("a run");
+        assert!(!strict.counts(looks) && strict.dropped() == 1);
+        assert!(strict.waited_ns.load(Ordering::Relaxed) > 0, "the next run would have the same patience again");
+        assert!(strict.counts([0.92 * NEVER_NS, 1.08 * NEVER_NS]) && !strict.counts([NEVER_NS, 1.2 * NEVER_NS]));
+        // Patience is at its end from the beginning.
+        let lenient = placement(None);
+        let ((), looks) = lenient.keep(|| Ok(())).expect("a run");
+        assert!(lenient.counts(looks) && lenient.dropped() == 0);
     }
 }

@@ -74,7 +74,7 @@ impl CostScaling {
         let mut workloads = Vec::new();
         for workload in &plan.workloads {
             let rows = results.of(workload.name).filter(|row| row.cpus == cpus);
-            let order = sorted(rows.map(|row| (row.scheme, row.samples[0].operations_per_s)).collect());
+            let order = sorted(rows.map(|row| (row.scheme, row.samples[&0].operations_per_s)).collect());
             let mut changes =
                 Changes { workload: workload.name, order, runs: machines.len(), winner: vec![], others: vec![] };
             for (what, machine) in &machines {

@@ -39,9 +39,10 @@ struct RealArgs {
 /// Where a virtual machine's host has its CPUs.
 #[derive(Clone, Copy, Debug, Default, Args)]
 struct Place {
-    /// Count only runs in which a line takes about so long from the first CPU to the second, as
-    /// `calibrate` measured it; wait for that, and make others again, for two minutes in all
-    /// [default: as long as at the beginning]
+    /// Count only runs in which a line takes so long from the first CPU to the second, as
+    /// `calibrate` measured it: runs that are off by more than a tenth are dropped, and made again
+    /// for two minutes in all [default: prefer runs in which it takes about as long as at the
+    /// beginning]
     #[arg(long, value_name = "NS", value_parser = parse_ns)]
     transfer: Option<f64>,
 }
@@ -119,8 +120,8 @@ fn results(experiment: &'static Experiment, common: &Common, rounds: Option<u32>
     }
     let placement = match allowed_cpus()[..] {
         [first, second, ..] => {
-            let patience = if common.quick { Duration::ZERO } else { PATIENCE };
-            Some(Arc::new(Placement::new(Distance::new(first, second)?, place.transfer, patience)?))
+            let (transfer, patience) = if common.quick { (None, Duration::ZERO) } else { (place.transfer, PATIENCE) };
+            Some(Arc::new(Placement::new(Distance::new(first, second)?, transfer, patience)?))
         }
         _ => None,
     };
@@ -129,6 +130,7 @@ fn results(experiment: &'static Experiment, common: &Common, rounds: Option<u32>
     let mut results = sweep::run(&plan, host, how, stage)?;
     if let Some(placement) = placement {
         results.how += &format!(", {}", placement.report());
+        results.dropped = place.transfer.map(|_| placement.dropped());
     }
     Ok(results)
 }

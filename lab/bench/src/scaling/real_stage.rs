@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::job::{Counts, Sample, Traffic};
+use super::job::{Counts, Sample, Traffic, Unavailable};
 use crate::distance::Placement;
 
 /// How long a run is, and between which CPUs.
@@ -74,11 +74,15 @@ impl Stage {
         self.placed(tasks, || once(self.time, tasks, &set_up, &begin, &operation, &count))
     }
 
-    /// Makes a run of so many tasks while CPUs are where they are to be.
+    /// Makes a run of so many tasks while CPUs are where they are to be. It is [`Unavailable`] if
+    /// they never are.
     pub(super) fn placed(&self, tasks: usize, run: impl Fn() -> Result<Sample>) -> Result<Sample> {
         match &self.placement {
             Some(placement) if tasks > 1 => {
                 let (sample, line_ns) = placement.keep(run)?;
+                if !placement.counts(line_ns) {
+                    return Err(Unavailable("the CPUs were too near each other, or too far".to_owned()).into());
+                }
                 Ok(Sample { line_ns: Some(line_ns), ..sample })
             }
             _ => run(),

@@ -11,10 +11,20 @@ pub(crate) const THROUGHPUT: &str = "throughput";
 pub(crate) const SCALING: &str = "scaling";
 /// What a line took from one real CPU to another, before and after the runs.
 pub(crate) const LINE: &str = "line";
+/// Real runs of all schemes on all workloads that were dropped.
+pub(crate) const DROPPED: &str = "dropped";
 
 /// All figures of `results`. The subject is the scheme; `cpus` are those that the tasks ran on.
 pub(crate) fn of(results: &Results) -> Vec<Record> {
-    results.rows.iter().flat_map(|row| of_row(results, row)).collect()
+    let rows = results.rows.iter().flat_map(|row| of_row(results, row));
+    let all = source(results, "all", "all", results.most());
+    let dropped = results.dropped.map(|runs| all.record((DROPPED, "count", Summary::exact(runs.into()))));
+    rows.chain(dropped).collect()
+}
+
+fn source<'a>(results: &'a Results, subject: &'a str, workload: &'a str, cpus: usize) -> Source<'a> {
+    let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+    Source { experiment: results.experiment.name, subject, workload, machine: &results.host.name, cpus }
 }
 
 fn of_row(results: &Results, row: &Row) -> Vec<Record> {
@@ -40,13 +50,7 @@ fn of_row(results: &Results, row: &Row) -> Vec<Record> {
         ("lists_accesses", "count", lists(&|lists| lists.accesses)),
         ("lists_shared_writes", "count", lists(&|lists| lists.shared_writes)),
     ];
-    let source = Source {
-        experiment: results.experiment.name,
-        subject: row.scheme,
-        workload: row.workload,
-        machine: &results.host.name,
-        cpus: u32::try_from(row.cpus).unwrap_or(u32::MAX),
-    };
+    let source = source(results, row.scheme, row.workload, row.cpus);
     let record = |(metric, unit, summary): (&str, &str, Option<Summary>)| Some(source.record((metric, unit, summary?)));
     figures.into_iter().filter_map(record).collect()
 }

@@ -1,5 +1,7 @@
 //! What the runs of an experiment gave, and the ratios that tables show.
 
+use std::collections::BTreeMap;
+
 use super::experiment::{Experiment, Measure, Scheme, Workload};
 use super::job::{Inside, Sample, Traffic};
 use super::lists::ListShare;
@@ -33,6 +35,9 @@ pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
     /// Which schemes have none, and why.
     pub(crate) missing: Vec<String>,
+    /// Real runs that were dropped, because the CPUs weren't as far from each other as the user
+    /// wanted.
+    pub(crate) dropped: Option<u32>,
 }
 
 /// All repetitions of one run.
@@ -44,14 +49,14 @@ pub(crate) struct Row {
     pub(crate) scheme: &'static str,
     /// On how many CPUs.
     pub(crate) cpus: usize,
-    /// One for each seed or round.
-    pub(crate) samples: Vec<Sample>,
+    /// By seed or round, from 0. Those that were dropped are missing.
+    pub(crate) samples: BTreeMap<u32, Sample>,
 }
 
 impl Row {
     /// Over the repetitions.
     pub(crate) fn summary(&self, figure: impl Fn(&Sample) -> f64) -> Summary {
-        Summary::of(self.samples.iter().map(figure))
+        Summary::of(self.samples.values().map(figure))
     }
 
     /// Operations in a second.
@@ -61,7 +66,7 @@ impl Row {
 
     /// Standard deviation of the throughput over the repetitions, in percent of its mean.
     pub(crate) fn deviation(&self) -> f64 {
-        let values: Vec<f64> = self.samples.iter().map(|sample| sample.operations_per_s).collect();
+        let values: Vec<f64> = self.samples.values().map(|sample| sample.operations_per_s).collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
         if mean == 0.0 { 0.0 } else { 100.0 * variance.sqrt() / mean }
@@ -69,19 +74,19 @@ impl Row {
 
     /// What a line took between two real CPUs, in nanoseconds.
     pub(crate) fn line_ns(&self) -> Option<Summary> {
-        let looks: Vec<f64> = self.samples.iter().filter_map(|sample| sample.line_ns).flatten().collect();
+        let looks: Vec<f64> = self.samples.values().filter_map(|sample| sample.line_ns).flatten().collect();
         (!looks.is_empty()).then(|| Summary::of(looks))
     }
 
     /// A figure that only a virtual machine has.
     pub(crate) fn inside(&self, figure: impl Fn(&Inside) -> Option<f64>) -> Option<Summary> {
-        let values: Option<Vec<f64>> = self.samples.iter().map(|sample| figure(sample.inside.as_ref()?)).collect();
+        let values: Option<Vec<f64>> = self.samples.values().map(|sample| figure(sample.inside.as_ref()?)).collect();
         values.filter(|values| !values.is_empty()).map(Summary::of)
     }
 
     /// What went to a device and came from it, if all repetitions counted that.
     pub(crate) fn traffic(&self, figure: impl Fn(&Traffic) -> Option<f64>) -> Option<Summary> {
-        let values: Option<Vec<f64>> = self.samples.iter().map(|sample| figure(sample.traffic.as_ref()?)).collect();
+        let values: Option<Vec<f64>> = self.samples.values().map(|sample| figure(sample.traffic.as_ref()?)).collect();
         values.filter(|values| !values.is_empty()).map(Summary::of)
     }
 
@@ -112,7 +117,7 @@ impl Row {
 
     /// Where the time of the first repetition went.
     pub(crate) fn report(&self) -> Option<&manycore::Report> {
-        Some(&self.samples.first()?.inside.as_ref()?.report)
+        Some(&self.samples.values().next()?.inside.as_ref()?.report)
     }
 }
 
@@ -172,7 +177,7 @@ impl Results {
 
 /// Ratios are taken within a repetition.
 fn ratio(row: &Row, to: &Row) -> Option<Summary> {
-    let pairs = row.samples.iter().zip(&to.samples);
+    let pairs = row.samples.iter().filter_map(|(repeat, sample)| Some((sample, to.samples.get(repeat)?)));
     let ratios: Vec<f64> = pairs.map(|(row, to)| row.operations_per_s / to.operations_per_s).collect();
     (!ratios.is_empty() && ratios.iter().all(|ratio| ratio.is_finite())).then(|| Summary::of(ratios))
 }

@@ -279,7 +279,7 @@ fn compare(page: Page, table: &Table) -> Result<String> {
     let mut said = String::new();
     let results = page.run(1, false)?;
     for row in results.of(page.published.workload) {
-        let (now, then) = (row.samples[0].operations_per_s, throughput(&table.records, page, row.scheme, row.cpus));
+        let (now, then) = (row.samples[&0].operations_per_s, throughput(&table.records, page, row.scheme, row.cpus));
         let then = then.context("the check has looked for it")?;
         let place = format!("{}, {} on {}", page.name(), row.scheme, cpus_label(row.cpus));
         if now.max(then) / now.min(then) > SAME {

@@ -1,5 +1,7 @@
 //! Makes all runs of a plan.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 
 use super::job::{Job, Unavailable};
@@ -16,30 +18,28 @@ pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) 
     let mut rows = Vec::new();
     for workload in &plan.workloads {
         for &cpus in &plan.cpus {
-            let row = |scheme| Row { workload: workload.name, scheme, cpus, samples: Vec::new() };
+            let row = |scheme| Row { workload: workload.name, scheme, cpus, samples: BTreeMap::new() };
             rows.extend(plan.schemes.iter().map(|scheme| row(scheme.name)));
         }
     }
-    let mut missing: Vec<String> = Vec::new();
+    // Why the last run of a row is missing.
+    let mut reasons = vec![None; rows.len()];
     let bar = progress(plan.experiment.name, rows.len() * plan.repeats as usize);
     for repeat in 0..plan.repeats {
         let (whole, plain) = (stage(repeat), stage(repeat).throughput_only());
-        let mut next = rows.iter_mut();
+        let mut next = rows.iter_mut().zip(&mut reasons);
         for workload in &plan.workloads {
             for &cpus in &plan.cpus {
-                for (scheme, row) in plan.schemes.iter().zip(&mut next) {
+                for (scheme, (row, reason)) in plan.schemes.iter().zip(&mut next) {
                     let what = || format!("{}, {} on {}", workload.name, scheme.name, cpus_label(cpus));
                     bar.set_message(what());
                     let is_plain = plan.efficiency_of_ours_only && scheme.name != OURS;
                     let job = Job::new(workload, cpus, plan.choices, if is_plain { &plain } else { &whole });
                     match (scheme.measure)(&job) {
                         Err(error) if error.is::<Unavailable>() => {
-                            let why = format!("{}: {error:#}", scheme.name);
-                            if !missing.contains(&why) {
-                                missing.push(why);
-                            }
+                            *reason = Some(format!("{}: {error:#}", scheme.name));
                         }
-                        sample => row.samples.push(sample.with_context(what)?),
+                        sample => _ = row.samples.insert(repeat, sample.with_context(what)?),
                     }
                     bar.inc(1);
                 }
@@ -47,6 +47,10 @@ pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) 
         }
     }
     bar.finish_and_clear();
+    let mut missing = Vec::new();
+    for (_, reason) in rows.iter().zip(reasons).filter(|(row, _)| row.samples.is_empty()) {
+        missing.extend(reason.filter(|reason| !missing.contains(reason)));
+    }
     rows.retain(|row| !row.samples.is_empty());
     if !plan.experiment.devices.is_empty() {
         how += &format!(", device: {}", plan.choices.device.name());
@@ -59,6 +63,7 @@ pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) 
         cpus: plan.cpus.clone(),
         how: if plan.choices.bytes == 0 { how } else { format!("{how}, {} bytes", plan.choices.bytes) },
         missing,
+        dropped: None,
         rows,
     })
 }
