@@ -200,6 +200,16 @@ fn timed_memory_in_swap_is_measured_and_zeros_need_no_device() {
 }
 
 #[test]
+fn locks_and_structures_are_measured_on_real_cpus() {
+    let records = records(&["real", "locks", "--cpus", "1,2", "--rounds", "1", "--transfer", "50"]);
+    let of = |metric: &str| records.iter().filter(|record| record["metric"] == metric).count();
+    // 15 schemes on two workloads with one and two CPUs.
+    assert_eq!((of("throughput"), of("scaling")), (60, 60));
+    // However far the CPUs are from each other: with --quick no run is dropped.
+    assert_eq!(value(&records, "all", "dropped"), 0.0);
+}
+
+#[test]
 fn an_experiment_without_a_device_refuses_one() {
     let wrong = bench(&["real", "lookup", "--quick", "--device", "disk"]);
     assert_eq!(wrong.status.code(), Some(2));

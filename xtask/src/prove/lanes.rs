@@ -62,6 +62,7 @@ const ORDERS: Lane = Lane {
             ),
             on_virtual_cpus("random orders: swap slots", "test --release -p pagefold-swap --test random_orders"),
             on_virtual_cpus("random orders: span-lock", "test --release -p span-lock --test random_orders"),
+            on_virtual_cpus("random orders: bench", "test --release -p bench --bin bench"),
         ]
     },
     by_hand: Vec::new,

@@ -2,7 +2,7 @@
 
 use sync::atomic::{AtomicU64, Ordering, fence, spin_hint};
 
-use super::{Pair, measure};
+use super::{Shared, is_rare, measure};
 use crate::scaling::experiment::Scheme;
 
 /// The scheme.
@@ -10,7 +10,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     name: "seqlock",
     about: "a sequence lock; each 16th operation of a task changes both words, the others read them",
     hidden: false,
-    measure: |job| measure(job, Sequence::default),
+    measure: |job| measure(job, new),
 };
 
 /// All on one line, as they are used together.
@@ -22,9 +22,21 @@ struct Sequence {
     words: [AtomicU64; 2],
 }
 
-impl Pair for Sequence {
-    fn operate(&self, turn: u64) {
-        if turn.is_multiple_of(16) { self.write() } else { self.read() }
+/// A lock for any number of tasks.
+pub(super) fn new(_: usize) -> impl Shared {
+    Sequence::default()
+}
+
+impl Shared for Sequence {
+    fn operate(&self, _: usize, turn: u64) {
+        if is_rare(turn) { self.write() } else { self.read() }
+    }
+
+    #[cfg(test)]
+    fn check(&self, uses: u64) {
+        self.read();
+        // Relaxed: all tasks have ended.
+        assert_eq!(self.words[0].load(Ordering::Relaxed), uses / super::RARE);
     }
 }
 
@@ -36,6 +48,8 @@ impl Sequence {
             // Acquire pairs with the Release of the writer before.
             let exchange = |to| self.number.compare_exchange(number, to, Ordering::Acquire, Ordering::Relaxed);
             if number.is_multiple_of(2) && exchange(number + 1).is_ok() {
+                // Release pairs with the Acquire fence of readers: a reader that sees a new word
+                // sees the odd number.
                 fence(Ordering::Release);
                 for word in &self.words {
                     // Relaxed: the only writer; readers look at the number again.
@@ -55,6 +69,7 @@ impl Sequence {
             let before = self.number.load(Ordering::Acquire);
             // Relaxed: the fence orders them before the second look.
             let [first, second] = [0, 1].map(|at: usize| self.words[at].load(Ordering::Relaxed));
+            // Acquire pairs with the Release fence of writers.
             fence(Ordering::Acquire);
             // Relaxed: as above.
             if before.is_multiple_of(2) && self.number.load(Ordering::Relaxed) == before {

@@ -39,6 +39,7 @@ impl QueuedSpinlock {
         // AcqRel: the place is ready; pairs with the Release of the task that leaves the lock free.
         let before = self.last.0.swap(me as u32, Ordering::AcqRel);
         if before != NOBODY {
+            // Release pairs with the Acquire loads of `next` below: the place waits.
             self.places[before as usize].next.store(me as u32, Ordering::Release);
             // Acquire pairs with the Release below.
             while mine.waits.load(Ordering::Acquire) != 0 {
@@ -46,6 +47,7 @@ impl QueuedSpinlock {
             }
         }
         let result = inside();
+        // Acquire, here and below, pairs with the Release of the task that queued up behind.
         if mine.next.load(Ordering::Acquire) == NOBODY {
             // Release pairs with the swap above.
             let free = self.last.0.compare_exchange(me as u32, NOBODY, Ordering::Release, Ordering::Relaxed);
@@ -57,6 +59,7 @@ impl QueuedSpinlock {
             }
         }
         let next = mine.next.load(Ordering::Acquire);
+        // Release pairs with the Acquire of the task that waits.
         self.places[next as usize].waits.store(0, Ordering::Release);
         result
     }
