@@ -168,13 +168,49 @@ fn runs_between_cpus_that_are_farther_from_each_other_are_not_compared() {
         records.extend(line.map(|line| record(2, "line", line)));
         std::fs::write(&real, serde_json::to_string(&records).expect("JSON")).expect("a file");
         let path = real.to_str().expect("UTF-8");
-        let said = printed(&["virtual", "locks", "--quick", "--cpus", "1,2", "--schemes", "ticket", "--beside", path]);
+        let busy = ["--workloads", "busy", "--schemes", "ticket", "--beside", path];
+        let said = printed(&[&["virtual", "locks", "--quick", "--cpus", "1,2"], &busy[..]].concat());
         said.lines().last().expect("a summary").to_owned()
     };
     // A line takes 46 ns in this preset.
-    assert_eq!(summary(Some([46.0, 38.0, 57.0])), "0 of 1 are within 20 %");
+    let compared = summary(Some([46.0, 38.0, 57.0]));
+    assert!(
+        compared.starts_with("0 of 1 are within 20 %; the worst: ticket on busy, ") && compared.ends_with("real one")
+    );
     assert!(summary(Some([46.0, 46.0, 124.0])).starts_with("0 of 0 are within 20 %; 1 aren't compared"));
     assert!(summary(None).contains("isn't known"));
+}
+
+#[test]
+fn what_is_beside_each_other_ends_with_schemes_the_worst_and_what_is_missing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("real.json");
+    let path = path.to_str().expect("UTF-8");
+    let tasks = ["--quick", "--cpus", "1,2", "--schemes", "counter,sharded"];
+    let virtual_ones = printed(&[&["virtual", "locks", "--json"], &tasks[..]].concat());
+    let mut records: Vec<Value> = serde_json::from_str(&virtual_ones).expect("records");
+    // The same figures but for one that is twice as high, and one that was dropped.
+    let is = |record: &Value, subject: &str, workload: &str| {
+        (record["subject"].as_str(), record["workload"].as_str()) == (Some(subject), Some(workload))
+            && (record["metric"].as_str(), record["cpus"].as_u64()) == (Some("scaling"), Some(2))
+    };
+    records.retain(|record| !is(record, "sharded", "relaxed"));
+    let doubled = records.iter_mut().find(|record| is(record, "counter", "busy")).expect("a figure");
+    doubled["value"] = Value::from(2.0 * doubled["value"].as_f64().expect("a number"));
+    let mut dropped = records[0].clone();
+    (dropped["metric"], dropped["value"]) = (Value::from("dropped"), Value::from(9.0));
+    records.push(dropped);
+    std::fs::write(path, serde_json::to_string(&records).expect("JSON")).expect("a file");
+    let said = printed(&[&["virtual", "locks", "--beside", path], &tasks[..]].concat());
+    let summary = said.lines().last().expect("a summary");
+    for part in [
+        "2 of 3 are within 20 %, and 1 of 2 schemes wherever they are compared",
+        "the worst: counter on busy, 0.50 times the real one",
+        "1 have no real figure",
+        "9 real runs were dropped",
+    ] {
+        assert!(summary.contains(part), "{part} is missing: {summary}");
+    }
 }
 
 #[test]

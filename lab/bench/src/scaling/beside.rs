@@ -1,5 +1,6 @@
 //! Real figures beside virtual ones: throughput of several CPUs over that of one.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::experiment::Experiment;
-use super::records::{LINE, SCALING, THROUGHPUT};
+use super::records::{DROPPED, LINE, SCALING, THROUGHPUT};
 use super::results::Results;
 use super::table::{Table, number};
 use crate::record::Record;
@@ -27,6 +28,11 @@ pub(crate) struct Beside {
     /// What a line takes from one virtual CPU to the next, in nanoseconds.
     line_ns: f64,
     pairs: Vec<Pair>,
+    /// Virtual runs on as many CPUs as real ones that have none beside them.
+    alone: usize,
+    /// Real runs that were dropped, because a line took more or less than it had to. Unknown if the
+    /// user didn't say how long it has to take.
+    dropped: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,12 +50,13 @@ struct Pair {
 }
 
 impl Pair {
-    fn difference_percent(&self) -> f64 {
-        100.0 * (self.simulated / self.real[0] - 1.0)
+    /// How many times the real figure the virtual one is.
+    fn ratio(&self) -> f64 {
+        self.simulated / self.real[0]
     }
 
     fn is_close(&self) -> bool {
-        self.difference_percent().abs() <= CLOSE_PERCENT
+        100.0 * (self.ratio() - 1.0).abs() <= CLOSE_PERCENT
     }
 
     /// Whether the real CPUs were as far from each other as virtual ones are, all the time.
@@ -92,7 +99,9 @@ impl Beside {
             };
             real.iter().find(matches)
         };
-        let pairs = results.rows.iter().filter(|row| row.cpus != 1).filter_map(|row| {
+        let measured = cpus(real, results.experiment);
+        let rows = || results.rows.iter().filter(|row| row.cpus != 1 && measured.contains(&row.cpus));
+        let pairs = rows().filter_map(|row| {
             let simulated = results.scaling(row, 1)?.median;
             let alone = results.row(row.workload, row.scheme, 1)?.throughput().median;
             let real_alone = find(row.workload, row.scheme, 1, THROUGHPUT)?.value;
@@ -108,12 +117,21 @@ impl Beside {
                 alone_ns: [1e9 / real_alone, 1e9 / alone],
             })
         });
+        let pairs: Vec<Pair> = pairs.collect();
         let of = |record: &&Record| record.experiment == results.experiment.name;
         let real_machine = real.iter().find(of).map_or_else(|| "nothing".to_owned(), |record| record.machine.clone());
-        Self { real_machine, virtual_machine: results.host.name.clone(), line_ns, pairs: pairs.collect() }
+        let dropped = real.iter().filter(of).find(|record| record.metric == DROPPED);
+        Self {
+            real_machine,
+            virtual_machine: results.host.name.clone(),
+            line_ns,
+            alone: rows().count() - pairs.len(),
+            pairs,
+            dropped: dropped.map(|record| record.value as u32),
+        }
     }
 
-    /// How it ends: how many are close.
+    /// How it ends: how many are close, which is the farthest off, and what isn't compared.
     pub(crate) fn summary(&self) -> String {
         if self.pairs.is_empty() {
             return "no run is in both: measure 1 and more CPUs on both, with the same schemes and workloads"
@@ -122,12 +140,29 @@ impl Beside {
         let (alike, others): (Vec<&Pair>, Vec<&Pair>) = self.pairs.iter().partition(|pair| pair.is_alike(self.line_ns));
         let close = alike.iter().filter(|pair| pair.is_close()).count();
         let mut text = format!("{close} of {} are within {CLOSE_PERCENT} %", alike.len());
+        let schemes: BTreeSet<&str> = alike.iter().map(|pair| pair.scheme.as_str()).collect();
+        if schemes.len() < alike.len() {
+            let is_close = |scheme: &&&str| alike.iter().all(|pair| pair.scheme != **scheme || pair.is_close());
+            let close = schemes.iter().filter(is_close).count();
+            text += &format!(", and {close} of {} schemes wherever they are compared", schemes.len());
+        }
+        let distance = |pair: &Pair| pair.ratio().ln().abs();
+        if let Some(worst) = alike.iter().max_by(|a, b| distance(a).total_cmp(&distance(b))) {
+            let Pair { scheme, workload, .. } = worst;
+            text += &format!("; the worst: {scheme} on {workload}, {:.2} times the real one", worst.ratio());
+        }
         if !others.is_empty() {
             let (count, ns) = (others.len(), self.line_ns);
             text += &format!(
                 "; {count} aren't compared, as a line took more than {FAR_PERCENT} % more or less than {ns:.0} ns"
             );
             text += &format!(" between the CPUs: `bench-real --transfer {ns:.0}` waits until it does");
+        }
+        if self.alone > 0 {
+            text += &format!("; {} have no real figure", self.alone);
+        }
+        if let Some(dropped) = self.dropped {
+            text += &format!("; {dropped} real runs were dropped because a line took longer, or shorter");
         }
         if self.pairs.iter().any(|pair| pair.line_ns.is_none()) {
             text += "; how far the real CPUs were from each other isn't known";
@@ -149,14 +184,13 @@ impl Beside {
             "real ×",
             "rounds",
             "virtual ×",
-            "difference %",
+            "virtual / real",
             "beyond 20 %",
             "real ns",
             "virtual ns",
             "line ns",
         ];
         let row = |pair: &Pair| {
-            let difference = pair.difference_percent();
             let mark = match (pair.is_alike(self.line_ns), pair.is_close()) {
                 (false, _) => "other CPUs",
                 (true, false) => "*",
@@ -172,7 +206,7 @@ impl Beside {
                 real,
                 range(&least, &most),
                 number(pair.simulated),
-                format!("{difference:+.0}"),
+                format!("{:.2}", pair.ratio()),
                 mark.to_owned(),
                 real_ns,
                 virtual_ns,
