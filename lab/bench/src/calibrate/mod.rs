@@ -26,6 +26,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use manycore::{Costs, Description, Shape};
 
 pub(crate) use arena::Arena;
+pub(crate) use shape::{stay_on, two_cores, unpin};
 use timing::Rounds;
 pub(crate) use timing::{median, on, pin};
 
@@ -47,9 +48,13 @@ pub(crate) struct CalibrateArgs {
     /// Print an array of records instead of a table
     #[arg(long)]
     json: bool,
+    /// Say how far off the model is on this machine, too: run the experiment `locks` on two CPUs,
+    /// and on two virtual ones with the costs just measured. Builds the program for virtual CPUs
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) judge: bool,
     /// A few rounds only: shows that everything works; the figures mean nothing
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
 }
 
 /// A cost that was measured, in the unit of [`Costs`].
@@ -123,8 +128,8 @@ fn believable(bench: &mut Bench, probe: Probe) -> Result<()> {
     Ok(())
 }
 
-/// Measures, prints and writes.
-pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
+/// Measures, prints and writes. Returns the machine.
+pub(crate) fn run(args: &CalibrateArgs) -> Result<Description> {
     if cfg!(pagefold_manycore) {
         bail!(
             "calibrate measures the real machine: build without --cfg pagefold_manycore (cargo bench-real calibrate)"
@@ -154,6 +159,10 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
         let text = serde_json::to_string_pretty(&description)? + "\n";
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    if !args.judge {
+        bench.notes.push("how far off the model is on this machine: calibrate --judge says it".to_owned());
+    }
     let text = if args.json { table::json(&bench)? } else { table::text(&bench, args.quick) };
-    crate::output::say(&text)
+    crate::output::say(&text)?;
+    Ok(description)
 }

@@ -83,11 +83,21 @@ pub(crate) fn of_one_socket(shape: &Shape) -> Vec<usize> {
     cpus.take(shape.cores_per_socket.max(1)).collect()
 }
 
+/// Two cores of one socket: those between which a transfer is measured.
+pub(crate) fn two_cores() -> Option<[usize; 2]> {
+    Some([first(), other_core(first())?])
+}
+
+/// Keeps this thread, and those that it starts, on some CPUs.
+pub(crate) fn stay_on(cpus: &[usize]) -> Result<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    sched_setaffinity(None, &set).context("cannot go to other CPUs")
+}
+
 /// Lets this thread run on all CPUs again.
 pub(crate) fn unpin() -> Result<()> {
-    let mut set = CpuSet::new();
-    online().into_iter().for_each(|cpu| set.set(cpu));
-    sched_setaffinity(None, &set).context("cannot leave the CPU")
+    stay_on(&online())
 }
 
 /// The caches of the first CPU.

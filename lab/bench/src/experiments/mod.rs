@@ -4,7 +4,7 @@
 //! tables, plots, the page and the gate follow from the constant.
 
 mod exit;
-mod locks;
+pub(crate) mod locks;
 mod lookup;
 mod map_churn;
 mod older;

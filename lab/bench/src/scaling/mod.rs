@@ -40,6 +40,8 @@ pub(crate) mod stage;
 pub(crate) mod stage;
 
 #[cfg(not(pagefold_manycore))]
+mod judge;
+#[cfg(not(pagefold_manycore))]
 mod real_processes;
 #[cfg(not(pagefold_manycore))]
 mod real_run;

@@ -11,7 +11,7 @@ use super::experiment::Experiment;
 use super::plan::Plan;
 use super::results::{Host, Results};
 use super::stage::{Stage, allowed_cpus};
-use super::{curves, records, sweep, table};
+use super::{curves, judge, records, sweep, table};
 use crate::buffered::{self, BufferedArgs};
 use crate::calibrate::{self, CalibrateArgs};
 use crate::crowds::{self, CrowdsArgs};
@@ -38,13 +38,13 @@ struct RealArgs {
 
 /// Where a virtual machine's host has its CPUs.
 #[derive(Clone, Copy, Debug, Default, Args)]
-struct Place {
+pub(super) struct Place {
     /// Count only runs in which a line takes so long from the first CPU to the second, as
     /// `calibrate` measured it: runs that are off by more than a tenth are dropped, and made again
     /// for two minutes in all [default: prefer runs in which it takes about as long as at the
     /// beginning]
     #[arg(long, value_name = "NS", value_parser = parse_ns)]
-    transfer: Option<f64>,
+    pub(super) transfer: Option<f64>,
 }
 
 fn parse_ns(text: &str) -> Result<f64, String> {
@@ -93,7 +93,12 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         Some((neighbours::NAME, matches)) => neighbours::run(&NeighboursArgs::from_arg_matches(matches)?),
         Some((resize::NAME, matches)) => resize::run(&ResizeArgs::from_arg_matches(matches)?),
         Some((writer_wait::NAME, matches)) => writer_wait::run(&WriterWaitArgs::from_arg_matches(matches)?),
-        Some((calibrate::NAME, matches)) => calibrate::run(&CalibrateArgs::from_arg_matches(matches)?),
+        Some((calibrate::NAME, matches)) => {
+            let args = CalibrateArgs::from_arg_matches(matches)?;
+            let cores = args.judge.then(judge::cores).transpose()?;
+            let machine = calibrate::run(&args)?;
+            cores.map_or(Ok(()), |cores| judge::run(&machine, cores, args.quick))
+        }
         Some((name, matches)) => one(experiments::find(name)?, &RealArgs::from_arg_matches(matches)?),
         None => Ok(()),
     }
@@ -106,7 +111,13 @@ const TIME_QUICK: Duration = Duration::from_millis(5);
 /// What waiting for CPUs in the right places may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn results(experiment: &'static Experiment, common: &Common, rounds: Option<u32>, place: Place) -> Result<Results> {
+/// Makes all runs of an experiment.
+pub(super) fn results(
+    experiment: &'static Experiment,
+    common: &Common,
+    rounds: Option<u32>,
+    place: Place,
+) -> Result<Results> {
     let machine = Machine::here();
     let have = allowed_cpus().len();
     let mut usual: Vec<usize> = (0..9).map(|power| 1 << power).filter(|&cpus| cpus < have).collect();
