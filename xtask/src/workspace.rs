@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of the workspace. That for which `cargo run` was called, if it was: workspaces may have a
-/// target directory in common, and then this program was perhaps built for another one.
+/// The root of the workspace. That for which `cargo run` was called, if it was: workspaces may have
+/// a target directory in common, and then this program was perhaps built for another one.
 pub(crate) fn root() -> PathBuf {
     let own = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&own).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)

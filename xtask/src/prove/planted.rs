@@ -2,8 +2,8 @@
 //!
 //! `planted/NAME.patch` begins with lines `rule: …` (what it breaks), `lane: …` (which lane catches
 //! it) and `check: …` (what `cargo` is to run), perhaps `limit: …` (the seconds after which the
-//! check hangs, for a bug that makes it hang) and `turns: …` (how often a check that passes is run),
-//! and goes on as a diff of the workspace. It is applied to a copy of the workspace,
+//! check hangs, for a bug that makes it hang) and `turns: …` (how often a check that passes is
+//! run), and goes on as a diff of the workspace. It is applied to a copy of the workspace,
 //! beside which the copy's builds lie. A patch that doesn't apply, that doesn't compile, or that
 //! its check passes with, is a failure.
 

@@ -35,7 +35,7 @@ pub(super) fn check(sources: &[Source], pages: &[(std::path::PathBuf, String)]) 
             }
         }
     }
-    for (path, text) in pages.iter().filter(|(path, _)| !path.starts_with("docs/log")) {
+    for (path, text) in pages.iter().filter(|(path, _)| is_read_for_prose(path)) {
         prose.go_through(path, (1..).zip(text.lines()).map(|(number, line)| (number, line, line.trim())));
     }
     if prose.unnamed > UNNAMED_MAX {
@@ -46,6 +46,11 @@ pub(super) fn check(sources: &[Source], pages: &[(std::path::PathBuf, String)]) 
         });
     }
     prose
+}
+
+/// Not the log, nor what `cargo bench-virtual results` writes.
+fn is_read_for_prose(path: &Path) -> bool {
+    !["docs/log", "docs/results"].iter().any(|directory| path.starts_with(directory))
 }
 
 impl Prose {
@@ -99,7 +104,8 @@ mod tests {
         assert_eq!(lines(&format!("//! | {words}\n//! ```\n//! {words}\n//! ```\n//! a   b {words}\n")), [0; 0]);
         assert_eq!(lines(&format!("// {}\n", &words[..90])), [0; 0]);
         let page = |path: &str| check(&[], &[(path.into(), words.clone() + &words)]).violations.len();
-        assert_eq!((page("docs/reading.md"), page("docs/log/reading.md")), (1, 0));
+        let pages = ["docs/reading.md", "docs/results.md", "docs/log/reading.md", "docs/results/exit.md"];
+        assert_eq!(pages.map(page), [1, 1, 0, 0]);
     }
 
     #[test]

@@ -101,7 +101,8 @@ impl Table {
             text => text.with_context(|| format!("cannot read {}", path.display()))?,
         };
         let table = serde_json::from_str(&text);
-        table.map(Some).with_context(|| format!("{} isn't what this program writes; {ANEW}", path.display()))
+        let what = || format!("{} isn't what this program writes; {}", path.display(), anew(&page.name()));
+        table.map(Some).with_context(what)
     }
 
     /// Its line in the page.
@@ -118,7 +119,10 @@ impl Table {
     }
 }
 
-const ANEW: &str = "make it anew with `cargo bench-virtual results`";
+/// How to make a table.
+fn anew(name: &str) -> String {
+    format!("make it anew with `cargo bench-virtual results --only {name}`")
+}
 
 /// Where things are, below the directory of the page.
 fn page_path(directory: &Path) -> PathBuf {
@@ -157,11 +161,18 @@ pub(crate) fn write(directory: &Path, page: Page, results: &Results, seeds: u32,
     save(&file(directory, page, "json"), &(serde_json::to_string_pretty(&table)? + "\n"))?;
     let mut text = HEAD.to_owned();
     let mut plots = String::new();
+    let mut missing = Vec::new();
     for page in all() {
-        if let Some(table) = Table::read(directory, page)? {
-            text += &table.row(page);
-            let _ = writeln!(plots, "\n[![{0}](results/{0}.svg)](results/{0}.md)", page.name());
+        match Table::read(directory, page)? {
+            Some(table) => {
+                text += &table.row(page);
+                let _ = writeln!(plots, "\n[![{0}](results/{0}.svg)](results/{0}.md)", page.name());
+            }
+            None => missing.push(page.name()),
         }
+    }
+    if !missing.is_empty() {
+        let _ = writeln!(text, "\nNot made yet: {}.", missing.join(", "));
     }
     let path = page_path(directory);
     save(&path, &(text + &plots)).map(|()| path)
@@ -184,11 +195,14 @@ fn over_the_best(page: Page, results: &Results) -> Option<f64> {
 
 fn chapter(page: Page, results: &Results, seeds: u32, quick: bool) -> String {
     let Page { experiment, published } = page;
-    let mut text = format!("# {}\n\n{} {}.\n", page.name(), experiment.question, published.about);
-    let _ = writeln!(text, "({}.) An operation is {}.", published.source, experiment.operation);
-    let _ = writeln!(text, "Machine: `{}`; {}.", results.host.name, results.how);
+    let mut text = format!("# {}\n\n{}\n\n", page.name(), experiment.question);
+    let _ = writeln!(text, "Published: {} ({}).\n", published.about, published.source);
     let of = if seeds == 1 { "of one seed".to_owned() } else { format!("the median of {seeds} seeds") };
-    let _ = writeln!(text, "Each figure is {of}. {}", if quick { QUICK } else { "" });
+    let _ = writeln!(text, "Here: `{}`; {}. Each figure is {of}.", results.host.name, results.how);
+    let _ = writeln!(text, "An operation is {}.", experiment.operation);
+    if quick {
+        let _ = writeln!(text, "{QUICK}");
+    }
     if !published.note.is_empty() {
         let _ = writeln!(text, "\n{}", published.note);
     }
@@ -249,23 +263,23 @@ fn published_cells(published: &'static Published, results: &Results, row: &Row) 
 /// # Errors
 /// What is stale, and how to make it anew.
 pub(crate) fn check(directory: &Path, wanted: &[&str]) -> Result<String> {
-    let read =
-        |path: PathBuf| fs::read_to_string(&path).with_context(|| format!("cannot read {}; {ANEW}", path.display()));
+    let read = |path: PathBuf| fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()));
     let summary = read(page_path(directory))?;
     let mut said = String::new();
     for page in all() {
         let Page { experiment, published } = page;
         let (name, table) = (page.name(), Table::read(directory, page)?);
-        let table = table.with_context(|| format!("there is no table {name}; {ANEW} --only {name}"))?;
+        let anew = anew(&name);
+        let table = table.with_context(|| format!("there is no table {name}; {anew}"))?;
         let chapter = read(file(directory, page, "md"))?;
         let texts = [experiment.question, published.about, published.note];
         let stale = texts.iter().find(|text| !chapter.contains(*text));
-        ensure!(stale.is_none(), "the chapter of {name} lacks {:?}; {ANEW} --only {name}", stale.unwrap_or(&""));
-        ensure!(summary.contains(&table.row(page)), "the page isn't of today's {name}; {ANEW} --only {name}");
+        ensure!(stale.is_none(), "the chapter of {name} lacks {:?}; {anew}", stale.unwrap_or(&""));
+        ensure!(summary.contains(&table.row(page)), "the page's line of {name} isn't its table's; {anew}");
         let schemes: Vec<&Scheme> = experiment.usual_schemes().collect();
         for (cpus, scheme) in published.cpus().into_iter().flat_map(|cpus| schemes.iter().map(move |of| (cpus, of))) {
             let found = throughput(&table.records, page, scheme.name, cpus);
-            ensure!(found.is_some(), "{name} has no {} on {}; {ANEW} --only {name}", scheme.name, cpus_label(cpus));
+            ensure!(found.is_some(), "{name} has no {} on {}; {anew}", scheme.name, cpus_label(cpus));
         }
         if wanted.contains(&name.as_str()) {
             said += &compare(page, &table)?;
@@ -283,7 +297,8 @@ fn compare(page: Page, table: &Table) -> Result<String> {
         let then = then.context("the check has looked for it")?;
         let place = format!("{}, {} on {}", page.name(), row.scheme, cpus_label(row.cpus));
         if now.max(then) / now.min(then) > SAME {
-            bail!("{place}: {} M/s, and {} on the page; {ANEW}", number(now / 1e6), number(then / 1e6));
+            let [now, then] = [now, then].map(|value| number(value / 1e6));
+            bail!("{place}: {now} M/s, and {then} on the page; {}", anew(&page.name()));
         }
         let _ = writeln!(said, "{place}: {} M/s, as on the page", number(now / 1e6));
     }
@@ -304,16 +319,16 @@ fn throughput(records: &[Record], page: Page, scheme: &str, cpus: usize) -> Opti
 
 const HEAD: &str = "# The published results, again
 
-Pagefold is made of five designs. Each is known for a table of results, the first for two. Here is each
-table again, from one command, `cargo bench-virtual results`: the workload and the numbers of tasks as
-published, the design before, the design proposed, and Pagefold as a user runs it. All of it runs on
-virtual CPUs; [the page on the model](../crates/manycore/docs/model.md) says what they are, and when
-not to believe them.
+Pagefold is made of five designs. Each is known for a table of results, the first for two. Here is
+each table again, from one command, `cargo bench-virtual results`: the workload and the numbers of
+tasks as published, the design before, the design proposed, and Pagefold as a user runs it. All of
+it runs on virtual CPUs; [the page on the model](../crates/manycore/docs/model.md) says what they
+are, and when not to believe them.
 
-Gains are compared, not absolute figures. A gain *agrees* if it is within 25 % of the published one, and
-*differs in size* if it only has the same direction. Gains of up to 3 % count as none. The older designs
-are our own versions of them; one figure of each is fitted to its table, the cost of an operation of one
-task.
+Gains are compared, not absolute figures. A gain *agrees* if it is within 25 % of the published one,
+and *differs in size* if it only has the same direction. Gains of up to 3 % count as none. The older
+designs are our own versions of them; one figure of each is fitted to its table, the cost of an
+operation of one task.
 
 | table | task counts | seeds | same direction | within ± 25 % | Pagefold over the best other, most tasks |
 |---|---|---|---|---|---|

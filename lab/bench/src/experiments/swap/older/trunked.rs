@@ -1,5 +1,5 @@
-//! A swap area as Linux 5.7 had it on a device that doesn't seek, once no cluster of it is free, and
-//! as Huang Ying changed it: where the next free slot is looked for is all the difference.
+//! A swap area as Linux 5.7 had it on a device that doesn't seek, once no cluster is free; and as
+//! Huang Ying changed it. Where the next free slot is looked for is all the difference.
 
 use sync::atomic::{AtomicU8, AtomicU64, Ordering, spin_hint};
 use sync::lock::Mutex;
@@ -16,7 +16,7 @@ const CLUSTER: usize = 256;
 /// Slots that a CPU collects before it frees them.
 const FREE_BATCH: usize = 64;
 
-/// With `OWN`, each CPU looks for slots from a position of its own on, which jumps to a random trunk
+/// With `OWN`, each CPU looks for slots from a position of its own on. It jumps to a random trunk
 /// when it comes to another one. Otherwise all CPUs have one position.
 pub(super) struct Trunked<const OWN: bool> {
     lock: QueueLock,
