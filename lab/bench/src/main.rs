@@ -27,6 +27,8 @@ mod distance;
 #[cfg(not(pagefold_manycore))]
 mod encrypted_swap;
 mod experiments;
+#[cfg(pagefold_manycore)]
+mod fixed_addresses;
 #[cfg(not(pagefold_manycore))]
 mod machine;
 mod neighbours;
@@ -58,6 +60,8 @@ use crate::usage::Usage;
 static ALLOCATOR: manycore::Allocator = manycore::Allocator;
 
 fn main() -> ExitCode {
+    #[cfg(pagefold_manycore)]
+    fixed_addresses::ensure();
     match cli::run_this() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -61,6 +61,7 @@ const ORDERS: Lane = Lane {
                 "test --release -p bench --test virtual_cpus -- --skip a_quiet_tenant",
             ),
             on_virtual_cpus("random orders: swap slots", "test --release -p pagefold-swap --test random_orders"),
+            on_virtual_cpus("88 virtual CPUs: swap slots", "test --release -p pagefold-swap --test many_cpus"),
             on_virtual_cpus("random orders: span-lock", "test --release -p span-lock --test random_orders"),
             on_virtual_cpus("random orders: bench", "test --release -p bench --bin bench"),
         ]

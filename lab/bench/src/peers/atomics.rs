@@ -32,7 +32,7 @@ pub(crate) enum Counted {
 }
 
 impl Counted {
-    /// Of [`CountChild`]'s.
+    /// Of [`CountChild`](crate::peers::cli::CountChild)'s.
     pub(crate) fn of(misses: bool) -> Self {
         if misses { Self::Misses } else { Self::Hits }
     }

@@ -73,6 +73,7 @@ struct Table {
     agree: usize,
     /// The product's throughput over the best other, with the most tasks.
     over_the_best: Option<f64>,
+    /// Throughputs.
     records: Vec<Record>,
 }
 
@@ -89,7 +90,7 @@ impl Table {
             same_direction: count(&|outcome| outcome != Outcome::Contradicts),
             agree: count(&|outcome| outcome == Outcome::Agrees),
             over_the_best: over_the_best(page, results),
-            records: records::of(results),
+            records: records::of(results).into_iter().filter(|it| it.metric == records::THROUGHPUT).collect(),
         }
     }
 
@@ -312,7 +313,6 @@ fn throughput(records: &[Record], page: Page, scheme: &str, cpus: usize) -> Opti
             && record.workload == page.published.workload
             && record.subject == scheme
             && record.cpus as usize == cpus
-            && record.metric == records::THROUGHPUT
     };
     records.iter().find(is_its).map(|record| record.value)
 }

@@ -1,4 +1,4 @@
-//! Finding a page without a lock (Nick Piggin, "[rfc] lockless pagecache", 2005).
+//! Finding a page without a lock (Nick Piggin, "\[rfc\] lockless pagecache", 2005).
 //!
 //! Between loading a slot and counting oneself among the page's users, the page may be taken out of
 //! the file and used for another one. So the count is only raised if it isn't zero, and the slot is

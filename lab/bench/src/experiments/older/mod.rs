@@ -5,7 +5,6 @@
 pub(crate) mod charges;
 pub(crate) mod free_pages;
 pub(crate) mod lru_lists;
-pub(crate) mod queue_lock;
 pub(crate) mod queued_spinlock;
 pub(crate) mod records;
 pub(crate) mod ring;

@@ -1,66 +1,95 @@
-//! Linux's spinlock since 4.2, without the short cut for a second waiter: each waiter spins on a
-//! line of its own (Mellor-Crummey and Scott, "Algorithms for scalable synchronization on
-//! shared-memory multiprocessors", TOCS 1991).
+//! A spinlock as the kernel's: a task that finds it taken queues up, and spins on a line of its own
+//! until its turn has come.
+//!
+//! After J. Mellor-Crummey and M. Scott, "Algorithms for scalable synchronization on shared-memory
+//! multiprocessors" (TOCS 1991), with a word that the first in the queue takes, as in Linux's
+//! `qspinlock`.
 
-use sync::atomic::{AtomicU32, Ordering, spin_hint};
+use sync::atomic::{AtomicBool, AtomicUsize, Ordering, spin_hint};
 
-/// No task. Tasks are numbered from 1 here.
-const NOBODY: u32 = 0;
+/// The lock, with what else its owner keeps on its line.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct QueuedSpinlock {
+    taken: AtomicBool,
+    /// One more than the last task in the queue, or 0.
+    last: AtomicUsize,
+}
+
+/// The places in queues, one for each task: no task waits for two locks at a time.
+pub(crate) struct Places(Box<[Place]>);
 
 #[derive(Default)]
 #[repr(align(64))]
 struct Place {
-    next: AtomicU32,
-    waits: AtomicU32,
+    waiting: AtomicBool,
+    /// One more than the next task in the queue, or 0.
+    next: AtomicUsize,
 }
 
-/// The lock. Its last waiter is on a line of its own.
-pub(crate) struct QueuedSpinlock {
-    last: Last,
-    places: Box<[Place]>,
+impl Places {
+    pub(crate) fn new(tasks: usize) -> Self {
+        let places: Box<[Place]> = (0..tasks).map(|_| Place::default()).collect();
+        places.iter().for_each(name);
+        Self(places)
+    }
 }
 
-#[derive(Default)]
-#[repr(align(64))]
-struct Last(AtomicU32);
+/// Waiting for a lock is waiting at its line, or at one's place: in the profile both are
+/// `spinlock`, and the region says which lock it is.
+fn name<T>(_line: &T) {
+    #[cfg(pagefold_manycore)]
+    manycore::profile::name(_line, "spinlock");
+}
 
 impl QueuedSpinlock {
-    pub(crate) fn new(tasks: usize) -> Self {
-        Self { last: Last::default(), places: (0..=tasks).map(|_| Place::default()).collect() }
+    /// Gives its line a name in the profile.
+    pub(crate) fn name(&self) {
+        name(self);
     }
 
-    /// Has `inside` run by one task at a time.
-    pub(crate) fn with<R>(&self, task: usize, inside: impl FnOnce() -> R) -> R {
-        let me = task + 1;
-        let mine = &self.places[me];
-        // Relaxed: no other task knows the place yet.
-        mine.next.store(NOBODY, Ordering::Relaxed);
-        mine.waits.store(1, Ordering::Relaxed);
-        // AcqRel: the place is ready; pairs with the Release of the task that leaves the lock free.
-        let before = self.last.0.swap(me as u32, Ordering::AcqRel);
-        if before != NOBODY {
-            // Release pairs with the Acquire loads of `next` below: the place waits.
-            self.places[before as usize].next.store(me as u32, Ordering::Release);
-            // Acquire pairs with the Release below.
-            while mine.waits.load(Ordering::Acquire) != 0 {
-                spin_hint();
-            }
+    /// Calls `f` with the lock taken.
+    pub(crate) fn with<R>(&self, places: &Places, task: usize, f: impl FnOnce() -> R) -> R {
+        if !self.try_take() {
+            self.queue(places, task);
         }
-        let result = inside();
-        // Acquire, here and below, pairs with the Release of the task that queued up behind.
-        if mine.next.load(Ordering::Acquire) == NOBODY {
-            // Release pairs with the swap above.
-            let free = self.last.0.compare_exchange(me as u32, NOBODY, Ordering::Release, Ordering::Relaxed);
-            if free.is_ok() {
-                return result;
-            }
-            while mine.next.load(Ordering::Acquire) == NOBODY {
-                spin_hint();
-            }
-        }
-        let next = mine.next.load(Ordering::Acquire);
-        // Release pairs with the Acquire of the task that waits.
-        self.places[next as usize].waits.store(0, Ordering::Release);
+        let result = f();
+        // Release pairs with the Acquire in `try_take`.
+        self.taken.store(false, Ordering::Release);
         result
+    }
+
+    fn try_take(&self) -> bool {
+        self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    fn queue(&self, Places(places): &Places, task: usize) {
+        let mine = &places[task];
+        // Relaxed: published by the swap.
+        mine.waiting.store(true, Ordering::Relaxed);
+        mine.next.store(0, Ordering::Relaxed);
+        // AcqRel: publishes the place, and finds the one before.
+        let before = self.last.swap(task + 1, Ordering::AcqRel);
+        if let Some(before) = before.checked_sub(1) {
+            // Release pairs with the Acquire below, in the one before.
+            places[before].next.store(task + 1, Ordering::Release);
+            while mine.waiting.load(Ordering::Acquire) {
+                spin_hint();
+            }
+        }
+        while self.taken.load(Ordering::Relaxed) || !self.try_take() {
+            spin_hint();
+        }
+        if self.last.compare_exchange(task + 1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return;
+        }
+        loop {
+            // Acquire pairs with the Release above.
+            if let Some(next) = mine.next.load(Ordering::Acquire).checked_sub(1) {
+                // Release: the next one may use its place again.
+                return places[next].waiting.store(false, Ordering::Release);
+            }
+            spin_hint();
+        }
     }
 }

@@ -6,7 +6,7 @@ use span_lock::LockRange;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{FileLock, Use};
-use crate::experiments::older::queued_spinlock::QueuedSpinlock;
+use crate::experiments::older::queued_spinlock::{Places, QueuedSpinlock};
 use crate::experiments::older::seat::Seat;
 
 /// Ranges by number; each task has one at most.
@@ -41,6 +41,7 @@ struct Tickets(AtomicU64);
 /// The lock.
 pub(super) struct Counting<R> {
     spinlock: QueuedSpinlock,
+    places: Places,
     ranges: R,
     requests: Box<[Request]>,
     tickets: Tickets,
@@ -49,7 +50,8 @@ pub(super) struct Counting<R> {
 impl<R: Ranges> FileLock for Counting<R> {
     fn new(tasks: usize) -> Self {
         Self {
-            spinlock: QueuedSpinlock::new(tasks),
+            spinlock: QueuedSpinlock::default(),
+            places: Places::new(tasks),
             ranges: R::new(tasks),
             requests: (0..tasks).map(|_| Request::default()).collect(),
             tickets: Tickets::default(),
@@ -61,7 +63,7 @@ impl<R: Ranges> FileLock for Counting<R> {
         let mine = &self.requests[task];
         let writes = u32::from(what == Use::Write);
         // Relaxed, here and below: under the spinlock.
-        let blockers = self.spinlock.with(task, || {
+        let blockers = self.spinlock.with(&self.places, task, || {
             let mut blockers = 0;
             self.ranges.overlapping(range, |other| {
                 blockers += writes | self.requests[other].writes.load(Ordering::Relaxed);
@@ -79,7 +81,7 @@ impl<R: Ranges> FileLock for Counting<R> {
             mine.seat.wait();
         }
         inside();
-        self.spinlock.with(task, || {
+        self.spinlock.with(&self.places, task, || {
             self.ranges.remove(task, range);
             let ticket = mine.ticket.load(Ordering::Relaxed);
             self.ranges.overlapping(range, |other| {

@@ -96,7 +96,7 @@ pub(crate) const SWAP: Experiment = Experiment {
             bound: Bound::AtLeast(0.9),
             gate: false,
         },
-        of_processes(Measure::Efficiency, Bound::AtLeast(0.6)),
+        of_processes(Measure::Efficiency, Bound::AtLeast(0.68)),
         of_processes(Measure::Over("cpu-clusters"), Bound::AtLeast(3.0)),
     ],
 };

@@ -1,7 +1,7 @@
 //! `write`: random and sequential writing while what was written goes to the disk, and what that
 //! does to others.
 //!
-//! Everything is on a real disk, in files without a name ([`scratch`](crate::peers::scratch)), so
+//! Everything is on a real disk, in files without a name ([`scratch`]), so
 //! that nothing is left whatever happens. The experiments: [`overwrite`], [`sequential`],
 //! [`stall`], [`hits`], [`neighbour`], [`resident`].
 

@@ -6,7 +6,7 @@ use sync::SharedBytes;
 use sync::atomic::AtomicU64;
 use sync::random::Random;
 
-use super::super::PAGE;
+use super::PAGE;
 
 /// Slots in an area: 16 GiB.
 pub(super) const SLOTS: usize = 1 << 22;

@@ -10,7 +10,7 @@ use sync::random::Random;
 
 use super::area::{SLOTS, Slots, half_of_them};
 use super::region;
-use crate::experiments::older::queue_lock::{Places, QueueLock};
+use crate::experiments::older::queued_spinlock::{Places, QueuedSpinlock};
 
 /// Slots of a cluster.
 const CLUSTER: usize = 512;
@@ -23,7 +23,7 @@ const USED: u8 = 1;
 const CACHED: u8 = 2;
 
 pub(super) struct Clustered {
-    lock: QueueLock,
+    lock: QueuedSpinlock,
     /// A queue of clusters that aren't full, under the lock: where it begins, and its length.
     listed: Box<[AtomicU64]>,
     first: AtomicU64,
@@ -37,7 +37,7 @@ pub(super) struct Clustered {
 
 #[repr(align(64))]
 struct Cluster {
-    lock: QueueLock,
+    lock: QueuedSpinlock,
     /// Whether a CPU has it, or it is listed.
     held: AtomicBool,
 }
@@ -88,7 +88,7 @@ impl Slots for Clustered {
     fn new(tasks: usize) -> Self {
         let mut map = vec![FREE; SLOTS];
         half_of_them().for_each(|slot| map[slot] = USED);
-        let cluster = |_| Cluster { lock: QueueLock::default(), held: AtomicBool::new(true) };
+        let cluster = |_| Cluster { lock: QueuedSpinlock::default(), held: AtomicBool::new(true) };
         // In an order that isn't that of the area, as in one that has been in use.
         let mut order: Vec<u64> = (0..CLUSTERS as u64).collect();
         let mut random = Random::seeded(11);
@@ -96,7 +96,7 @@ impl Slots for Clustered {
         let clusters: Box<[Cluster]> = (0..CLUSTERS).map(cluster).collect();
         clusters.iter().for_each(|cluster| cluster.lock.name());
         Self {
-            lock: QueueLock::default(),
+            lock: QueuedSpinlock::default(),
             listed: order.into_iter().map(AtomicU64::new).collect(),
             first: AtomicU64::new(0),
             len: AtomicU64::new(CLUSTERS as u64),

@@ -6,7 +6,7 @@
 use sync::atomic::{AtomicU64, Ordering};
 
 use super::region;
-use crate::experiments::older::queue_lock::{Places, QueueLock};
+use crate::experiments::older::queued_spinlock::{Places, QueuedSpinlock};
 
 /// Slots in 64 MiB.
 pub(super) const TRUNK: usize = 1 << 14;
@@ -14,7 +14,7 @@ const NODE: usize = 64;
 
 /// The part of the swap cache for one trunk.
 pub(super) struct Trunk {
-    lock: QueueLock,
+    lock: QueuedSpinlock,
     pages: Line<AtomicU64>,
     root: Box<[AtomicU64]>,
     /// The nodes above the leaves: which leaves there are.
@@ -65,7 +65,7 @@ fn add(counter: &AtomicU64, n: u64) {
 impl Trunk {
     pub(super) fn new() -> Self {
         Self {
-            lock: QueueLock::default(),
+            lock: QueuedSpinlock::default(),
             pages: Line::default(),
             root: (0..TRUNK / NODE / NODE).map(|_| AtomicU64::new(0)).collect(),
             above: (0..TRUNK / NODE / NODE).map(|_| Node::new()).collect(),

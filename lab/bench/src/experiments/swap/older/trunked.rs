@@ -8,7 +8,7 @@ use sync::random::mix;
 use super::area::{SLOTS, Slots, half_of_them};
 use super::region;
 use super::swap_cache::{CacheInfo, Holder, TRUNK, Trunk};
-use crate::experiments::older::queue_lock::{Places, QueueLock};
+use crate::experiments::older::queued_spinlock::{Places, QueuedSpinlock};
 
 const TRUNKS: usize = SLOTS / TRUNK;
 /// Slots with a lock in common, of which eight share a cache line.
@@ -19,7 +19,7 @@ const FREE_BATCH: usize = 64;
 /// With `OWN`, each CPU looks for slots from a position of its own on. It jumps to a random trunk
 /// when it comes to another one. Otherwise all CPUs have one position.
 pub(super) struct Trunked<const OWN: bool> {
-    lock: QueueLock,
+    lock: QueuedSpinlock,
     in_use: Line<AtomicU64>,
     positions: Box<[Line<AtomicU64>]>,
     map: Box<[AtomicU8]>,
@@ -95,7 +95,7 @@ impl<const OWN: bool> Slots for Trunked<OWN> {
         let trunks: Box<[Trunk]> = (0..TRUNKS).map(|_| Trunk::new()).collect();
         trunks.iter().for_each(Trunk::name);
         Self {
-            lock: QueueLock::default(),
+            lock: QueuedSpinlock::default(),
             in_use: Line(AtomicU64::new(0)),
             positions: (0..tasks).map(|task| Line(AtomicU64::new(start(task)))).collect(),
             map: map.into_iter().map(AtomicU8::new).collect(),
