@@ -289,7 +289,8 @@ impl GroupState {
         History { interval: shadow.interval.after_refault(age, now.chance(age)), origin, is_refault: true }
     }
 
-    /// Returns the group's time.
+    /// Returns the group's time. It reads counters that all of the group's threads write, so a pass
+    /// takes the time once for all of its pages.
     pub(crate) fn now(&self) -> Now {
         self.clock.now(self.charged_for_pages())
     }
@@ -305,20 +306,19 @@ impl GroupState {
         self.counters.evictions.add(window + main);
     }
 
-    /// Returns the shadow of a page that is being evicted, for its word.
-    pub(crate) fn shadow(&self, rank: Rank) -> u64 {
-        self.shadow_of(rank).to_word(self.id)
+    /// Returns the shadow of a page that is evicted at the time `now`, for its word.
+    pub(crate) fn shadow(&self, rank: Rank, now: Now) -> u64 {
+        shadow_of(rank, now).to_word(self.id)
     }
 
-    /// Returns the note for a page that is being swapped out.
-    pub(crate) fn note(&self, rank: Rank) -> swap::Note {
-        self.shadow_of(rank).to_note(self.id)
+    /// Returns the note for a page that is swapped out at the time `now`.
+    pub(crate) fn note(&self, rank: Rank, now: Now) -> swap::Note {
+        shadow_of(rank, now).to_note(self.id)
     }
+}
 
-    fn shadow_of(&self, rank: Rank) -> Shadow {
-        let now = self.now();
-        Shadow::new(rank.interval(), rank.leaves(), rank.age(now), now)
-    }
+fn shadow_of(rank: Rank, now: Now) -> Shadow {
+    Shadow::new(rank.interval(), rank.leaves(), rank.age(now), now)
 }
 
 #[cfg(test)]
@@ -342,9 +342,9 @@ mod tests {
         assert_eq!((group.try_charge(98, 2), group.peak()), (100, 98));
         assert_eq!(group.history(0), History::default());
         let rank = Rank::young(Origin::New, Interval::UNKNOWN).used_at(group.now());
-        let of = |rank: Rank| group.history(group.shadow(rank));
+        let of = |rank: Rank| group.history(group.shadow(rank, group.now()));
         let [window, main] = [rank.on(Kind::Window), rank.on(Kind::Main)];
-        let shadows = [window, main].map(|rank| group.shadow(rank));
+        let shadows = [window, main].map(|rank| group.shadow(rank, group.now()));
         assert_eq!(
             of(window),
             History { interval: Interval::rounded(1, 0), origin: Origin::AtOnceToWindow, is_refault: true }

@@ -342,7 +342,7 @@ impl Manager {
         let SwappedOut { gone: mut evicted, stay: mut refused } =
             if anonymous.is_empty() { SwappedOut::default() } else { self.swap_out(group, anonymous, Need::Usual) };
         for frame in of_files {
-            match self.evict(group, frame) {
+            match self.evict(group, frame, now) {
                 Ok(frame) => evicted.push(frame),
                 Err(refusal) => refused.push(refusal),
             }
@@ -362,9 +362,14 @@ impl Manager {
     }
 
     /// Evicts an isolated page, and leaves its shadow in the page map.
-    pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame) -> Result<OwnedFrame<'_>, Refused> {
+    pub(crate) fn evict(
+        &self,
+        group: &GroupState,
+        frame: IsolatedFrame,
+        now: Now,
+    ) -> Result<OwnedFrame<'_>, Refused> {
         let rank = Rank::of(&self.frames, frame.id());
-        self.frames.evict(frame, group.shadow(rank))
+        self.frames.evict(frame, group.shadow(rank, now))
     }
 
     /// Counts evictions for the group, and for the files that the pages belonged to.

@@ -363,8 +363,9 @@ impl Manager {
             let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
             group.lists.unlink(&self.frames, &ids);
             let (mut evicted, mut leftovers) = (ArrayVec::<_, BATCH_MAX>::new(), Leftovers::default());
+            let now = group.now();
             for page in own {
-                match self.evict(&group, page) {
+                match self.evict(&group, page, now) {
                     Ok(frame) => evicted.push(frame),
                     Err(refused) => group.lists.put_back(&self.frames, refused.frame, &mut leftovers),
                 }

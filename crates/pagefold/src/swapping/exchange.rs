@@ -164,7 +164,7 @@ impl Manager {
             self.free_slots(group, [reserved]);
             return Err(Stays::All(frame));
         }
-        let left = self.leave(group, frame, &page, PageEntry::Slot(reserved), false);
+        let left = self.leave(group, frame, &page, PageEntry::Slot(reserved), false, group.now());
         match &left {
             Ok(gone) => {
                 group.swapped.outs.add(1);

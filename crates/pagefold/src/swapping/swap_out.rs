@@ -28,6 +28,7 @@ use sync::atomic::Ordering;
 use crate::group::state::GroupState;
 use crate::lru::admission::{ANONYMOUS, History};
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
+use crate::lru::clock::Now;
 use crate::lru::cost::Cost;
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
@@ -78,6 +79,7 @@ impl Manager {
         self.swap.prefetch(kept);
         let mut writes = ArrayVec::<(IsolatedFrame, Unwritten<'a>), N>::new();
         let (mut same_filled, mut kept) = (0, None);
+        let now = group.now();
         for frame in pages {
             let Some(page) = self.frames.look_unwritten(&frame) else {
                 result.stay.push(Refused { frame, unclean: false });
@@ -85,15 +87,15 @@ impl Manager {
             };
             if let Some(slot) = page.slot().and_then(SlotId::from_bits) {
                 kept = Some(slot);
-                result.add(self.leave(group, frame, &page, PageEntry::Slot(slot), true));
+                result.add(self.leave(group, frame, &page, PageEntry::Slot(slot), true, now));
             } else if let Some(fill) = Fill::of(page.bytes()) {
                 same_filled += 1;
-                result.add(self.leave(group, frame, &page, PageEntry::SameFilled(fill), false));
+                result.add(self.leave(group, frame, &page, PageEntry::SameFilled(fill), false, now));
             } else {
                 writes.push((frame, page));
             }
         }
-        let written = if writes.is_empty() { None } else { self.write_out(group, writes, need, &mut result) };
+        let written = if writes.is_empty() { None } else { self.write_out(group, writes, need, now, &mut result) };
         if let Some(slot) = written.or(kept) {
             let on_device = if written.is_some() { Cost::WRITTEN } else { Cost::READ };
             group.swapped.set_cost(if self.swap.is_on_device(slot) { on_device } else { Cost::COPIED });
@@ -111,6 +113,7 @@ impl Manager {
         group: &GroupState,
         mut writes: ArrayVec<(IsolatedFrame, Unwritten<'a>), N>,
         need: Need,
+        now: Now,
         result: &mut SwappedOut<'a, N>,
     ) -> Option<SlotId> {
         self.swap.spill(self);
@@ -133,7 +136,7 @@ impl Manager {
             group.swapped.was_written(slot.map(|_| ()));
             match slot {
                 Ok(slot) => {
-                    let left = self.leave(group, frame, &page, PageEntry::Slot(slot), false);
+                    let left = self.leave(group, frame, &page, PageEntry::Slot(slot), false, now);
                     if left.is_err() {
                         let _ = self.swap.free(slot); // We own the slot, so it isn't stale.
                         unused += 1;
@@ -173,8 +176,9 @@ impl Manager {
         page: &Unwritten<'_>,
         entry: PageEntry,
         keeps: bool,
+        now: Now,
     ) -> Result<OwnedFrame<'a>, IsolatedFrame> {
-        let note = group.note(Rank::of(&self.frames, frame.id()));
+        let note = group.note(Rank::of(&self.frames, frame.id()), now);
         let ready = || {
             if let PageEntry::Slot(slot) = entry {
                 let _ = self.swap.set_swapped(slot, owner(page), note); // We own the slot.

@@ -9,6 +9,7 @@ mod lookup;
 mod map_churn;
 mod older;
 mod page_fault;
+mod preemption;
 mod range;
 mod readtwice;
 pub(crate) mod swap;
@@ -32,6 +33,7 @@ pub(crate) const ALL: &[&Experiment] = &[
     &map_churn::MAP_CHURN,
     &swap::SWAP,
     &locks::LOCKS,
+    &preemption::PREEMPTION,
 ];
 
 /// The experiment of that name.
