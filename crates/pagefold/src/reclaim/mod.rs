@@ -362,12 +362,7 @@ impl Manager {
     }
 
     /// Evicts an isolated page, and leaves its shadow in the page map.
-    pub(crate) fn evict(
-        &self,
-        group: &GroupState,
-        frame: IsolatedFrame,
-        now: Now,
-    ) -> Result<OwnedFrame<'_>, Refused> {
+    pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame, now: Now) -> Result<OwnedFrame<'_>, Refused> {
         let rank = Rank::of(&self.frames, frame.id());
         self.frames.evict(frame, group.shadow(rank, now))
     }
