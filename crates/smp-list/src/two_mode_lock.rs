@@ -11,8 +11,10 @@
 //!
 //! Each slot is a phase-fair lock (Brandenburg and Anderson, "Spin-based reader-writer
 //! synchronization for multiprocessor real-time systems", Real-Time Systems 46, 2010), without the
-//! part that orders writers. Instead, one ticket lock orders the writers of all slots. These are
-//! the bits of a slot:
+//! part that orders writers. Instead, one mutex keeps the writers of all slots apart. Its waiters
+//! sleep, and any of them may be next. A ticket lock would hand the lock to the next in line, even
+//! if that thread sleeps or has lost its CPU, and all others would wait for it. These are the bits
+//! of a slot:
 //!
 //! | `entered` of a slot | |
 //! |---|---|
@@ -29,10 +31,9 @@
 //!   mode, and haven't noticed yet that it has left; they get shared mode before this thread gets
 //!   exclusive mode.
 //!
-//!   So neither mode starves. A thread that wants shared mode waits at most until one other thread
-//!   has been through exclusive mode. A thread that wants exclusive mode waits only for the threads
-//!   that requested exclusive mode before it, and for the threads that entered a slot before it set
-//!   `EXCLUSIVE` there.
+//!   So neither mode starves the other. A thread that wants shared mode waits at most until one
+//!   other thread has been through exclusive mode. A thread that has the mutex waits only for the
+//!   threads that entered a slot before it set `EXCLUSIVE` there.
 //! - T3. `PHASE` tells a thread that waits for shared mode whether the thread in exclusive mode is
 //!   still the one that it waits for, or already the next one.
 //!
@@ -43,8 +44,7 @@
 //! Entering a mode is an `Acquire`, so that the thread sees the writes of the threads that left.
 //! For shared mode, these are the addition to `entered` and the loads that wait for a change there.
 //! For exclusive mode, they are the operation that sets `EXCLUSIVE` and the loads that wait for
-//! `left`. `next_ticket` is Relaxed, because `serving` orders the ticket holders: it is incremented
-//! with `Release`, and waited for with `Acquire`.
+//! `left`. The mutex orders the threads in exclusive mode among each other.
 //!
 //! **A losing interleaving**, and the rule that excludes it:
 //! ```text
@@ -63,6 +63,7 @@ use core::ops::{Deref, DerefMut};
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU32, Backoff, Ordering};
+use sync::lock::{Mutex, MutexGuard};
 
 const EXCLUSIVE: u32 = 1;
 const PHASE: u32 = 2;
@@ -75,16 +76,17 @@ const ONE: u32 = 4;
 struct Slot {
     entered: AtomicU32,
     left: AtomicU32,
-    /// The number of threads to wait for, set when exclusive mode is requested. Only the ticket
-    /// holder uses it.
+    /// The number of threads to wait for, set when exclusive mode is requested. Only the
+    /// thread that holds the mutex uses it.
     awaited: AtomicU32,
 }
 
 /// A value under a lock with two modes: `&T` for many threads at once, or `&mut T` for one.
 pub struct TwoModeLock<T> {
     slots: PerCpu<Slot>,
-    next_ticket: AtomicU32,
-    serving: AtomicU32,
+    /// Held in exclusive mode, and while a thread waits for threads in shared mode. The value is
+    /// the phase of the last thread that held it: `PHASE` or 0.
+    phase: Mutex<u32>,
     value: UnsafeCell<T>,
 }
 
@@ -98,12 +100,7 @@ impl<T> TwoModeLock<T> {
     /// Creates a free lock around `value`.
     #[must_use]
     pub fn new(value: T) -> Self {
-        Self {
-            slots: PerCpu::new(Slot::default),
-            next_ticket: AtomicU32::new(0),
-            serving: AtomicU32::new(0),
-            value: UnsafeCell::new(value),
-        }
+        Self { slots: PerCpu::new(Slot::default), phase: Mutex::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Enters shared mode. Waits while a thread is in exclusive mode.
@@ -116,13 +113,13 @@ impl<T> TwoModeLock<T> {
         SharedMode { lock: self, slot }
     }
 
-    /// Enters exclusive mode. Waits until no thread is in either mode. Threads that request
-    /// exclusive mode get it in order of arrival.
+    /// Enters exclusive mode. Waits until no thread is in either mode. Of several threads that
+    /// wait for exclusive mode, any may be the next.
     pub fn exclusive(&self) -> ExclusiveMode<'_, T> {
-        let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
-        wait_until(|| self.serving.load(Ordering::Acquire) == ticket);
+        let mut phase = self.phase.lock();
+        *phase ^= PHASE;
         // All slots first, so that the waits for the threads in shared mode overlap.
-        let bits = EXCLUSIVE | if ticket & 1 == 0 { 0 } else { PHASE };
+        let bits = EXCLUSIVE | *phase;
         for slot in self.slots.iter() {
             let entered = slot.entered.fetch_add(bits, Ordering::Acquire) & !PHASE_BITS;
             slot.awaited.store(entered, Ordering::Relaxed);
@@ -131,7 +128,7 @@ impl<T> TwoModeLock<T> {
             let entered = slot.awaited.load(Ordering::Relaxed);
             wait_until(|| slot.left.load(Ordering::Acquire) == entered);
         }
-        ExclusiveMode { lock: self, bits }
+        ExclusiveMode { lock: self, bits, _phase: phase }
     }
 
     /// Returns the number of slots, one per CPU, that [`exclusive`](Self::exclusive) visits.
@@ -189,6 +186,8 @@ impl<T> Drop for SharedMode<'_, T> {
 pub struct ExclusiveMode<'a, T> {
     lock: &'a TwoModeLock<T>,
     bits: u32,
+    /// Released last, when the slots are as before.
+    _phase: MutexGuard<'a, u32>,
 }
 
 impl<T> Deref for ExclusiveMode<'_, T> {
@@ -203,7 +202,7 @@ impl<T> Deref for ExclusiveMode<'_, T> {
 impl<T> DerefMut for ExclusiveMode<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: threads that were in shared mode have left (T2), threads that arrive wait (T1),
-        // and the ticket keeps out other threads that want exclusive mode.
+        // and the mutex keeps out other threads that want exclusive mode.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -213,7 +212,6 @@ impl<T> Drop for ExclusiveMode<'_, T> {
         for slot in self.lock.slots.iter() {
             slot.entered.fetch_sub(self.bits, Ordering::Release);
         }
-        self.lock.serving.fetch_add(1, Ordering::Release);
     }
 }
 
