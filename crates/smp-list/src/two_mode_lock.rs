@@ -76,8 +76,8 @@ const ONE: u32 = 4;
 struct Slot {
     entered: AtomicU32,
     left: AtomicU32,
-    /// The number of threads to wait for, set when exclusive mode is requested. Only the
-    /// thread that holds the mutex uses it.
+    /// The number of threads to wait for, set when exclusive mode is requested. Only the thread
+    /// that holds the mutex uses it.
     awaited: AtomicU32,
 }
 

@@ -289,8 +289,8 @@ impl GroupState {
         History { interval: shadow.interval.after_refault(age, now.chance(age)), origin, is_refault: true }
     }
 
-    /// Returns the group's time. It reads counters that all of the group's threads write, so a pass
-    /// takes the time once for all of its pages.
+    /// Returns the group's time. It reads counters that all of the group's threads write, so the
+    /// time is read once for each batch of pages.
     pub(crate) fn now(&self) -> Now {
         self.clock.now(self.charged_for_pages())
     }

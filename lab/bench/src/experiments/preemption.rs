@@ -1,8 +1,8 @@
 //! What the slowest operations take if there are more threads than CPUs, so that threads lose their
 //! CPU anywhere, while they hold a lock too.
 //!
-//! Making a group is what holds up others longest: it takes the exclusive side of a lock whose
-//! shared side every access enters. So one task makes groups while the others hit or fault.
+//! Making a group is what holds up others longest: it takes the exclusive mode of a lock whose
+//! shared mode page faults enter. So one task makes groups while the others hit or fault.
 
 use anyhow::Result;
 use pagefold::{File, Group, Pagefold, Protection, Space};
@@ -39,7 +39,7 @@ pub(crate) const PREEMPTION: Experiment = Experiment {
 
 /// Pages of the file that all tasks read.
 const CACHED: u64 = 1024;
-/// Pages that a task touches before it unmaps them.
+/// Pages that a task touches before it discards them.
 const AREA: u64 = 256;
 
 fn measure(job: &Job<'_>) -> Result<Sample> {
