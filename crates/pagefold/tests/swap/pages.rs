@@ -47,18 +47,19 @@ fn a_page_that_is_only_read_keeps_its_slot_and_isnt_written_again() {
     let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
     let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
     let (space, base) = filled(&group, 4 * ROOM);
-    // The pages that are in memory still have to be written once.
-    (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
-    let (written, outs) = (disk.stats().writes, group.stats().swap_outs);
-    for _ in 0..3 {
+    let outs = group.stats().swap_outs;
+    for _ in 0..4 {
         (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
     }
-    assert_eq!(disk.stats().writes, written, "{:?}", mm.stats());
     assert!(group.stats().swap_outs > outs + 8 * ROOM);
+    // Each page was written once at most, and the area's header. Of a loop, reclaim keeps a part in
+    // memory. Which pages these are, and when one of them leaves, depends on the thread's CPU.
+    let written = disk.stats().bytes_written;
+    assert!(written <= (1 + 4 * ROOM) * PAGE, "{written} bytes, {:?}", mm.stats());
     // Those that are written to are written, and have one slot each.
     (0..4 * ROOM).for_each(|page| space.write_at(&[1], base + page * PAGE).unwrap());
     (0..4 * ROOM).for_each(|page| space.write_at(&[2], base + page * PAGE).unwrap());
-    assert!(disk.stats().writes > written);
+    assert!(disk.stats().bytes_written > written + 4 * ROOM * PAGE);
     assert!(used(&mm) <= 4 * ROOM);
     drop(space);
     assert_eq!(used(&mm), 0);
