@@ -92,9 +92,12 @@ impl Policy {
         }
     }
 
-    pub(crate) fn frame(&self, random: &mut Random) -> OwnedFrame<'_> {
+    /// Takes a frame, and reclaims until there is one. Gives up when all threads are to stop: those
+    /// that write pages back may have stopped, and no frame of a dirty page can be reclaimed.
+    pub(crate) fn frame(&self, random: &mut Random) -> Option<OwnedFrame<'_>> {
         loop {
-            if let Some(frame) = self.frames.allocate() {
+            let frame = self.frames.allocate();
+            if frame.is_some() || self.stop.load(Ordering::Relaxed) {
                 return frame;
             }
             self.reclaim(random);

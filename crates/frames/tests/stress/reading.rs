@@ -41,7 +41,7 @@ impl Reading {
 
     /// Has a page in memory, with or without a pin of the loader's.
     fn load(&self, map: usize, page: u64, random: &mut Random) {
-        let frame = self.policy.frame(random);
+        let Some(frame) = self.policy.frame(random) else { return };
         let loading = match self.policy.maps[map].begin_load(page) {
             BeginLoad::Begun(loading) => loading,
             BeginLoad::Resident => return,

@@ -145,7 +145,7 @@ impl Writing {
     }
 
     fn load(&self, map: usize, page: u64, random: &mut Random) {
-        let frame = self.policy.frame(random);
+        let Some(frame) = self.policy.frame(random) else { return };
         let floor = self.floor(map, page);
         let loading = match self.policy.maps[map].begin_load(page) {
             BeginLoad::Begun(loading) => loading,
