@@ -86,6 +86,7 @@ mod group;
 mod lru;
 mod machine;
 mod manager;
+mod numbered;
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod patience;
 mod protection;
@@ -93,7 +94,6 @@ mod read;
 mod read_ahead;
 mod reclaim;
 mod size;
-mod slab;
 mod space;
 mod stats;
 mod swapping;

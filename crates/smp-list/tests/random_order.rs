@@ -105,6 +105,22 @@ fn the_price_of_exclusive_mode_is_bounded() {
     assert!(exclusive < slots * 2.0 * shared, "{exclusive} ns for {slots} slots, {shared} ns for one");
 }
 
+/// There are three threads for two CPUs, and each takes exclusive mode again and again. A lock that
+/// is handed over in order would wait, while it is free, for threads that sleep or have lost their
+/// CPU. Each turn would take a hundred times as long.
+#[test]
+fn no_thread_waits_for_one_that_does_not_run() {
+    let machine = Machine::preset("xeon-e5-2699v4").unwrap();
+    let turn_ns = |threads: usize| {
+        let window = std::time::Duration::from_millis(20);
+        let report = machine.measure_with(threads, window, || TwoModeLock::new(0), |lock, _| *lock.exclusive() += 1);
+        1e9 / report.unwrap().operations_per_s
+    };
+    let (alone, crowded) = (turn_ns(1), turn_ns(132));
+    println!("exclusive mode every {alone:.0} ns with one thread, every {crowded:.0} ns with 132");
+    assert!(crowded < 3.0 * alone, "every {alone} ns with one thread, every {crowded} ns with 132");
+}
+
 /// Shared mode of 88 CPUs doesn't slow down: nothing but the CPU's own line is written.
 #[test]
 fn shared_mode_scales() {

@@ -86,6 +86,12 @@ impl<T> OnceCell<T> {
         self.value.get_mut().as_mut()
     }
 
+    /// Takes the value out, if it was made. The cell is empty then.
+    #[track_caller]
+    pub fn take(&mut self) -> Option<T> {
+        std::mem::take(self).into_inner()
+    }
+
     /// Returns the value, if it was made.
     pub fn into_inner(self) -> Option<T> {
         self.value.into_inner()

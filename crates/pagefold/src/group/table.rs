@@ -8,7 +8,7 @@ use sync::lock::Mutex;
 
 use crate::error::Error;
 use crate::group::state::GroupState;
-use crate::slab::Slab;
+use crate::numbered::Numbered;
 
 /// How many groups without a handle are checked at each close of a file or a group; those without a
 /// page are forgotten. A fixed number keeps the cost of a close independent of the number of
@@ -17,14 +17,14 @@ pub(crate) const SWEPT_GROUPS: usize = 8;
 
 /// The groups. A group's number is its index, and is reused after the group's last page is gone.
 ///
-/// Lookups, which every batch of pages makes, take the table in shared mode. A thread must not
-/// enter shared mode twice: with another thread waiting for exclusive mode in between, both would
-/// deadlock.
+/// Lookups, which every batch of pages makes, take the table in shared mode, and so do insertions.
+/// A thread must not enter shared mode twice: with another thread waiting for exclusive mode in
+/// between, both would deadlock.
 ///
-/// Lock order: `names` → `slots` in exclusive mode; `abandoned` is a leaf.
+/// Lock order: `names` → `slots`; `abandoned` is a leaf.
 #[derive(Debug)]
 pub(crate) struct GroupTable {
-    slots: TwoModeLock<Slab<Arc<GroupState>>>,
+    slots: TwoModeLock<Numbered<Arc<GroupState>>>,
     /// The numbers of groups with a handle.
     names: Mutex<HashMap<String, u32>>,
     /// The numbers of groups without a handle, which may still have pages, in the order in which
@@ -34,12 +34,12 @@ pub(crate) struct GroupTable {
 
 impl Default for GroupTable {
     fn default() -> Self {
-        Self { slots: TwoModeLock::new(Slab::default()), names: Mutex::default(), abandoned: Mutex::default() }
+        Self { slots: TwoModeLock::new(Numbered::default()), names: Mutex::default(), abandoned: Mutex::default() }
     }
 }
 
 impl GroupTable {
-    /// Adds a group with a limit in pages.
+    /// Adds a group with a limit in pages. `budget` returns the present budget in pages.
     pub(crate) fn add(
         &self,
         name: &str,
@@ -50,12 +50,19 @@ impl GroupTable {
         if names.contains_key(name) {
             return Err(Error::GroupExists { group: name.to_owned() });
         }
-        let mut slots = self.slots.exclusive();
-        let group = Arc::new(GroupState::new(slots.next_number(), name, max, budget()));
-        slots.insert(Arc::clone(&group));
+        let budget = budget();
+        let slots = self.slots.shared();
+        let group = Arc::clone(slots.insert(|number| Arc::new(GroupState::new(number, name, max, budget))));
         drop(slots);
         names.insert(name.to_owned(), group.id);
         Ok(group)
+    }
+
+    /// Passes a new budget of `pages` pages to all groups. A group that is added later reads the
+    /// budget itself, because no group is added meanwhile.
+    pub(crate) fn budget_changed(&self, pages: u64) {
+        let _names = self.names.lock();
+        self.slots.shared().iter().for_each(|group| group.budget_changed(pages));
     }
 
     /// Notes that the group's last handle is being dropped. Another group may use the name from now

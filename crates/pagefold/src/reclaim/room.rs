@@ -220,7 +220,7 @@ impl Manager {
                 let used = Size(budget.used());
                 // Sometimes: a budget cannot be lowered.
                 self.frames.set_budget(before);
-                self.tell_groups(before);
+                self.groups.budget_changed(before / self.frames.page_size() as u64);
                 return Err(Error::BudgetBusy { size, used });
             }
         }
@@ -228,7 +228,7 @@ impl Manager {
         // now, so pages are moved out of the areas that exceed their share. The loop ends because
         // such an area accepts no new pages.
         while self.swap.give_way(self) {}
-        self.tell_groups(size.0);
+        self.groups.budget_changed(size.0 / self.frames.page_size() as u64);
         Ok(())
     }
 
@@ -247,14 +247,6 @@ impl Manager {
         }
         self.lowering.drains.store(false, Ordering::Relaxed);
         given
-    }
-
-    /// Passes the budget to all existing groups. Groups created later read the budget under the
-    /// lock of the table of groups.
-    fn tell_groups(&self, budget: u64) {
-        for group in self.groups.all() {
-            group.budget_changed(budget / self.frames.page_size() as u64);
-        }
     }
 
     /// Gives one extent of frames back to the system. Returns false if no extent can be drained now

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::ops::Deref;
 
+use slab::Slab;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, CounterPlace, ThreadCounter};
 
 use crate::size::ALLOCATION;
-use crate::slab::Slab;
 use crate::stats::Counters;
 
 /// The hits of one open handle, or of one mapping place: a place in a space's table of mappings,
@@ -46,17 +46,17 @@ pub(crate) struct HitsList {
 
 impl HitsList {
     fn add(&self, hits: &Arc<Hits>) -> u32 {
-        self.lists.lock().insert(Arc::clone(hits))
+        self.lists.lock().insert(Arc::clone(hits)) as u32
     }
 
     fn remove(&self, number: u32) {
-        self.lists.lock().remove(number);
+        self.lists.lock().remove(number as usize);
     }
 
     /// Returns the number of hits not yet settled. Misses those of a handle that is just being
     /// closed.
     pub(crate) fn unsettled(&self) -> u64 {
-        self.lists.lock().iter().map(|hits| hits.unsettled()).sum()
+        self.lists.lock().iter().map(|(_, hits)| hits.unsettled()).sum()
     }
 }
 

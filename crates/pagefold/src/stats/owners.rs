@@ -3,19 +3,19 @@
 use smp_list::TwoModeLock;
 use sync::Arc;
 
-use crate::slab::Slab;
+use crate::numbered::Numbered;
 use crate::stats::Counters;
 
 /// The table of files' counters. A file's entry stays until the file removes it, when it is
 /// dropped.
 pub(crate) struct OwnerCounters {
-    /// Lookups take shared mode; they happen with every eviction.
-    slots: TwoModeLock<Slab<Arc<Counters>>>,
+    /// Lookups take shared mode; they happen with every eviction. Insertions do too.
+    slots: TwoModeLock<Numbered<Arc<Counters>>>,
 }
 
 impl Default for OwnerCounters {
     fn default() -> Self {
-        Self { slots: TwoModeLock::new(Slab::default()) }
+        Self { slots: TwoModeLock::new(Numbered::default()) }
     }
 }
 
@@ -29,7 +29,12 @@ impl OwnerCounters {
 
     /// Adds a file's counters and returns the file's number.
     pub(crate) fn enrol(&self, counters: &Arc<Counters>) -> u32 {
-        self.slots.exclusive().insert(Arc::clone(counters))
+        let mut owner = 0;
+        self.slots.shared().insert(|number| {
+            owner = number;
+            Arc::clone(counters)
+        });
+        owner
     }
 
     /// Removes the counters of a file that is being dropped.
