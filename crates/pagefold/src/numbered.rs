@@ -1,11 +1,12 @@
 //! A table of values by small numbers, into which many threads insert at once.
 //!
-//! Inserting, looking up and removing take constant time. Only removing needs the table alone. So a
-//! thread that opens a file or makes a group keeps no eviction waiting, although evictions look
-//! files and groups up.
+//! Inserting, looking up and removing take constant time. Only removing needs the table alone. So
+//! evictions, which look files and groups up, go on while a file is opened or a group is made.
 //!
-//! The table grows by parts, each twice as long as the part before, and never moves a value. A
-//! number belongs to a value for as long as the value is in the table. Once the value is removed,
+//! The table grows by parts, each twice as long as the part before, and never moves a value. The
+//! thread that inserts the first value of a part initializes the part, beside all lookups.
+//!
+//! A number belongs to a value for as long as the value is in the table. Once the value is removed,
 //! the number may be reused. The number that was freed last is reused first.
 
 use sync::atomic::{AtomicU32, Ordering};
@@ -57,13 +58,13 @@ impl<T> Numbered<T> {
         self.iter().count()
     }
 
-    /// Inserts the value that `make` returns for its number. Returns the value.
-    pub(crate) fn insert(&self, make: impl FnOnce(u32) -> T) -> &T {
+    /// Inserts the value that `make` returns for its number. Returns the number and the value.
+    pub(crate) fn insert(&self, make: impl FnOnce(u32) -> T) -> (u32, &T) {
         let free = self.free.lock().pop();
         // A number that was never given out, or whose value was removed, is this thread's alone.
         let number = free.unwrap_or_else(|| self.end.fetch_add(1, Ordering::Relaxed));
         let (part, index) = at(number);
-        self.parts[part].get_or_init(|| empty(part))[index].get_or_init(|| make(number))
+        (number, self.parts[part].get_or_init(|| empty(part))[index].get_or_init(|| make(number)))
     }
 
     /// Returns the value with this number, if there is one.
@@ -94,13 +95,13 @@ mod tests {
     #[test]
     fn numbers_are_dense_and_used_again() {
         let mut table = Numbered::default();
-        (0..1000).for_each(|number| assert_eq!(*table.insert(|given| given * 3), number * 3));
+        (0..1000).for_each(|number| assert_eq!(table.insert(|given| given * 3), (number, &(number * 3))));
         assert_eq!((table.len(), table.end()), (1000, 1000));
         for number in [0, 3, 4, 11, 12, 999] {
             assert_eq!((table.remove(number), table.remove(number), table.get(number)), (Some(number * 3), None, None));
         }
         assert_eq!((table.len(), table.end(), table.get(1000), table.get(u32::MAX)), (994, 1000, None, None));
-        let again: Vec<_> = (0..7).map(|_| *table.insert(|number| number)).collect();
+        let again: Vec<_> = (0..7).map(|_| table.insert(|number| number).0).collect();
         assert_eq!(again, [999, 12, 11, 4, 3, 0, 1000]);
         assert_eq!(table.get(12), Some(&12));
         assert!(table.iter().copied().eq((0..1001).map(|number| *table.get(number).unwrap())));
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn a_table_that_grows_moves_nothing() {
         let table = Numbered::default();
-        let first: *const u32 = table.insert(|number| number);
+        let first: *const u32 = table.insert(|number| number).1;
         (1..100_000).for_each(|_| _ = table.insert(|number| number));
         assert!(std::ptr::eq(first, table.get(0).unwrap()));
     }
@@ -125,7 +126,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let number = *table.insert(|number| number);
+                        let (number, _) = table.insert(|number| number);
                         assert_eq!(table.get(number), Some(&number));
                     }
                 });

@@ -51,9 +51,8 @@ impl GroupTable {
             return Err(Error::GroupExists { group: name.to_owned() });
         }
         let budget = budget();
-        let slots = self.slots.shared();
-        let group = Arc::clone(slots.insert(|number| Arc::new(GroupState::new(number, name, max, budget))));
-        drop(slots);
+        let new = |number| Arc::new(GroupState::new(number, name, max, budget));
+        let group = Arc::clone(self.slots.shared().insert(new).1);
         names.insert(name.to_owned(), group.id);
         Ok(group)
     }

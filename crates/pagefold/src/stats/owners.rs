@@ -29,12 +29,7 @@ impl OwnerCounters {
 
     /// Adds a file's counters and returns the file's number.
     pub(crate) fn enrol(&self, counters: &Arc<Counters>) -> u32 {
-        let mut owner = 0;
-        self.slots.shared().insert(|number| {
-            owner = number;
-            Arc::clone(counters)
-        });
-        owner
+        self.slots.shared().insert(|_| Arc::clone(counters)).0
     }
 
     /// Removes the counters of a file that is being dropped.
