@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod combining_lock;
 mod cut;
 mod exclusive;
 mod link;
@@ -7,6 +8,7 @@ mod list;
 mod local_list;
 mod two_mode_lock;
 
+pub use combining_lock::CombiningLock;
 pub use cut::Claim;
 pub use exclusive::Iter;
 pub use link::{Links, NODES_MAX, Nodes};

@@ -116,7 +116,17 @@ impl<T> TwoModeLock<T> {
     /// Enters exclusive mode. Waits until no thread is in either mode. Of several threads that
     /// wait for exclusive mode, any may be the next.
     pub fn exclusive(&self) -> ExclusiveMode<'_, T> {
-        let mut phase = self.phase.lock();
+        self.enter(self.phase.lock())
+    }
+
+    /// Enters exclusive mode, unless another thread is in it or waits for it. Waits until no thread
+    /// is in shared mode.
+    pub fn try_exclusive(&self) -> Option<ExclusiveMode<'_, T>> {
+        self.phase.try_lock().map(|phase| self.enter(phase))
+    }
+
+    /// Enters exclusive mode. This thread holds the mutex.
+    fn enter<'a>(&'a self, mut phase: MutexGuard<'a, u32>) -> ExclusiveMode<'a, T> {
         *phase ^= PHASE;
         // All slots first, so that the waits for the threads in shared mode overlap.
         let bits = EXCLUSIVE | *phase;

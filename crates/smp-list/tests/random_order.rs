@@ -4,7 +4,7 @@
 mod world;
 
 use manycore::{Failure, Machine};
-use smp_list::TwoModeLock;
+use smp_list::{CombiningLock, TwoModeLock};
 use sync::atomic::{AtomicU32, Ordering};
 use sync::random::Random;
 use world::{Op, World};
@@ -119,6 +119,22 @@ fn no_thread_waits_for_one_that_does_not_run() {
     let (alone, crowded) = (turn_ns(1), turn_ns(132));
     println!("exclusive mode every {alone:.0} ns with one thread, every {crowded:.0} ns with 132");
     assert!(crowded < 3.0 * alone, "every {alone} ns with one thread, every {crowded} ns with 132");
+}
+
+/// Each thread makes changes, and none waits until its change is made. So the price of exclusive
+/// mode is paid once for many changes.
+#[test]
+fn changes_share_the_price_of_exclusive_mode() {
+    let machine = Machine::preset("xeon-e5-2699v4").unwrap();
+    let change_ns = |threads: usize| {
+        let window = std::time::Duration::from_millis(2);
+        let lock = || CombiningLock::new(0);
+        let report = machine.measure_with(threads, window, lock, |lock, _| lock.change(1, |sum, more| *sum += more));
+        1e9 / report.unwrap().operations_per_s
+    };
+    let (alone, crowded) = (change_ns(1), change_ns(132));
+    println!("a change every {alone:.0} ns with one thread, every {crowded:.0} ns with 132");
+    assert!(crowded < alone / 2.0, "every {alone} ns with one thread, every {crowded} ns with 132");
 }
 
 /// Shared mode of 88 CPUs doesn't slow down: nothing but the CPU's own line is written.

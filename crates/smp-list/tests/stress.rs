@@ -3,7 +3,7 @@
 
 mod world;
 
-use smp_list::{Links, LocalList, SmpList, TwoModeLock};
+use smp_list::{CombiningLock, Links, LocalList, SmpList, TwoModeLock};
 use sync::random::Random;
 use world::{Op, World};
 
@@ -78,6 +78,35 @@ fn a_walk_sees_all() {
         }
         join(threads);
     });
+}
+
+/// Changes that threads leave for each other are made once each.
+#[test]
+fn changes_are_made_by_any_thread() {
+    let mut lock = CombiningLock::new(Vec::new());
+    let note = |made: &mut Vec<u64>, change| made.push(change);
+    std::thread::scope(|scope| {
+        let lock = &lock;
+        let at_work = |thread: u64| {
+            move || {
+                for turn in 0..OPS / 10 {
+                    lock.change(turn * u64::from(THREADS) + thread, note);
+                    if turn % 100 == 0 {
+                        let made = lock.shared();
+                        assert!(made.last().is_none_or(|&last| last < OPS), "a change that no thread left");
+                    }
+                }
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(at_work(u64::from(thread)))).collect();
+        join(threads);
+    });
+    // Makes what was left over, too.
+    let count = u64::from(THREADS) * (OPS / 10);
+    lock.change(count, note);
+    let made = lock.get_mut();
+    made.sort_unstable();
+    assert!(made.iter().copied().eq(0..=count));
 }
 
 #[test]

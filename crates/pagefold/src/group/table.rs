@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use smp_list::TwoModeLock;
+use smp_list::CombiningLock;
 use sync::Arc;
 use sync::lock::Mutex;
 
@@ -18,13 +18,15 @@ pub(crate) const SWEPT_GROUPS: usize = 8;
 /// The groups. A group's number is its index, and is reused after the group's last page is gone.
 ///
 /// Lookups, which every batch of pages makes, take the table in shared mode, and so do insertions.
+/// A removal may be left to the thread that is removing another group. So a group that was
+/// forgotten, and has neither a handle nor a page, may be found a little longer.
 /// A thread must not enter shared mode twice: with another thread waiting for exclusive mode in
 /// between, both would deadlock.
 ///
 /// Lock order: `names` → `slots`; `abandoned` is a leaf.
 #[derive(Debug)]
 pub(crate) struct GroupTable {
-    slots: TwoModeLock<Numbered<Arc<GroupState>>>,
+    slots: CombiningLock<Numbered<Arc<GroupState>>, u32>,
     /// The numbers of groups with a handle.
     names: Mutex<HashMap<String, u32>>,
     /// The numbers of groups without a handle, which may still have pages, in the order in which
@@ -34,7 +36,7 @@ pub(crate) struct GroupTable {
 
 impl Default for GroupTable {
     fn default() -> Self {
-        Self { slots: TwoModeLock::new(Numbered::default()), names: Mutex::default(), abandoned: Mutex::default() }
+        Self { slots: CombiningLock::new(Numbered::default()), names: Mutex::default(), abandoned: Mutex::default() }
     }
 }
 
@@ -122,7 +124,7 @@ impl GroupTable {
             // No other thread handles `id` meanwhile, and no page is charged to a group without a
             // handle.
             if self.with(id, GroupState::is_over) == Some(true) {
-                drop(self.slots.exclusive().remove(id));
+                self.slots.change(id, Numbered::remove);
                 gone += 1;
             } else {
                 self.abandoned.lock().push_back(id);

@@ -1,6 +1,6 @@
 //! The counters of files, by the owner number in their pages' frames.
 
-use smp_list::TwoModeLock;
+use smp_list::CombiningLock;
 use sync::Arc;
 
 use crate::numbered::Numbered;
@@ -9,13 +9,14 @@ use crate::stats::Counters;
 /// The table of files' counters. A file's entry stays until the file removes it, when it is
 /// dropped.
 pub(crate) struct OwnerCounters {
-    /// Lookups take shared mode; they happen with every eviction. Insertions do too.
-    slots: TwoModeLock<Numbered<Arc<Counters>>>,
+    /// Lookups take shared mode; they happen with every eviction. Insertions do too. A removal may
+    /// be left to the thread that is removing another entry.
+    slots: CombiningLock<Numbered<Arc<Counters>>, u32>,
 }
 
 impl Default for OwnerCounters {
     fn default() -> Self {
-        Self { slots: TwoModeLock::new(Numbered::default()) }
+        Self { slots: CombiningLock::new(Numbered::default()) }
     }
 }
 
@@ -34,7 +35,7 @@ impl OwnerCounters {
 
     /// Removes the counters of a file that is being dropped.
     pub(crate) fn remove(&self, owner: u32) {
-        drop(self.slots.exclusive().remove(owner));
+        self.slots.change(owner, Numbered::remove);
     }
 
     /// Returns the number of entries.
