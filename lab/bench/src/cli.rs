@@ -51,6 +51,7 @@ mod peers {
     use crate::peers::cli::{CountChild, Peers};
     use crate::peers::confined::KeeperArgs;
     use crate::peers::{COUNT_CHILD, cli, confined, count_child, disk, write};
+    use crate::shared_lines::{self, TracedArgs};
 
     pub(super) fn commands(bench: Command) -> Command {
         let child = CountChild::augment_args(Command::new(COUNT_CHILD).hide(true));
@@ -58,7 +59,8 @@ mod peers {
         let reading = disk::RoundArgs::augment_args(Command::new(disk::ROUND_COMMAND).hide(true));
         let keeper = KeeperArgs::augment_args(Command::new(confined::KEEPER_COMMAND).hide(true));
         let swapping = ProcessArgs::augment_args(Command::new(kernel::COMMAND).hide(true));
-        bench.subcommand(cli::command()).subcommands([child, round, reading, keeper, swapping])
+        let traced = TracedArgs::augment_args(Command::new(shared_lines::TRACED_COMMAND).hide(true));
+        bench.subcommand(cli::command()).subcommands([child, round, reading, keeper, swapping, traced])
     }
 
     pub(super) fn run(name: &str, matches: &ArgMatches) -> Result<()> {
@@ -67,6 +69,7 @@ mod peers {
             write::ROUND_COMMAND => write::round(&write::RoundArgs::from_arg_matches(matches)?),
             disk::ROUND_COMMAND => disk::round(&disk::RoundArgs::from_arg_matches(matches)?),
             confined::KEEPER_COMMAND => confined::keep(KeeperArgs::from_arg_matches(matches)?),
+            shared_lines::TRACED_COMMAND => shared_lines::traced(&TracedArgs::from_arg_matches(matches)?),
             kernel::COMMAND => kernel::run(&ProcessArgs::from_arg_matches(matches)?),
             _ => crate::peers::run(&Peers::from_arg_matches(matches)?),
         }

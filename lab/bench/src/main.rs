@@ -44,6 +44,10 @@ mod resize;
 #[cfg(not(pagefold_manycore))]
 mod rows;
 mod scaling;
+#[cfg(not(pagefold_manycore))]
+mod shared_lines;
+#[cfg(not(pagefold_manycore))]
+mod stepper;
 mod summary;
 mod usage;
 #[cfg(not(pagefold_manycore))]

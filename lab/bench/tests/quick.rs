@@ -183,6 +183,25 @@ fn atomics_of_a_hit_are_counted() {
     assert!(value(&records, "array", "instructions") > 5.0);
 }
 
+/// No count in an `Arc` either, which virtual CPUs wouldn't see.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn two_cpus_that_hit_the_same_page_write_no_line_atomically() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("not here: two CPUs");
+        return;
+    }
+    let records = records(&["real", "shared-lines", "--operations", "hit,space-hit"]);
+    for operation in ["hit", "space-hit"] {
+        let of = |metric: &str| {
+            let is_its = |record: &&Value| record["workload"] == operation && record["metric"] == metric;
+            records.iter().find(is_its).and_then(|record| record["value"].as_f64()).expect("a figure")
+        };
+        assert_eq!((of("atomic_rmw"), of("shared_rmw")), (0.0, 0.0), "{operation}");
+        assert!(of("instructions") > 5.0, "{operation}");
+    }
+}
+
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_memory_in_swap_is_measured_and_zeros_need_no_device() {

@@ -31,6 +31,7 @@ pub(crate) const MAP_CHURN: Experiment = Experiment {
     lists: false,
     spread: false,
     published: &[],
+    unpublished: &[],
     claims: &[Claim {
         machine: "xeon-e5-2699v4",
         workload: SMALL.name,

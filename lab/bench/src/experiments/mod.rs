@@ -13,7 +13,7 @@ mod preemption;
 mod range;
 mod readtwice;
 pub(crate) mod swap;
-mod zeros;
+pub(crate) mod zeros;
 
 use anyhow::Result;
 

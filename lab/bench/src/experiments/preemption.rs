@@ -34,6 +34,7 @@ pub(crate) const PREEMPTION: Experiment = Experiment {
     lists: false,
     spread: false,
     published: &[],
+    unpublished: &[88, 132],
     claims: &[],
 };
 

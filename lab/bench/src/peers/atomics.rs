@@ -16,10 +16,10 @@ use crate::output::progress;
 use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;
 use crate::peers::report::Report;
-use crate::peers::stepper::{self, Count};
 use crate::peers::subject::{Operation, Subject};
 use crate::peers::subjects::Kind;
 use crate::popularity::{Distribution, Popularity};
+use crate::stepper::{self, Count};
 use crate::summary::Summary;
 
 /// What is counted.

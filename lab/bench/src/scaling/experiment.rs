@@ -39,6 +39,10 @@ pub(crate) struct Experiment {
     pub(crate) spread: bool,
     /// What others measured.
     pub(crate) published: &'static [Published],
+    /// Numbers of CPUs in the page of results, if it has a table of the experiment although nothing
+    /// was published. Otherwise empty.
+    #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
+    pub(crate) unpublished: &'static [usize],
     /// What has to come out.
     pub(crate) claims: &'static [Claim],
 }

@@ -22,6 +22,7 @@ use crate::machine::Machine;
 use crate::neighbours::{self, NeighboursArgs};
 use crate::output::{self, QUICK, say};
 use crate::resize::{self, ResizeArgs};
+use crate::shared_lines::{self, SharedLinesArgs};
 use crate::writer_wait::{self, WriterWaitArgs};
 
 /// `bench real EXPERIMENT`.
@@ -80,6 +81,7 @@ pub(crate) fn command() -> Command {
         .subcommand(encrypted_swap::command())
         .subcommand(neighbours::command())
         .subcommand(resize::command())
+        .subcommand(shared_lines::command())
         .subcommand(writer_wait::command())
 }
 
@@ -92,6 +94,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         Some((encrypted_swap::NAME, matches)) => encrypted_swap::run(&EncryptedSwapArgs::from_arg_matches(matches)?),
         Some((neighbours::NAME, matches)) => neighbours::run(&NeighboursArgs::from_arg_matches(matches)?),
         Some((resize::NAME, matches)) => resize::run(&ResizeArgs::from_arg_matches(matches)?),
+        Some((shared_lines::NAME, matches)) => shared_lines::run(&SharedLinesArgs::from_arg_matches(matches)?),
         Some((writer_wait::NAME, matches)) => writer_wait::run(&WriterWaitArgs::from_arg_matches(matches)?),
         Some((calibrate::NAME, matches)) => {
             let args = CalibrateArgs::from_arg_matches(matches)?;

@@ -2,9 +2,10 @@
 //! verdict for each; and what a check needs to know whether the page is today's.
 //!
 //! A table is an experiment's [`Published`]: its machine, its workload, the numbers of CPUs that it
-//! has figures of, and all schemes. Each has three files in the directory `results` beside the
-//! page: a chapter, a plot, and a [`Table`], from which the page is made and checked. So one table
-//! can be made anew without the others.
+//! has figures of, and all schemes. Some experiments have a table of which nothing was published.
+//! Each table has three files in the directory `results` beside the page: a chapter, a plot, and a
+//! [`Table`], from which the page is made and checked. So one table can be made anew without the
+//! others.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,37 +27,57 @@ use crate::output::QUICK;
 use crate::record::Record;
 use crate::usage::Usage;
 
-/// Figures of the page and those of a check may differ by this factor.
+/// By this factor, a figure of a check may lie outside of those of the page's seeds.
 const SAME: f64 = 1.10;
 
-/// A published table.
+/// A table of the page.
 #[derive(Clone, Copy)]
 pub(crate) struct Page {
     experiment: &'static Experiment,
-    published: &'static Published,
+    /// Nothing, if there is nothing to compare with.
+    published: Option<&'static Published>,
 }
 
-/// All of them, in the order of the experiments.
+/// All of them, in the order of the experiments: first those that were published.
 pub(crate) fn all() -> Vec<Page> {
-    let of = |&experiment: &&'static Experiment| {
-        experiment.published.iter().map(move |published| Page { experiment, published })
+    let published = |&experiment: &&'static Experiment| {
+        experiment.published.iter().map(move |published| Page { experiment, published: Some(published) })
     };
-    experiments::ALL.iter().flat_map(of).collect()
+    let others = experiments::ALL.iter().filter(|experiment| !experiment.unpublished.is_empty());
+    let others = others.map(|&experiment| Page { experiment, published: None });
+    experiments::ALL.iter().flat_map(published).chain(others).collect()
 }
 
 impl Page {
     /// `page-fault-private`
     pub(crate) fn name(self) -> String {
-        format!("{}-{}", self.experiment.name, self.published.workload)
+        let experiment = self.experiment.name;
+        self.published.map_or_else(|| experiment.to_owned(), |it| format!("{experiment}-{}", it.workload))
+    }
+
+    fn machine(self) -> &'static str {
+        self.published.map_or(self.experiment.machine, |published| published.machine)
+    }
+
+    fn cpus(self) -> Vec<usize> {
+        self.published.map_or_else(|| self.experiment.unpublished.to_vec(), Published::cpus)
+    }
+
+    /// The workloads whose figures are kept and checked.
+    fn workloads(self) -> Vec<&'static str> {
+        match self.published {
+            Some(published) => vec![published.workload],
+            None => self.experiment.workloads.iter().map(|workload| workload.name).collect(),
+        }
     }
 
     /// Makes its runs, with so many seeds.
     pub(crate) fn run(self, seeds: u32, quick: bool) -> Result<Results> {
-        let Self { experiment, published } = self;
-        let workloads = [published.workload].into_iter().chain(published.beside.iter().copied());
-        let cpus = if quick { vec![1, 2] } else { published.cpus() };
-        let common = Common { cpus, workloads: workloads.map(str::to_owned).collect(), quick, ..Common::default() };
-        Run::new(experiment, &common, published.machine, Some(seeds))?.of_results().results()
+        let beside = self.published.map_or(&[][..], |published| published.beside);
+        let workloads = self.workloads().into_iter().chain(beside.iter().copied()).map(str::to_owned).collect();
+        let cpus = if quick { vec![1, 2] } else { self.cpus() };
+        let common = Common { cpus, workloads, quick, ..Common::default() };
+        Run::new(self.experiment, &common, self.machine(), Some(seeds))?.of_results().results()
     }
 }
 
@@ -110,12 +131,13 @@ impl Table {
     fn row(&self, page: Page) -> String {
         let (name, all) = (page.name(), self.compared);
         let over = self.over_the_best.map_or_else(String::new, number);
+        let share = |count: usize| if all > 0 { format!("{count} of {all}") } else { String::new() };
         format!(
-            "| [{name}](results/{name}.md) | {} | {} | {} of {all} | {} of {all} | {over} |\n",
-            page.published.cpus().len(),
+            "| [{name}](results/{name}.md) | {} | {} | {} | {} | {over} |\n",
+            page.cpus().len(),
             self.seeds,
-            self.same_direction,
-            self.agree,
+            share(self.same_direction),
+            share(self.agree),
         )
     }
 }
@@ -180,15 +202,16 @@ pub(crate) fn write(directory: &Path, page: Page, results: &Results, seeds: u32,
 }
 
 fn comparisons(page: Page, results: &Results) -> Vec<Comparison> {
-    page.published.figures.iter().filter_map(|figure| Comparison::of(results, page.published, figure)).collect()
+    let of = |published: &'static Published| {
+        published.figures.iter().filter_map(|figure| Comparison::of(results, published, figure)).collect()
+    };
+    page.published.map_or_else(Vec::new, of)
 }
 
 /// The product's throughput over that of the best older or proposed design, with the most tasks.
 fn over_the_best(page: Page, results: &Results) -> Option<f64> {
-    let of = |scheme: &str| {
-        let row = results.row(page.published.workload, scheme, results.most())?;
-        Some(row.throughput().median)
-    };
+    let workload = page.published?.workload;
+    let of = |scheme: &str| Some(results.row(workload, scheme, results.most())?.throughput().median);
     let others = results.schemes.iter().filter(|scheme| !scheme.name.starts_with(OURS));
     let best = others.filter_map(|scheme| of(scheme.name)).fold(0.0, f64::max);
     of(OURS).map(|ours| ours / best)
@@ -197,14 +220,16 @@ fn over_the_best(page: Page, results: &Results) -> Option<f64> {
 fn chapter(page: Page, results: &Results, seeds: u32, quick: bool) -> String {
     let Page { experiment, published } = page;
     let mut text = format!("# {}\n\n{}\n\n", page.name(), experiment.question);
-    let _ = writeln!(text, "Published: {} ({}).\n", published.about, published.source);
+    if let Some(published) = published {
+        let _ = writeln!(text, "Published: {} ({}).\n", published.about, published.source);
+    }
     let of = if seeds == 1 { "of one seed".to_owned() } else { format!("the median of {seeds} seeds") };
     let _ = writeln!(text, "Here: `{}`; {}. Each figure is {of}.", results.host.name, results.how);
     let _ = writeln!(text, "An operation is {}.", experiment.operation);
     if quick {
         let _ = writeln!(text, "{QUICK}");
     }
-    if !published.note.is_empty() {
+    if let Some(published) = published.filter(|published| !published.note.is_empty()) {
         let _ = writeln!(text, "\n{}", published.note);
     }
     let _ = writeln!(text, "\n![{0}]({0}.svg)", page.name());
@@ -219,15 +244,15 @@ fn chapter(page: Page, results: &Results, seeds: u32, quick: bool) -> String {
 
 /// A line for each number of CPUs and scheme.
 fn rows(page: Page, results: &Results, workload: &str) -> String {
-    let published = page.published;
-    let is_published = published.workload == workload;
-    let over = published.older.map_or_else(|| cpus_label(results.fewest()), |older| format!("`{older}`"));
+    let published = page.published.filter(|published| published.workload == workload);
+    let older = page.published.and_then(|published| published.older);
+    let over = older.map_or_else(|| cpus_label(results.fewest()), |older| format!("`{older}`"));
     let mut text = format!("| CPUs | design | M/s | ± % | × {over} | efficiency | p99.9, ns |");
-    text += if is_published { " published | ± % | × | verdict |\n" } else { "\n" };
+    text += if published.is_some() { " published | ± % | × | verdict |\n" } else { "\n" };
     text += "|---|---|---|---|---|---|---|";
-    text += if is_published { "---|---|---|---|\n" } else { "\n" };
+    text += if published.is_some() { "---|---|---|---|\n" } else { "\n" };
     for row in results.of(workload) {
-        let gain = match published.older {
+        let gain = match older {
             Some(older) => results.over(row, older, row.cpus),
             None => results.scaling(row, results.fewest()),
         };
@@ -242,7 +267,7 @@ fn rows(page: Page, results: &Results, workload: &str) -> String {
             gain.map_or_else(String::new, |gain| number(gain.median)),
             row.p999_ns().map_or_else(String::new, |summary| format!("{:.0}", summary.median)),
         );
-        text += if is_published { published_cells(published, results, row) } else { String::new() }.as_str();
+        text += &published.map_or_else(String::new, |published| published_cells(published, results, row));
         text.push('\n');
     }
     text
@@ -268,19 +293,23 @@ pub(crate) fn check(directory: &Path, wanted: &[&str]) -> Result<String> {
     let summary = read(page_path(directory))?;
     let mut said = String::new();
     for page in all() {
-        let Page { experiment, published } = page;
+        let (experiment, published) = (page.experiment, page.published);
         let (name, table) = (page.name(), Table::read(directory, page)?);
         let anew = anew(&name);
         let table = table.with_context(|| format!("there is no table {name}; {anew}"))?;
         let chapter = read(file(directory, page, "md"))?;
-        let texts = [experiment.question, published.about, published.note];
-        let stale = texts.iter().find(|text| !chapter.contains(*text));
-        ensure!(stale.is_none(), "the chapter of {name} lacks {:?}; {anew}", stale.unwrap_or(&""));
+        let texts = published.map_or(["", ""], |published| [published.about, published.note]);
+        let texts = [experiment.question].into_iter().chain(texts);
+        let stale = texts.into_iter().find(|text| !chapter.contains(text));
+        ensure!(stale.is_none(), "the chapter of {name} lacks {:?}; {anew}", stale.unwrap_or_default());
         ensure!(summary.contains(&table.row(page)), "the page's line of {name} isn't its table's; {anew}");
         let schemes: Vec<&Scheme> = experiment.usual_schemes().collect();
-        for (cpus, scheme) in published.cpus().into_iter().flat_map(|cpus| schemes.iter().map(move |of| (cpus, of))) {
-            let found = throughput(&table.records, page, scheme.name, cpus);
-            ensure!(found.is_some(), "{name} has no {} on {}; {anew}", scheme.name, cpus_label(cpus));
+        for workload in page.workloads() {
+            for (cpus, scheme) in page.cpus().into_iter().flat_map(|cpus| schemes.iter().map(move |of| (cpus, of))) {
+                let found = throughput(&table.records, page, (workload, scheme.name, cpus));
+                let what = || format!("{name} has no {} in {workload} on {}; {anew}", scheme.name, cpus_label(cpus));
+                found.with_context(what)?;
+            }
         }
         if wanted.contains(&name.as_str()) {
             said += &compare(page, &table)?;
@@ -293,28 +322,34 @@ pub(crate) fn check(directory: &Path, wanted: &[&str]) -> Result<String> {
 fn compare(page: Page, table: &Table) -> Result<String> {
     let mut said = String::new();
     let results = page.run(1, false)?;
-    for row in results.of(page.published.workload) {
-        let (now, then) = (row.samples[&0].operations_per_s, throughput(&table.records, page, row.scheme, row.cpus));
+    for row in page.workloads().into_iter().flat_map(|workload| results.of(workload)) {
+        let now = row.samples[&0].operations_per_s;
+        let then = throughput(&table.records, page, (row.workload, row.scheme, row.cpus));
         let then = then.context("the check has looked for it")?;
-        let place = format!("{}, {} on {}", page.name(), row.scheme, cpus_label(row.cpus));
-        if now.max(then) / now.min(then) > SAME {
-            let [now, then] = [now, then].map(|value| number(value / 1e6));
-            bail!("{place}: {now} M/s, and {then} on the page; {}", anew(&page.name()));
+        let place = format!("{}, {} in {} on {}", page.name(), row.scheme, row.workload, cpus_label(row.cpus));
+        if now > then.max * SAME || now < then.min / SAME {
+            let [now, min, max] = [now, then.min, then.max].map(|value| number(value / 1e6));
+            bail!("{place}: {now} M/s, and {min} to {max} on the page; {}", anew(&page.name()));
         }
         let _ = writeln!(said, "{place}: {} M/s, as on the page", number(now / 1e6));
     }
     Ok(said)
 }
 
-fn throughput(records: &[Record], page: Page, scheme: &str, cpus: usize) -> Option<f64> {
+/// The kept throughput of a workload, a scheme and a number of CPUs.
+fn throughput<'a>(
+    records: &'a [Record],
+    page: Page,
+    (workload, scheme, cpus): (&str, &str, usize),
+) -> Option<&'a Record> {
     let is_its = |record: &&Record| {
         record.experiment == page.experiment.name
-            && record.machine == page.published.machine
-            && record.workload == page.published.workload
+            && record.machine == page.machine()
+            && record.workload == workload
             && record.subject == scheme
             && record.cpus as usize == cpus
     };
-    records.iter().find(is_its).map(|record| record.value)
+    records.iter().find(is_its)
 }
 
 const HEAD: &str = "# The published results, again
@@ -328,7 +363,8 @@ are, and when not to believe them.
 Gains are compared, not absolute figures. A gain *agrees* if it is within 25 % of the published one,
 and *differs in size* if it only has the same direction. Gains of up to 3 % count as none. The older
 designs are our own versions of them; one figure of each is fitted to its table, the cost of an
-operation of one task.
+operation of one task. The last table, of the slowest operations with 1.5 threads for each CPU and
+time slices of 3 ms, has no published counterpart.
 
 | table | task counts | seeds | same direction | within ± 25 % | Pagefold over the best other, most tasks |
 |---|---|---|---|---|---|

@@ -56,6 +56,7 @@ pub(crate) const EXIT: Experiment = Experiment {
         note: "The gain depends on how many processes end together: 1.1 with 16, 3.3 with 64, 3.6 with 88. How many \
                there were isn't said.",
     }],
+    unpublished: &[],
     claims: &[Claim {
         machine: "xeon-e5-2699v4",
         workload: SHARED_PAGES.name,

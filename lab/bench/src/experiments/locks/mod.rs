@@ -61,6 +61,7 @@ pub(crate) const LOCKS: Experiment = Experiment {
     lists: false,
     spread: false,
     published: &[],
+    unpublished: &[],
     claims: &[],
 };
 

@@ -96,6 +96,7 @@ pub(crate) const LOOKUP: Experiment = Experiment {
                a hand-over would have to take 1.2 µs. The preset has 500 ns, an estimate of 300 to 900, without the \
                retries of a busy directory. The published lock-free run hadn't enough work for 64 CPUs.",
     }],
+    unpublished: &[],
     claims: &[
         published_scaling("spinlock", Bound::AtMost(1.0)),
         published_scaling("rwlock", Bound::AtMost(1.0)),

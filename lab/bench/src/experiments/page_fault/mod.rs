@@ -51,6 +51,7 @@ pub(crate) const PAGE_FAULT: Experiment = Experiment {
     lists: true,
     spread: false,
     published: published::ALL,
+    unpublished: &[],
     claims: &[
         on_88(PRIVATE_SMALL.name, Measure::Efficiency, Bound::AtLeast(0.88)),
         on_88(SHARED_SMALL.name, Measure::Efficiency, Bound::AtLeast(0.65)),

@@ -89,6 +89,7 @@ pub(crate) const RANGE: Experiment = Experiment {
         note: "The published machine isn't named. Its curve, which falls from 8 processes on, is that of a machine \
                with four cores and eight threads, so that is what is simulated.",
     }],
+    unpublished: &[],
     claims: &[
         Claim { cpus: 16, gate: false, ..on_88(DISJOINT.name, Measure::Scaling, Bound::AtLeast(15.0)) },
         on_88(DISJOINT.name, Measure::Efficiency, Bound::AtLeast(0.95)),

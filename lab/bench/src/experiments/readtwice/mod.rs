@@ -96,6 +96,7 @@ pub(crate) const READTWICE: Experiment = Experiment {
             note: "",
         },
     ],
+    unpublished: &[],
     claims: &[
         on_80(GROUPS.name, Bound::AtLeast(0.8)),
         on_80(ONE_GROUP.name, Bound::AtLeast(0.5)),

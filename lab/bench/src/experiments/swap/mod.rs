@@ -86,6 +86,7 @@ pub(crate) const SWAP: Experiment = Experiment {
     lists: false,
     spread: true,
     published: PUBLISHED,
+    unpublished: &[],
     claims: &[
         Claim {
             machine: "xeon-e5-2699v4",

@@ -4,16 +4,20 @@
 //! breakpoints of its main thread (`ptrace`, which needs no privilege for a child). Slow, some
 //! microseconds an instruction, but exact, and it needs no performance counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::peers::instruction::{Instruction, LENGTH_MAX};
+/// No instruction is longer.
+const LENGTH_MAX: usize = 15;
+/// Bytes of a cache line.
+const LINE: u64 = 64;
 
 /// What was executed between the breakpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +28,14 @@ pub(crate) struct Count {
     pub(crate) atomics: u64,
     /// Calls into the kernel.
     pub(crate) system_calls: u64,
+}
+
+/// What was executed between two breakpoints.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Section {
+    pub(crate) count: Count,
+    /// How many atomic read-modify-writes went to which cache line, by the line's address.
+    pub(crate) lines: BTreeMap<u64, u64>,
 }
 
 /// What `ptrace` is asked for, whose type C libraries don't agree on.
@@ -45,8 +57,15 @@ pub(crate) fn breakpoint() {}
 
 /// Starts `command`, which calls [`breakpoint`] twice, and counts what its main thread does in
 /// between.
-#[cfg(target_arch = "x86_64")]
 pub(crate) fn count(command: &mut Command) -> Result<Count> {
+    Ok(sections(command, 1)?[0].count)
+}
+
+/// Starts `command`, which calls [`breakpoint`] before and after each of `number` sections, and
+/// tells what its main thread does in each. A section runs on the first CPU that the thread may run
+/// on when the section begins.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn sections(command: &mut Command, number: usize) -> Result<Vec<Section>> {
     let trace_me = || {
         // SAFETY: takes no pointers; asks for this process to be traced by its parent.
         let done = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
@@ -56,49 +75,71 @@ pub(crate) fn count(command: &mut Command) -> Result<Count> {
     unsafe { command.pre_exec(trace_me) };
     let mut child = command.spawn().context("cannot start the process to be counted; is ptrace forbidden here?")?;
     let tracee = Tracee(i32::try_from(child.id()).context("a process number beyond i32")?);
-    let counted = count_between_breakpoints(tracee);
-    if counted.is_err() {
+    let stepped = step_through(tracee, number);
+    if stepped.is_err() {
         // Best effort: it may be gone already, and the error that we have is the better one.
         let _ = child.kill();
         let _ = child.wait();
     }
-    counted
+    stepped
 }
 
 /// Only x86-64 is understood.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn count(_command: &mut Command) -> Result<Count> {
+pub(crate) fn sections(_command: &mut Command, _number: usize) -> Result<Vec<Section>> {
     bail!("instructions can only be counted on x86-64")
 }
 
-fn count_between_breakpoints(tracee: Tracee) -> Result<Count> {
+#[cfg(target_arch = "x86_64")]
+fn step_through(tracee: Tracee, number: usize) -> Result<Vec<Section>> {
     ensure!(tracee.wait()? == Stop::Signal(libc::SIGTRAP), "the process did not stop at its start");
+    let sections = (0..number).map(|_| section_between_breakpoints(tracee)).collect::<Result<_>>()?;
+    tracee.run_to_exit()?;
+    Ok(sections)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn section_between_breakpoints(tracee: Tracee) -> Result<Section> {
     tracee.run_to_breakpoint()?;
     // Only now: what the child has set up should be what it sets up on all CPUs of the machine.
     let _together = OneCpu::share_with(tracee)?;
-    let mut count = Count::default();
+    let Section { mut count, mut lines } = Section::default();
     let mut known = HashMap::new();
     let mut before = 0;
     loop {
         let at = tracee.instruction_pointer()?;
-        let instruction = match known.get(&at) {
+        let instruction: Instruction = match known.get(&at) {
             Some(&instruction) => instruction,
-            None => *known.entry(at).or_insert(Instruction::decode(&tracee.code(at)?)),
+            None => *known.entry(at).or_insert(decode(&tracee.code(at)?, at)),
         };
-        if instruction.breakpoint {
+        if instruction.code() == Code::Int3 {
             break;
         }
-        if !(instruction.repeats && at == before) {
+        let repeats =
+            instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix());
+        if !(repeats && at == before) {
             count.instructions += 1;
-            count.atomics += u64::from(instruction.atomic);
-            count.system_calls += u64::from(instruction.system_call);
+            count.system_calls += u64::from(instruction.code() == Code::Syscall);
+            if is_atomic(&instruction) {
+                count.atomics += 1;
+                *lines.entry(tracee.address(&instruction)? & !(LINE - 1)).or_default() += 1;
+            }
         }
         before = at;
         tracee.step()?;
     }
     tracee.run_to_breakpoint()?;
-    tracee.run_to_exit()?;
-    Ok(count)
+    Ok(Section { count, lines })
+}
+
+fn decode(code: &[u8], at: u64) -> Instruction {
+    Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode()
+}
+
+/// An atomic read-modify-write. `xchg` with memory locks without the prefix.
+fn is_atomic(instruction: &Instruction) -> bool {
+    let exchanges = instruction.mnemonic() == Mnemonic::Xchg && instruction.op0_kind() == OpKind::Memory;
+    instruction.has_lock_prefix() || exchanges
 }
 
 /// Tracer and child on one CPU: on two, each step would wait for two wake-ups of the other. Ends
@@ -108,8 +149,10 @@ struct OneCpu(CpuSet);
 impl OneCpu {
     fn share_with(tracee: Tracee) -> Result<Self> {
         let all = sched_getaffinity(None).context("cannot ask for the CPUs of this process")?;
+        let its =
+            sched_getaffinity(Pid::from_raw(tracee.0)).context("cannot ask for the CPUs of the traced process")?;
         let mut one = CpuSet::new();
-        let first = (0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).context("no CPU to run on")?;
+        let first = (0..CpuSet::MAX_CPU).find(|&cpu| its.is_set(cpu)).context("no CPU to run on")?;
         one.set(first);
         sched_setaffinity(Pid::from_raw(tracee.0), &one).context("cannot choose a CPU for the traced process")?;
         sched_setaffinity(None, &one).context("cannot choose a CPU for the tracer")?;
@@ -202,6 +245,42 @@ impl Tracee {
         bail!("instructions can only be counted on x86-64")
     }
 
+    /// The address of an instruction's first operand, which is in memory.
+    #[cfg(target_arch = "x86_64")]
+    fn address(self, instruction: &Instruction) -> Result<u64> {
+        let mut all = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
+        // SAFETY: `all` is where the kernel writes the registers of the stopped child.
+        let done = unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.0, 0, all.as_mut_ptr()) };
+        ensure!(done == 0, "cannot read registers: {}", io::Error::last_os_error());
+        // SAFETY: zeroed before, and any bytes are registers.
+        let all = unsafe { all.assume_init() };
+        let value = |register: Register, _, _| match register.full_register() {
+            Register::RAX => Some(all.rax),
+            Register::RBX => Some(all.rbx),
+            Register::RCX => Some(all.rcx),
+            Register::RDX => Some(all.rdx),
+            Register::RSI => Some(all.rsi),
+            Register::RDI => Some(all.rdi),
+            Register::RBP => Some(all.rbp),
+            Register::RSP => Some(all.rsp),
+            Register::R8 => Some(all.r8),
+            Register::R9 => Some(all.r9),
+            Register::R10 => Some(all.r10),
+            Register::R11 => Some(all.r11),
+            Register::R12 => Some(all.r12),
+            Register::R13 => Some(all.r13),
+            Register::R14 => Some(all.r14),
+            Register::R15 => Some(all.r15),
+            Register::FS => Some(all.fs_base),
+            Register::GS => Some(all.gs_base),
+            // The other segments begin at 0.
+            _ => Some(0),
+        };
+        instruction
+            .virtual_address(0, 0, value)
+            .with_context(|| format!("no address in memory: {:?}", instruction.code()))
+    }
+
     /// The bytes at `address`, as many as an instruction may have; fewer at the end of a mapping.
     fn code(self, address: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; LENGTH_MAX];
@@ -214,5 +293,32 @@ impl Tracee {
         let len = read.with_context(|| format!("cannot read code at {address:#x}: {}", io::Error::last_os_error()))?;
         bytes.truncate(len);
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn atomic(code: &[u8]) -> bool {
+        is_atomic(&decode(code, 0))
+    }
+
+    #[test]
+    fn atomics_are_recognised_behind_all_prefixes() {
+        assert!(atomic(&[0xF0, 0x48, 0x0F, 0xB1, 0x0F]), "lock cmpxchg [rdi], rcx");
+        assert!(atomic(&[0x66, 0xF0, 0x0F, 0xC1, 0x07]), "lock xadd [rdi], ax");
+        assert!(atomic(&[0x64, 0xF0, 0x48, 0xFF, 0x00]), "lock inc fs:[rax]");
+        assert!(atomic(&[0x48, 0x87, 0x07]), "xchg [rdi], rax");
+        assert!(atomic(&[0x86, 0x07]), "xchg [rdi], al");
+    }
+
+    #[test]
+    fn others_are_not() {
+        assert!(!atomic(&[0x48, 0x87, 0xC7]), "xchg rdi, rax");
+        assert!(!atomic(&[0x0F, 0xB1, 0x0F]), "cmpxchg without lock");
+        assert!(!atomic(&[0x48, 0x8B, 0xF0]), "mov rsi, rax: F0 is its ModRM");
+        assert!(!atomic(&[0xC3]));
+        assert!(!atomic(&[]));
     }
 }
