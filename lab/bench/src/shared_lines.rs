@@ -7,16 +7,18 @@
 //! line that was written on both CPUs would move between them if there were two threads.
 
 use std::env;
+use std::ops::Range;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use pagefold::{Advice, Pagefold, Protection, SwapArea};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::calibrate::pin;
 use crate::experiments::zeros::{self, PAGE};
 use crate::output::progress;
 use crate::rows::Rows;
+use crate::scaling::stage::allowed_cpus;
 use crate::stepper::{self, Section};
 use crate::summary::Summary;
 
@@ -67,7 +69,7 @@ enum Operation {
     FirstTouch,
     /// 8 bytes of a page of a file, which isn't in memory, and for which another goes
     Miss,
-    /// A byte of a page in swap, for which another goes there
+    /// 100 bytes of a page in swap, for which another goes there
     Swap,
 }
 
@@ -79,9 +81,7 @@ pub(crate) fn command() -> clap::Command {
 
 /// `shared-lines`.
 pub(crate) fn run(args: &SharedLinesArgs) -> Result<()> {
-    let all = sched_getaffinity(None).context("cannot ask for the CPUs of this process")?;
-    let cpus: Vec<String> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).map(|cpu| cpu.to_string()).collect();
-    ensure!(cpus.len() >= 2, "there is one CPU here: {NAME} needs two");
+    let [first_cpu, second_cpu, ..] = allowed_cpus()[..] else { bail!("there is one CPU here: {NAME} needs two") };
     let chosen = |operation: &Operation| args.operations.is_empty() || args.operations.contains(operation);
     let operations: Vec<Operation> = Operation::value_variants().iter().copied().filter(chosen).collect();
     let times = if args.quick { QUICK_TIMES } else { args.times };
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &SharedLinesArgs) -> Result<()> {
         bar.set_message(name.clone());
         let mut command = Command::new(env::current_exe().context("cannot find this program")?);
         command.args([TRACED_COMMAND, "--operation", &name, "--times", &times.to_string()]);
-        command.args(["--cpus", &cpus[..2].join(",")]);
+        command.args(["--cpus", &format!("{first_cpu},{second_cpu}")]);
         let sections = stepper::sections(&mut command, 2)?;
         let [first, second] = &sections[..] else { unreachable!("two sections were asked for") };
         let each = |value: u64| Summary::exact(value as f64 / (2 * times) as f64);
@@ -122,9 +122,9 @@ fn shared(first: &Section, second: &Section) -> u64 {
 /// What the traced process does.
 pub(crate) fn traced(args: &TracedArgs) -> Result<()> {
     let access = access(args.operation)?;
-    let on_each = |times: std::ops::Range<u64>, around: fn()| -> Result<()> {
+    let on_each = |times: Range<u64>, around: fn()| -> Result<()> {
         for (place, &cpu) in args.cpus.iter().enumerate() {
-            move_to(cpu)?;
+            pin(cpu)?;
             around();
             let done = times.clone().try_for_each(|time| access(place as u64 * APART + time));
             around();
@@ -135,12 +135,6 @@ pub(crate) fn traced(args: &TracedArgs) -> Result<()> {
     // First, each CPU fills its stocks.
     on_each(0..WARM_UP, || ())?;
     on_each(WARM_UP..WARM_UP + args.times, stepper::breakpoint)
-}
-
-fn move_to(cpu: usize) -> Result<()> {
-    let mut one = CpuSet::new();
-    one.set(cpu);
-    sched_setaffinity(None, &one).with_context(|| format!("cannot move to CPU {cpu}"))
 }
 
 /// Pages between those of one CPU and those of the other: so many that nothing of theirs is in one

@@ -240,11 +240,6 @@ impl Tracee {
         Ok(word.cast_unsigned())
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
-    fn instruction_pointer(self) -> Result<u64> {
-        bail!("instructions can only be counted on x86-64")
-    }
-
     /// The address of an instruction's first operand, which is in memory.
     #[cfg(target_arch = "x86_64")]
     fn address(self, instruction: &Instruction) -> Result<u64> {

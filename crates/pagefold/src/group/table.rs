@@ -20,6 +20,7 @@ pub(crate) const SWEPT_GROUPS: usize = 8;
 /// Lookups, which every batch of pages makes, take the table in shared mode, and so do insertions.
 /// A removal may be left to the thread that is removing another group. So a group that was
 /// forgotten, and has neither a handle nor a page, may be found a little longer.
+///
 /// A thread must not enter shared mode twice: with another thread waiting for exclusive mode in
 /// between, both would deadlock.
 ///
