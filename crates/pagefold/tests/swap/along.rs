@@ -61,6 +61,9 @@ impl OnDisk {
 
 #[test]
 fn reading_all_in_order_again_and_again_makes_few_requests() {
+    // A thread that moves to another CPU leaves a few pages waiting behind. These leave memory
+    // later than their neighbours, and so break the order of slots.
+    let _one_cpu = support::stay_on_this_cpu();
     let it = plain();
     it.read(0..PAGES); // Brings what was swapped out, and lets reclaim see the order.
     let (requests, came) = it.read((0..3).flat_map(|_| 0..PAGES));
@@ -71,7 +74,7 @@ fn reading_all_in_order_again_and_again_makes_few_requests() {
     let written = stats.swap_bytes_out / PAGE;
     assert!(written < PAGES + PAGES / 8, "{written} pages written: {stats:?}");
     assert!(stats.swap_read_along > came / 2, "{stats:?}");
-    assert!(stats.swap_read_along_wasted < came / 50, "{stats:?}");
+    assert_eq!(stats.swap_read_along_wasted, 0, "{stats:?}");
     it.space.unmap(it.base..it.base + PAGES * PAGE).unwrap();
     it.check_gone();
 }
