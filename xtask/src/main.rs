@@ -135,7 +135,6 @@ fn long_checks() -> Vec<Check> {
             "test --release --workspace --no-fail-fast --config profile.release.package.bench.opt-level=0 \
              --config profile.release.package.xtask.opt-level=0 -- --show-output",
         ),
-        cargo("tests: without optional features", "test --release -p pagefold --test swap -- not_encrypted compressed"),
         documentation(),
     ];
     checks.extend(features());

@@ -155,6 +155,15 @@ fn the_page_of_results_has_the_published_tables_and_a_stale_one_is_found() {
 }
 
 #[test]
+fn the_committed_page_of_results_is_of_today() {
+    // Its figures don't depend on how the program was built. Those of `exit-shared` differ by a
+    // tenth, since some code chooses by addresses.
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let said = printed(&["virtual", "results", "--check", "--only", "readtwice-two-groups-a-cpu", "--output", docs]);
+    assert_eq!(said.matches(" M/s, as on the page").count(), 3, "{said}");
+}
+
+#[test]
 fn runs_between_cpus_that_are_farther_from_each_other_are_not_compared() {
     let directory = tempfile::tempdir().expect("a directory");
     let real = directory.path().join("real.json");

@@ -134,14 +134,15 @@ fn pages_of_a_full_area_come_back() {
     // In any order, and written to.
     let mut random = Random::seeded(1);
     // Compressing takes ten times as long with ThreadSanitizer.
-    for _ in 0..if cfg!(pagefold_tsan) { 2 } else { 10 } * pages {
+    let (writes, reads) = if cfg!(pagefold_tsan) { (pages, pages) } else { (10 * pages, 4 * pages) };
+    for _ in 0..writes {
         let page = random.below(pages);
         space.write_at(&sparse(page, 1), base + page * PAGE).unwrap();
     }
     check_sparse(&space, base, pages);
     // Beside others that may find what room exchanges leave, but not take away what they need.
     let mut more = pages;
-    for step in 0..4 * pages {
+    for step in 0..reads {
         let page = random.below(pages);
         space.read_at(&mut [0], base + page * PAGE).unwrap();
         more += u64::from(step % 16 == 0 && !is_refused(more));

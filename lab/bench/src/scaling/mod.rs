@@ -28,6 +28,8 @@ mod records;
 mod results;
 #[cfg(pagefold_manycore)]
 mod results_page;
+#[cfg(pagefold_manycore)]
+mod side_by_side;
 mod sweep;
 mod table;
 mod verdict;

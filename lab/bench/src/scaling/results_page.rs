@@ -8,12 +8,14 @@
 //! others.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 use super::args::Common;
 use super::experiment::{Experiment, Published, Scheme};
@@ -27,7 +29,7 @@ use crate::output::QUICK;
 use crate::record::Record;
 use crate::usage::Usage;
 
-/// By this factor, a figure of a check may lie outside of those of the page's seeds.
+/// A figure of a check may differ by this factor from the page's of the same seed.
 const SAME: f64 = 1.10;
 
 /// A table of the page.
@@ -71,6 +73,11 @@ impl Page {
         }
     }
 
+    /// How many runs it has with one seed.
+    pub(crate) fn runs(self) -> usize {
+        self.cpus().len() * self.experiment.usual_schemes().count() * self.workloads().len()
+    }
+
     /// Makes its runs, with so many seeds.
     pub(crate) fn run(self, seeds: u32, quick: bool) -> Result<Results> {
         let beside = self.published.map_or(&[][..], |published| published.beside);
@@ -95,7 +102,16 @@ struct Table {
     /// The product's throughput over the best other, with the most tasks.
     over_the_best: Option<f64>,
     /// Throughputs.
-    records: Vec<Record>,
+    records: Vec<Kept>,
+}
+
+/// A figure that is kept.
+#[derive(Debug, Deserialize, Serialize)]
+struct Kept {
+    #[serde(flatten)]
+    record: Record,
+    /// The first seed's, in the record's unit: what a check makes anew.
+    first_seed: f64,
 }
 
 impl Table {
@@ -111,7 +127,7 @@ impl Table {
             same_direction: count(&|outcome| outcome != Outcome::Contradicts),
             agree: count(&|outcome| outcome == Outcome::Agrees),
             over_the_best: over_the_best(page, results),
-            records: records::of(results).into_iter().filter(|it| it.metric == records::THROUGHPUT).collect(),
+            records: records::of(results).into_iter().filter_map(|record| Kept::of(results, record)).collect(),
         }
     }
 
@@ -142,6 +158,15 @@ impl Table {
     }
 }
 
+impl Kept {
+    /// Nothing if it isn't a throughput.
+    fn of(results: &Results, record: Record) -> Option<Self> {
+        let row = results.row(&record.workload, &record.subject, record.cpus as usize)?;
+        let first_seed = row.samples.get(&0)?.operations_per_s;
+        (record.metric == records::THROUGHPUT).then_some(Self { record, first_seed })
+    }
+}
+
 /// How to make a table.
 fn anew(name: &str) -> String {
     format!("make it anew with `cargo bench-virtual results --only {name}`")
@@ -156,8 +181,16 @@ fn file(directory: &Path, page: Page, kind: &str) -> PathBuf {
     directory.join("results").join(format!("{}.{kind}", page.name()))
 }
 
+/// Writes a file as a whole, or leaves what is there: other processes may make other tables, and
+/// read this one.
 fn save(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    let new = || -> io::Result<()> {
+        let mut file = NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+        file.persist(path).map(drop).map_err(|error| error.error)
+    };
+    new().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Makes the directories, before anything takes long.
@@ -176,12 +209,16 @@ pub(crate) fn prepare(directory: &Path, quick: bool) -> Result<()> {
     fs::create_dir_all(&below).with_context(|| format!("cannot make the directory {}", below.display()))
 }
 
-/// Writes a table's files, and the page with all tables that there are.
-pub(crate) fn write(directory: &Path, page: Page, results: &Results, seeds: u32, quick: bool) -> Result<PathBuf> {
+/// Writes a table's files.
+pub(crate) fn write(directory: &Path, page: Page, results: &Results, seeds: u32, quick: bool) -> Result<()> {
     let table = Table::new(page, results, seeds, quick);
     save(&file(directory, page, "svg"), &curves::svg(results)?)?;
     save(&file(directory, page, "md"), &chapter(page, results, seeds, quick))?;
-    save(&file(directory, page, "json"), &(serde_json::to_string_pretty(&table)? + "\n"))?;
+    save(&file(directory, page, "json"), &(serde_json::to_string_pretty(&table)? + "\n"))
+}
+
+/// Writes the page with all tables that there are. Returns its path.
+pub(crate) fn write_summary(directory: &Path) -> Result<PathBuf> {
     let mut text = HEAD.to_owned();
     let mut plots = String::new();
     let mut missing = Vec::new();
@@ -327,29 +364,25 @@ fn compare(page: Page, table: &Table) -> Result<String> {
         let then = throughput(&table.records, page, (row.workload, row.scheme, row.cpus));
         let then = then.context("the check has looked for it")?;
         let place = format!("{}, {} in {} on {}", page.name(), row.scheme, row.workload, cpus_label(row.cpus));
-        if now > then.max * SAME || now < then.min / SAME {
-            let [now, min, max] = [now, then.min, then.max].map(|value| number(value / 1e6));
-            bail!("{place}: {now} M/s, and {min} to {max} on the page; {}", anew(&page.name()));
+        if now > then * SAME || now < then / SAME {
+            let [now, then] = [now, then].map(|value| number(value / 1e6));
+            bail!("{place}: {now} M/s, and with the same seed {then} on the page; {}", anew(&page.name()));
         }
         let _ = writeln!(said, "{place}: {} M/s, as on the page", number(now / 1e6));
     }
     Ok(said)
 }
 
-/// The kept throughput of a workload, a scheme and a number of CPUs.
-fn throughput<'a>(
-    records: &'a [Record],
-    page: Page,
-    (workload, scheme, cpus): (&str, &str, usize),
-) -> Option<&'a Record> {
-    let is_its = |record: &&Record| {
+/// The kept throughput of a workload, a scheme and a number of CPUs, with the first seed.
+fn throughput(records: &[Kept], page: Page, (workload, scheme, cpus): (&str, &str, usize)) -> Option<f64> {
+    let is_its = |Kept { record, .. }: &&Kept| {
         record.experiment == page.experiment.name
             && record.machine == page.machine()
             && record.workload == workload
             && record.subject == scheme
             && record.cpus as usize == cpus
     };
-    records.iter().find(is_its)
+    records.iter().find(is_its).map(|kept| kept.first_seed)
 }
 
 const HEAD: &str = "# The published results, again

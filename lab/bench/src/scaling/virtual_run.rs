@@ -1,6 +1,7 @@
 //! `bench virtual`: experiments on virtual CPUs.
 
 use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -14,7 +15,7 @@ use super::machine_choice::MachineChoice;
 use super::plan::Plan;
 use super::results::Results;
 use super::stage::Stage;
-use super::{beside, curves, gate, page, profile, records, results_page, sweep, table};
+use super::{beside, curves, gate, page, profile, records, results_page, side_by_side, sweep, table};
 use crate::experiments;
 use crate::neighbours::{self, NeighboursArgs};
 use crate::output::{self, QUICK, say};
@@ -87,6 +88,10 @@ struct ResultsArgs {
     /// Only these tables, a list; the others stay as they are
     #[arg(long, value_delimiter = ',', value_name = "TABLES")]
     only: Vec<String>,
+    /// How many tables are made at a time, each in a process of its own: some take 3 GiB [default:
+    /// the number of CPUs, at most 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    at_once: Option<u32>,
     /// Write nothing: check that the page in the directory has today's tables, and that those of
     /// --only have nearly the same figures with one seed
     #[arg(long, conflicts_with = "quick")]
@@ -102,7 +107,7 @@ pub(crate) fn command() -> Command {
     let report =
         ReportArgs::augment_args(Command::new("all")).about("Run all experiments, and write a page about them");
     let results = ResultsArgs::augment_args(Command::new("results"))
-        .about("Make all published tables again, beside Pagefold, and write docs/results.md: takes an hour");
+        .about("Make all published tables again, beside Pagefold, and write docs/results.md: takes most of an hour");
     let gate =
         GateArgs::augment_args(Command::new("gate")).about("Check what must not get worse; ends with 1 if it did");
     with_experiments::<VirtualArgs>(Command::new("virtual").about(about))
@@ -126,6 +131,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 
 /// Virtual time of a run if the user doesn't choose.
 const TIME: Duration = Duration::from_micros(200);
+/// How many tables of results are made at a time, at most, if the user doesn't choose.
+const AT_ONCE: usize = 4;
 /// So much shorter where figures mean nothing.
 const QUICK_SHARE: u32 = 50;
 /// But no shorter than this.
@@ -248,20 +255,22 @@ fn results(args: &ResultsArgs) -> Result<()> {
         eprintln!("bench: {QUICK}");
     }
     results_page::prepare(&args.output, args.quick)?;
-    let start = Instant::now();
     let is_wanted = |page: &results_page::Page| args.only.is_empty() || args.only.contains(&page.name());
     let all: Vec<_> = known.into_iter().filter(is_wanted).collect();
     // Each is kept as soon as it is made.
-    for (done, &page) in all.iter().enumerate() {
-        let so_far = humantime::format_duration(Duration::from_secs(start.elapsed().as_secs()));
-        eprintln!("bench: {} of {}: {}, after {so_far}", done + 1, all.len(), page.name());
+    if let [page] = all[..] {
         let made = page.run(args.seeds, args.quick)?;
-        let path = results_page::write(&args.output, page, &made, args.seeds, args.quick)?;
-        if done + 1 == all.len() {
-            say(&format!("{}\n", path.display()))?;
-        }
+        results_page::write(&args.output, page, &made, args.seeds, args.quick)?;
+    } else {
+        let at_once = args.at_once.map_or_else(
+            || thread::available_parallelism().map_or(1, usize::from).min(AT_ONCE),
+            |tables| tables as usize,
+        );
+        let mut arguments = vec!["--seeds".to_owned(), args.seeds.to_string()];
+        arguments.extend(args.quick.then(|| "--quick".to_owned()));
+        side_by_side::make(all, at_once, &args.output, &arguments)?;
     }
-    Ok(())
+    say(&format!("{}\n", results_page::write_summary(&args.output)?.display()))
 }
 
 fn chapter(experiment: &'static Experiment, args: &ReportArgs, real: Option<&[Record]>) -> Result<page::Chapter> {

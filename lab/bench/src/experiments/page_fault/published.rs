@@ -51,8 +51,9 @@ const fn table(
 }
 
 const PRIVATE_NOTE: &str = "A fault of one task of the baseline is fitted to the table; what the locks do isn't. The \
-                            simulated machine is faster with many tasks: it has no turbo that ends, and no other work.";
-const SHARED_NOTE: &str = "A space's semaphore decides, as published.";
+                            simulated machine is faster with many tasks: it has no turbo that ends, and no other work. \
+                            More than 8 tasks map 16 MiB each.";
+const SHARED_NOTE: &str = "A space's semaphore decides, as published. More than 8 tasks map 16 MiB each.";
 
 /// The tables.
 pub(super) const ALL: &[Published] = &[
