@@ -479,4 +479,10 @@ impl FrameTable {
     pub(crate) fn prefetch(&self, frame: FrameId) {
         sync::prefetch::prefetch(self.record(frame));
     }
+
+    /// The same of a record that the caller is about to write.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self, frame: FrameId) {
+        sync::prefetch::prefetch_to_write(self.record(frame));
+    }
 }

@@ -220,7 +220,7 @@ impl FreeFrames {
         }
         let frames = stock.current.split(table, wanted);
         if let Some(next) = stock.current.head {
-            table.prefetch(next); // Another CPU may have freed it.
+            table.prefetch_to_write(next); // Another CPU may have freed it.
         }
         frames
     }

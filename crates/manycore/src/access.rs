@@ -44,6 +44,10 @@
 //! A read-modify-write, a fence and a sequentially consistent store wait until the store buffer is
 //! empty, as on x86.
 //!
+//! A prefetch requests a line, and its core continues at once. An access that comes before the line
+//! waits for the rest of the time. A core fetches a few lines at a time, and ignores prefetches
+//! beyond.
+//!
 //! A core requests a line when the access enters the core's reorder buffer, up to `window` of work
 //! before the access is executed. While an earlier access waits, the core also requests the lines
 //! of the loads and stores that follow. It requests the line of a read-modify-write only after the
@@ -59,6 +63,7 @@
 
 use crate::directory::{CoreSet, Line, LineId, NOBODY};
 use crate::ledger::Spent;
+use crate::line_caches::LineCaches;
 use crate::paths::Paths;
 use crate::shape::Shape;
 use crate::state::{Order, State};
@@ -83,6 +88,27 @@ struct Between<'a> {
     shape: &'a Shape,
     times: &'a Times,
     paths: &'a mut Paths,
+    caches: &'a mut LineCaches,
+}
+
+impl Between<'_> {
+    /// Reads a line that no core has for a CPU, from the socket's cache or from memory. Returns how
+    /// long the CPU waits for bus and links, and how long it takes then.
+    fn read(&mut self, cpu: &Cpu, id: LineId, line: &mut Line) -> (Ticks, Ticks) {
+        let (now, socket) = (cpu.clock, cpu.socket);
+        if line.in_socket_cache || line.sank_in == socket && self.caches.socket_has(socket, id) {
+            return (0, self.times.socket_hit);
+        }
+        if line.home == NOBODY {
+            line.home = socket;
+        }
+        let start = self.paths.bus(line.home, now, self.times.memory_line);
+        if line.home == socket {
+            return (start - now, self.times.first_touch);
+        }
+        let start = self.paths.link([socket, line.home], start, self.times.link_line);
+        (start - now, self.times.first_touch + self.times.memory_detour)
+    }
 }
 
 /// A line that comes from another core.
@@ -152,38 +178,22 @@ impl State {
         let mut in_order = 0;
         let has_it = |holders: &CoreSet| holders.has(core) && (!writes || *holders == CoreSet::only(core));
         let mut waits = 0;
+        let (shape, times, paths, caches) = (&self.setup.shape, &self.times, &mut self.paths, &mut self.line_caches);
+        let mut between = Between { shape, times, paths, caches };
         if line.holders.is_empty() {
-            let socket = cpu.socket;
-            let is_in_socket = line.sank_in == socket && self.line_caches.socket_has(socket, id);
-            if line.in_socket_cache || is_in_socket {
-                work = self.times.socket_hit;
-            } else {
-                if line.home == NOBODY {
-                    line.home = socket;
-                }
-                work = self.times.first_touch;
-                let mut start = self.paths.bus(line.home, now, self.times.memory_line);
-                if line.home != socket {
-                    work += self.times.memory_detour;
-                    start = self.paths.link([socket, line.home], start, self.times.link_line);
-                }
-                waits = start - now;
-            }
+            (waits, work) = between.read(cpu, id, line);
             line.holders.add(core);
         } else if !(has_it(&line.holders) || now < line.leaves && has_it(&line.before) || cpu.keeps(id, writes)) {
             transfers = 1;
             if self.setup.contention {
                 let ours = line.last == self.cpu as u16;
-                let (shape, times, paths) = (&self.setup.shape, &self.times, &mut self.paths);
-                let mut between = Between { shape, times, paths };
                 transfer = Transfer::ask(kind, cpu, id, line, &mut between, ours);
             }
-            if writes {
-                line.holders = CoreSet::only(core);
-            } else {
-                line.holders.add(core);
-                line.modified = false;
-            }
+            line.come_to(core, writes);
+        } else {
+            // Nothing, unless the line was prefetched too late.
+            let rest = cpu.awaits(id);
+            transfer = Transfer { arrives: now + rest, takes: rest, buffered: kind == Kind::Store };
         }
         line.modified |= writes;
         line.used = now.max(transfer.arrives);
@@ -219,6 +229,40 @@ impl State {
         self.spend(site, subject, Spent::Working, work);
         self.worked(work);
         (id, transfer.takes != 0 && !transfer.buffered)
+    }
+
+    /// Requests a line for the running CPU, for reading or for `writes`. Doesn't wait for the line,
+    /// and changes nothing if the CPU has the line, or fetches too many already.
+    pub(crate) fn prefetch(&mut self, address: usize, writes: bool) {
+        let id = self.directory.find(address);
+        let cpu = &mut self.cpus[self.cpu];
+        let (now, core) = (cpu.clock, cpu.core);
+        let line = self.directory.line(id);
+        let has_it = line.holders.has(core) && (!writes || line.holders == CoreSet::only(core));
+        if has_it || !cpu.can_fetch() {
+            return;
+        }
+        let (shape, times, paths, caches) = (&self.setup.shape, &self.times, &mut self.paths, &mut self.line_caches);
+        let mut between = Between { shape, times, paths, caches };
+        let (mut arrives, mut transfers) = (now, 0);
+        if line.holders.is_empty() {
+            let (waits, work) = between.read(cpu, id, line);
+            arrives += waits + work;
+        } else {
+            transfers = 1;
+            if self.setup.contention {
+                let kind = if writes { Kind::Store } else { Kind::Load };
+                let ours = line.last == self.cpu as u16;
+                arrives = Transfer::ask(kind, cpu, id, line, &mut between, ours).arrives;
+            }
+        }
+        line.come_to(core, writes);
+        cpu.fetch(id, arrives);
+        self.enter_cache(id);
+        let task = self.current();
+        let (at, region, subject) = (task.at, task.region, task.subject);
+        let site = self.ledger.site(at, region);
+        self.ledger.count(site, subject, transfers, 0);
     }
 
     /// Puts a line into the cache of the running CPU's core, and what has no room there into the

@@ -7,6 +7,7 @@
 //! requested. Outside a machine each type behaves like its counterpart.
 
 use crate::access::Kind;
+use crate::state::Order;
 use crate::task::here;
 use crate::world;
 use core::fmt;
@@ -257,6 +258,22 @@ pub fn fence(order: Ordering) {
         state.work(cost);
         state.foresee_nothing();
     }
+}
+
+/// Requests the cache line at an address, for reading or for `writes`, without waiting for it. In
+/// random order, where times mean nothing, it is no event.
+#[inline]
+#[track_caller]
+pub fn prefetch(address: usize, writes: bool) {
+    let Some(world) = world::current() else { return };
+    if world.state.borrow().setup.order == Order::Random {
+        return;
+    }
+    world.arrive(here());
+    let mut state = world.state.borrow_mut();
+    state.prefetch(address, writes);
+    let cost = state.times.residual;
+    state.work(cost);
 }
 
 /// Executes one round of a spin. Inside a machine, suspends the CPU until a value changes in one of

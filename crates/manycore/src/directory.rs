@@ -123,6 +123,19 @@ impl Line {
     };
 }
 
+impl Line {
+    /// Records that a core gets a copy, or the only copy if it `writes`.
+    #[inline]
+    pub(crate) fn come_to(&mut self, core: u16, writes: bool) {
+        if writes {
+            self.holders = CoreSet::only(core);
+        } else {
+            self.holders.add(core);
+            self.modified = false;
+        }
+    }
+}
+
 /// All lines touched so far.
 #[derive(Debug)]
 pub(crate) struct Directory {

@@ -45,7 +45,7 @@ pub mod model {}
 pub use allocator::Allocator;
 pub use atomic::{
     AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize, AtomicPtr, AtomicU8, AtomicU16, AtomicU32,
-    AtomicU64, AtomicUsize, Ordering, compiler_fence, fence, spin_hint,
+    AtomicU64, AtomicUsize, Ordering, compiler_fence, fence, prefetch, spin_hint,
 };
 pub use costs::{Cost, Costs};
 pub use description::Description;

@@ -158,6 +158,17 @@ pub(crate) struct Kept {
     writes: bool,
 }
 
+/// The most lines that a CPU fetches at a time; it ignores further prefetches. Intel's and AMD's
+/// first caches have 10 to 16 buffers for that.
+const FETCHES: usize = 10;
+
+/// A line that a CPU has requested by a prefetch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fetch {
+    line: LineId,
+    arrives: Ticks,
+}
+
 /// A hardware thread.
 #[derive(Debug)]
 pub(crate) struct Cpu {
@@ -182,6 +193,10 @@ pub(crate) struct Cpu {
     pub(crate) waited: Ticks,
     /// Lines that came to this CPU recently.
     pub(crate) kept: [Kept; KEPT],
+    /// Lines that it has requested by prefetches.
+    fetches: [Fetch; FETCHES],
+    /// When the last of them arrives.
+    fetched: Ticks,
     /// Its thread's spin has ended, which the core didn't foresee.
     pub(crate) surprised: bool,
     pub(crate) core: u16,
@@ -213,6 +228,8 @@ impl Cpu {
                 worked: 0,
                 waited: 0,
                 kept: [Kept::default(); KEPT],
+                fetches: [Fetch::default(); FETCHES],
+                fetched: 0,
                 surprised: false,
                 core: small(core),
                 socket: small(socket),
@@ -222,6 +239,30 @@ impl Cpu {
             }
         };
         (0..shape.cpus()).map(cpu).collect()
+    }
+
+    /// Returns whether the CPU can fetch one more line.
+    pub(crate) fn can_fetch(&self) -> bool {
+        self.fetches.iter().any(|fetch| fetch.arrives <= self.clock)
+    }
+
+    /// Records that a prefetched line comes.
+    pub(crate) fn fetch(&mut self, line: LineId, arrives: Ticks) {
+        let clock = self.clock;
+        if let Some(free) = self.fetches.iter_mut().find(|fetch| fetch.arrives <= clock) {
+            *free = Fetch { line, arrives };
+            self.fetched = self.fetched.max(arrives);
+        }
+    }
+
+    /// Returns for how long a prefetched line is still on its way.
+    #[inline]
+    pub(crate) fn awaits(&self, line: LineId) -> Ticks {
+        if self.fetched <= self.clock {
+            return 0; // As a rule.
+        }
+        let is_coming = |fetch: &&Fetch| fetch.line == line && fetch.arrives > self.clock;
+        self.fetches.iter().find(is_coming).map_or(0, |fetch| fetch.arrives - self.clock)
     }
 
     /// Records that a line comes, and stays at least until `until`.

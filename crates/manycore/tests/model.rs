@@ -2,8 +2,8 @@
 
 use manycore::time::Duration;
 use manycore::{
-    AtomicU64, Costs, Machine, Ordering::Relaxed, Ordering::SeqCst, Report, Shape, fence, profile, spin_hint, thread,
-    work,
+    AtomicU64, Costs, Machine, Ordering::Relaxed, Ordering::SeqCst, Report, Shape, fence, prefetch, profile, spin_hint,
+    thread, work,
 };
 
 #[repr(align(64))]
@@ -189,6 +189,40 @@ fn a_line_is_asked_for_as_early_as_its_access_is_in_the_reorder_buffer() {
     let exchange_both = || pair.iter().for_each(|line| _ = line.0.swap(2, Relaxed));
     near(cost(&machine, 1, write_both, look_at_both), costs.transfer_socket + 2.0 * costs.line_hit);
     near(cost(&machine, 1, write_both, exchange_both), 2.0 * exchange - costs.rmw - costs.line_hit);
+}
+
+#[test]
+fn a_prefetched_line_is_waited_for_only_as_long_as_it_is_on_its_way() {
+    let machine = exact(2, 2, 1);
+    let costs = machine.cost_table().clone();
+    let (transfer, hit) = (costs.transfer_machine, costs.line_hit);
+    let all = lines(20);
+    let write_all = || all.iter().for_each(|line| line.0.store(1, Relaxed));
+    // What the accesses to the first `count` lines take, if these are prefetched so long before.
+    let takes = |count: usize, writes: bool, before: f64, access: fn(&Line)| {
+        let prefetch_and_access = || {
+            all[..count].iter().for_each(|line| prefetch(std::ptr::from_ref(line).addr(), writes));
+            work::cpu(before as u64);
+            all[..count].iter().for_each(access);
+        };
+        cost(&machine, 2, write_all, prefetch_and_access) - before.trunc()
+    };
+    let near = |ns: f64, expected: f64| assert!((ns - expected).abs() <= 2.0, "{ns} ns, expected {expected}");
+    let load = |line: &Line| _ = line.0.load(Relaxed);
+    let exchange = |line: &Line| _ = line.0.swap(2, Relaxed);
+    for writes in [false, true] {
+        near(takes(1, writes, 2.0 * transfer, load), hit);
+        near(takes(1, writes, 0.4 * transfer, load), hit + 0.6 * transfer);
+    }
+    near(takes(1, true, 2.0 * transfer, exchange), hit + costs.rmw);
+    near(takes(1, false, 2.0 * transfer, exchange), hit + costs.rmw + transfer);
+    // Ten come at a time; the others are fetched when they are needed.
+    near(takes(10, false, 12.0 * transfer, load), 10.0 * hit);
+    near(takes(12, false, 12.0 * transfer, load), 12.0 * hit + 2.0 * transfer);
+    // Memory that no core has.
+    let fresh = lines(2);
+    let address = std::ptr::from_ref(&fresh[1]).addr();
+    near(cost(&machine, 0, || {}, || (prefetch(address, false), work::cpu(1000), load(&fresh[1])).0), 1000.0 + hit);
 }
 
 #[test]

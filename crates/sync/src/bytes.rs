@@ -29,7 +29,7 @@ use core::ops::Range;
 
 use crate::atomic::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
-use crate::prefetch::prefetch_to_write;
+use crate::prefetch::lines_to_write;
 use crate::prefetch::{LINE, prefetch};
 
 /// The most cache lines to prefetch: after these, the CPU itself detects that they are read in
@@ -106,8 +106,12 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// Prefetches the first cache lines of the `len` bytes at `offset`. Looks at no other bytes.
+    /// Virtual CPUs, where bytes have caches of their own, prefetch nothing.
     #[inline]
     pub fn prefetch(&self, offset: usize, len: usize) {
+        if cfg!(pagefold_manycore) {
+            return;
+        }
         let first = offset / LINE * LINE;
         let end = (offset + len).min(first + LINES_MAX * LINE).min(self.len());
         for at in (first..end).step_by(LINE) {
@@ -380,7 +384,7 @@ impl<'a> SharedBytes<'a> {
         #[cfg(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))))]
         if wide::can_stream(self.as_ptr(), self.len()) {
             let to = self.as_ptr();
-            prefetch_to_write(to.wrapping_add(lines.start), lines.len());
+            lines_to_write(to.wrapping_add(lines.start), lines.len());
             // SAFETY: whole lines of the run, before and after the lines of `soon`. The caller is
             // the only writer, and B1 allows it.
             unsafe {
