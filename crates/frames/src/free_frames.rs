@@ -5,10 +5,12 @@
 //! them in *batches*: chains through the frames' free links, so that moving a batch touches only
 //! its first frame.
 //!
-//! A stock holds at most two batches: the current one, which the CPU fills and empties, and a
-//! spare. So a CPU that alternates between freeing and allocating goes to the depot at most once
-//! per batch (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that wants many
-//! frames locks the stock once and takes them as one chain.
+//! A stock holds at most two batches of its own node: the current one, which the CPU fills and
+//! empties, and a spare. So a CPU that alternates between freeing and allocating goes to the depot
+//! at most once per batch (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that
+//! wants many frames locks the stock once and takes them as one chain. A third batch collects
+//! *strays*, frames of another node, until they go to that node's depot. A CPU that has no frame of
+//! its own node takes its strays first, so that it locks no other node's depot for each frame.
 //!
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
 //! CPU's stock. It tries only a few CPUs, and begins after those that were tried the last time.
@@ -31,9 +33,9 @@
 //!
 //! Lock order: a stock, then a depot. A thread never holds two stocks.
 
-use sync::PerCpu;
-use sync::atomic::{AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use sync::lock::Mutex;
+use sync::{CachePadded, PerCpu};
 
 use crate::frame_id::FrameId;
 use crate::frame_table::FrameTable;
@@ -91,11 +93,15 @@ impl Batch {
     }
 }
 
-/// The free frames of one CPU. All are of the CPU's own node.
+/// The free frames of one CPU.
 #[derive(Debug, Default)]
 struct Stock {
+    /// Frames of the CPU's own node.
     current: Batch,
+    /// Frames of the CPU's own node.
     spare: Batch,
+    /// Frames of one other node.
+    strays: Batch,
     /// The number of times that the batch size has doubled.
     doublings: u32,
     /// Where the next search of other CPUs' stocks begins.
@@ -120,37 +126,80 @@ impl Stock {
             self.doublings = self.doublings.saturating_sub(1);
             return Some(std::mem::take(&mut self.spare));
         }
-        (self.current.len > 0).then(|| std::mem::take(&mut self.current))
+        let batch = if self.current.len > 0 { &mut self.current } else { &mut self.strays };
+        (batch.len > 0).then(|| std::mem::take(batch))
     }
 }
 
-/// A node's batches, last in, first out.
+/// A node's free frames that are in no stock.
 #[derive(Debug, Default)]
 struct Depot {
+    /// The number of frames. Changed when a batch moves; read as an estimate.
+    frames: CachePadded<AtomicUsize>,
+    chains: Mutex<Chains>,
+}
+
+/// A depot's batches, last in, first out.
+#[derive(Debug, Default)]
+struct Chains {
     head: Option<FrameId>,
     /// During a sift: the batches that the sift hasn't seen yet, in the same order.
     unseen: Option<FrameId>,
-    /// Single frames that CPUs of other nodes have freed, until they make a batch.
-    strays: Batch,
 }
 
-impl Depot {
+impl Chains {
     fn put(&mut self, table: &FrameTable, batch: Batch) {
         let Some(first) = batch.head else { return };
         table.set_batch(first, batch.len, self.head);
         self.head = Some(first);
     }
 
-    fn take(&mut self, table: &FrameTable) -> Option<Batch> {
-        pop(&mut self.head, table).or_else(|| (self.strays.len > 0).then(|| std::mem::take(&mut self.strays)))
-    }
-
     /// Moves all batches to `unseen`, so that a sift sees them.
-    fn begin_sift(&mut self, table: &FrameTable) {
-        let strays = std::mem::take(&mut self.strays);
-        self.put(table, strays);
+    fn begin_sift(&mut self) {
         debug_assert!(self.unseen.is_none(), "one sift at a time");
         self.unseen = self.head.take();
+    }
+}
+
+impl Depot {
+    /// Returns approximately the number of frames.
+    fn len(&self) -> usize {
+        // Relaxed: an estimate.
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Takes the batch that was put last. If the depot has less than `plenty`, it counts as empty
+    /// while another thread has it locked: if all threads that are short of frames waited for the
+    /// lock, most of them would then find the depot empty. If it has more, this thread waits: it
+    /// will probably get frames, and new memory would cost more.
+    fn take(&self, table: &FrameTable, plenty: usize) -> Option<Batch> {
+        let there = self.len();
+        if there == 0 {
+            return None;
+        }
+        let mut chains = if there > plenty { self.chains.lock() } else { self.chains.try_lock()? };
+        let taken = pop(&mut chains.head, table);
+        drop(chains);
+        self.counted(taken)
+    }
+
+    /// Takes a batch that a sift hasn't reached yet.
+    fn take_unseen(&self, table: &FrameTable) -> Option<Batch> {
+        let taken = pop(&mut self.chains.lock().unseen, table);
+        self.counted(taken)
+    }
+
+    /// Subtracts the frames of a batch that was taken.
+    fn counted(&self, taken: Option<Batch>) -> Option<Batch> {
+        taken.inspect(|batch| {
+            self.frames.fetch_sub(batch.len, Ordering::Relaxed);
+        })
+    }
+
+    fn put(&self, table: &FrameTable, batch: Batch) {
+        // Counted first, so that the number never falls below zero.
+        self.frames.fetch_add(batch.len, Ordering::Relaxed);
+        self.chains.lock().put(table, batch);
     }
 }
 
@@ -166,12 +215,12 @@ fn pop(top: &mut Option<FrameId>, table: &FrameTable) -> Option<Batch> {
 #[derive(Debug)]
 pub(crate) struct FreeFrames {
     stocks: PerCpu<Mutex<Stock>>,
-    depots: Box<[Mutex<Depot>]>,
-    /// The number of frames in the depots. Written when a batch moves; read as an estimate.
-    in_depots: AtomicUsize,
+    depots: Box<[CachePadded<Depot>]>,
+    /// Whether a sift is under way, so that depots may have batches that it hasn't seen.
+    is_sifted: AtomicBool,
     batch_max: usize,
-    /// The number of frames that all stocks can hold together. If the depots have more, threads
-    /// wait for a depot's lock.
+    /// The number of frames that the stocks of a node's CPUs can hold together. If a depot has
+    /// more, threads wait for its lock.
     plenty: usize,
     nodes: Nodes,
     /// Log2 of the length of a run of frames on one node: see `Extents`.
@@ -181,11 +230,11 @@ pub(crate) struct FreeFrames {
 impl FreeFrames {
     pub(crate) fn new(nodes: Nodes, node_shift: u32, frames: usize) -> Self {
         let stocks = PerCpu::new(Mutex::default);
-        // Stocks may hold two batches per CPU: at most a quarter of a small arena in total.
+        // Stocks may hold three batches per CPU: at most three eighths of a small arena in total.
         let batch_max = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
-        let depots = (0..nodes.count()).map(|_| Mutex::default()).collect();
-        let plenty = 2 * batch_max * sync::cpu::count();
-        Self { stocks, depots, in_depots: AtomicUsize::new(0), batch_max, plenty, nodes, node_shift }
+        let depots = (0..nodes.count()).map(|_| CachePadded::default()).collect();
+        let plenty = (2 * batch_max * sync::cpu::count()).div_ceil(nodes.count());
+        Self { stocks, depots, is_sifted: AtomicBool::new(false), batch_max, plenty, nodes, node_shift }
     }
 
     fn node_of(&self, frame: FrameId) -> usize {
@@ -200,14 +249,12 @@ impl FreeFrames {
     /// Returns approximately the number of frames in the depots. Frames in the stocks of CPUs
     /// aren't counted.
     pub(crate) fn in_depots(&self) -> usize {
-        // Relaxed: an estimate.
-        self.in_depots.load(Ordering::Relaxed)
+        self.depots.iter().map(|depot| depot.len()).sum()
     }
 
     /// Takes up to `wanted` frames from this CPU's stock or, if the stock is empty, from the depot
     /// of its node. Locks the stock only once for all frames. Returns an empty batch if both are
-    /// empty. While another thread has the depot locked, the depot counts as empty, unless the
-    /// depots have plenty of frames; then this thread waits for the lock.
+    /// empty; see [`Depot::take`] for a depot that other threads have locked.
     pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
         if stock.current.len == 0 {
@@ -225,16 +272,25 @@ impl FreeFrames {
         frames
     }
 
-    /// Takes a frame when this CPU's stock is empty. Searches the depots of all nodes; then, during
-    /// a sift, those batches in the depots that haven't been sifted yet; and then the stocks of a
-    /// few other CPUs. Passes each unsifted batch that it takes to `keep`, which takes out the
-    /// frames that the drain wants.
+    /// Takes a frame when this CPU has none of its own node. Searches its strays and the depots of
+    /// all nodes, and keeps the rest of a batch that it finds there; then, during a sift, those
+    /// batches in the depots that haven't been sifted yet; and then the stocks of a few other CPUs.
+    /// Passes each unsifted batch that it takes to `keep`, which takes out the frames that the
+    /// drain wants.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
+        let stray = self.stocks.here().lock().strays.pop(table);
+        if stray.is_some() {
+            return stray;
+        }
         let here = self.nodes.here();
-        for step in 0..self.depots.len() {
-            if let Some(mut batch) = self.take_batch(table, (here + step) % self.depots.len()) {
+        for node in (here..self.depots.len()).chain(0..here) {
+            if let Some(mut batch) = self.take_batch(table, node) {
                 let frame = batch.pop(table);
-                self.put_batch(table, batch);
+                let mut stock = self.stocks.here().lock();
+                let place = if node == here { &mut stock.current } else { &mut stock.strays };
+                let before = std::mem::replace(place, batch);
+                drop(stock);
+                self.put_batch(table, before);
                 return frame;
             }
         }
@@ -258,9 +314,12 @@ impl FreeFrames {
     /// Takes a frame of the batches that a sift hasn't reached yet. Passes each batch to `keep` on
     /// behalf of the sift.
     fn take_unseen_anywhere(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
+        if !self.is_sifted.load(Ordering::Relaxed) {
+            return None;
+        }
         for depot in &self.depots {
-            while self.in_depots() > 0
-                && let Some(batch) = self.take_unseen(table, depot)
+            while depot.len() > 0
+                && let Some(batch) = depot.take_unseen(table)
             {
                 let mut batch = keep(batch);
                 let frame = batch.pop(table);
@@ -273,12 +332,6 @@ impl FreeFrames {
         None
     }
 
-    fn take_unseen(&self, table: &FrameTable, depot: &Mutex<Depot>) -> Option<Batch> {
-        let batch = pop(&mut depot.lock().unseen, table)?;
-        self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
-        Some(batch)
-    }
-
     /// Moves the frames in all stocks to the depots. Returns the number of frames in the depots
     /// then.
     pub(crate) fn gather(&self, table: &FrameTable) -> usize {
@@ -287,27 +340,14 @@ impl FreeFrames {
     }
 
     fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
-        let there = self.in_depots();
-        if there == 0 {
-            return None;
-        }
-        let depot = &self.depots[node];
-        // If the depots have plenty of frames, this thread waits for the lock: it will probably get
-        // some frames, and new memory would cost more. If they have few frames, it doesn't wait: if
-        // all CPUs that are short of frames waited, most of them would then find the depot empty.
-        let mut depot = if there > self.plenty { depot.lock() } else { depot.try_lock()? };
-        let batch = depot.take(table)?;
-        drop(depot);
-        self.in_depots.fetch_sub(batch.len, Ordering::Relaxed);
-        Some(batch)
+        self.depots[node].take(table, self.plenty)
     }
 
     /// Puts a batch of frames of one node into the node's depot.
     pub(crate) fn put_batch(&self, table: &FrameTable, batch: Batch) {
-        let Some(first) = batch.head else { return };
-        // Counted first, so that the number never falls below zero.
-        self.in_depots.fetch_add(batch.len, Ordering::Relaxed);
-        self.depots[self.node_of(first)].lock().put(table, batch);
+        if let Some(first) = batch.head {
+            self.depots[self.node_of(first)].put(table, batch);
+        }
     }
 
     /// Puts any number of frames of one node into the node's depot.
@@ -322,16 +362,17 @@ impl FreeFrames {
         self.put_batch(table, batch);
     }
 
-    /// Puts frames into this CPU's stock, and locks the stock once for all of them. Frames of other
-    /// nodes go to their depots.
+    /// Puts frames into this CPU's stock, and locks the stock once for all of them.
     pub(crate) fn put_each(&self, table: &FrameTable, mut frames: Batch) {
         let here = self.nodes.here();
-        let mut strays = Batch::default();
         let mut stock = self.stocks.here().lock();
         while let Some(frame) = frames.pop(table) {
-            if self.node_of(frame) != here {
-                if strays.head.is_some_and(|first| self.node_of(first) != self.node_of(frame)) {
-                    self.put_strays(table, std::mem::take(&mut strays));
+            let node = self.node_of(frame);
+            if node != here {
+                let batch_len = stock.batch_len(self.batch_max);
+                let strays = &mut stock.strays;
+                if strays.len >= batch_len || strays.head.is_some_and(|first| self.node_of(first) != node) {
+                    self.put_batch(table, std::mem::take(strays));
                 }
                 strays.push(table, frame);
                 continue;
@@ -346,8 +387,6 @@ impl FreeFrames {
                 }
             }
         }
-        drop(stock);
-        self.put_strays(table, strays);
     }
 
     /// Puts a frame into this CPU's stock; a spare batch that no longer fits goes to the depot.
@@ -355,20 +394,6 @@ impl FreeFrames {
         let mut one = Batch::default();
         one.push(table, frame);
         self.put_each(table, one);
-    }
-
-    /// Puts frames of one node into its depot, where they are combined into batches.
-    fn put_strays(&self, table: &FrameTable, mut strays: Batch) {
-        let Some(first) = strays.head else { return };
-        self.in_depots.fetch_add(strays.len, Ordering::Relaxed);
-        let mut depot = self.depots[self.node_of(first)].lock();
-        while let Some(frame) = strays.pop(table) {
-            depot.strays.push(table, frame);
-            if depot.strays.len >= self.batch_max {
-                let batch = std::mem::take(&mut depot.strays);
-                depot.put(table, batch);
-            }
-        }
     }
 
     /// Returns the number of free frames. It locks one stock after the other, so it may miss frames
@@ -379,7 +404,7 @@ impl FreeFrames {
             .iter()
             .map(|stock| {
                 let stock = stock.lock();
-                stock.current.len + stock.spare.len
+                stock.current.len + stock.spare.len + stock.strays.len
             })
             .sum();
         stocks + self.in_depots()
@@ -393,19 +418,20 @@ impl FreeFrames {
     /// reached yet, the thread sifts the batch with its own `keep`.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
+        self.is_sifted.store(true, Ordering::Relaxed);
         for depot in &self.depots {
-            depot.lock().begin_sift(table);
-            while let Some(batch) = self.take_unseen(table, depot) {
+            depot.chains.lock().begin_sift();
+            while let Some(batch) = depot.take_unseen(table) {
                 self.put_batch(table, keep(batch));
             }
         }
+        self.is_sifted.store(false, Ordering::Relaxed);
     }
 
     fn sift_stocks(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         for stock in self.stocks.iter() {
-            let Stock { current, spare, .. } = std::mem::take(&mut *stock.lock());
-            self.put_batch(table, keep(current));
-            self.put_batch(table, keep(spare));
+            let Stock { current, spare, strays, .. } = std::mem::take(&mut *stock.lock());
+            [current, spare, strays].into_iter().for_each(|batch| self.put_batch(table, keep(batch)));
         }
     }
 

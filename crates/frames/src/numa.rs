@@ -1,5 +1,6 @@
 //! The machine's NUMA nodes: which CPU belongs to which node, and how to request memory of a node.
 
+#[cfg(not(pagefold_manycore))]
 use std::fs;
 
 /// The node of each CPU.
@@ -14,7 +15,16 @@ pub(crate) struct Nodes {
 const NODES_MAX: usize = 1024;
 
 impl Nodes {
+    /// Returns a node for each socket of virtual CPUs.
+    #[cfg(pagefold_manycore)]
+    pub(crate) fn detect() -> Self {
+        let of_cpu = sync::cpu::sockets();
+        let count = of_cpu.iter().max().map_or(1, |&last| last + 1);
+        Self { of_cpu, count }
+    }
+
     /// Reads the nodes that the system lists; a single node if it lists none.
+    #[cfg(not(pagefold_manycore))]
     pub(crate) fn detect() -> Self {
         let cpus = sync::cpu::count();
         let mut of_cpu = vec![0; cpus];
@@ -58,6 +68,7 @@ impl Nodes {
     }
 }
 
+#[cfg(any(test, not(pagefold_manycore)))]
 /// Parses the kernel's notation for lists of numbers: `0-3,8`.
 fn parse_list(list: &str) -> impl Iterator<Item = usize> {
     list.trim()

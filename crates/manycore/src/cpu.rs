@@ -28,3 +28,13 @@ pub fn socket() -> usize {
         usize::from(state.cpus[state.cpu].socket)
     })
 }
+
+/// Returns the socket of each CPU of the machine; outside of a machine, one socket for all CPUs of
+/// the host.
+#[must_use]
+pub fn sockets() -> Vec<usize> {
+    world::current().map_or_else(
+        || vec![0; count()],
+        |world| world.state.borrow().cpus.iter().map(|cpu| usize::from(cpu.socket)).collect(),
+    )
+}

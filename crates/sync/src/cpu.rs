@@ -29,6 +29,13 @@ pub fn current() -> usize {
     real::current()
 }
 
+/// Returns the socket of each virtual CPU: each socket has memory of its own.
+#[cfg(pagefold_manycore)]
+#[must_use]
+pub fn sockets() -> Vec<usize> {
+    manycore::cpu::sockets()
+}
+
 /// Makes the process behave as if the machine had `count` CPUs, and assigns them to the process's
 /// threads round robin. Tests and benchmarks use this to measure how much memory per-CPU values
 /// take on a large machine. The caller must call this before any per-CPU value is created. Does

@@ -98,6 +98,16 @@ fn strays_come_home() {
 }
 
 #[test]
+fn strays_stay_with_a_cpu_until_they_make_a_batch() {
+    sync::model(|| {
+        let model = Model::new(2);
+        // Two frames of each node.
+        assert_eq!((model.free.count(), model.free.in_depots()), (FRAMES, 0));
+        model.all_there();
+    });
+}
+
+#[test]
 fn a_sift_takes_what_it_is_shown_and_keeps_the_rest() {
     sync::model(|| {
         let model = Model::new(1);
