@@ -68,8 +68,8 @@ impl Nodes {
     }
 }
 
-#[cfg(any(test, not(pagefold_manycore)))]
 /// Parses the kernel's notation for lists of numbers: `0-3,8`.
+#[cfg(any(test, not(pagefold_manycore)))]
 fn parse_list(list: &str) -> impl Iterator<Item = usize> {
     list.trim()
         .split(',')

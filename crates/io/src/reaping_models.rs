@@ -136,20 +136,9 @@ impl Model {
     }
 }
 
-/// The most preemptions that most models explore.
-const PREEMPTIONS: usize = 3;
-
 /// Runs `body` while a kernel answers as `steps` specify, and checks that all requests complete.
 fn check(steps: &'static [(usize, usize)], body: impl Fn(&Arc<Model>) + Send + Sync + 'static) {
-    check_up_to(PREEMPTIONS, steps, body);
-}
-
-fn check_up_to(
-    preemptions: usize,
-    steps: &'static [(usize, usize)],
-    body: impl Fn(&Arc<Model>) + Send + Sync + 'static,
-) {
-    sync::model_deeper(preemptions, move || {
+    sync::model(move || {
         let model = Arc::new(Model::default());
         let theirs = Arc::clone(&model);
         let kernel = thread::spawn("kernel", move || theirs.answer(steps)).unwrap();
@@ -215,15 +204,7 @@ fn a_follower_misses_no_pass_of_a_leader_that_stays() {
 
 /// Runs `body` with a reaper, and checks that the reaper completes all requests.
 fn with_reaper(steps: &'static [(usize, usize)], body: impl Fn(&Model) + Send + Sync + 'static) {
-    with_reaper_up_to(PREEMPTIONS, steps, body);
-}
-
-fn with_reaper_up_to(
-    preemptions: usize,
-    steps: &'static [(usize, usize)],
-    body: impl Fn(&Model) + Send + Sync + 'static,
-) {
-    check_up_to(preemptions, steps, move |model| {
+    check(steps, move |model| {
         let theirs = Arc::clone(model);
         let reaper = thread::spawn("reaper", move || theirs.look_after()).unwrap();
         body(model);
@@ -264,11 +245,10 @@ fn the_reaper_completes_what_a_leader_leaves_for_now() {
     });
 }
 
-/// The leader is back and submits more, before or after the timer expires. Three preemptions take
-/// as long as all other models of this file; `prove loom` explores them in a night.
+/// The leader is back and submits more, before or after the timer expires.
 #[test]
 fn a_leader_that_left_for_now_comes_back() {
-    with_reaper_up_to(2, &[(1, 1), (1, 1)], |model| {
+    with_reaper(&[(1, 1), (1, 1)], |model| {
         model.submit();
         model.help_for_now_until(0);
         model.submit();
