@@ -271,9 +271,13 @@ pub(crate) fn this_program(name: &'static str, directory: &'static str, argument
     Check { directory, ..check }
 }
 
+/// What loom models are compiled with, and the name of their target directory.
+pub(crate) const LOOM_CFG: &str = "pagefold_loom";
+pub(crate) const LOOM: &str = "loom";
+
 /// A check of loom models.
 pub(crate) fn loom(name: &'static str, arguments: &str) -> Check {
-    cargo_with(name, "--cfg pagefold_loom", "loom", arguments)
+    cargo_with(name, &format!("--cfg {LOOM_CFG}"), LOOM, arguments)
 }
 
 /// The arguments of a check with a sanitizer. These are in the stable compiler, behind a flag;

@@ -131,9 +131,9 @@ fn long_checks() -> Vec<Check> {
         // without.
         cargo(
             "tests",
-            // Programs whose speed no test depends on, and which take a minute to optimise.
+            // No test depends on the speed of `bench`, and optimising it takes a minute.
             "test --release --workspace --no-fail-fast --config profile.release.package.bench.opt-level=0 \
-             --config profile.release.package.xtask.opt-level=0 -- --show-output",
+             -- --show-output",
         ),
         documentation(),
     ];
@@ -150,26 +150,30 @@ fn tidy() -> Check {
     this_program("tidy", "", "tidy")
 }
 
+/// In the release profile, like all that the gate compiles in the usual directory: macros and build
+/// scripts are then compiled once.
 fn lints() -> Check {
-    cargo("lints", "clippy --workspace --all-targets -- -D warnings")
+    cargo("lints", "clippy --release --workspace --all-targets -- -D warnings")
 }
 
 /// Builds of the library with no feature, and with each one alone. clippy rather than `check`, as
 /// code that only a feature uses is a warning without it, and warnings are errors.
 fn features() -> Vec<Check> {
+    let with = |name, features: &str| {
+        let arguments =
+            format!("clippy --release -p pagefold --no-default-features --features={features} -- -D warnings");
+        cargo(name, &arguments)
+    };
     vec![
-        cargo("features: none", "clippy -p pagefold --no-default-features -- -D warnings"),
-        cargo("features: uring", "clippy -p pagefold --no-default-features --features uring -- -D warnings"),
-        cargo("features: serde", "clippy -p pagefold --no-default-features --features serde -- -D warnings"),
-        cargo("features: prometheus", "clippy -p pagefold --no-default-features --features prometheus -- -D warnings"),
-        cargo("features: zstd", "clippy -p pagefold --no-default-features --features zstd -- -D warnings"),
-        cargo(
-            "features: encrypted-swap",
-            "clippy -p pagefold --no-default-features --features encrypted-swap -- -D warnings",
-        ),
+        with("features: none", ""),
+        with("features: uring", "uring"),
+        with("features: serde", "serde"),
+        with("features: prometheus", "prometheus"),
+        with("features: zstd", "zstd"),
+        with("features: encrypted-swap", "encrypted-swap"),
     ]
 }
 
 fn documentation() -> Check {
-    cargo("documentation", "doc --workspace --no-deps --lib").env("RUSTDOCFLAGS", "-D warnings")
+    cargo("documentation", "doc --release --workspace --no-deps --lib").env("RUSTDOCFLAGS", "-D warnings")
 }

@@ -211,7 +211,7 @@ fn a_writer_gets_its_turn_among_readers_that_never_leave_the_range_free() {
     }
 }
 
-#[cfg(debug_assertions)]
+/// What builds with debug assertions find.
 mod order {
     use super::*;
 
@@ -223,6 +223,7 @@ mod order {
     }
 
     #[test]
+    #[cfg_attr(not(debug_assertions), ignore = "needs debug assertions")]
     fn a_range_that_overlaps_what_the_thread_has_is_refused_with_both_places() {
         for (held, wanted) in [(range(0, 10), range(9, 12)), (LockRange::FULL, range(5, 6))] {
             let lock = RangeLock::new();
@@ -238,6 +239,7 @@ mod order {
     }
 
     #[test]
+    #[cfg_attr(not(debug_assertions), ignore = "needs debug assertions")]
     fn two_orders_of_two_locks_are_found() {
         let locks = [RangeLock::new(), RangeLock::new()];
         let both = |first: usize, second: usize| {
@@ -251,6 +253,7 @@ mod order {
     }
 
     #[test]
+    #[cfg_attr(not(debug_assertions), ignore = "needs debug assertions")]
     fn two_orders_of_two_ranges_are_found_and_one_order_isnt() {
         let lock = RangeLock::new();
         let both = |first: u64, second: u64| {
@@ -265,6 +268,7 @@ mod order {
     }
 
     #[test]
+    #[cfg_attr(not(debug_assertions), ignore = "needs debug assertions")]
     fn trying_waits_for_nobody_and_so_has_no_order() {
         let lock = RangeLock::new();
         let low = lock.write(range(0, 1));

@@ -7,9 +7,11 @@ use super::{Lane, More, kernels, planted, reach};
 use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, thread_sanitizer};
 use crate::workspace;
 
-/// All lanes: first those that build where most do, and so one after the other, beside the longest.
+/// All lanes. Checks of one target directory run one after the other, beside those of another. So
+/// first come those that build in the usual one, beside loom's and the virtual CPUs', and last the
+/// two sanitizers, beside each other: in another order one core would be idle at the end.
 pub(crate) static ALL: [Lane; 17] = [
-    LOOM, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, SANITIZERS, ORDERS, NEIGHBOURS, PLANTED, REACH, TIMES,
+    LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH, TIMES,
     BENCHES, CROWDS, KERNELS,
 ];
 

@@ -3,9 +3,10 @@
 //! `planted/NAME.patch` begins with lines `rule: …` (what it breaks), `lane: …` (which lane catches
 //! it) and `check: …` (what `cargo` is to run), perhaps `limit: …` (the seconds after which the
 //! check hangs, for a bug that makes it hang) and `turns: …` (how often a check that passes is
-//! run), and goes on as a diff of the workspace. It is applied to a copy of the workspace,
-//! beside which the copy's builds lie. A patch that doesn't apply, that doesn't compile, or that
-//! its check passes with, is a failure.
+//! run), and goes on as a diff of the workspace. It is applied to a copy of the workspace. The
+//! copy's builds lie beside it, and those for loom where the loom models are built, as they use the
+//! same dependencies. A patch that doesn't apply, that doesn't compile, or that its check passes
+//! with, is a failure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +19,7 @@ use clap::Args;
 use diffy::patch_set::{FileOperation, FilePatch, ParseOptions, PatchSet};
 use serde_json::{Value, json};
 
-use crate::check::{Check, this_program};
+use crate::check::{Check, LOOM, LOOM_CFG, this_program};
 use crate::limited;
 use crate::workspace::{cargo, root, target_directory};
 
@@ -31,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// How often a check that passes is run, if the patch doesn't say: with threads, some bugs take
 /// luck.
 const TURNS: u32 = 3;
-/// Where the copy and its builds are.
+/// Where the copy and most of its builds are.
 const DIRECTORY: &str = "planted";
 
 /// `planted`.
@@ -47,7 +48,7 @@ pub(crate) struct PlantedArgs {
 
 /// The lane's check, of these patches; of all of them if none is named.
 pub(crate) fn check(names: &[&str]) -> Check {
-    this_program("planted bugs", DIRECTORY, &format!("planted {}", names.join(" ")))
+    this_program("planted bugs", LOOM, &format!("planted {}", names.join(" ")))
 }
 
 /// A planted bug.
@@ -143,7 +144,8 @@ fn cargo_in(tree: &Path, check: &str) -> Command {
     if let Some(cfg) = cfg {
         command.env("RUSTFLAGS", format!("--cfg {cfg}"));
     }
-    command.env("CARGO_TARGET_DIR", target_directory(&[DIRECTORY, cfg.unwrap_or_default()].concat()));
+    let directory = if cfg == Some(LOOM_CFG) { LOOM } else { &[DIRECTORY, cfg.unwrap_or_default()].concat() };
+    command.env("CARGO_TARGET_DIR", target_directory(directory));
     command
 }
 
