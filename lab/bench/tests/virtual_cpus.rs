@@ -267,6 +267,8 @@ fn mistakes_are_answered_with_the_choices() {
     refused(&["virtual", "lookup", "--machine", "cray-1"], &["xeon-e5-2699v4", "altix-64", "file"]);
     refused(&["virtual", "lookup", "--time", "long"], &["200us"]);
     refused(&["virtual", "locks", "--bytes", "8"], &["--bytes"]);
+    refused(&["virtual", "locks", "--memory-per-cpu", "1MiB"], &["--memory-per-cpu"]);
+    refused(&["virtual", "swap", "--memory-per-cpu", "1TiB"], &["256 KiB", "64 MiB"]);
     refused(&["virtual", "locks", "--groups", "1"], &["no groups", "--groups"]);
     refused(&["virtual", "readtwice", "--groups", "2"], &["1, N"]);
     refused(&["virtual", "readtwice", "--groups", "1", "--workloads", "groups"], &["--workloads"]);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Command, ValueEnum};
+use pagefold::{Size, SizeError};
 
 use super::experiment::{Experiment, Workload};
 use crate::experiments;
@@ -37,6 +38,10 @@ pub(crate) struct Common {
     /// that the current directory is on, or a simulated one [default: memory]
     #[arg(long, value_enum)]
     pub(crate) device: Option<Device>,
+    /// Memory for each CPU, in experiments in which not all pages fit [default: 1 MiB, or 4 MiB if
+    /// each task has a space of its own; on real CPUs 64 MiB for all]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub(crate) memory_per_cpu: Option<Size>,
     /// Print an array of flat records instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -110,7 +115,8 @@ pub(crate) fn with_experiments<A: Args>(command: Command) -> Command {
                 .mut_arg("schemes", |arg| arg.value_parser(PossibleValuesParser::new(schemes)))
                 .mut_arg("workloads", |arg| arg.value_parser(PossibleValuesParser::new(workloads)))
                 .mut_arg("groups", |arg| arg.hide(!experiment.has_groups()))
-                .mut_arg("device", |arg| arg.hide(experiment.devices.is_empty())),
+                .mut_arg("device", |arg| arg.hide(!experiment.is_short_of_memory()))
+                .mut_arg("memory_per_cpu", |arg| arg.hide(!experiment.is_short_of_memory())),
         )
     })
 }
@@ -130,6 +136,12 @@ fn parse_cpus(text: &str) -> Result<usize, String> {
         Ok(cpus) if (1..=manycore::CPUS_MAX).contains(&cpus) => Ok(cpus),
         _ => Err(format!("a number of CPUs is between 1 and {}", manycore::CPUS_MAX)),
     }
+}
+
+fn parse_memory(text: &str) -> Result<Size, String> {
+    let size: Size = text.parse().map_err(|error: SizeError| error.to_string())?;
+    let possible = Size(256 << 10)..=Size(64 << 20);
+    if possible.contains(&size) { Ok(size) } else { Err("a CPU has between 256 KiB and 64 MiB".to_owned()) }
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {

@@ -181,6 +181,11 @@ impl Experiment {
         self.workloads.iter().filter(move |workload| !skips(workload.name))
     }
 
+    /// Whether its pages don't all fit in memory, so that some are on a device.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        !self.devices.is_empty()
+    }
+
     /// Whether tasks are in memory groups, each in its own or all in one.
     pub(crate) fn has_groups(&self) -> bool {
         let named = |name| self.workloads.iter().any(|workload| workload.name == name);

@@ -23,15 +23,16 @@ pub(crate) fn run(scheme: &str) -> Result<()> {
     let mut failed = 0;
     let mut checked = 0;
     for experiment in experiments::ALL {
-        let mut runs = Runs { experiment, done: Vec::new() };
-        for claim in experiment.claims.iter().filter(|claim| claim.gate) {
-            if !experiment.schemes.iter().any(|known| known.name == scheme) {
-                continue;
-            }
-            let claim =
-                Claim { scheme: if claim.scheme == OURS { named(experiment, scheme) } else { claim.scheme }, ..*claim };
+        if !experiment.schemes.iter().any(|known| known.name == scheme) {
+            continue;
+        }
+        let scheme_of = |claim: &Claim| if claim.scheme == OURS { named(experiment, scheme) } else { claim.scheme };
+        let of_gate = experiment.claims.iter().filter(|claim| claim.gate);
+        let claims: Vec<Claim> = of_gate.map(|claim| Claim { scheme: scheme_of(claim), ..*claim }).collect();
+        let mut runs = Runs { experiment, claims: &claims, done: Vec::new() };
+        for claim in &claims {
             checked += 1;
-            failed += usize::from(!runs.check(&claim)?);
+            failed += usize::from(!runs.check(claim)?);
         }
     }
     if checked == 0 {
@@ -49,8 +50,10 @@ fn named(experiment: &Experiment, scheme: &str) -> &'static str {
 }
 
 /// What has been run of an experiment: claims on the same tasks share a run.
-struct Runs {
+struct Runs<'a> {
     experiment: &'static Experiment,
+    /// All claims that are checked.
+    claims: &'a [Claim],
     done: Vec<(Tasks, Seeds, Results)>,
 }
 
@@ -62,7 +65,7 @@ enum Seeds {
     Usual,
 }
 
-/// Of which tasks a claim speaks.
+/// Of which tasks claims speak.
 #[derive(PartialEq)]
 struct Tasks {
     machine: &'static str,
@@ -87,17 +90,30 @@ impl Tasks {
         tasks
     }
 
+    /// The same with the schemes of all claims on these tasks.
+    fn with_all_schemes(self, claims: &[Claim]) -> Self {
+        let others = claims.iter().map(Self::of);
+        let same = others
+            .filter(|other| (other.machine, other.workload, &other.cpus) == (self.machine, self.workload, &self.cpus));
+        let mut schemes: Vec<&'static str> = same.flat_map(|other| other.schemes).collect();
+        schemes.sort_unstable();
+        schemes.dedup();
+        Self { schemes, ..self }
+    }
+
     fn run(&self, experiment: &'static Experiment, seeds: Seeds) -> Result<Results> {
         let schemes = self.schemes.iter().map(|&scheme| scheme.to_owned()).collect();
         let (cpus, workloads) = (self.cpus.clone(), vec![self.workload.to_owned()]);
         let common = Common { cpus, schemes, workloads, ..Common::default() };
-        Run::new(experiment, &common, self.machine, (seeds == Seeds::One).then_some(1))?.results()
+        let run = Run::new(experiment, &common, self.machine, (seeds == Seeds::One).then_some(1))?;
+        // A claim on efficiency is one of what we ship, or of the scheme in its place.
+        if self.schemes.contains(&OURS) { run.efficiency_of_ours_only().results() } else { run.results() }
     }
 }
 
-impl Runs {
+impl Runs<'_> {
     fn of(&mut self, claim: &Claim, seeds: Seeds) -> Result<&Results> {
-        let tasks = Tasks::of(claim);
+        let tasks = Tasks::of(claim).with_all_schemes(self.claims);
         let at = match self.done.iter().position(|(done, with, _)| *done == tasks && *with == seeds) {
             Some(at) => at,
             None => {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use anyhow::Result;
+use pagefold::Size;
 use serde::{Deserialize, Serialize};
 
 use super::args::Device;
@@ -18,6 +19,8 @@ pub(crate) struct Choices {
     pub(crate) bytes: usize,
     /// Where pages go, for experiments in which that can be chosen.
     pub(crate) device: Device,
+    /// Memory for each CPU, if it was chosen, for experiments in which that can be chosen.
+    pub(crate) memory_per_cpu: Option<Size>,
     /// Only to show that everything works.
     pub(crate) quick: bool,
 }

@@ -30,7 +30,7 @@ impl Plan {
     /// What was asked for, or what is usual.
     ///
     /// # Errors
-    /// A name that the experiment doesn't know, or bytes or a device that it has no use for.
+    /// A name that the experiment doesn't know; bytes, memory or a device that it has no use for.
     pub(crate) fn new(
         experiment: &'static Experiment,
         common: &Common,
@@ -54,6 +54,12 @@ impl Plan {
             }
             (asked, usual) => asked.map(|bytes| bytes as usize).or(usual).unwrap_or(0),
         };
+        if common.memory_per_cpu.is_some() && !experiment.is_short_of_memory() {
+            return Err(Usage::error(format!(
+                "{} has room for all of its pages: leave --memory-per-cpu out",
+                experiment.name
+            )));
+        }
         let device = match common.device {
             Some(device) if !experiment.devices.contains(&device) => {
                 let known: Vec<&str> = experiment.devices.iter().map(|device| device.name()).collect();
@@ -80,7 +86,7 @@ impl Plan {
             workloads: workloads_named,
             schemes,
             cpus,
-            choices: Choices { bytes, device, quick: common.quick },
+            choices: Choices { bytes, device, memory_per_cpu: common.memory_per_cpu, quick: common.quick },
             time: common.time.unwrap_or(usual_time),
             repeats,
             efficiency_of_ours_only: false,

@@ -84,7 +84,7 @@ impl Page {
         let workloads = self.workloads().into_iter().chain(beside.iter().copied()).map(str::to_owned).collect();
         let cpus = if quick { vec![1, 2] } else { self.cpus() };
         let common = Common { cpus, workloads, quick, ..Common::default() };
-        Run::new(self.experiment, &common, self.machine(), Some(seeds))?.of_results().results()
+        Run::new(self.experiment, &common, self.machine(), Some(seeds))?.efficiency_of_ours_only().results()
     }
 }
 

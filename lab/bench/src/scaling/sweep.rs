@@ -52,8 +52,11 @@ pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) 
         missing.extend(reason.filter(|reason| !missing.contains(reason)));
     }
     rows.retain(|row| !row.samples.is_empty());
-    if !plan.experiment.devices.is_empty() {
+    if plan.experiment.is_short_of_memory() {
         how += &format!(", device: {}", plan.choices.device.name());
+    }
+    if let Some(size) = plan.choices.memory_per_cpu {
+        how += &format!(", {size} of memory for each CPU");
     }
     Ok(Results {
         experiment: plan.experiment,

@@ -164,8 +164,8 @@ impl Run {
         Ok(Self { plan: Plan::new(experiment, common, cpus, time, seeds)?, machine, quick: common.quick })
     }
 
-    /// For the page of results.
-    pub(super) fn of_results(mut self) -> Self {
+    /// Only what we ship is run without contention, too.
+    pub(super) fn efficiency_of_ours_only(mut self) -> Self {
         self.plan.efficiency_of_ours_only = true;
         self
     }

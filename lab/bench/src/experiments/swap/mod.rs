@@ -151,8 +151,13 @@ struct Sizes {
 impl Sizes {
     fn of(job: &Job<'_>) -> Self {
         let own_spaces = job.workload.name == PROCESSES.name;
-        let each = if own_spaces { PROCESSES_BUDGET } else { VIRTUAL_BUDGET };
-        let all = if cfg!(pagefold_manycore) { job.tasks as u64 * each } else { REAL_BUDGET };
+        let usual = if own_spaces { PROCESSES_BUDGET } else { VIRTUAL_BUDGET };
+        let tasks = job.tasks as u64;
+        let all = match job.choices.memory_per_cpu {
+            Some(each) => tasks * each.0 / PAGE,
+            None if cfg!(pagefold_manycore) => tasks * usual,
+            None => REAL_BUDGET,
+        };
         // No budget is so small that its overheads are most of it.
         let budget = if job.choices.quick { (all / QUICK_SHARE).clamp(512, 2048) } else { all.max(4 * VIRTUAL_BUDGET) };
         Self { budget, region: REGION_BUDGETS * budget, area: AREA_BUDGETS * budget, own_spaces }
