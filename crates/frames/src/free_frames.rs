@@ -13,7 +13,11 @@
 //! its own node takes its strays first, so that it locks no other node's depot for each frame.
 //!
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
-//! CPU's stock. It tries only a few CPUs, and begins after those that were tried the last time.
+//! CPU's stock. It tries only a few CPUs, and begins after those that were tried the last time. If
+//! there are more CPUs than it tries, a stock keeps its last batch if it was used since another CPU
+//! looked at it. Otherwise CPUs that are short would take each other's last frames, a few at a
+//! time, and each would soon be short again: reclaim gives it a whole batch instead. A stock that
+//! isn't used gives all that it has.
 //!
 //! The size of batches adapts to demand. The batches of a CPU begin small. Their size doubles each
 //! time the CPU has to go to the depot, and is halved when another CPU takes the spare batch.
@@ -106,6 +110,8 @@ struct Stock {
     doublings: u32,
     /// Where the next search of other CPUs' stocks begins.
     others: usize,
+    /// Whether the CPU used the stock since another CPU looked at it.
+    is_used: bool,
 }
 
 impl Stock {
@@ -120,11 +126,14 @@ impl Stock {
     }
 
     /// Takes a batch for another CPU. If the stock has a spare, it had more than it needs, so its
-    /// batch size is halved.
-    fn give_up(&mut self) -> Option<Batch> {
+    /// batch size is halved. With `keeps_last`, a stock in use keeps its last batch.
+    fn give_up(&mut self, keeps_last: bool) -> Option<Batch> {
         if self.spare.len > 0 {
             self.doublings = self.doublings.saturating_sub(1);
             return Some(std::mem::take(&mut self.spare));
+        }
+        if std::mem::take(&mut self.is_used) && keeps_last {
+            return None;
         }
         let batch = if self.current.len > 0 { &mut self.current } else { &mut self.strays };
         (batch.len > 0).then(|| std::mem::take(batch))
@@ -218,6 +227,8 @@ pub(crate) struct FreeFrames {
     depots: Box<[CachePadded<Depot>]>,
     /// Whether a sift is under way, so that depots may have batches that it hasn't seen.
     is_sifted: AtomicBool,
+    /// Whether stocks in use keep their last batches.
+    keeps_last: bool,
     batch_max: usize,
     /// The number of frames that the stocks of a node's CPUs can hold together. If a depot has
     /// more, threads wait for its lock.
@@ -234,7 +245,8 @@ impl FreeFrames {
         let batch_max = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
         let depots = (0..nodes.count()).map(|_| CachePadded::default()).collect();
         let plenty = (2 * batch_max * sync::cpu::count()).div_ceil(nodes.count());
-        Self { stocks, depots, is_sifted: AtomicBool::new(false), batch_max, plenty, nodes, node_shift }
+        let keeps_last = sync::cpu::count() > LOOKED_AT;
+        Self { stocks, depots, is_sifted: AtomicBool::new(false), keeps_last, batch_max, plenty, nodes, node_shift }
     }
 
     fn node_of(&self, frame: FrameId) -> usize {
@@ -257,6 +269,7 @@ impl FreeFrames {
     /// empty; see [`Depot::take`] for a depot that other threads have locked.
     pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
+        stock.is_used = true;
         if stock.current.len == 0 {
             stock.current = std::mem::take(&mut stock.spare);
         }
@@ -305,7 +318,8 @@ impl FreeFrames {
         // Skips a stock that is locked. The thread that has locked it may be waiting for a depot;
         // if this thread waited for that thread, all CPUs that are short of frames would end up in
         // one queue.
-        let mut batch = self.stocks.from(start).take(LOOKED_AT).find_map(|stock| stock.try_lock()?.give_up())?;
+        let others = self.stocks.from(start).take(LOOKED_AT);
+        let mut batch = others.filter_map(|stock| stock.try_lock()).find_map(|mut it| it.give_up(self.keeps_last))?;
         let frame = batch.pop(table);
         self.put_each(table, batch);
         frame
@@ -366,6 +380,7 @@ impl FreeFrames {
     pub(crate) fn put_each(&self, table: &FrameTable, mut frames: Batch) {
         let here = self.nodes.here();
         let mut stock = self.stocks.here().lock();
+        stock.is_used = true;
         while let Some(frame) = frames.pop(table) {
             let node = self.node_of(frame);
             if node != here {
@@ -459,11 +474,27 @@ mod tests {
             stock.grow(BATCH_MAX);
         }
         assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX);
-        assert!(stock.give_up().is_none());
+        assert!(stock.give_up(false).is_none());
         assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX, "there was nothing lying idle");
         stock.spare.push(&table, FrameId::new(1));
-        assert_eq!(stock.give_up().map(|batch| batch.len()), Some(1));
+        assert_eq!(stock.give_up(true).map(|batch| batch.len()), Some(1));
         assert_eq!(stock.batch_len(BATCH_MAX), BATCH_MAX / 2);
+    }
+
+    #[test]
+    fn a_stock_in_use_keeps_its_last_batch_where_there_are_many() {
+        let table = FrameTable::new(Region::reserve(8, Protection::default()).unwrap());
+        let mut stock = Stock::default();
+        let mut gives = |is_used: bool, keeps_last: bool| {
+            stock.is_used = is_used;
+            stock.current.push(&table, FrameId::new(1));
+            let given = stock.give_up(keeps_last).is_some();
+            let then = stock.give_up(keeps_last).is_some();
+            (given, then)
+        };
+        assert_eq!(gives(true, true), (false, true), "not used between two looks");
+        assert_eq!(gives(false, true), (true, false));
+        assert_eq!(gives(true, false), (true, false), "every frame is found where there are few");
     }
 
     #[test]

@@ -270,11 +270,11 @@ impl GroupState {
     /// time.
     pub(crate) fn left_together(&self, notes: [swap::Note; 2]) -> bool {
         let [one, other] = notes.map(Shadow::of_note);
-        notes[0].group() == notes[1].group() && one.left_with(other, self.now())
+        notes[0].group() == notes[1].group() && one.left_with(other, self.recent_now())
     }
 
     fn history_of(&self, shadow: Shadow) -> History {
-        let now = self.now();
+        let now = self.recent_now();
         let age = shadow.age(now);
         if age > FORGOTTEN * now.size {
             return History { is_refault: true, ..History::default() };
@@ -295,9 +295,17 @@ impl GroupState {
         self.clock.now(self.charged_for_pages())
     }
 
-    /// Adapts the unit of the group's time to its size.
-    pub(crate) fn fit_clock(&self) {
-        self.clock.fit(self.charged_for_pages());
+    /// Returns the group's time, in a unit that suits its size.
+    pub(crate) fn fitted_now(&self) -> Now {
+        let size = self.charged_for_pages();
+        self.clock.fit(size);
+        self.clock.now(size)
+    }
+
+    /// Returns the group's time for one page that comes back: if many CPUs use the group, the time
+    /// of the last batch of this CPU's stripe.
+    fn recent_now(&self) -> Now {
+        self.lists.recent_time().unwrap_or_else(|| self.now())
     }
 
     /// Counts evictions from the window and from main.

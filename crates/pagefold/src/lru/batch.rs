@@ -12,6 +12,24 @@ pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
 /// Frames whose pages are gone, but that are still on their lists.
 pub(crate) type Gone<'a> = ArrayVec<OwnedFrame<'a>, BATCH_MAX>;
 
+/// Passes frames to `act` in parts: those for which `key` returns the same, together.
+pub(crate) fn divide<K: PartialEq, const N: usize>(
+    mut frames: Batch<N>,
+    key: impl Fn(&IsolatedFrame) -> K,
+    mut act: impl FnMut(K, Batch<N>),
+) {
+    while let Some(first) = frames.first() {
+        let part = key(first);
+        let is_own = |frame: &IsolatedFrame| key(frame) == part;
+        if frames.iter().all(is_own) {
+            return act(part, frames); // Most often.
+        }
+        let (own, others) = frames.into_iter().partition::<Batch<N>, _>(is_own);
+        frames = others;
+        act(part, own);
+    }
+}
+
 /// What an operation on the lists leaves to its caller, which must pass it to `Manager::settle`.
 #[derive(Debug, Default)]
 #[must_use = "frames are still charged, or isolated"]

@@ -8,6 +8,10 @@
 //! A unit is about 1/256 of the group's size; a few times less or more does no harm. If the group
 //! outgrows that, or shrinks below, the unit changes, and the times that were kept before mislead
 //! once: a page may then seem older or younger than it is.
+//!
+//! All of a group's CPUs write to the counters' cache line, so they read it once for each batch of
+//! pages. Pages that come back one by one use the time of their stripe's last batch ([`LastTime`]),
+//! if the group has several stripes. In a group with one, few CPUs read the line.
 
 use sync::CachePadded;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -144,6 +148,40 @@ impl Now {
     }
 }
 
+/// A moment that was noted some time ago, on a cache line that few CPUs write to. Its parts may be
+/// of two moments, if two threads noted theirs at once.
+#[derive(Debug)]
+pub(crate) struct LastTime(CachePadded<Parts>);
+
+#[derive(Debug, Default)]
+struct Parts {
+    size: AtomicU64,
+    window: AtomicU64,
+    main: AtomicU64,
+    shift: AtomicU32,
+}
+
+impl Default for LastTime {
+    fn default() -> Self {
+        Self(CachePadded::new(Parts::default()))
+    }
+}
+
+impl LastTime {
+    pub(crate) fn set(&self, now: Now) {
+        self.0.size.store(now.size, Ordering::Relaxed);
+        self.0.window.store(now.window, Ordering::Relaxed);
+        self.0.main.store(now.main, Ordering::Relaxed);
+        self.0.shift.store(now.shift, Ordering::Relaxed);
+    }
+
+    /// Returns the moment; its size is 0 if none was noted.
+    pub(crate) fn get(&self) -> Now {
+        let [size, window, main] = [&self.0.size, &self.0.window, &self.0.main].map(|it| it.load(Ordering::Relaxed));
+        Now { size, window, main, shift: self.0.shift.load(Ordering::Relaxed) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +214,17 @@ mod tests {
         assert_eq!(clock.now(0).shift, 0);
         clock.fit(u64::MAX);
         assert_eq!(clock.now(u64::MAX).shift, 55);
+    }
+
+    #[test]
+    fn a_noted_moment_stays_as_it_was() {
+        let (clock, last) = (Clock::new(1 << 20), LastTime::default());
+        assert_eq!(last.get().size, 0, "none was noted");
+        clock.evicted(3, 5);
+        let now = clock.now(7_000);
+        last.set(now);
+        clock.evicted(1 << 20, 1 << 20);
+        assert_eq!(last.get().since(now.stamp(), STAMP_BITS), 0);
+        assert_eq!((last.get().size, last.get().evicted()), (7_000, 8));
     }
 }

@@ -96,6 +96,9 @@ use crate::lru::stripe::{Forecast, Stripe};
 const STRIPE_CPUS: usize = 4;
 /// A group gets its stripes when it has at least this many pages for each.
 const STRIPE_PAGES: usize = 64;
+/// With so many pages for each stripe, the group's pages that come between two batches of a stripe
+/// (about 32 for each) are 1/16 of its size.
+const RECENT_PAGES: u64 = 512;
 /// A CPU reclaims from another stripe once in this many turns.
 const OWN_TURNS: usize = 8;
 
@@ -143,6 +146,18 @@ impl GroupLists {
         Forecast { pattern, more: mean(|it| it.more), less: mean(|it| it.less) }
     }
 
+    /// Returns the time of the last batch of this CPU's stripe, if all of the group's CPUs together
+    /// bring in few pages between two batches of one stripe. `None` in a group with one stripe,
+    /// where the time itself is read by few CPUs.
+    pub(crate) fn recent_time(&self) -> Option<Now> {
+        let stripes = self.stripe_count();
+        if stripes == 1 {
+            return None;
+        }
+        let last = self.stripe(self.own()).last_time();
+        (last.size >= RECENT_PAGES * stripes as u64).then_some(last)
+    }
+
     /// Returns the number of stripes.
     pub(crate) fn stripe_count(&self) -> usize {
         1 + self.more.get().map_or(0, |more| more.len())
@@ -185,7 +200,9 @@ impl GroupLists {
         for frame in &loaded {
             Rank::of(frames, frame.id()).in_stripe(number).used_at(now).give(frames, frame);
         }
-        self.stripe(number).enter(frames, loaded, now, leftovers);
+        let stripe = self.stripe(number);
+        stripe.note_time(now);
+        stripe.enter(frames, loaded, now, leftovers);
         self.grow();
     }
 

@@ -7,7 +7,7 @@ use sync::atomic::{AtomicUsize, Ordering};
 
 use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
-use crate::lru::clock::Now;
+use crate::lru::clock::{LastTime, Now};
 use crate::lru::cost::{AnonymousCost, Cost};
 use crate::lru::list::{LruList, line_up};
 use crate::lru::outlook::{Outlook, Placed};
@@ -82,6 +82,8 @@ pub(crate) struct Stripe {
     window: Window,
     outlook: Outlook,
     anonymous_cost: AnonymousCost,
+    /// When the last batch entered or was looked at.
+    time: LastTime,
     /// Pages that reclaim has cut off the lists and not returned yet.
     away: AtomicUsize,
     /// How often a CPU of this stripe chose a stripe to reclaim from.
@@ -96,6 +98,7 @@ impl Stripe {
             window: Window::default(),
             outlook: Outlook::default(),
             anonymous_cost: AnonymousCost::default(),
+            time: LastTime::default(),
             away: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),
         }
@@ -117,6 +120,15 @@ impl Stripe {
     /// Returns what it costs to bring back a page.
     fn cost(&self, frames: &Frames, page: &IsolatedFrame) -> Cost {
         if frames.owner(page.id()) == ANONYMOUS { self.anonymous_cost.get() } else { Cost::READ }
+    }
+
+    /// Notes the group's time for pages that come back to this stripe before the next batch.
+    pub(crate) fn note_time(&self, now: Now) {
+        self.time.set(now);
+    }
+
+    pub(crate) fn last_time(&self) -> Now {
+        self.time.get()
     }
 
     /// Returns the number of the next turn.

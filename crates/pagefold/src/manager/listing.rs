@@ -54,19 +54,10 @@ impl Manager {
     }
 
     /// Lists a batch: one splice for each group that has pages in it.
-    fn enter_all(&self, mut batch: Batch) {
+    fn enter_all(&self, batch: Batch) {
         let frames = &*self.frames;
-        while let Some(first) = batch.first() {
-            let number = frames.group(first.id());
-            let is_own = |frame: &IsolatedFrame| frames.group(frame.id()) == number;
-            let own = match batch.iter().all(is_own) {
-                true => std::mem::take(&mut batch),
-                false => {
-                    let (own, others) = batch.into_iter().partition::<Batch, _>(is_own);
-                    batch = others;
-                    own
-                }
-            };
+        let group_of = |frame: &IsolatedFrame| frames.group(frame.id());
+        batch::divide(batch, group_of, |number, own| {
             let mut leftovers = Leftovers::default();
             let entered = self.groups.with(number, |group| {
                 group.lists.enter(frames, own, group.now(), &mut leftovers);
@@ -75,7 +66,7 @@ impl Manager {
             });
             debug_assert!(entered.is_some(), "a page outlived its group");
             leftovers.misplaced.into_iter().for_each(|frame| self.return_isolated(frame));
-        }
+        });
     }
 
     /// Handles the leftovers of an operation on a group's lists: uncharges orphans, counts wasted

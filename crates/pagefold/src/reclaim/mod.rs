@@ -290,8 +290,8 @@ impl Manager {
         let insist = group.walk.insists(|| group.lists.len());
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
-        group.fit_clock();
-        let now = group.now();
+        let now = group.fitted_now();
+        stripe.note_time(now);
         let young_too = insist && need == Whose::Own;
         let cost = group.swapped.cost();
         stripe.set_anonymous_cost(cost);
@@ -339,8 +339,11 @@ impl Manager {
         let mut unclean_victims = 0;
         let victims = std::mem::take(&mut sorting.victims).into_iter();
         let (anonymous, of_files) = victims.partition::<Batch<VICTIMS_MAX>, _>(|frame| self.is_anonymous(frame));
-        let SwappedOut { gone: mut evicted, stay: mut refused } =
-            if anonymous.is_empty() { SwappedOut::default() } else { self.swap_out(group, anonymous, Need::Usual) };
+        let SwappedOut { gone: mut evicted, stay: mut refused } = if anonymous.is_empty() {
+            SwappedOut::default()
+        } else {
+            self.swap_out(group, anonymous, Need::Usual, now)
+        };
         for frame in of_files {
             match self.evict(group, frame, now) {
                 Ok(frame) => evicted.push(frame),

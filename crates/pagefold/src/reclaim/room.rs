@@ -20,7 +20,7 @@ use sync::thread::sleep;
 use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::lru::admission::ANONYMOUS;
-use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
+use crate::lru::batch::{self, BATCH_MAX, Batch, Leftovers};
 use crate::lru::interval::Interval;
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
@@ -344,13 +344,10 @@ impl Manager {
     }
 
     /// Evicts pages of files from memory that is to be given back, group by group.
-    fn evict_of_files(&self, mut pages: Batch<BATCH_MAX>) {
-        while let Some(first) = pages.first() {
-            let number = self.frames.group(first.id());
-            let alike = |page: &IsolatedFrame| self.frames.group(page.id()) == number;
-            let (own, others) = pages.into_iter().partition::<Batch<BATCH_MAX>, _>(alike);
-            pages = others;
-            let Some(group) = self.groups.get(number) else { continue };
+    fn evict_of_files(&self, pages: Batch<BATCH_MAX>) {
+        let group_of = |page: &IsolatedFrame| self.frames.group(page.id());
+        batch::divide(pages, group_of, |number, own| {
+            let Some(group) = self.groups.get(number) else { return };
             let own: Batch<BATCH_MAX> = own.into_iter().filter_map(|page| self.move_listed(&group, page)).collect();
             let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
             group.lists.unlink(&self.frames, &ids);
@@ -365,7 +362,7 @@ impl Manager {
             self.count_evictions(&group, &evicted);
             self.release(&group, evicted);
             self.settle(&group, leftovers);
-        }
+        });
     }
 
     /// Returns whether the frame has a page that reclaim wouldn't evict next.

@@ -27,7 +27,7 @@ use sync::atomic::Ordering;
 
 use crate::group::state::GroupState;
 use crate::lru::admission::{ANONYMOUS, History};
-use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
+use crate::lru::batch::{self, BATCH_MAX, Batch, Leftovers};
 use crate::lru::clock::Now;
 use crate::lru::cost::Cost;
 use crate::lru::rank::Rank;
@@ -63,12 +63,13 @@ impl Manager {
         self.frames.owner(frame.id()) == ANONYMOUS
     }
 
-    /// Swaps out isolated anonymous pages of a group.
+    /// Swaps out isolated anonymous pages of a group. `now` is the group's time.
     pub(crate) fn swap_out<'a, const N: usize>(
         &'a self,
         group: &GroupState,
         pages: Batch<N>,
         need: Need,
+        now: Now,
     ) -> SwappedOut<'a, N> {
         let mut result = SwappedOut::default();
         if !self.swaps() {
@@ -79,7 +80,6 @@ impl Manager {
         self.swap.prefetch(kept);
         let mut writes = ArrayVec::<(IsolatedFrame, Unwritten<'a>), N>::new();
         let (mut same_filled, mut kept) = (0, None);
-        let now = group.now();
         for frame in pages {
             let Some(page) = self.frames.look_unwritten(&frame) else {
                 result.stay.push(Refused { frame, unclean: false });
@@ -236,18 +236,16 @@ impl Manager {
 
     /// Swaps out pages from memory that is to be given back, whether or not reclaim would choose
     /// these pages.
-    pub(crate) fn evict_anonymous(&self, mut pages: Batch<BATCH_MAX>) {
-        while let Some(first) = pages.first() {
-            let (number, is_unlisted) = self.kind_of(first);
-            let alike = |frame: &IsolatedFrame| self.kind_of(frame) == (number, is_unlisted);
-            let (own, others) = pages.into_iter().partition::<Batch<BATCH_MAX>, _>(alike);
-            pages = others;
-            let Some(group) = self.groups.get(number) else { continue };
+    pub(crate) fn evict_anonymous(&self, pages: Batch<BATCH_MAX>) {
+        let kind_of =
+            |frame: &IsolatedFrame| (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted());
+        batch::divide(pages, kind_of, |(number, is_unlisted), own| {
+            let Some(group) = self.groups.get(number) else { return };
             if !is_unlisted {
                 let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
                 group.lists.unlink(&self.frames, &ids);
             }
-            let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain);
+            let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain, group.now());
             self.count_wasted(&gone, &group);
             self.count_left(&group, &gone);
             if is_unlisted {
@@ -261,11 +259,7 @@ impl Manager {
                 }
                 self.settle(&group, leftovers);
             }
-        }
-    }
-
-    fn kind_of(&self, frame: &IsolatedFrame) -> (u32, bool) {
-        (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted())
+        });
     }
 
     /// Puts anonymous pages that are on no list on their groups' lists, so that reclaim can find
