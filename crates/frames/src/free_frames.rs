@@ -14,7 +14,7 @@
 //!
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
 //! CPU's stock. It tries only a few CPUs, and begins after those that were tried the last time. If
-//! there are more CPUs than it tries, a stock keeps its last batch if it was used since another CPU
+//! there are more CPUs than it tries, a stock gives only its spare if it was used since another CPU
 //! looked at it. Otherwise CPUs that are short would take each other's last frames, a few at a
 //! time, and each would soon be short again: reclaim gives it a whole batch instead. A stock that
 //! isn't used gives all that it has.
@@ -126,7 +126,7 @@ impl Stock {
     }
 
     /// Takes a batch for another CPU. If the stock has a spare, it had more than it needs, so its
-    /// batch size is halved. With `keeps_last`, a stock in use keeps its last batch.
+    /// batch size is halved. With `keeps_last`, a stock in use gives only its spare.
     fn give_up(&mut self, keeps_last: bool) -> Option<Batch> {
         if self.spare.len > 0 {
             self.doublings = self.doublings.saturating_sub(1);
@@ -227,7 +227,7 @@ pub(crate) struct FreeFrames {
     depots: Box<[CachePadded<Depot>]>,
     /// Whether a sift is under way, so that depots may have batches that it hasn't seen.
     is_sifted: AtomicBool,
-    /// Whether stocks in use keep their last batches.
+    /// Whether stocks in use give only their spares.
     keeps_last: bool,
     batch_max: usize,
     /// The number of frames that the stocks of a node's CPUs can hold together. If a depot has

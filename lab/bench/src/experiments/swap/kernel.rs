@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use pagefold::Size;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use super::{Memory, PAGE, SWAP, Sizes, measure};
@@ -47,6 +48,8 @@ pub(crate) struct ProcessArgs {
     #[arg(long)]
     time_ns: u64,
     #[arg(long)]
+    memory_per_cpu: Option<Size>,
+    #[arg(long)]
     quick: bool,
     #[arg(long)]
     cgroup: PathBuf,
@@ -69,6 +72,9 @@ fn confine(job: &Job<'_>) -> Result<Sample> {
         let mut command = confined::this_program()?;
         command.args([COMMAND, "--workload", job.workload.name, "--tasks", &job.tasks.to_string()]);
         command.args(["--time-ns", &time.as_nanos().to_string(), "--cgroup"]).arg(cell.path());
+        if let Some(size) = job.choices.memory_per_cpu {
+            command.arg(format!("--memory-per-cpu={}", size.0));
+        }
         if job.choices.quick {
             command.arg("--quick");
         }
@@ -81,7 +87,7 @@ pub(crate) fn run(args: &ProcessArgs) -> Result<()> {
     confined::join(Some(&args.cgroup))?;
     let workload = SWAP.workloads.iter().find(|workload| workload.name == args.workload);
     let stage = Stage { time: Duration::from_nanos(args.time_ns), placement: None };
-    let choices = Choices { quick: args.quick, ..Choices::default() };
+    let choices = Choices { memory_per_cpu: args.memory_per_cpu, quick: args.quick, ..Choices::default() };
     let job = Job::new(workload.context("no such workload")?, args.tasks, choices, &stage);
     let sample = measure(&job, |_| Mapped)?;
     say(&serde_json::to_string(&sample)?)
