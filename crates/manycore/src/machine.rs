@@ -278,22 +278,29 @@ impl Machine {
         self.check_tasks(tasks).unwrap_or_else(|error| panic!("{error}"));
         let mut offsets = Random::seeded(self.setup.seed ^ 0x5eed);
         let offsets: Vec<u64> = (0..tasks).map(|_| offsets.below(500)).collect();
-        let run = self.run(|| {
+        let main = || {
             let subject = set_up();
-            thread::scope(|scope| {
-                for (task, &offset) in offsets.iter().enumerate() {
-                    let (subject, prepare, body) = (&subject, &prepare, &body);
-                    scope.spawn(Some(self.cpu_of_task(task)), move || {
-                        prepare(subject, task);
-                        together::start(tasks, offset);
-                        body(subject, task);
-                        together::stop(tasks);
-                    });
-                }
-                together::wait_until_stopped(tasks);
-            });
-        })?;
-        Ok(run.report)
+            self.run_threads(&offsets, &|task| prepare(&subject, task), &|task| body(&subject, task));
+        };
+        // Boxed: what starts and ends a machine is compiled once.
+        Ok(self.run(Box::new(main) as Box<dyn FnOnce() + Send + '_>)?.report)
+    }
+
+    /// Runs a thread for each of `offsets`: those prepare, wait for each other, and begin so many
+    /// nanoseconds later.
+    fn run_threads(&self, offsets: &[u64], prepare: &(dyn Fn(usize) + Sync), body: &(dyn Fn(usize) + Sync)) {
+        let tasks = offsets.len();
+        thread::scope(|scope| {
+            for (task, &offset) in offsets.iter().enumerate() {
+                scope.spawn(Some(self.cpu_of_task(task)), move || {
+                    prepare(task);
+                    together::start(tasks, offset);
+                    body(task);
+                    together::stop(tasks);
+                });
+            }
+            together::wait_until_stopped(tasks);
+        });
     }
 
     /// Repeats `operation` on `tasks` threads for a [`Window`] (a time, or a number of operations),

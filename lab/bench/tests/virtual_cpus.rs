@@ -76,7 +76,7 @@ fn the_same_seed_gives_the_same_figures() {
     let records: Vec<Value> = serde_json::from_str(&first).expect("an array of records");
     assert!(records.iter().all(|record| record.as_object().expect("an object").len() == 10));
     let of = |metric: &str| records.iter().filter(|record| record["metric"] == metric).count();
-    // Four schemes on four workloads with 1 and 16 CPUs.
+    // Four schemes on four workloads with 1 and 8 CPUs.
     assert_eq!((of("throughput"), of("efficiency"), of("shared_writes")), (32, 32, 32));
     assert_ne!(first, printed(&["virtual", "lookup", "--quick", "--json", "--time", "21us"]));
 }

@@ -191,7 +191,7 @@ impl<'a> Job<'a> {
     /// A run that another process makes: `run` is told how long it is to be.
     #[cfg(not(pagefold_manycore))]
     pub(crate) fn measure_elsewhere(&self, run: impl Fn(std::time::Duration) -> Result<Sample>) -> Result<Sample> {
-        self.stage.placed(self.tasks, || run(self.stage.time))
+        self.stage.placed(self.tasks, &|| run(self.stage.time))
     }
 
     /// The same with a process for each task, which sets up a subject of its own: for subjects that
@@ -207,7 +207,7 @@ impl<'a> Job<'a> {
         operation: impl Fn(&S, &mut T) + Send + Sync,
     ) -> Result<Sample> {
         let run = || real_processes::measure(self.stage.time, self.tasks, &set_up, &begin, &operation);
-        self.stage.placed(self.tasks, run)
+        self.stage.placed(self.tasks, &run)
     }
 }
 

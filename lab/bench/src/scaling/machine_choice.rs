@@ -21,7 +21,7 @@ pub(crate) struct MachineChoice {
 }
 
 /// Where figures mean nothing, no more than this.
-const QUICK_CPUS: usize = 16;
+const QUICK_CPUS: usize = 8;
 
 impl MachineChoice {
     /// The preset of that name, or the machine in the file of that name.

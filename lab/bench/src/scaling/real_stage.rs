@@ -71,12 +71,12 @@ impl Stage {
         operation: impl Fn(&S, &mut T) + Send + Sync,
         count: impl Fn(&S) -> Option<Counts> + Send + Sync,
     ) -> Result<Sample> {
-        self.placed(tasks, || once(self.time, tasks, &set_up, &begin, &operation, &count))
+        self.placed(tasks, &|| once(self.time, tasks, &set_up, &begin, &operation, &count))
     }
 
     /// Makes a run of so many tasks while CPUs are where they are to be. It is [`Unavailable`] if
     /// they never are.
-    pub(super) fn placed(&self, tasks: usize, run: impl Fn() -> Result<Sample>) -> Result<Sample> {
+    pub(super) fn placed(&self, tasks: usize, run: &dyn Fn() -> Result<Sample>) -> Result<Sample> {
         match &self.placement {
             Some(placement) if tasks > 1 => {
                 let (sample, line_ns) = placement.keep(run)?;
@@ -90,7 +90,8 @@ impl Stage {
     }
 }
 
-fn once<S: Sync, T: Send>(
+/// One run. Only what a task does is compiled for each scheme.
+fn once<S: Sync, T>(
     time: Duration,
     tasks: usize,
     set_up: &(impl Fn() -> S + Send + Sync),
@@ -99,32 +100,41 @@ fn once<S: Sync, T: Send>(
     count: &(impl Fn(&S) -> Option<Counts> + Send + Sync),
 ) -> Result<Sample> {
     let subject = set_up();
-    let gate = Barrier::new(tasks + 1);
+    let task = |task: usize, gate: &Barrier| {
+        // A task that panics comes to the gate all the same: the others would wait there for ever.
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(&subject, task)));
+        gate.wait(); // All are there: what has been is counted.
+        gate.wait(); // It is: all begin.
+        let mut state = begun.unwrap_or_else(|panic| resume_unwind(panic));
+        repeat(time, || operation(&subject, &mut state))
+    };
+    on_threads(tasks, &task, &|| count(&subject))
+}
+
+/// Runs each task on a thread of its own, and says what they did together.
+fn on_threads(
+    tasks: usize,
+    task: &(dyn Fn(usize, &Barrier) -> Share + Sync),
+    count: &dyn Fn() -> Option<Counts>,
+) -> Result<Sample> {
+    let gate = &Barrier::new(tasks + 1);
     let (before, shares) = thread::scope(|scope| -> Result<_> {
-        let threads: Vec<_> = (0..tasks)
-            .map(|task| {
-                let (subject, gate) = (&subject, &gate);
-                scope.spawn(move || {
-                    pin_task(task);
-                    // A task that panics comes to the gate all the same: the others would wait
-                    // there for ever.
-                    let begun = catch_unwind(AssertUnwindSafe(|| begin(subject, task)));
-                    gate.wait(); // All are there: what has been is counted.
-                    gate.wait(); // It is: all begin.
-                    let mut state = begun.unwrap_or_else(|panic| resume_unwind(panic));
-                    repeat(time, || operation(subject, &mut state))
-                })
+        let start = |number| {
+            scope.spawn(move || {
+                pin_task(number);
+                task(number, gate)
             })
-            .collect();
+        };
+        let threads: Vec<_> = (0..tasks).map(start).collect();
         gate.wait();
-        let before = (count(&subject), process_cpu());
+        let before = (count(), process_cpu());
         gate.wait();
         let shares = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a task panicked")));
         Ok((before, shares.collect::<Result<Vec<Share>>>()?))
     })?;
     let cpu = process_cpu().saturating_sub(before.1);
     let operations = shares.iter().map(|share| share.operations).sum();
-    let counts = before.0.zip(count(&subject));
+    let counts = before.0.zip(count());
     let traffic = counts.map(|(before, after)| Traffic::between(before, after, operations, cpu.as_secs_f64() * 1e9));
     Ok(Sample { traffic, ..sample(&shares, cpu) })
 }
