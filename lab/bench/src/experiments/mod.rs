@@ -16,6 +16,8 @@ pub(crate) mod swap;
 pub(crate) mod zeros;
 
 use anyhow::Result;
+#[cfg(pagefold_manycore)]
+use anyhow::ensure;
 
 use crate::scaling::experiment::Experiment;
 use crate::usage::Usage;
@@ -47,29 +49,34 @@ pub(crate) fn find(name: &str) -> Result<&'static Experiment> {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn experiments_name_what_exists() {
-        for experiment in ALL {
-            // `cargo bench-real calibrate`, and the commands of the frame, aren't experiments.
-            assert!(!["all", "gate", "calibrate", "help"].contains(&experiment.name));
-            let machine = |name| assert!(manycore::Preset::find(name).is_ok(), "{name}");
-            let workload = |name| assert!(experiment.workloads.iter().any(|workload| workload.name == name), "{name}");
-            let scheme = |name| assert!(experiment.schemes.iter().any(|scheme| scheme.name == name), "{name}");
-            machine(experiment.machine);
-            for published in experiment.published {
-                machine(published.machine);
-                workload(published.workload);
-                published.figures.iter().for_each(|figure| scheme(figure.scheme));
-            }
-            for claim in experiment.claims {
-                machine(claim.machine);
-                workload(claim.workload);
-                scheme(claim.scheme);
-            }
+/// Checks that what experiments name exists. A unit test would have all of them compiled once more.
+///
+/// # Errors
+/// A name of nothing.
+#[cfg(pagefold_manycore)]
+pub(crate) fn check() -> Result<()> {
+    for experiment in ALL {
+        let exists = |what: &str, name: &str, exists: bool| {
+            ensure!(exists, "{}: there is no {what} {name}", experiment.name);
+            Ok(())
+        };
+        let machine = |name| exists("machine", name, manycore::Preset::find(name).is_ok());
+        let workload = |name| exists("workload", name, experiment.workloads.iter().any(|it| it.name == name));
+        let scheme = |name| exists("scheme", name, experiment.schemes.iter().any(|it| it.name == name));
+        // `cargo bench-real calibrate`, and the commands of the frame, aren't experiments.
+        let is_taken = ["all", "gate", "calibrate", "help"].contains(&experiment.name);
+        ensure!(!is_taken, "{}: another command has the name", experiment.name);
+        machine(experiment.machine)?;
+        for published in experiment.published {
+            machine(published.machine)?;
+            workload(published.workload)?;
+            published.figures.iter().try_for_each(|figure| scheme(figure.scheme))?;
+        }
+        for claim in experiment.claims {
+            machine(claim.machine)?;
+            workload(claim.workload)?;
+            scheme(claim.scheme)?;
         }
     }
+    Ok(())
 }

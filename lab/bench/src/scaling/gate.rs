@@ -18,8 +18,9 @@ use crate::usage::Usage;
 /// Checks each claim of what we ship, on another scheme if `scheme` is one.
 ///
 /// # Errors
-/// A claim that doesn't hold.
+/// A claim that doesn't hold, or an experiment that names what doesn't exist.
 pub(crate) fn run(scheme: &str) -> Result<()> {
+    experiments::check()?;
     let mut failed = 0;
     let mut checked = 0;
     for experiment in experiments::ALL {
