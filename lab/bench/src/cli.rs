@@ -29,7 +29,12 @@ pub(crate) fn run_this() -> Result<()> {
             let command = scaling::real_command().bin_name("cargo bench-real");
             scaling::run_real(&command.get_matches_from(arguments()))
         }
-        _ => run(&command().get_matches()),
+        _ => {
+            let command = command();
+            // A test of it would have every experiment compiled once more.
+            command.clone().debug_assert();
+            run(&command.get_matches())
+        }
     }
 }
 
@@ -91,15 +96,5 @@ mod peers {
 
     pub(super) fn run(_: &str, _: &ArgMatches) -> Result<()> {
         Err(Usage::error("this build runs on virtual CPUs, the peers don't: `cargo run --release -p bench -- peers …`"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        command().debug_assert();
     }
 }

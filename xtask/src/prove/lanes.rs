@@ -48,8 +48,16 @@ fn loom_models() -> Vec<Check> {
     ]
 }
 
-fn on_virtual_cpus(name: &'static str, arguments: &str) -> Check {
-    cargo_with(name, "--cfg pagefold_manycore", "virtual", arguments)
+/// Of which packages a check takes tests, on virtual CPUs and under each sanitizer: the same in all
+/// of them, as cargo gives a dependency what features the chosen packages want together, and builds
+/// it anew for every other choice.
+const ON_VIRTUAL_CPUS: &str = "-p bench -p pagefold -p pagefold-swap -p smp-list -p span-lock";
+const UNDER_THREAD_SANITIZER: &str =
+    "-p pagefold -p pagefold-frames -p pagefold-io -p pagefold-swap -p smp-list -p span-lock";
+const UNDER_ADDRESS_SANITIZER: &str = "-p pagefold -p pagefold-frames";
+
+fn on_virtual_cpus(name: &'static str, tests: &str) -> Check {
+    cargo_with(name, "--cfg pagefold_manycore", "virtual", &format!("test --release {ON_VIRTUAL_CPUS} {tests}"))
 }
 
 const ORDERS: Lane = Lane {
@@ -57,15 +65,10 @@ const ORDERS: Lane = Lane {
     about: "virtual CPUs in random orders, more threads than CPUs; no hit waits or writes on 88 of them",
     gate: || {
         vec![
-            on_virtual_cpus("random orders: smp-list", "test --release -p smp-list --test random_order"),
-            on_virtual_cpus(
-                "88 virtual CPUs: gates",
-                "test --release -p bench --test virtual_cpus -- --skip a_quiet_tenant",
-            ),
-            on_virtual_cpus("random orders: swap slots", "test --release -p pagefold-swap --test random_orders"),
-            on_virtual_cpus("88 virtual CPUs: swap slots", "test --release -p pagefold-swap --test many_cpus"),
-            on_virtual_cpus("random orders: span-lock", "test --release -p span-lock --test random_orders"),
-            on_virtual_cpus("random orders: bench", "test --release -p bench --bin bench"),
+            on_virtual_cpus("random orders: lists", "--test random_order"),
+            on_virtual_cpus("88 virtual CPUs: gates", "--test virtual_cpus -- --skip a_quiet_tenant"),
+            on_virtual_cpus("88 virtual CPUs: swap slots", "--test many_cpus"),
+            on_virtual_cpus("random orders: bench", "--bin bench"),
         ]
     },
     by_hand: Vec::new,
@@ -75,10 +78,8 @@ const ORDERS: Lane = Lane {
         night: 50_000,
         step: 2_000,
         hours_min: 0.0,
-        checks: |seeds| {
-            let check = on_virtual_cpus("random orders: pagefold", "test --release -p pagefold --test random_orders");
-            vec![of_seeds(check, seeds)]
-        },
+        // Of `pagefold`; those of swap slots and of `span-lock` are the same each time.
+        checks: |seeds| vec![of_seeds(on_virtual_cpus("random orders", "--test random_orders"), seeds)],
     }),
 };
 
@@ -116,9 +117,7 @@ const FAULTS: Lane = Lane {
 const NEIGHBOURS: Lane = Lane {
     name: "neighbours",
     about: "a quiet tenant beside every kind of hog: on virtual CPUs, and with --hours on real ones",
-    gate: || {
-        vec![on_virtual_cpus("neighbours: virtual CPUs", "test --release -p bench --test virtual_cpus a_quiet_tenant")]
-    },
+    gate: || vec![on_virtual_cpus("neighbours: virtual CPUs", "--test virtual_cpus a_quiet_tenant")],
     by_hand: Vec::new,
     more: Some(More {
         unit: "rounds",
@@ -133,11 +132,12 @@ const NEIGHBOURS: Lane = Lane {
 const FUZZ: Lane = Lane {
     name: "fuzz",
     about: "any bytes for ranges, sizes, arguments of calls, swap headers, traces and iologs",
-    gate: || vec![cargo("fuzz: corpora", "test --release --workspace --test corpora -- --skip random")],
+    // The gate runs corpora, and 100 inputs of each target, among all tests.
+    gate: Vec::new,
     by_hand: Vec::new,
     more: Some(More {
         unit: "inputs of each target",
-        gate: 500,
+        gate: 0,
         night: 500_000,
         step: 10_000,
         hours_min: 0.0,
@@ -259,47 +259,38 @@ const KILL: Lane = Lane {
     }),
 };
 
+fn with_thread_sanitizer(name: &'static str, tests: &str) -> Check {
+    thread_sanitizer(name, &format!("test {UNDER_THREAD_SANITIZER} {tests}"))
+}
+
+fn with_address_sanitizer(name: &'static str, tests: &str) -> Check {
+    address_sanitizer(name, &format!("test {UNDER_ADDRESS_SANITIZER} {tests}"))
+}
+
 const SANITIZERS: Lane = Lane {
     name: "sanitizers",
     about: "ThreadSanitizer and AddressSanitizer, each with a known error that it must see",
     gate: || {
         vec![
-            thread_sanitizer("ThreadSanitizer: swap", "test -p pagefold-swap --test stress"),
-            thread_sanitizer("ThreadSanitizer: smp-list", "test -p smp-list --test stress"),
+            with_thread_sanitizer("ThreadSanitizer: stress", "--test stress"),
             address_sanitizer(
                 "AddressSanitizer: io",
                 "test -p pagefold-io -p pagefold-test-disks --lib --test requests",
             ),
-            address_sanitizer("AddressSanitizer: pagefold", "test -p pagefold --test deep --test read_queue"),
-            thread_sanitizer("ThreadSanitizer: io", "test -p pagefold-io --test requests"),
-            thread_sanitizer("ThreadSanitizer: span-lock", "test -p span-lock --test stress"),
-            thread_sanitizer("ThreadSanitizer: frames", "test -p pagefold-frames --test stress"),
+            with_address_sanitizer("AddressSanitizer: pagefold", "--test deep --test read_queue"),
+            with_thread_sanitizer("ThreadSanitizer: io", "--test requests"),
             // Without optional features: `swap` has tests of a build that can't encrypt. What is
             // skipped has one thread.
-            thread_sanitizer(
+            with_thread_sanitizer(
                 "ThreadSanitizer: pagefold",
-                "test -p pagefold --test stress --test files --test writes --test space --test deep --test read_queue \
-                 --test swap \
+                "--test files --test writes --test space --test deep --test read_queue --test swap \
                  -- --skip whichever_call_fails --skip along::",
             ),
-            thread_sanitizer(
-                "ThreadSanitizer: the known race, built",
-                "test -p pagefold-frames --test known_race --no-run",
-            ),
-            thread_sanitizer(
-                "ThreadSanitizer sees the known race",
-                "test -p pagefold-frames --test known_race -- --ignored",
-            )
-            .must_fail(),
-            address_sanitizer(
-                "AddressSanitizer: the known error, built",
-                "test -p pagefold-frames --test known_use_after_free --no-run",
-            ),
-            address_sanitizer(
-                "AddressSanitizer sees the known error",
-                "test -p pagefold-frames --test known_use_after_free -- --ignored",
-            )
-            .must_fail(),
+            with_thread_sanitizer("ThreadSanitizer: the known race, built", "--test known_race --no-run"),
+            with_thread_sanitizer("ThreadSanitizer sees the known race", "--test known_race -- --ignored").must_fail(),
+            with_address_sanitizer("AddressSanitizer: the known error, built", "--test known_use_after_free --no-run"),
+            with_address_sanitizer("AddressSanitizer sees the known error", "--test known_use_after_free -- --ignored")
+                .must_fail(),
         ]
     },
     by_hand: Vec::new,

@@ -1,8 +1,8 @@
 //! What must not get worse: the claims of all experiments that are marked so.
 //!
-//! One seed says whether a claim holds, as a rule. It may be some per cent off, and a claim may be
-//! as near to what is measured: one that doesn't hold with one seed is judged by the median of as
-//! many as an experiment has otherwise.
+//! A short run with one seed says whether a claim holds, as a rule. It may be some per cent off,
+//! and the claim may be as near to what is measured: one that doesn't hold in it is judged by the
+//! median of as many runs as an experiment has otherwise, each as long as there.
 
 use anyhow::{Result, bail};
 
@@ -61,6 +61,7 @@ struct Runs<'a> {
 /// With how many seeds tasks run.
 #[derive(Clone, Copy, PartialEq)]
 enum Seeds {
+    /// In short runs.
     One,
     /// As many as an experiment has if the user doesn't choose.
     Usual,
@@ -106,7 +107,10 @@ impl Tasks {
         let schemes = self.schemes.iter().map(|&scheme| scheme.to_owned()).collect();
         let (cpus, workloads) = (self.cpus.clone(), vec![self.workload.to_owned()]);
         let common = Common { cpus, schemes, workloads, ..Common::default() };
-        let run = Run::new(experiment, &common, self.machine, (seeds == Seeds::One).then_some(1))?;
+        let run = match seeds {
+            Seeds::One => Run::new(experiment, &common, self.machine, Some(1))?.briefly(),
+            Seeds::Usual => Run::new(experiment, &common, self.machine, None)?,
+        };
         // A claim on efficiency is one of what we ship, or of the scheme in its place.
         if self.schemes.contains(&OURS) { run.efficiency_of_ours_only().results() } else { run.results() }
     }
@@ -137,7 +141,7 @@ impl Runs<'_> {
     fn check(&mut self, claim: &Claim) -> Result<bool> {
         let mut verdict = self.judge(claim, Seeds::One)?;
         if verdict.outcome != Outcome::Agrees {
-            say("not with one seed; with more of them: ")?;
+            say("not in one short run; in more and longer ones: ")?;
             verdict = self.judge(claim, Seeds::Usual)?;
         }
         say(&format!("{verdict}\n"))?;

@@ -23,6 +23,8 @@ pub(crate) struct Choices {
     pub(crate) memory_per_cpu: Option<Size>,
     /// Only to show that everything works.
     pub(crate) quick: bool,
+    /// No longer before what is measured than a claim needs: figures are some per cent off.
+    pub(crate) brief: bool,
 }
 
 /// What a scheme is asked to do.

@@ -170,6 +170,12 @@ impl Run {
         self
     }
 
+    /// No more is run before what is measured than a claim needs.
+    pub(super) fn briefly(mut self) -> Self {
+        self.plan.choices.brief = true;
+        self
+    }
+
     /// What a line takes from one CPU to the next.
     fn line_ns(&self) -> f64 {
         self.machine.machine.cost_table().transfer_socket

@@ -16,7 +16,7 @@ use anyhow::Result;
 use std::time::Duration;
 
 use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Workload};
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::job::{Choices, Job, Sample};
 use crate::scaling::stage::own_work;
 
 /// Pages that two readers read.
@@ -25,8 +25,9 @@ const PART: u64 = 2048;
 const MEMORY: u64 = PART / 2;
 /// Pages from one part to the next, where parts are in one file.
 const STRIDE: u64 = 8192;
-/// Times that all of a part is read before anything is measured.
+/// Times that all of a part is read before anything is measured; of those, the first fills memory.
 const ROUNDS: u64 = 3;
+const ROUNDS_BRIEF: u64 = 1;
 /// Pages that the second reader is behind.
 const BEHIND: u64 = 64;
 /// The rest of a read: the system call, and the user's.
@@ -171,7 +172,11 @@ fn readers(job: &Job<'_>) -> usize {
 
 fn measure<C: PageCache + Send>(job: &Job<'_>) -> Result<Sample> {
     let (one_group, each) = (job.workload.name == ONE_GROUP.name, readers(job));
-    let rounds = if job.choices.quick { 0 } else { ROUNDS };
+    let rounds = match job.choices {
+        Choices { quick: true, .. } => 0,
+        Choices { brief: true, .. } => ROUNDS_BRIEF,
+        _ => ROUNDS,
+    };
     job.measure(
         || C::new((job.tasks * each).div_ceil(2), one_group),
         |cache, task| {

@@ -39,7 +39,7 @@ const VIRTUAL_BUDGET: u64 = 256;
 const PROCESSES_BUDGET: u64 = 1024;
 const REAL_BUDGET: u64 = (64 << 20) / PAGE;
 /// The same to show that everything works.
-const QUICK_SHARE: u64 = 8;
+const QUICK_SHARE: u64 = 16;
 /// Pages of the region and of the area, in budgets.
 const REGION_BUDGETS: u64 = 4;
 const AREA_BUDGETS: u64 = 12;
@@ -159,7 +159,7 @@ impl Sizes {
             None => REAL_BUDGET,
         };
         // No budget is so small that its overheads are most of it.
-        let budget = if job.choices.quick { (all / QUICK_SHARE).clamp(512, 2048) } else { all.max(4 * VIRTUAL_BUDGET) };
+        let budget = if job.choices.quick { (all / QUICK_SHARE).clamp(256, 2048) } else { all.max(4 * VIRTUAL_BUDGET) };
         Self { budget, region: REGION_BUDGETS * budget, area: AREA_BUDGETS * budget, own_spaces }
     }
 }
