@@ -106,7 +106,7 @@ impl Between<'_> {
         if line.home == socket {
             return (start - now, self.times.first_touch);
         }
-        let start = self.paths.link([socket, line.home], start, self.times.link_line);
+        let start = self.paths.link([socket, line.home], now, start, self.times.link_line);
         (start - now, self.times.first_touch + self.times.memory_detour)
     }
 }
@@ -137,7 +137,8 @@ impl Transfer {
             Some(_) => times.transfer_machine + times.transfer_detour,
         };
         // When the links between the sockets are free.
-        let mut sent = |ready| far.map_or(ready, |far| machine.paths.link([cpu.socket, far], ready, times.link_line));
+        let mut sent =
+            |ready| far.map_or(ready, |far| machine.paths.link([cpu.socket, far], now, ready, times.link_line));
         let before = if kind == Kind::Update { cpu.worked } else { cpu.worked + cpu.waited };
         let early = now.saturating_sub(before).max(line.busy);
         if !writes && !line.modified {

@@ -217,7 +217,7 @@ impl State {
         }
         if is_far && (bus != 0 || self.setup.contention) {
             let on_link = self.times.link.time_of(bytes);
-            end = end.max(self.paths.link(sockets, self.clock(), on_link) + on_link);
+            end = end.max(self.paths.link(sockets, self.clock(), self.clock(), on_link) + on_link);
         }
         self.move_until(name, core, end);
     }

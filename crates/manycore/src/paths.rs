@@ -24,10 +24,13 @@ impl Paths {
         start
     }
 
-    /// Reserves the links of two sockets in the same way.
-    pub(crate) fn link(&mut self, sockets: [u16; 2], now: Ticks, time: Ticks) -> Ticks {
-        let start = sockets.iter().fold(now, |start, &socket| start.max(self.links[usize::from(socket)]));
+    /// Reserves the links of two sockets for `time`, for a message that is ready to go at `ready`.
+    /// Returns when it goes. A message that isn't ready before `now` takes its share of the links'
+    /// time now: until it is ready, the links carry what others send.
+    pub(crate) fn link(&mut self, sockets: [u16; 2], now: Ticks, ready: Ticks, time: Ticks) -> Ticks {
+        let first = ready.min(now);
+        let start = sockets.iter().fold(first, |start, &socket| start.max(self.links[usize::from(socket)]));
         sockets.iter().for_each(|&socket| self.links[usize::from(socket)] = start + time);
-        start
+        start.max(ready)
     }
 }

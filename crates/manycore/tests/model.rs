@@ -104,6 +104,29 @@ fn links_between_sockets_move_so_many_bytes_and_no_more() {
     assert!(lines_per_ns(1.0, 1) > 0.07, "one socket has no links");
 }
 
+/// A transfer that waits for its line's turn isn't on the links yet.
+#[test]
+fn links_carry_other_lines_while_many_wait_for_one() {
+    let exchanges = |contended: bool| {
+        let costs = Costs { link_bandwidth: 1e6, jitter: 0.0, residual: 0.0, ..Costs::default() };
+        let machine = Machine::new(Shape::new(2, 8, 1).unwrap(), costs).unwrap();
+        let (own, of_all, of_two) = (lines(16), Line::default(), Line::default());
+        let count = std::sync::atomic::AtomicU64::new(0);
+        let exchange = |task: usize| match task % 8 {
+            0 => {
+                of_two.0.fetch_add(1, Relaxed);
+                count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            _ if contended => _ = of_all.0.fetch_add(1, Relaxed),
+            _ => _ = own[task].0.fetch_add(1, Relaxed),
+        };
+        machine.measure(16, Duration::from_micros(50), exchange).unwrap();
+        count.into_inner() as f64
+    };
+    let ratio = exchanges(true) / exchanges(false);
+    assert!(ratio > 0.95, "{ratio}");
+}
+
 #[test]
 fn lines_that_dont_fit_into_a_cache_come_from_the_next() {
     // 64 lines a core, 256 a socket.
