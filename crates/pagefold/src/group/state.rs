@@ -23,6 +23,7 @@ use crate::lru::admission::{Arrival, History};
 use crate::lru::clock::{Clock, Left, Now};
 use crate::lru::rank::{Origin, Rank};
 use crate::lru::shadow::Shadow;
+use crate::lru::stripe::Stripe;
 use crate::lru::window::AT_ONCE;
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
@@ -30,6 +31,8 @@ use crate::stats::hits::HitsList;
 /// What a group takes, rounded up. Charged to the budget until the group's last page is gone.
 pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 const UNLIMITED: u64 = 1 << 63;
+/// The group is within its limit, and remains so until the limit changes.
+const WITHIN: u64 = u64::MAX;
 /// A page is as if new if it comes back after this many times the group's size in loads.
 const FORGOTTEN: u64 = 16;
 
@@ -41,6 +44,9 @@ pub(crate) struct GroupState {
     /// The limit. With the [`UNLIMITED`] bit set, the limit is the whole budget. Both are in one
     /// word, so that a change of the budget can't overwrite a limit that is set concurrently.
     max: AtomicU64,
+    /// The limit as of its last change, if the group may still be above it; else [`WITHIN`].
+    /// Seldom written, unlike `charged`.
+    to_shrink_to: AtomicU64,
     /// Charged pages, and charges in CPUs' stocks (`stocks`).
     charged: CachePadded<AtomicU64>,
     /// The part of `charged` that isn't pages: indexes of spaces, rounded up.
@@ -79,6 +85,7 @@ impl GroupState {
             id,
             name: name.to_owned(),
             max: AtomicU64::new(max.unwrap_or(budget | UNLIMITED)),
+            to_shrink_to: AtomicU64::new(WITHIN),
             charged: CachePadded::new(AtomicU64::new(0)),
             metadata: AtomicU64::new(0),
             peak: AtomicU64::new(0),
@@ -103,14 +110,35 @@ impl GroupState {
 
     pub(crate) fn set_max(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
-        fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`.
+        self.limit_changed();
     }
 
     /// Notes that the budget now has `pages` pages.
     pub(crate) fn budget_changed(&self, pages: u64) {
         let change = |max| (max & UNLIMITED != 0).then_some(pages | UNLIMITED);
         let _ = self.max.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
-        fence(Ordering::SeqCst);
+        self.limit_changed();
+    }
+
+    fn limit_changed(&self) {
+        self.to_shrink_to.store(self.max(), Ordering::Relaxed);
+        fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`.
+    }
+
+    /// Returns whether the group has more than its limit, which was lowered. Most often this reads
+    /// no counter that is often written.
+    pub(crate) fn has_to_shrink(&self) -> bool {
+        // Relaxed: if this comes a little late, a CPU's stock keeps a charge.
+        let limit = self.to_shrink_to.load(Ordering::Relaxed);
+        if limit == WITHIN {
+            return false;
+        }
+        let is_above = self.charged() > limit;
+        if !is_above {
+            // Fails if the limit has changed meanwhile. Charges can't exceed a limit later on.
+            let _ = self.to_shrink_to.compare_exchange(limit, WITHIN, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        is_above
     }
 
     /// Returns the charged pages, including charges in CPUs' stocks.
@@ -295,8 +323,21 @@ impl GroupState {
         self.clock.now(self.charged_for_pages())
     }
 
-    /// Returns the group's time, in a unit that suits its size.
-    pub(crate) fn fitted_now(&self) -> Now {
+    /// Returns the time for a pass over a stripe, in a unit that suits the group's size: if many
+    /// CPUs use the group, that of the stripe's last batch, as long as it brought next to nothing
+    /// to the clock since.
+    pub(crate) fn time_of_pass(&self, stripe: &Stripe) -> Now {
+        if let Some(last) = self.lists.recent_time_of(stripe)
+            && !stripe.needs_time()
+        {
+            return last;
+        }
+        let now = self.fitted_now();
+        stripe.note_time(now);
+        now
+    }
+
+    fn fitted_now(&self) -> Now {
         let size = self.charged_for_pages();
         self.clock.fit(size);
         self.clock.now(size)
@@ -310,7 +351,8 @@ impl GroupState {
 
     /// Counts evictions from the window and from main.
     pub(crate) fn evicted(&self, window: u64, main: u64) {
-        self.clock.evicted(window, main);
+        let [to_window, to_main] = self.lists.collect([window, main]);
+        self.clock.evicted(to_window, to_main);
         self.counters.evictions.add(window + main);
     }
 
@@ -342,6 +384,25 @@ mod tests {
         group.uncharge(1);
         assert_eq!(group.try_charge(1, 0), 1);
         assert_eq!((group.charged(), group.peak()), (2, 2));
+    }
+
+    #[test]
+    fn a_group_has_to_shrink_until_it_is_within_a_lowered_limit() {
+        let group = GroupState::new(0, "a", Some(4), 100);
+        assert_eq!(group.try_charge(4, 0), 4);
+        assert!(!group.has_to_shrink());
+        group.set_max(2);
+        assert!(group.has_to_shrink());
+        group.uncharge(1);
+        assert!(group.has_to_shrink(), "3 of 2");
+        group.uncharge(1);
+        assert_eq!([(); 2].map(|()| group.has_to_shrink()), [false; 2]);
+        let all = GroupState::new(0, "b", None, 4);
+        assert_eq!(all.try_charge(4, 0), 4);
+        all.budget_changed(3);
+        assert!(all.has_to_shrink());
+        all.budget_changed(4);
+        assert!(!all.has_to_shrink());
     }
 
     #[test]

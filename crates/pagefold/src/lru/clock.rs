@@ -10,8 +10,9 @@
 //! once: a page may then seem older or younger than it is.
 //!
 //! All of a group's CPUs write to the counters' cache line, so they read it once for each batch of
-//! pages. Pages that come back one by one use the time of their stripe's last batch ([`LastTime`]),
-//! if the group has several stripes. In a group with one, few CPUs read the line.
+//! pages. If the group has several stripes and is large, each stripe brings evictions there several
+//! at once. Until it does, passes over the stripe use the time of its last batch ([`LastTime`]), as
+//! do pages that come back one by one. In a group with one stripe, few CPUs use the line.
 
 use sync::CachePadded;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -150,12 +150,24 @@ impl GroupLists {
     /// bring in few pages between two batches of one stripe. `None` in a group with one stripe,
     /// where the time itself is read by few CPUs.
     pub(crate) fn recent_time(&self) -> Option<Now> {
+        self.recent_time_of(self.stripe(self.own()))
+    }
+
+    /// As [`recent_time`](Self::recent_time), of another stripe.
+    pub(crate) fn recent_time_of(&self, stripe: &Stripe) -> Option<Now> {
         let stripes = self.stripe_count();
         if stripes == 1 {
             return None;
         }
-        let last = self.stripe(self.own()).last_time();
+        let last = stripe.last_time();
         (last.size >= RECENT_PAGES * stripes as u64).then_some(last)
+    }
+
+    /// Returns which evictions, from the window and from main, are to be brought to the group's
+    /// clock: in a group that has a recent time, each stripe brings several at once.
+    pub(crate) fn collect(&self, left: [u64; 2]) -> [u64; 2] {
+        let stripe = self.stripe(self.own());
+        if self.recent_time_of(stripe).is_some() { stripe.collect(left) } else { left }
     }
 
     /// Returns the number of stripes.

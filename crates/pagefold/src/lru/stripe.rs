@@ -3,7 +3,7 @@
 
 use frames::{Frames, IsolatedFrame, OwnedFrame, Use};
 use smp_list::LocalList;
-use sync::atomic::{AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
@@ -26,6 +26,9 @@ const WRITE_BATCH: usize = 16;
 const WRITE_SHARE: usize = 16;
 /// See [`Stripe::waiting`].
 const WAITING: usize = 4;
+/// Evictions that a stripe of a large group brings to the group's clock together. A stripe has at
+/// least 512 pages there, so the clock is late by 1/32 of the group's size at most.
+const UNCOUNTED_MAX: u64 = 16;
 
 /// If a smaller share of the loads brings back pages, they are a scan.
 const SCAN: f64 = 0.125;
@@ -84,6 +87,10 @@ pub(crate) struct Stripe {
     anonymous_cost: AnonymousCost,
     /// When the last batch entered or was looked at.
     time: LastTime,
+    /// Evictions from the window and from main that aren't in the group's clock yet.
+    uncounted: [AtomicU64; 2],
+    /// Some were brought to the clock since a pass last read it.
+    time_is_due: AtomicBool,
     /// Pages that reclaim has cut off the lists and not returned yet.
     away: AtomicUsize,
     /// How often a CPU of this stripe chose a stripe to reclaim from.
@@ -99,6 +106,8 @@ impl Stripe {
             outlook: Outlook::default(),
             anonymous_cost: AnonymousCost::default(),
             time: LastTime::default(),
+            uncounted: [const { AtomicU64::new(0) }; 2],
+            time_is_due: AtomicBool::new(true),
             away: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),
         }
@@ -129,6 +138,28 @@ impl Stripe {
 
     pub(crate) fn last_time(&self) -> Now {
         self.time.get()
+    }
+
+    /// Returns whether a pass has to read the group's clock: once after each time that evictions
+    /// were brought to it.
+    pub(crate) fn needs_time(&self) -> bool {
+        // Relaxed, also below: only the policy depends on the time.
+        let is_due = self.time_is_due.load(Ordering::Relaxed);
+        if is_due {
+            self.time_is_due.store(false, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Keeps evictions from the window and from main until there are enough to be brought to the
+    /// group's clock. Returns those that are to be brought there now.
+    pub(crate) fn collect(&self, left: [u64; 2]) -> [u64; 2] {
+        let add = |(count, pages): (&AtomicU64, u64)| count.fetch_add(pages, Ordering::Relaxed) + pages;
+        if self.uncounted.iter().zip(left).map(add).sum::<u64>() < UNCOUNTED_MAX {
+            return [0; 2];
+        }
+        self.time_is_due.store(true, Ordering::Relaxed);
+        self.uncounted.each_ref().map(|count| count.swap(0, Ordering::Relaxed))
     }
 
     /// Returns the number of the next turn.
@@ -478,6 +509,17 @@ mod tests {
 
     /// Regression: all pages of a group but the youngest were dirty and couldn't be written. The
     /// youngest never got its place, so the group got no page any more.
+    #[test]
+    fn evictions_are_brought_to_the_clock_several_at_once() {
+        let stripe = Stripe::new(0, 0);
+        assert!(stripe.needs_time(), "none was noted");
+        assert_eq!([stripe.collect([7, 2]), stripe.collect([0, 6])], [[0; 2]; 2]);
+        assert!(!stripe.needs_time(), "nothing was brought");
+        assert_eq!(stripe.collect([1, 0]), [8, 8]);
+        assert_eq!([(); 2].map(|()| stripe.needs_time()), [true, false]);
+        assert_eq!(stripe.collect([30, 0]), [30, 0]);
+    }
+
     #[test]
     fn the_youngest_pages_go_for_their_own_group_alone() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());

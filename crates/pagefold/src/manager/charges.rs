@@ -59,7 +59,7 @@ impl Manager {
         // go into stock in two cases: if the group is abandoned, because it is forgotten only when
         // its last charge is gone; and if the group is above a lowered limit, because it has to
         // shrink to the limit.
-        if batch == 0 || group.is_abandoned() || group.charged() > group.max() {
+        if batch == 0 || group.is_abandoned() || group.has_to_shrink() {
             group.uncharge(pages);
         } else if pages > 0 {
             return self.put_charges(group, pages, BATCHES * batch);

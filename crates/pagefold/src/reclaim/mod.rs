@@ -290,8 +290,7 @@ impl Manager {
         let insist = group.walk.insists(|| group.lists.len());
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
-        let now = group.fitted_now();
-        stripe.note_time(now);
+        let now = group.time_of_pass(stripe);
         let young_too = insist && need == Whose::Own;
         let cost = group.swapped.cost();
         stripe.set_anonymous_cost(cost);
