@@ -33,17 +33,19 @@
 //! frame in the sifted batches, it takes a batch that hasn't been sifted, and sifts this batch
 //! itself: it takes out the frames that the drain wants.
 //!
-//! Nothing here allocates memory: the batches of a depot are linked through their first frames.
+//! Nothing here allocates memory: the batches of a depot are linked through their first frames. A
+//! depot has no lock: with one, a thread that slept for it sent all later ones to sleep, too.
 //!
-//! Lock order: a stock, then a depot. A thread never holds two stocks.
+//! A thread never holds the locks of two stocks.
 
-use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sync::lock::Mutex;
 use sync::{CachePadded, PerCpu};
 
 use crate::frame_id::FrameId;
 use crate::frame_table::FrameTable;
 use crate::numa::Nodes;
+use crate::page_word::FRAME_BITS;
 
 /// The number of frames in a full batch if the arena is large enough.
 pub(crate) const BATCH_MAX: usize = 64;
@@ -145,28 +147,91 @@ impl Stock {
 struct Depot {
     /// The number of frames. Changed when a batch moves; read as an estimate.
     frames: CachePadded<AtomicUsize>,
-    chains: Mutex<Chains>,
+    chains: Chains,
 }
 
-/// A depot's batches, last in, first out.
+/// A depot's batches. One chain is for what is put; during a sift, the other has the batches that
+/// the sift hasn't seen. A thread that is slow may put a batch into the other chain when the sift
+/// is over: so threads look into both.
 #[derive(Debug, Default)]
 struct Chains {
-    head: Option<FrameId>,
-    /// During a sift: the batches that the sift hasn't seen yet, in the same order.
-    unseen: Option<FrameId>,
+    both: [CachePadded<Chain>; 2],
+    /// The number of the chain for what is put. Relaxed: each batch may be in either.
+    put_into: CachePadded<AtomicUsize>,
+}
+
+/// Batches, last in, first out, chained by their first frames: the first frame of the top batch as
+/// a link, and above that the number of changes.
+///
+/// A thread that pops reads what is below the top batch, and then exchanges the top if nothing has
+/// changed since. If another thread has taken the batch meanwhile, what was read may be anything,
+/// but then the number of changes differs, even if the same batch is on top again.
+#[derive(Debug, Default)]
+struct Chain(AtomicU64);
+
+/// Bits of a link to a frame: see [`FrameId::to_link`].
+const LINK_BITS: u32 = FRAME_BITS + 1;
+
+impl Chain {
+    fn put(&self, table: &FrameTable, batch: &Batch) {
+        let Some(first) = batch.head else { return };
+        let mut top = self.0.load(Ordering::Relaxed);
+        loop {
+            table.set_batch(first, batch.len, first_of(top));
+            // Release pairs with Acquire in `pop`: the thread that takes the batch sees its links.
+            // The exchanges between the two continue the release.
+            match self.0.compare_exchange_weak(top, changed(top, Some(first)), Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    fn pop(&self, table: &FrameTable) -> Option<Batch> {
+        let mut top = self.0.load(Ordering::Acquire);
+        loop {
+            let first = first_of(top)?;
+            let (len, below) = table.batch(first);
+            match self.0.compare_exchange_weak(top, changed(top, below), Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(Batch { head: Some(first), len }),
+                Err(now) => top = now,
+            }
+        }
+    }
+}
+
+fn first_of(top: u64) -> Option<FrameId> {
+    FrameId::from_link((top & ((1 << LINK_BITS) - 1)) as u32)
+}
+
+/// Returns the next value of a chain whose top is `first` then.
+fn changed(top: u64, first: Option<FrameId>) -> u64 {
+    ((top >> LINK_BITS).wrapping_add(1) << LINK_BITS) | u64::from(FrameId::to_link(first))
 }
 
 impl Chains {
-    fn put(&mut self, table: &FrameTable, batch: Batch) {
-        let Some(first) = batch.head else { return };
-        table.set_batch(first, batch.len, self.head);
-        self.head = Some(first);
+    fn put_into(&self) -> usize {
+        self.put_into.load(Ordering::Relaxed)
     }
 
-    /// Moves all batches to `unseen`, so that a sift sees them.
-    fn begin_sift(&mut self) {
-        debug_assert!(self.unseen.is_none(), "one sift at a time");
-        self.unseen = self.head.take();
+    fn put(&self, table: &FrameTable, batch: &Batch) {
+        self.both[self.put_into()].put(table, batch);
+    }
+
+    fn pop(&self, table: &FrameTable) -> Option<Batch> {
+        self.both[self.put_into()].pop(table)
+    }
+
+    fn pop_unseen(&self, table: &FrameTable) -> Option<Batch> {
+        self.both[1 - self.put_into()].pop(table)
+    }
+
+    /// Makes all batches unseen, so that a sift sees them.
+    fn begin_sift(&self, table: &FrameTable) {
+        while let Some(late) = self.pop_unseen(table) {
+            self.put(table, &late);
+        }
+        self.put_into.store(1 - self.put_into(), Ordering::Relaxed); // One sift at a time.
     }
 }
 
@@ -177,25 +242,14 @@ impl Depot {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Takes the batch that was put last. If the depot has less than `plenty`, it counts as empty
-    /// while another thread has it locked: if all threads that are short of frames waited for the
-    /// lock, most of them would then find the depot empty. If it has more, this thread waits: it
-    /// will probably get frames, and new memory would cost more.
-    fn take(&self, table: &FrameTable, plenty: usize) -> Option<Batch> {
-        let there = self.len();
-        if there == 0 {
-            return None;
-        }
-        let mut chains = if there > plenty { self.chains.lock() } else { self.chains.try_lock()? };
-        let taken = pop(&mut chains.head, table);
-        drop(chains);
-        self.counted(taken)
+    /// Takes the batch that was put last.
+    fn take(&self, table: &FrameTable) -> Option<Batch> {
+        self.counted(self.chains.pop(table))
     }
 
-    /// Takes a batch that a sift hasn't reached yet.
+    /// Takes a batch that a sift hasn't reached yet, or that was put late.
     fn take_unseen(&self, table: &FrameTable) -> Option<Batch> {
-        let taken = pop(&mut self.chains.lock().unseen, table);
-        self.counted(taken)
+        self.counted(self.chains.pop_unseen(table))
     }
 
     /// Subtracts the frames of a batch that was taken.
@@ -205,19 +259,11 @@ impl Depot {
         })
     }
 
-    fn put(&self, table: &FrameTable, batch: Batch) {
+    fn put(&self, table: &FrameTable, batch: &Batch) {
         // Counted first, so that the number never falls below zero.
         self.frames.fetch_add(batch.len, Ordering::Relaxed);
-        self.chains.lock().put(table, batch);
+        self.chains.put(table, batch);
     }
-}
-
-/// Takes the first batch of a depot's chain.
-fn pop(top: &mut Option<FrameId>, table: &FrameTable) -> Option<Batch> {
-    let first = (*top)?;
-    let (len, below) = table.batch(first);
-    *top = below;
-    Some(Batch { head: Some(first), len })
 }
 
 /// All free frames that have memory behind them.
@@ -230,9 +276,6 @@ pub(crate) struct FreeFrames {
     /// Whether stocks in use give only their spares.
     keeps_last: bool,
     batch_max: usize,
-    /// The number of frames that the stocks of a node's CPUs can hold together. If a depot has
-    /// more, threads wait for its lock.
-    plenty: usize,
     nodes: Nodes,
     /// Log2 of the length of a run of frames on one node: see `Extents`.
     node_shift: u32,
@@ -244,9 +287,8 @@ impl FreeFrames {
         // Stocks may hold three batches per CPU: at most three eighths of a small arena in total.
         let batch_max = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
         let depots = (0..nodes.count()).map(|_| CachePadded::default()).collect();
-        let plenty = (2 * batch_max * sync::cpu::count()).div_ceil(nodes.count());
         let keeps_last = sync::cpu::count() > LOOKED_AT;
-        Self { stocks, depots, is_sifted: AtomicBool::new(false), keeps_last, batch_max, plenty, nodes, node_shift }
+        Self { stocks, depots, is_sifted: AtomicBool::new(false), keeps_last, batch_max, nodes, node_shift }
     }
 
     fn node_of(&self, frame: FrameId) -> usize {
@@ -266,7 +308,7 @@ impl FreeFrames {
 
     /// Takes up to `wanted` frames from this CPU's stock or, if the stock is empty, from the depot
     /// of its node. Locks the stock only once for all frames. Returns an empty batch if both are
-    /// empty; see [`Depot::take`] for a depot that other threads have locked.
+    /// empty.
     pub(crate) fn take(&self, table: &FrameTable, wanted: usize) -> Batch {
         let mut stock = self.stocks.here().lock();
         stock.is_used = true;
@@ -325,17 +367,12 @@ impl FreeFrames {
         frame
     }
 
-    /// Takes a frame of the batches that a sift hasn't reached yet. Passes each batch to `keep` on
-    /// behalf of the sift.
+    /// Takes a frame of the batches that a sift hasn't reached yet, or that were put late. During a
+    /// sift, passes each batch to `keep` on its behalf.
     fn take_unseen_anywhere(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
-        if !self.is_sifted.load(Ordering::Relaxed) {
-            return None;
-        }
         for depot in &self.depots {
-            while depot.len() > 0
-                && let Some(batch) = depot.take_unseen(table)
-            {
-                let mut batch = keep(batch);
+            while let Some(batch) = depot.take_unseen(table) {
+                let mut batch = if self.is_sifted.load(Ordering::Relaxed) { keep(batch) } else { batch };
                 let frame = batch.pop(table);
                 self.put_batch(table, batch);
                 if frame.is_some() {
@@ -354,13 +391,13 @@ impl FreeFrames {
     }
 
     fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
-        self.depots[node].take(table, self.plenty)
+        self.depots[node].take(table)
     }
 
     /// Puts a batch of frames of one node into the node's depot.
     pub(crate) fn put_batch(&self, table: &FrameTable, batch: Batch) {
         if let Some(first) = batch.head {
-            self.depots[self.node_of(first)].put(table, batch);
+            self.depots[self.node_of(first)].put(table, &batch);
         }
     }
 
@@ -435,7 +472,7 @@ impl FreeFrames {
         self.sift_stocks(table, &mut keep);
         self.is_sifted.store(true, Ordering::Relaxed);
         for depot in &self.depots {
-            depot.chains.lock().begin_sift();
+            depot.chains.begin_sift(table);
             while let Some(batch) = depot.take_unseen(table) {
                 self.put_batch(table, keep(batch));
             }

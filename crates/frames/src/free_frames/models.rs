@@ -85,6 +85,35 @@ fn a_batch_is_counted_before_it_can_be_taken() {
     });
 }
 
+/// A thread that pops is overtaken by one that takes two batches and puts the first back: what lay
+/// below the first then is taken.
+#[test]
+fn a_batch_that_is_on_top_again_is_told_from_before() {
+    sync::model(|| {
+        let model = Model::new(1);
+        while model.take().is_some() {}
+        let chains = Arc::new(Chains::default());
+        let put = |chains: &Chains, batch: &Batch| chains.put(&model.table, batch);
+        for number in 0..3 {
+            let mut batch = Batch::default();
+            batch.push(&model.table, FrameId::new(number));
+            put(&chains, &batch);
+        }
+        let (theirs, their_model) = (Arc::clone(&chains), Arc::clone(&model));
+        let other = sync::thread::spawn("other", move || {
+            let [first, second] = [(); 2].map(|()| theirs.pop(&their_model.table));
+            first.inspect(|first| theirs.put(&their_model.table, first));
+            second.map(|batch| batch.head)
+        });
+        let own = chains.pop(&model.table).map(|batch| batch.head);
+        let theirs = other.unwrap().join().unwrap();
+        let mut all: Vec<_> = std::iter::from_fn(|| chains.pop(&model.table)).map(|batch| batch.head).collect();
+        all.extend([own, theirs].into_iter().flatten());
+        all.sort_unstable_by_key(|frame| frame.map(FrameId::index));
+        assert_eq!(all, (0..3).map(|number| Some(FrameId::new(number))).collect::<Vec<_>>());
+    });
+}
+
 #[test]
 fn strays_come_home() {
     sync::model(|| {
