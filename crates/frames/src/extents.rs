@@ -193,8 +193,9 @@ impl Extents {
         // Relaxed: the caller sees the span of a running drain in any case. If the caller is the
         // drain, it wrote the span itself. Otherwise the caller is a thread that looks for a free
         // frame, and has taken this batch out of a depot that the drain had begun to sift. The
-        // drain wrote the span before it locked the depot, and the caller locked the depot after
-        // that; so the depot's lock makes the span visible to the caller.
+        // drain wrote the span before it made the depot's batches unseen, and the caller saw that
+        // they were (`Chains::put_into`). A late batch of a depot that isn't sifted may be taken
+        // without the span: as if it had been taken before the drain.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;

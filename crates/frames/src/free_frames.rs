@@ -38,7 +38,7 @@
 //!
 //! A thread never holds the locks of two stocks.
 
-use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::lock::Mutex;
 use sync::{CachePadded, PerCpu};
 
@@ -156,7 +156,7 @@ struct Depot {
 #[derive(Debug, Default)]
 struct Chains {
     both: [CachePadded<Chain>; 2],
-    /// The number of the chain for what is put. Relaxed: each batch may be in either.
+    /// The number of the chain for what is put.
     put_into: CachePadded<AtomicUsize>,
 }
 
@@ -211,7 +211,9 @@ fn changed(top: u64, first: Option<FrameId>) -> u64 {
 
 impl Chains {
     fn put_into(&self) -> usize {
-        self.put_into.load(Ordering::Relaxed)
+        // Acquire pairs with Release in `begin_sift`: a thread that takes a batch out of the unseen
+        // ones sees what the drain wants.
+        self.put_into.load(Ordering::Acquire)
     }
 
     fn put(&self, table: &FrameTable, batch: &Batch) {
@@ -231,7 +233,7 @@ impl Chains {
         while let Some(late) = self.pop_unseen(table) {
             self.put(table, &late);
         }
-        self.put_into.store(1 - self.put_into(), Ordering::Relaxed); // One sift at a time.
+        self.put_into.store(1 - self.put_into(), Ordering::Release); // One sift at a time.
     }
 }
 
@@ -271,8 +273,6 @@ impl Depot {
 pub(crate) struct FreeFrames {
     stocks: PerCpu<Mutex<Stock>>,
     depots: Box<[CachePadded<Depot>]>,
-    /// Whether a sift is under way, so that depots may have batches that it hasn't seen.
-    is_sifted: AtomicBool,
     /// Whether stocks in use give only their spares.
     keeps_last: bool,
     batch_max: usize,
@@ -288,7 +288,7 @@ impl FreeFrames {
         let batch_max = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
         let depots = (0..nodes.count()).map(|_| CachePadded::default()).collect();
         let keeps_last = sync::cpu::count() > LOOKED_AT;
-        Self { stocks, depots, is_sifted: AtomicBool::new(false), keeps_last, batch_max, nodes, node_shift }
+        Self { stocks, depots, keeps_last, batch_max, nodes, node_shift }
     }
 
     fn node_of(&self, frame: FrameId) -> usize {
@@ -367,12 +367,12 @@ impl FreeFrames {
         frame
     }
 
-    /// Takes a frame of the batches that a sift hasn't reached yet, or that were put late. During a
-    /// sift, passes each batch to `keep` on its behalf.
+    /// Takes a frame of the batches that a sift hasn't reached yet, or that were put late. Passes
+    /// each batch to `keep` on behalf of the sift.
     fn take_unseen_anywhere(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         for depot in &self.depots {
             while let Some(batch) = depot.take_unseen(table) {
-                let mut batch = if self.is_sifted.load(Ordering::Relaxed) { keep(batch) } else { batch };
+                let mut batch = keep(batch);
                 let frame = batch.pop(table);
                 self.put_batch(table, batch);
                 if frame.is_some() {
@@ -470,14 +470,12 @@ impl FreeFrames {
     /// reached yet, the thread sifts the batch with its own `keep`.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
-        self.is_sifted.store(true, Ordering::Relaxed);
         for depot in &self.depots {
             depot.chains.begin_sift(table);
             while let Some(batch) = depot.take_unseen(table) {
                 self.put_batch(table, keep(batch));
             }
         }
-        self.is_sifted.store(false, Ordering::Relaxed);
     }
 
     fn sift_stocks(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {

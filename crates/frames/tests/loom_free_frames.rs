@@ -87,10 +87,9 @@ fn a_frame_in_anothers_stock_is_found() {
     });
 }
 
-/// Two preemptions: three take minutes. The chains of batches have models of their own.
 #[test]
 fn a_drain_gets_all_of_an_extent_or_leaves_it() {
-    sync::model_deeper(2, || {
+    sync::model(|| {
         let frames = frames(2);
         let held = Held::new();
         let both = [held.take(&frames).unwrap(), held.take(&frames).unwrap()];

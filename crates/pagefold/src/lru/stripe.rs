@@ -507,8 +507,6 @@ mod tests {
     use crate::lru::clock::Clock;
     use crate::lru::interval::Interval;
 
-    /// Regression: all pages of a group but the youngest were dirty and couldn't be written. The
-    /// youngest never got its place, so the group got no page any more.
     #[test]
     fn evictions_are_brought_to_the_clock_several_at_once() {
         let stripe = Stripe::new(0, 0);
@@ -520,6 +518,8 @@ mod tests {
         assert_eq!(stripe.collect([30, 0]), [30, 0]);
     }
 
+    /// Regression: all pages of a group but the youngest were dirty and couldn't be written. The
+    /// youngest never got its place, so the group got no page any more.
     #[test]
     fn the_youngest_pages_go_for_their_own_group_alone() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());
