@@ -192,10 +192,8 @@ impl Extents {
     pub(crate) fn catch_all(&self, table: &FrameTable, mut batch: Batch) -> Batch {
         // Relaxed: the caller sees the span of a running drain in any case. If the caller is the
         // drain, it wrote the span itself. Otherwise the caller is a thread that looks for a free
-        // frame, and has taken this batch out of a depot that the drain had begun to sift. The
-        // drain wrote the span before it made the depot's batches unseen, and the caller saw that
-        // they were (`Chains::put_into`). A late batch of a depot that isn't sifted may be taken
-        // without the span: as if it had been taken before the drain.
+        // frame, and has taken this batch out of those that the drain has yet to see: the lock of
+        // these batches makes visible what the drain wrote before.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;

@@ -447,8 +447,7 @@ impl FrameTable {
     }
 
     pub(crate) fn set_next_free(&self, frame: FrameId, next: Option<FrameId>) {
-        let slot = &self.record(frame).slot;
-        slot.store(slot.load(Ordering::Relaxed) >> 32 << 32 | u64::from(FrameId::to_link(next)), Ordering::Relaxed);
+        self.record(frame).slot.store(u64::from(FrameId::to_link(next)), Ordering::Relaxed);
     }
 
     /// Returns the length of the batch whose first frame is `first`, and the first frame of the

@@ -33,12 +33,13 @@
 //! frame in the sifted batches, it takes a batch that hasn't been sifted, and sifts this batch
 //! itself: it takes out the frames that the drain wants.
 //!
-//! Nothing here allocates memory: the batches of a depot are linked through their first frames. A
-//! depot has no lock: with one, a thread that slept for it sent all later ones to sleep, too.
+//! Nothing here allocates memory: the batches of a depot are linked through their first frames. No
+//! lock is needed to put or take one: with a lock, a thread that slept for it sent all later ones
+//! to sleep, too. Only the batches that a sift has yet to see have a lock.
 //!
 //! A thread never holds the locks of two stocks.
 
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use sync::lock::Mutex;
 use sync::{CachePadded, PerCpu};
 
@@ -147,17 +148,10 @@ impl Stock {
 struct Depot {
     /// The number of frames. Changed when a batch moves; read as an estimate.
     frames: CachePadded<AtomicUsize>,
-    chains: Chains,
-}
-
-/// A depot's batches. One chain is for what is put; during a sift, the other has the batches that
-/// the sift hasn't seen. A thread that is slow may put a batch into the other chain when the sift
-/// is over: so threads look into both.
-#[derive(Debug, Default)]
-struct Chains {
-    both: [CachePadded<Chain>; 2],
-    /// The number of the chain for what is put.
-    put_into: CachePadded<AtomicUsize>,
+    batches: CachePadded<Chain>,
+    is_sifted: AtomicBool,
+    /// The first frame of the batches that a running sift has yet to see.
+    unseen: Mutex<Option<FrameId>>,
 }
 
 /// Batches, last in, first out, chained by their first frames: the first frame of the top batch as
@@ -171,6 +165,7 @@ struct Chain(AtomicU64);
 
 /// Bits of a link to a frame: see [`FrameId::to_link`].
 const LINK_BITS: u32 = FRAME_BITS + 1;
+const LINK: u64 = (1 << LINK_BITS) - 1;
 
 impl Chain {
     fn put(&self, table: &FrameTable, batch: &Batch) {
@@ -198,43 +193,23 @@ impl Chain {
             }
         }
     }
+
+    /// Takes all batches. Returns the first frame of the top one.
+    fn pop_all(&self) -> Option<FrameId> {
+        // The number of changes stays, but no other value of the chain has this number and no link.
+        // Acquire: see `put`. Release pairs with Acquire in `pop`: a thread that finds the chain
+        // empty sees that it is sifted.
+        first_of(self.0.fetch_and(!LINK, Ordering::AcqRel))
+    }
 }
 
 fn first_of(top: u64) -> Option<FrameId> {
-    FrameId::from_link((top & ((1 << LINK_BITS) - 1)) as u32)
+    FrameId::from_link((top & LINK) as u32)
 }
 
 /// Returns the next value of a chain whose top is `first` then.
 fn changed(top: u64, first: Option<FrameId>) -> u64 {
     ((top >> LINK_BITS).wrapping_add(1) << LINK_BITS) | u64::from(FrameId::to_link(first))
-}
-
-impl Chains {
-    fn put_into(&self) -> usize {
-        // Acquire pairs with Release in `begin_sift`: a thread that takes a batch out of the unseen
-        // ones sees what the drain wants.
-        self.put_into.load(Ordering::Acquire)
-    }
-
-    fn put(&self, table: &FrameTable, batch: &Batch) {
-        self.both[self.put_into()].put(table, batch);
-    }
-
-    fn pop(&self, table: &FrameTable) -> Option<Batch> {
-        self.both[self.put_into()].pop(table)
-    }
-
-    fn pop_unseen(&self, table: &FrameTable) -> Option<Batch> {
-        self.both[1 - self.put_into()].pop(table)
-    }
-
-    /// Makes all batches unseen, so that a sift sees them.
-    fn begin_sift(&self, table: &FrameTable) {
-        while let Some(late) = self.pop_unseen(table) {
-            self.put(table, &late);
-        }
-        self.put_into.store(1 - self.put_into(), Ordering::Release); // One sift at a time.
-    }
 }
 
 impl Depot {
@@ -246,12 +221,33 @@ impl Depot {
 
     /// Takes the batch that was put last.
     fn take(&self, table: &FrameTable) -> Option<Batch> {
-        self.counted(self.chains.pop(table))
+        self.counted(self.batches.pop(table))
     }
 
-    /// Takes a batch that a sift hasn't reached yet, or that was put late.
+    /// Makes all batches unseen. Only one sift may run at a time.
+    fn begin_sift(&self) {
+        let mut unseen = self.unseen.lock(); // Held until no batch is hidden from other threads.
+        self.is_sifted.store(true, Ordering::Relaxed); // `pop_all` makes it visible.
+        *unseen = self.batches.pop_all();
+    }
+
+    /// Takes a batch that the running sift has yet to see.
     fn take_unseen(&self, table: &FrameTable) -> Option<Batch> {
-        self.counted(self.chains.pop_unseen(table))
+        // Relaxed: a thread that found no batch because a sift has taken all sees it.
+        if !self.is_sifted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut unseen = self.unseen.lock();
+        let first = (*unseen)?;
+        let (len, below) = table.batch(first);
+        *unseen = below;
+        drop(unseen);
+        self.counted(Some(Batch { head: Some(first), len }))
+    }
+
+    /// Ends a sift that has seen all batches.
+    fn end_sift(&self) {
+        self.is_sifted.store(false, Ordering::Relaxed);
     }
 
     /// Subtracts the frames of a batch that was taken.
@@ -264,7 +260,7 @@ impl Depot {
     fn put(&self, table: &FrameTable, batch: &Batch) {
         // Counted first, so that the number never falls below zero.
         self.frames.fetch_add(batch.len, Ordering::Relaxed);
-        self.chains.put(table, batch);
+        self.batches.put(table, batch);
     }
 }
 
@@ -367,8 +363,8 @@ impl FreeFrames {
         frame
     }
 
-    /// Takes a frame of the batches that a sift hasn't reached yet, or that were put late. Passes
-    /// each batch to `keep` on behalf of the sift.
+    /// Takes a frame of the batches that a sift hasn't reached yet. Passes each batch to `keep` on
+    /// behalf of the sift.
     fn take_unseen_anywhere(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         for depot in &self.depots {
             while let Some(batch) = depot.take_unseen(table) {
@@ -471,10 +467,11 @@ impl FreeFrames {
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
         for depot in &self.depots {
-            depot.chains.begin_sift(table);
+            depot.begin_sift();
             while let Some(batch) = depot.take_unseen(table) {
                 self.put_batch(table, keep(batch));
             }
+            depot.end_sift();
         }
     }
 

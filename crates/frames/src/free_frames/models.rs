@@ -92,25 +92,66 @@ fn a_batch_that_is_on_top_again_is_told_from_before() {
     sync::model(|| {
         let model = Model::new(1);
         while model.take().is_some() {}
-        let chains = Arc::new(Chains::default());
-        let put = |chains: &Chains, batch: &Batch| chains.put(&model.table, batch);
+        let chain = Arc::new(Chain::default());
+        let put = |chain: &Chain, batch: &Batch| chain.put(&model.table, batch);
         for number in 0..3 {
             let mut batch = Batch::default();
             batch.push(&model.table, FrameId::new(number));
-            put(&chains, &batch);
+            put(&chain, &batch);
         }
-        let (theirs, their_model) = (Arc::clone(&chains), Arc::clone(&model));
+        let (theirs, their_model) = (Arc::clone(&chain), Arc::clone(&model));
         let other = sync::thread::spawn("other", move || {
             let [first, second] = [(); 2].map(|()| theirs.pop(&their_model.table));
             first.inspect(|first| theirs.put(&their_model.table, first));
             second.map(|batch| batch.head)
         });
-        let own = chains.pop(&model.table).map(|batch| batch.head);
+        let own = chain.pop(&model.table).map(|batch| batch.head);
         let theirs = other.unwrap().join().unwrap();
-        let mut all: Vec<_> = std::iter::from_fn(|| chains.pop(&model.table)).map(|batch| batch.head).collect();
+        let mut all: Vec<_> = std::iter::from_fn(|| chain.pop(&model.table)).map(|batch| batch.head).collect();
         all.extend([own, theirs].into_iter().flatten());
         all.sort_unstable_by_key(|frame| frame.map(FrameId::index));
         assert_eq!(all, (0..3).map(|number| Some(FrameId::new(number))).collect::<Vec<_>>());
+    });
+}
+
+/// A sift that begins hides no batch: it is in the chain, or among the unseen ones.
+#[test]
+fn a_batch_is_found_while_a_sift_begins() {
+    sync::model(|| {
+        let model = Model::new(1);
+        let depot = Arc::new(Depot::default());
+        let mut batch = Batch::default();
+        (0..2).for_each(|number| batch.push(&model.table, FrameId::new(number)));
+        depot.put(&model.table, &batch);
+        let sifted = Arc::clone(&depot);
+        let sift = sync::thread::spawn("sift", move || sifted.begin_sift()).unwrap();
+        let found = depot.take(&model.table).or_else(|| depot.take_unseen(&model.table));
+        assert_eq!(found.map(|batch| (batch.head, batch.len)), Some((batch.head, 2)));
+        sift.join().unwrap();
+        assert!(depot.len() == 0 && depot.take_unseen(&model.table).is_none());
+    });
+}
+
+/// A sift that begins sees the batches that other threads put.
+#[test]
+fn a_sift_sees_whole_batches() {
+    sync::model(|| {
+        let model = Model::new(1);
+        while model.take().is_some() {}
+        let depot = Arc::new(Depot::default());
+        let (theirs, their_model) = (Arc::clone(&depot), Arc::clone(&model));
+        let putter = sync::thread::spawn("putter", move || {
+            let mut batch = Batch::default();
+            (0..2).for_each(|number| batch.push(&their_model.table, FrameId::new(number)));
+            theirs.put(&their_model.table, &batch);
+        })
+        .unwrap();
+        depot.begin_sift();
+        if let Some(mut batch) = depot.take_unseen(&model.table) {
+            let frames = [(); 3].map(|()| batch.pop(&model.table));
+            assert_eq!(frames, [Some(FrameId::new(1)), Some(FrameId::new(0)), None]);
+        }
+        putter.join().unwrap();
     });
 }
 
