@@ -32,6 +32,7 @@ impl Report {
                 _ => ledger.operations as f64 * 1e9 / to_ns(elapsed),
             },
             latency: ledger.latencies.summary(),
+            memory: (ledger.windows > 0).then(|| 100.0 * ledger.memory / f64::from(ledger.windows)),
             events: ledger.total.events,
             transfers: ledger.total.transfers,
             shared_writes: ledger.total.shared_writes,

@@ -127,6 +127,9 @@ pub(crate) struct Ledger {
     pub(crate) operations: u64,
     /// Operations in a second, of all tasks whose windows have ended.
     pub(crate) rate: f64,
+    /// The number of these windows, and of each the share of their bandwidth that memory buses used.
+    pub(crate) windows: u32,
+    pub(crate) memory: f64,
     /// The times of the operations.
     pub(crate) latencies: Latencies,
     pub(crate) switches: u64,
@@ -147,6 +150,8 @@ impl Ledger {
             total: Sums::default(),
             operations: 0,
             rate: 0.0,
+            windows: 0,
+            memory: 0.0,
             latencies: Latencies::default(),
             switches: 0,
             wakeups: 0,
@@ -163,7 +168,8 @@ impl Ledger {
         self.works.clear();
         self.total = Sums::default();
         (self.operations, self.switches, self.wakeups) = (0, 0, 0);
-        (self.rate, self.latencies) = (0.0, Latencies::default());
+        (self.rate, self.windows, self.memory) = (0.0, 0, 0.0);
+        self.latencies = Latencies::default();
     }
 
     /// Returns the number of a source line within a region.

@@ -339,7 +339,7 @@ impl Machine {
         let (operation, window) = (&operation, window.into());
         let finished = AtomicUsize::new(0);
         self.run_prepared(tasks, set_up, operation, |subject, task| {
-            let start = Instant::now_free();
+            let (start, before) = (Instant::now_free(), profile::window_begins());
             let (mut now, mut whole) = (start, 0_u64);
             loop {
                 let began = now;
@@ -353,11 +353,11 @@ impl Machine {
                 match window {
                     Window::Time(time) if now - start >= time => {
                         let part = (start + time - began).as_secs_f64() / (now - began).as_secs_f64();
-                        return profile::window_ended((whole - 1) as f64 + part, time);
+                        return profile::window_ended((whole - 1) as f64 + part, time, before);
                     }
                     Window::Operations(wanted) => {
                         if whole == wanted.max(1) {
-                            profile::window_ended(whole as f64, now - start);
+                            profile::window_ended(whole as f64, now - start, before);
                             finished.fetch_add(1, Relaxed);
                         }
                         if finished.load(Relaxed) == tasks {

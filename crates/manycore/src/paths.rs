@@ -7,12 +7,14 @@ use crate::ticks::Ticks;
 #[derive(Debug)]
 pub(crate) struct Paths {
     buses: Vec<Ticks>,
+    /// How long all buses together have been reserved so far.
+    pub(crate) reserved: Ticks,
     links: Vec<Ticks>,
 }
 
 impl Paths {
     pub(crate) fn new(sockets: usize) -> Self {
-        Self { buses: vec![0; sockets], links: vec![0; sockets] }
+        Self { buses: vec![0; sockets], reserved: 0, links: vec![0; sockets] }
     }
 
     /// Reserves the memory bus of a socket for `time`, from `now` on at the earliest. Returns when
@@ -21,6 +23,7 @@ impl Paths {
         let free = &mut self.buses[usize::from(socket)];
         let start = now.max(*free);
         *free = start + time;
+        self.reserved += time;
         start
     }
 

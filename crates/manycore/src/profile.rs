@@ -1,6 +1,7 @@
 //! Functions by which a program annotates the profile. They are free of charge, and do nothing
 //! outside of a machine.
 
+use crate::ticks::Ticks;
 use crate::time::{Duration, ticks_of};
 use crate::world;
 use std::marker::PhantomData;
@@ -63,10 +64,22 @@ pub(crate) fn operation_took(time: Duration) {
     }
 }
 
-/// Records that a task has executed so many operations in its window of `time`.
-pub(crate) fn window_ended(operations: f64, time: Duration) {
+/// Returns for how long memory buses have been reserved when a task's window begins.
+pub(crate) fn window_begins() -> Ticks {
+    world::current().map_or(0, |world| world.state.borrow().paths.reserved)
+}
+
+/// Records that a task has executed so many operations in its window of `time`, which began when
+/// memory buses had been reserved for `before`.
+pub(crate) fn window_ended(operations: f64, time: Duration, before: Ticks) {
     if let Some(world) = world::current() {
-        world.state.borrow_mut().ledger.rate += operations / time.as_secs_f64();
+        let mut state = world.state.borrow_mut();
+        let buses = state.setup.shape.sockets as u64 * ticks_of(time);
+        let used = (state.paths.reserved - before) as f64 / buses.max(1) as f64;
+        let ledger = &mut state.ledger;
+        ledger.rate += operations / time.as_secs_f64();
+        ledger.windows += 1;
+        ledger.memory += used;
     }
 }
 

@@ -31,6 +31,9 @@ pub struct Report {
     pub operations_per_s: f64,
     /// How long operations took, if each task was measured for a fixed time.
     pub latency: Option<Latency>,
+    /// What the sockets' memory moved, as a percentage of its bandwidth, if each task was measured
+    /// for a fixed time or number of operations: the mean of what happened in the tasks' windows.
+    pub memory: Option<f64>,
     /// Events that the machine executed: accesses, hints, work.
     pub events: u64,
     /// Lines that were moved between cores, or whose copies were invalidated.

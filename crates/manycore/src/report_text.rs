@@ -38,6 +38,9 @@ impl fmt::Display for Report {
                  {max_ns:.0}"
             )?;
         }
+        if let Some(memory) = self.memory {
+            writeln!(f, "memory moves {memory:.1} % of what it could")?;
+        }
         if !self.chains.is_empty() {
             writeln!(f, "\nlost at locks, % of all CPU time:")?;
         }

@@ -42,6 +42,7 @@ fn of_row(results: &Results, row: &Row) -> Vec<Record> {
         ("shared_writes", "count", row.shared_writes()),
         ("transfers", "count", row.transfers()),
         ("p99.9", "ns", row.p999_ns()),
+        ("memory", "%", row.memory()),
         ("faults", "count", row.traffic(|traffic| Some(traffic.faults))),
         ("bytes_in", "B", row.traffic(|traffic| Some(traffic.bytes_in))),
         ("bytes_out", "B", row.traffic(|traffic| Some(traffic.bytes_out))),

@@ -110,6 +110,11 @@ impl Row {
         self.inside(|inside| Some(inside.report.latency?.p999_ns))
     }
 
+    /// What memory moved, as a percentage of its bandwidth.
+    pub(crate) fn memory(&self) -> Option<Summary> {
+        self.inside(|inside| inside.report.memory)
+    }
+
     /// What lists and their locks take, in experiments in which there are any.
     pub(crate) fn lists(&self, figure: impl Fn(ListShare) -> f64) -> Option<Summary> {
         self.inside(|inside| Some(figure(ListShare::of(&inside.report))))

@@ -284,9 +284,9 @@ fn rows(page: Page, results: &Results, workload: &str) -> String {
     let published = page.published.filter(|published| published.workload == workload);
     let older = page.published.and_then(|published| published.older);
     let over = older.map_or_else(|| cpus_label(results.fewest()), |older| format!("`{older}`"));
-    let mut text = format!("| CPUs | design | M/s | ± % | × {over} | efficiency | p99.9, ns |");
+    let mut text = format!("| CPUs | design | M/s | ± % | × {over} | efficiency | p99.9, ns | memory, % |");
     text += if published.is_some() { " published | ± % | × | verdict |\n" } else { "\n" };
-    text += "|---|---|---|---|---|---|---|";
+    text += "|---|---|---|---|---|---|---|---|";
     text += if published.is_some() { "---|---|---|---|\n" } else { "\n" };
     for row in results.of(workload) {
         let gain = match older {
@@ -296,13 +296,14 @@ fn rows(page: Page, results: &Results, workload: &str) -> String {
         let efficiency = row.efficiency().map_or_else(String::new, |summary| number(summary.median));
         let _ = write!(
             text,
-            "| {} | {} | {} | {:.1} | {} | {efficiency} | {} |",
+            "| {} | {} | {} | {:.1} | {} | {efficiency} | {} | {} |",
             row.cpus,
             row.scheme,
             number(row.throughput().median / 1e6),
             row.deviation(),
             gain.map_or_else(String::new, |gain| number(gain.median)),
             row.p999_ns().map_or_else(String::new, |summary| format!("{:.0}", summary.median)),
+            row.memory().map_or_else(String::new, |summary| format!("{:.0}", summary.median)),
         );
         text += &published.map_or_else(String::new, |published| published_cells(published, results, row));
         text.push('\n');

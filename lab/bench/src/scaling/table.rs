@@ -49,6 +49,10 @@ pub(crate) fn of(results: &Results, workload: &Workload) -> Table {
         columns.push(("transfers".to_owned(), Box::new(move |row| three(row.transfers()))));
         let whole = |row: &Row| row.p999_ns().map_or_else(String::new, |summary| format!("{:.0}", summary.median));
         columns.push(("p99.9 ns".to_owned(), Box::new(whole)));
+        columns.push((
+            "memory %".to_owned(),
+            Box::new(|row| row.memory().map_or_else(String::new, |summary| format!("{:.1}", summary.median))),
+        ));
         if results.experiment.lists {
             columns.push(("lists: % lost".to_owned(), Box::new(move |row| three(row.lists(|lists| lists.lost)))));
             columns.push(("accesses".to_owned(), Box::new(move |row| three(row.lists(|lists| lists.accesses)))));
