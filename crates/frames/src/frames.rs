@@ -198,8 +198,9 @@ impl Frames {
     #[cold]
     fn take_or_populate(&self) -> Option<FrameId> {
         let anywhere = || self.free.take_anywhere(&self.table, |batch| self.extents.catch_all(&self.table, batch));
-        let there = if self.free.in_depots() > 0 { anywhere() } else { None };
-        there.or_else(|| self.take_new()).or_else(anywhere)
+        let new = || self.take_new();
+        // Another thread may have put frames of a new extent there.
+        anywhere().or_else(new).or_else(anywhere).or_else(|| self.free.take_of_others(&self.table))
     }
 
     /// Takes memory for another extent and returns one of its frames; the others go to the depots.

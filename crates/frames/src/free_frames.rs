@@ -1,9 +1,10 @@
-//! Free frames: a stock for each CPU, a depot for each NUMA node, and batches of frames that move
+//! Free frames: a stock for each CPU, depots for each NUMA node, and batches of frames that move
 //! between them.
 //!
-//! A *stock* holds the free frames of one CPU, a *depot* those of one node. Frames move between
-//! them in *batches*: chains through the frames' free links, so that moving a batch touches only
-//! its first frame.
+//! A *stock* holds the free frames of one CPU, a *depot* those of one node. A node with many CPUs
+//! has several depots; each CPU uses one of them first. Frames move between stocks and depots in
+//! *batches*: chains through the frames' free links, so that moving a batch touches only its first
+//! frame.
 //!
 //! A stock holds at most two batches of its own node: the current one, which the CPU fills and
 //! empties, and a spare. So a CPU that alternates between freeing and allocating goes to the depot
@@ -17,7 +18,7 @@
 //! there are more CPUs than it tries, a stock gives only its spare if it was used since another CPU
 //! looked at it. Otherwise CPUs that are short would take each other's last frames, a few at a
 //! time, and each would soon be short again: reclaim gives it a whole batch instead. A stock that
-//! isn't used gives all that it has.
+//! isn't used gives all that it has. After a search in vain, a CPU does without the next few.
 //!
 //! The size of batches adapts to demand. The batches of a CPU begin small. Their size doubles each
 //! time the CPU has to go to the depot, and is halved when another CPU takes the spare batch.
@@ -56,6 +57,15 @@ const BATCH_SMALL: usize = 8;
 
 /// The maximum number of CPUs whose stocks a thread searches for a batch.
 const LOOKED_AT: usize = 8;
+
+/// The maximum number of CPUs of a node that share a depot. With 44, they were in each other's way
+/// for a quarter of their time when they were short of memory.
+const CPUS_A_DEPOT: usize = 8;
+
+/// How often a CPU doesn't search other CPUs' stocks after a search that found nothing. Where there
+/// are more CPUs than it searches, it would find nothing again and again, and the owners would have
+/// to fetch their stocks back.
+const SEARCHES_OFF: u32 = 7;
 
 /// Frames chained by their free links.
 #[derive(Debug, Default)]
@@ -113,6 +123,8 @@ struct Stock {
     doublings: u32,
     /// Where the next search of other CPUs' stocks begins.
     others: usize,
+    /// The number of searches that the CPU does without, because the last one found nothing.
+    searches_off: u32,
     /// Whether the CPU used the stock since another CPU looked at it.
     is_used: bool,
 }
@@ -126,6 +138,16 @@ impl Stock {
     /// Doubles the batch size, because the CPU had to go to the depot.
     fn grow(&mut self, max: usize) {
         self.doublings += u32::from(self.batch_len(max) < max);
+    }
+
+    /// Returns where a search of other CPUs' stocks begins, or `None` if the CPU does without.
+    fn start_of_search(&mut self) -> Option<usize> {
+        if self.searches_off > 0 {
+            self.searches_off -= 1;
+            return None;
+        }
+        self.others = self.others.wrapping_add(LOOKED_AT);
+        Some(self.others)
     }
 
     /// Takes a batch for another CPU. If the stock has a spare, it had more than it needs, so its
@@ -268,7 +290,10 @@ impl Depot {
 #[derive(Debug)]
 pub(crate) struct FreeFrames {
     stocks: PerCpu<Mutex<Stock>>,
-    depots: Box<[CachePadded<Depot>]>,
+    /// Those of each node, one after the other.
+    depots: Box<[Depot]>,
+    /// The number of depots of a node.
+    beside: usize,
     /// Whether stocks in use give only their spares.
     keeps_last: bool,
     batch_max: usize,
@@ -282,13 +307,14 @@ impl FreeFrames {
         let stocks = PerCpu::new(Mutex::default);
         // Stocks may hold three batches per CPU: at most three eighths of a small arena in total.
         let batch_max = (frames / (8 * sync::cpu::count())).clamp(1, BATCH_MAX);
-        let depots = (0..nodes.count()).map(|_| CachePadded::default()).collect();
+        let beside = sync::cpu::count().div_ceil(nodes.count()).div_ceil(CPUS_A_DEPOT);
+        let depots = (0..nodes.count() * beside).map(|_| Depot::default()).collect();
         let keeps_last = sync::cpu::count() > LOOKED_AT;
-        Self { stocks, depots, keeps_last, batch_max, nodes, node_shift }
+        Self { stocks, depots, beside, keeps_last, batch_max, nodes, node_shift }
     }
 
     fn node_of(&self, frame: FrameId) -> usize {
-        (frame.index() >> self.node_shift) % self.depots.len()
+        (frame.index() >> self.node_shift) % self.nodes.count()
     }
 
     /// Returns the node of the CPU that this thread runs on.
@@ -324,17 +350,16 @@ impl FreeFrames {
     }
 
     /// Takes a frame when this CPU has none of its own node. Searches its strays and the depots of
-    /// all nodes, and keeps the rest of a batch that it finds there; then, during a sift, those
-    /// batches in the depots that haven't been sifted yet; and then the stocks of a few other CPUs.
-    /// Passes each unsifted batch that it takes to `keep`, which takes out the frames that the
-    /// drain wants.
+    /// all nodes, and keeps the rest of a batch that it finds there; and then, during a sift, those
+    /// batches in the depots that haven't been sifted yet. Passes each of these to `keep`, which
+    /// takes out the frames that the drain wants.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let stray = self.stocks.here().lock().strays.pop(table);
         if stray.is_some() {
             return stray;
         }
         let here = self.nodes.here();
-        for node in (here..self.depots.len()).chain(0..here) {
+        for node in (here..self.nodes.count()).chain(0..here) {
             if let Some(mut batch) = self.take_batch(table, node) {
                 let frame = batch.pop(table);
                 let mut stock = self.stocks.here().lock();
@@ -345,19 +370,22 @@ impl FreeFrames {
                 return frame;
             }
         }
-        if let Some(frame) = self.take_unseen_anywhere(table, keep) {
-            return Some(frame);
-        }
-        let start = {
-            let mut stock = self.stocks.here().lock();
-            stock.others = stock.others.wrapping_add(LOOKED_AT);
-            stock.others
-        };
-        // Skips a stock that is locked. The thread that has locked it may be waiting for a depot;
-        // if this thread waited for that thread, all CPUs that are short of frames would end up in
-        // one queue.
+        self.take_unseen_anywhere(table, keep)
+    }
+
+    /// Takes a frame out of the stock of another CPU, and the rest of its batch for this CPU.
+    pub(crate) fn take_of_others(&self, table: &FrameTable) -> Option<FrameId> {
+        let start = self.stocks.here().lock().start_of_search()?;
+        // Skips a stock that is locked: its thread may have lost its CPU, and if this thread waited
+        // for that one, all CPUs that are short of frames would end up in one queue.
         let others = self.stocks.from(start).take(LOOKED_AT);
-        let mut batch = others.filter_map(|stock| stock.try_lock()).find_map(|mut it| it.give_up(self.keeps_last))?;
+        let found = others.filter_map(|stock| stock.try_lock()).find_map(|mut it| it.give_up(self.keeps_last));
+        let Some(mut batch) = found else {
+            if self.keeps_last {
+                self.stocks.here().lock().searches_off = SEARCHES_OFF;
+            }
+            return None;
+        };
         let frame = batch.pop(table);
         self.put_each(table, batch);
         frame
@@ -386,15 +414,24 @@ impl FreeFrames {
         self.in_depots()
     }
 
+    /// Takes a batch out of the depots of a node: first out of the one that this CPU puts into.
     fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
-        self.depots[node].take(table)
+        let depots = &self.depots[node * self.beside..][..self.beside];
+        let (before, first) = depots.split_at(self.depot_here());
+        first.iter().chain(before).find_map(|depot| depot.take(table))
     }
 
-    /// Puts a batch of frames of one node into the node's depot.
+    /// Puts a batch of frames of one node into a depot of the node.
     pub(crate) fn put_batch(&self, table: &FrameTable, batch: Batch) {
         if let Some(first) = batch.head {
-            self.depots[self.node_of(first)].put(table, &batch);
+            self.depots[self.node_of(first) * self.beside + self.depot_here()].put(table, &batch);
         }
+    }
+
+    /// Returns which of each node's depots this CPU uses first.
+    fn depot_here(&self) -> usize {
+        // The numbers of a node's CPUs follow each other, or those of each node in turn.
+        if self.beside == 1 { 0 } else { sync::cpu::current() / self.nodes.count() % self.beside }
     }
 
     /// Puts any number of frames of one node into the node's depot.

@@ -26,7 +26,8 @@ impl Model {
 
     fn take(&self) -> Option<FrameId> {
         let own = self.free.take(&self.table, 1).pop(&self.table);
-        let frame = own.or_else(|| self.free.take_anywhere(&self.table, |batch| batch))?;
+        let anywhere = || self.free.take_anywhere(&self.table, |batch| batch);
+        let frame = own.or_else(anywhere).or_else(|| self.free.take_of_others(&self.table))?;
         assert!(!self.held[frame.index()].swap(true, Ordering::Relaxed), "{frame:?} given twice");
         Some(frame)
     }
