@@ -2,7 +2,7 @@
 //!
 //! Each CPU has several *stocks*, each with charges of one group. A page takes its charge from a
 //! stock of its CPU, and returns it there. The group's counter is changed only if the stock is
-//! empty, and then by a batch, or if the stock is full.
+//! empty or full, and then by a batch at least.
 //!
 //! Charges in stock count as charged, so a limit holds at every moment. But no page uses them. So
 //! all stocks of a group together hold at most an eighth of its limit, and the group's statistics
@@ -28,7 +28,7 @@ use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// The most charges that go to a stock at a time.
 const BATCH_MAX: u64 = 32;
 /// The most batches in a stock.
-pub(crate) const BATCHES: u64 = 2;
+const BATCHES: u64 = 2;
 /// One batch per CPU: together at most `limit / GROUP_SHARE`.
 const GROUP_SHARE: u64 = 16;
 /// The stocks of a CPU: as many as fit into a cache line with `others`.
@@ -102,22 +102,24 @@ impl ChargeStocks {
         taken.map_or(0, |_| got)
     }
 
-    /// Puts charges into this CPU's stock until the stock has `most`. Returns how many didn't fit,
-    /// and the displaced stock of another group.
-    pub(crate) fn put(&self, group: u32, pages: u64, most: u64) -> (u64, Option<Stock>) {
+    /// Puts charges into this CPU's stock. If there are more than [`BATCHES`] batches then, leaves
+    /// one batch, so that the next ones fit. Returns how many charges are left over, and the
+    /// displaced stock of another group.
+    pub(crate) fn put(&self, group: u32, pages: u64, batch: u64) -> (u64, Option<Stock>) {
         let stock = self.cpus.here().of(group);
         let mut word = stock.load(Ordering::Relaxed);
         loop {
             let before = Stock::of_word(word);
             let own = before.filter(|stock| stock.group == group).map_or(0, |stock| stock.pages);
-            let after = (own + pages).min(most.max(own));
+            let all = own + pages;
+            let after = if all > BATCHES * batch { batch } else { all };
             match stock.compare_exchange_weak(
                 word,
                 Stock { group, pages: after }.to_word(),
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return (own + pages - after, before.filter(|stock| stock.group != group)),
+                Ok(_) => return (all - after, before.filter(|stock| stock.group != group)),
                 Err(now) => word = now,
             }
         }
@@ -179,14 +181,14 @@ mod tests {
         // One CPU's word, whichever that is: the thread may move.
         let stocks = ChargeStocks::new();
         let rival = 1 + STOCKS as u32;
-        let (rest, other) = stocks.put(1, 5, 4);
-        assert_eq!((rest, other), (1, None));
-        assert_eq!(stocks.of(1), 4);
-        let (rest, other) = stocks.put(rival, 3, 4);
+        let (rest, other) = stocks.put(1, 5, 2);
+        assert_eq!((rest, other), (3, None));
+        assert_eq!(stocks.of(1), 2, "one batch stays");
+        let (rest, other) = stocks.put(rival, 3, 2);
         assert_eq!(rest, 0);
-        assert_eq!(other.map_or(0, |other| other.pages) + stocks.of(1), 4);
+        assert_eq!(other.map_or(0, |other| other.pages) + stocks.of(1), 2);
         assert_eq!(stocks.of(rival), 3);
-        let (rest, other) = stocks.put(2, 3, 4);
+        let (rest, other) = stocks.put(2, 3, 2);
         assert_eq!((rest, other, stocks.of(rival)), (0, None, 3), "most groups don't meet");
     }
 

@@ -8,7 +8,7 @@
 use sync::Arc;
 
 use crate::group::state::{GROUP_BYTES, GroupState};
-use crate::group::stocks::{BATCHES, Stock};
+use crate::group::stocks::Stock;
 use crate::manager::Manager;
 
 /// The result of charging.
@@ -38,7 +38,7 @@ impl Manager {
             }
         }
         if got > missing {
-            let other = self.put_charges(group, got - missing, BATCHES * batch);
+            let other = self.put_charges(group, got - missing, batch);
             self.give_back(other);
         }
         Charged { pages: pages + got.min(missing), by_counter: by_counter > 0 }
@@ -62,13 +62,13 @@ impl Manager {
         if batch == 0 || group.is_abandoned() || group.has_to_shrink() {
             group.uncharge(pages);
         } else if pages > 0 {
-            return self.put_charges(group, pages, BATCHES * batch);
+            return self.put_charges(group, pages, batch);
         }
         None
     }
 
-    fn put_charges(&self, group: &GroupState, pages: u64, most: u64) -> Option<Stock> {
-        let (rest, other) = self.charges.put(group.id, pages, most);
+    fn put_charges(&self, group: &GroupState, pages: u64, batch: u64) -> Option<Stock> {
+        let (rest, other) = self.charges.put(group.id, pages, batch);
         if rest > 0 {
             group.uncharge(rest);
         }
