@@ -127,7 +127,7 @@ pub(crate) struct Ledger {
     pub(crate) operations: u64,
     /// Operations in a second, of all tasks whose windows have ended.
     pub(crate) rate: f64,
-    /// The number of these windows, and of each the share of their bandwidth that memory buses used.
+    /// The number of these windows, and the sum of the shares of memory's bandwidth used in them.
     pub(crate) windows: u32,
     pub(crate) memory: f64,
     /// The times of the operations.
