@@ -158,7 +158,7 @@ impl Frames {
     // ---- free frames
 
     /// Allocates a free frame. Searches, in this order: the free frames that this CPU keeps (its
-    /// *stock*); the depots, each shared by all CPUs of a node; new memory, if the budget allows;
+    /// *stock*); the depots, each shared by CPUs of a node; new memory, if the budget allows;
     /// and the stocks of a few other CPUs. Returns `None` if it finds no frame; then the caller
     /// must reclaim pages, or [gather](Self::gather) all stocks.
     #[must_use]

@@ -11,7 +11,7 @@
 //! at most once per batch (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that
 //! wants many frames locks the stock once and takes them as one chain. A third batch collects
 //! *strays*, frames of another node, until they go to that node's depot. A CPU that has no frame of
-//! its own node takes its strays first, so that it locks no other node's depot for each frame.
+//! its own node takes its strays first, so that it goes to no other node's depot for each frame.
 //!
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
 //! CPU's stock. It tries only a few CPUs, and begins after those that were tried the last time. If
@@ -165,7 +165,7 @@ impl Stock {
     }
 }
 
-/// A node's free frames that are in no stock.
+/// Free frames of a node that are in no stock.
 #[derive(Debug, Default)]
 struct Depot {
     /// The number of frames. Changed when a batch moves; read as an estimate.
@@ -611,6 +611,22 @@ mod tests {
         });
         assert_eq!((caught.len() + theirs.len(), turns), (FRAMES as usize / 2, 4));
         assert_eq!(free.count(), FRAMES as usize / 2 - turns);
+    }
+
+    #[test]
+    fn a_batch_is_found_in_each_depot_of_a_node() {
+        let table = FrameTable::new(Region::reserve(8, Protection::default()).unwrap());
+        let mut free = FreeFrames::new(Nodes::pretend(1), usize::BITS - 1, 8);
+        (free.beside, free.depots) = (3, (0..3).map(|_| Depot::default()).collect());
+        for (number, depot) in free.depots.iter().enumerate() {
+            let mut batch = Batch::default();
+            batch.push(&table, FrameId::new(number as u32));
+            depot.put(&table, &batch);
+        }
+        let mut found: Vec<_> = (0..3).filter_map(|_| free.take_anywhere(&table, |batch| batch)).collect();
+        found.sort_unstable_by_key(|frame| frame.index());
+        assert_eq!(found, (0..3).map(FrameId::new).collect::<Vec<_>>());
+        assert_eq!(free.count(), 0);
     }
 
     #[test]

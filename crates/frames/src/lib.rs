@@ -14,8 +14,8 @@
 //! in `tests/loom_*.rs`.
 //!
 //! Lock order, outermost first: the drain lock (`drain_turn` of `extents`) → list of caught frames
-//! → CPU's stock → node's depot. Two locks are leaves: that of the population (the set of extents
-//! that have memory), and that of the free segments.
+//! → CPU's stock. Three locks are leaves: that of the population (the set of extents that have
+//! memory), that of the free segments, and that of the free batches that a drain has yet to see.
 
 mod budget;
 mod chunks;

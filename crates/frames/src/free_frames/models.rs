@@ -1,6 +1,8 @@
 //! Models of two batches of two frames, with two CPUs, on one node or on two pretended ones.
 
 use super::*;
+use std::ops::Range;
+
 use crate::region::{Protection, Region};
 use sync::Arc;
 use sync::atomic::AtomicBool;
@@ -22,6 +24,20 @@ impl Model {
         let model = Self { table, free, held: [0; FRAMES].map(|_| AtomicBool::new(true)) };
         (0..FRAMES).for_each(|number| model.put(FrameId::new(number as u32)));
         Arc::new(model)
+    }
+
+    /// A model whose free frames were all taken.
+    fn emptied() -> Arc<Self> {
+        let model = Self::new(1);
+        while model.take().is_some() {}
+        model
+    }
+
+    /// A batch of frames that were taken; the last one is its first.
+    fn batch(&self, numbers: Range<u32>) -> Batch {
+        let mut batch = Batch::default();
+        numbers.for_each(|number| batch.push(&self.table, FrameId::new(number)));
+        batch
     }
 
     fn take(&self) -> Option<FrameId> {
@@ -91,15 +107,9 @@ fn a_batch_is_counted_before_it_can_be_taken() {
 #[test]
 fn a_batch_that_is_on_top_again_is_told_from_before() {
     sync::model(|| {
-        let model = Model::new(1);
-        while model.take().is_some() {}
+        let model = Model::emptied();
         let chain = Arc::new(Chain::default());
-        let put = |chain: &Chain, batch: &Batch| chain.put(&model.table, batch);
-        for number in 0..3 {
-            let mut batch = Batch::default();
-            batch.push(&model.table, FrameId::new(number));
-            put(&chain, &batch);
-        }
+        (0..3).for_each(|number| chain.put(&model.table, &model.batch(number..number + 1)));
         let (theirs, their_model) = (Arc::clone(&chain), Arc::clone(&model));
         let other = sync::thread::spawn("other", move || {
             let [first, second] = [(); 2].map(|()| theirs.pop(&their_model.table));
@@ -119,10 +129,9 @@ fn a_batch_that_is_on_top_again_is_told_from_before() {
 #[test]
 fn a_batch_is_found_while_a_sift_begins() {
     sync::model(|| {
-        let model = Model::new(1);
+        let model = Model::emptied();
         let depot = Arc::new(Depot::default());
-        let mut batch = Batch::default();
-        (0..2).for_each(|number| batch.push(&model.table, FrameId::new(number)));
+        let batch = model.batch(0..2);
         depot.put(&model.table, &batch);
         let sifted = Arc::clone(&depot);
         let sift = sync::thread::spawn("sift", move || sifted.begin_sift()).unwrap();
@@ -137,14 +146,11 @@ fn a_batch_is_found_while_a_sift_begins() {
 #[test]
 fn a_sift_sees_whole_batches() {
     sync::model(|| {
-        let model = Model::new(1);
-        while model.take().is_some() {}
+        let model = Model::emptied();
         let depot = Arc::new(Depot::default());
         let (theirs, their_model) = (Arc::clone(&depot), Arc::clone(&model));
         let putter = sync::thread::spawn("putter", move || {
-            let mut batch = Batch::default();
-            (0..2).for_each(|number| batch.push(&their_model.table, FrameId::new(number)));
-            theirs.put(&their_model.table, &batch);
+            theirs.put(&their_model.table, &their_model.batch(0..2));
         })
         .unwrap();
         depot.begin_sift();
