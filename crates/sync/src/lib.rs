@@ -30,6 +30,8 @@ pub mod device;
 pub mod exit;
 pub mod fork;
 pub mod lock;
+#[cfg(pagefold_loom)]
+mod loom_stacks;
 pub mod memory;
 pub mod nearby;
 pub mod per_cpu;
