@@ -126,6 +126,8 @@ fn long_checks() -> Vec<Check> {
     let mut checks = vec![
         formatting(),
         tidy(),
+        // The first command of the README, with a number of operations instead of a time.
+        cargo("replay", "run --release -- replay --ops 300k --size 256MiB --memory 32MiB"),
         lints(),
         // In the build that most lanes need as well. What passing tests print says what they did
         // without.
