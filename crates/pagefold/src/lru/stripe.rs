@@ -24,6 +24,8 @@ const GROWING_YOUNG: usize = 128;
 /// at most this part of the pages.
 const WRITE_BATCH: usize = 16;
 const WRITE_SHARE: usize = 16;
+/// In a group of several stripes, a pass frees the step of so many stripes at most.
+const STRIPES_A_STEP: usize = 4;
 /// See [`Stripe::waiting`].
 const WAITING: usize = 4;
 /// Evictions that a stripe of a large group brings to the group's clock together. A stripe has at
@@ -396,13 +398,17 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Returns how many pages a pass should free for a thread that wants `wanted`. If `writes` is
-    /// set, they are written to a device, and each batch is a request. A thread that wants one page
-    /// may get no more (R6).
-    pub(crate) fn batch(&self, wanted: usize, writes: bool) -> usize {
+    /// Returns how many pages a pass should free for a thread that wants `wanted`, in a group of
+    /// `stripes` stripes. If `writes` is set, they are written to a device, and each batch is a
+    /// request. A thread that wants one page may get no more (R6).
+    ///
+    /// A thread frees all pages that it wants from one stripe. The more stripes there are, the
+    /// larger a part of the stripe that is. Freed in one pass, they cost fewer writes to what the
+    /// stripe's CPUs share than in many.
+    pub(crate) fn batch(&self, wanted: usize, writes: bool, stripes: usize) -> usize {
         let pages = self.pages();
         let least = if writes && wanted > 1 { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };
-        wanted.clamp(least, step(pages).max(least))
+        wanted.clamp(least, step(pages * stripes.min(STRIPES_A_STEP)).max(least))
     }
 
     /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. If
@@ -534,7 +540,7 @@ mod tests {
         stripe.put_back(&frames, load(0, Kind::Young), &mut leftovers);
         (1..4).for_each(|page| stripe.put_back(&frames, load(page, Kind::Window), &mut leftovers));
         for (young_too, young_left) in [(false, 1), (true, 0)] {
-            let cut = stripe.cut(&frames, stripe.batch(4, false), young_too, now, &mut leftovers);
+            let cut = stripe.cut(&frames, stripe.batch(4, false, 1), young_too, now, &mut leftovers);
             assert_eq!((cut.window.len(), stripe.list(Kind::Young).len()), (1, young_left));
             stripe.put_back(&frames, cut.window, &mut leftovers);
             stripe.returned(1);
@@ -545,12 +551,15 @@ mod tests {
     #[test]
     fn pages_that_are_written_leave_many_at_a_time() {
         let (stripe, batches) = (Stripe::new(7, 0), [1, 5, 50]);
-        let of = |pages: usize, writes| {
+        let of = |pages: usize, writes, stripes| {
             stripe.away.store(pages, Ordering::Relaxed);
-            batches.map(|wanted| stripe.batch(wanted, writes))
+            batches.map(|wanted| stripe.batch(wanted, writes, stripes))
         };
-        assert_eq!((of(1024, false), of(1024, true)), ([1, 5, 8], [1, 16, 16]));
-        assert_eq!((of(64, false), of(64, true)), ([1, 1, 1], [1, 4, 4]));
-        assert_eq!((of(1 << 20, true), of(0, true)), ([1, 16, 50], [1, 1, 1]));
+        assert_eq!((of(1024, false, 1), of(1024, true, 1)), ([1, 5, 8], [1, 16, 16]));
+        assert_eq!((of(64, false, 1), of(64, true, 1)), ([1, 1, 1], [1, 4, 4]));
+        assert_eq!((of(1 << 20, true, 1), of(0, true, 1)), ([1, 16, 50], [1, 1, 1]));
+        // With several stripes, one gives more at a time.
+        assert_eq!((of(1024, false, 2), of(1024, false, 22)), ([1, 5, 16], [1, 5, 32]));
+        assert_eq!((of(1024, true, 22), of(64, false, 22)), ([1, 16, 32], [1, 2, 2]));
     }
 }

@@ -294,7 +294,7 @@ impl Manager {
         let young_too = insist && need == Whose::Own;
         let cost = group.swapped.cost();
         stripe.set_anonymous_cost(cost);
-        let batch = stripe.batch(wanted, cost == Cost::WRITTEN);
+        let batch = stripe.batch(wanted, cost == Cost::WRITTEN, group.lists.stripe_count());
         let cut = stripe.cut(frames, batch, young_too, now, &mut leftovers);
         let mut looked_at = cut.window.len() + cut.main.len();
         let away = looked_at;
