@@ -86,13 +86,15 @@ unsafe extern "C" fn mmap(
 /// That of libc's `mprotect`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(address: *mut c_void, size: size_t, protection: c_int) -> c_int {
-    let was_guarded = |stack: &mut Stack| std::mem::replace(&mut stack.is_guarded, true);
     let is_its = |stack: &Stack| stack.address == address as usize && protection == libc::PROT_NONE;
-    if with_stack(is_its, was_guarded) == Some(true) {
+    if with_stack(is_its, |stack| stack.is_guarded) == Some(true) {
         return 0;
     }
     // SAFETY: the caller's.
     let result = unsafe { libc::syscall(libc::SYS_mprotect, address, size, protection) };
+    if result == 0 {
+        with_stack(is_its, |stack| stack.is_guarded = true);
+    }
     result as c_int
 }
 

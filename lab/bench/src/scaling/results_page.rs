@@ -400,6 +400,9 @@ designs are our own versions of them; one figure of each is fitted to its table,
 operation of one task. The last table, of the slowest operations with 1.5 threads for each CPU and
 time slices of 3 ms, has no published counterpart.
 
+In the tables, *efficiency* is the throughput over that of a machine on which contention costs
+nothing, and *memory* is the part of the bandwidth of all sockets' memory that was used.
+
 | table | task counts | seeds | same direction | within ± 25 % | Pagefold over the best other, most tasks |
 |---|---|---|---|---|---|
 ";
