@@ -354,7 +354,7 @@ impl State {
         let before = line.version;
         line.version = before.wrapping_add(1);
         let after = line.version;
-        let any = !line.waiters.is_empty();
+        let any = line.has_waiters;
         // A thread's own change doesn't wake its own spin.
         let watched = self.current().watched.iter_mut().find(|watched| **watched == (id, before));
         if let Some(watched) = watched {
@@ -367,8 +367,7 @@ impl State {
 
     fn wake_spinners(&mut self, id: LineId) {
         let now = self.clock();
-        let waiters = std::mem::take(&mut self.directory.line(id).waiters);
-        for cpu in waiters {
+        for cpu in self.directory.take_waiters(id) {
             let cpu = usize::from(cpu);
             // The spinning thread looks once in every pause; the moment of the change within it is
             // random.

@@ -20,11 +20,11 @@ pub use core::sync::atomic::{Ordering, compiler_fence};
 fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
     let Some(world) = world::current() else { return op().0 };
     let at = here();
-    world.arrive(at);
+    world.arrive_to_touch(at, address);
     let (line, comes) = world.state.borrow_mut().touch(kind, address);
     if comes {
         // The core that has the line until then may use it before.
-        world.arrive(at);
+        world.arrive_to_touch(at, address);
     }
     let mut state = world.state.borrow_mut();
     let (result, changed) = op();
@@ -269,7 +269,7 @@ pub fn prefetch(address: usize, writes: bool) {
     if world.state.borrow().setup.order == Order::Random {
         return;
     }
-    world.arrive(here());
+    world.arrive_to_touch(here(), address);
     let mut state = world.state.borrow_mut();
     state.prefetch(address, writes);
     let cost = state.times.residual;

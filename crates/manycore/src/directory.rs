@@ -16,6 +16,8 @@
 //! | exclusive | one core | yes, once written |
 //! | shared | several | no |
 
+use crate::host;
+use crate::ledger::Table;
 use crate::ticks::Ticks;
 
 /// The name of a line.
@@ -71,8 +73,9 @@ impl CoreSet {
     }
 }
 
-/// The state of a line.
-#[derive(Debug)]
+/// The state of a line. Aligned, so that it lies in two lines of the host, which come together.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(128))]
 pub(crate) struct Line {
     /// Cores that hold a copy.
     pub(crate) holders: CoreSet,
@@ -84,8 +87,6 @@ pub(crate) struct Line {
     pub(crate) before: CoreSet,
     /// When it was last used.
     pub(crate) used: Ticks,
-    /// CPUs that spin until the line changes.
-    pub(crate) waiters: Vec<u16>,
     /// The number of changes of values in the line.
     pub(crate) version: u32,
     /// The line's subject in the profile; 0 is none.
@@ -98,6 +99,8 @@ pub(crate) struct Line {
     pub(crate) sank_in: u16,
     /// The only holder has written it.
     pub(crate) modified: bool,
+    /// CPUs spin until the line changes.
+    pub(crate) has_waiters: bool,
     /// For shared bytes: the block's `filled` when the line was last looked up.
     pub(crate) filled: u32,
     /// For shared bytes: if no core has the line, the requesting CPU's socket cache does.
@@ -111,13 +114,13 @@ impl Line {
         leaves: 0,
         before: CoreSet([0; 4]),
         used: 0,
-        waiters: Vec::new(),
         version: 0,
         subject: 0,
         last: NOBODY,
         home: NOBODY,
         sank_in: NOBODY,
         modified: false,
+        has_waiters: false,
         filled: 0,
         in_socket_cache: false,
     };
@@ -145,12 +148,14 @@ pub(crate) struct Directory {
     slots: Vec<(u64, LineId)>,
     /// `64 - log2(slots)`.
     shift: u32,
+    /// Of each line with `has_waiters`: the CPUs, in the order in which they began to wait.
+    waiters: Table<LineId, Vec<u16>>,
 }
 
 impl Directory {
     pub(crate) fn new() -> Self {
         const BITS: u32 = 12;
-        Self { lines: Vec::new(), slots: vec![(0, 0); 1 << BITS], shift: 64 - BITS }
+        Self { lines: Vec::new(), slots: vec![(0, 0); 1 << BITS], shift: 64 - BITS, waiters: Table::default() }
     }
 
     /// Returns the line at an address, and names it if it has no name yet.
@@ -206,6 +211,48 @@ impl Directory {
         &mut self.lines[id as usize]
     }
 
+    /// Asks the host for the slot in which the line at an address is looked up.
+    #[inline]
+    pub(crate) fn expect(&self, address: usize) {
+        host::prefetch(&self.slots[self.home((address as u64) >> 6)]);
+    }
+
+    /// Asks the host for the state of the line at an address, if it is where its slot is expected.
+    /// Returns its name.
+    #[inline]
+    pub(crate) fn expect_line(&self, address: usize) -> Option<LineId> {
+        let number = (address as u64) >> 6;
+        let (found, id) = self.slots[self.home(number)];
+        if found != number {
+            return None;
+        }
+        host::prefetch_all(self.lines.get(id as usize)?);
+        Some(id)
+    }
+
+    /// Makes a CPU one of those that spin until the line changes.
+    pub(crate) fn add_waiter(&mut self, id: LineId, cpu: u16) {
+        self.line(id).has_waiters = true;
+        self.waiters.entry(id).or_default().push(cpu);
+    }
+
+    /// The CPU doesn't wait for the line any longer, if it did.
+    pub(crate) fn remove_waiter(&mut self, id: LineId, cpu: u16) {
+        if let Some(waiters) = self.waiters.get_mut(&id) {
+            waiters.retain(|&waiter| waiter != cpu);
+            if waiters.is_empty() {
+                self.waiters.remove(&id);
+                self.line(id).has_waiters = false;
+            }
+        }
+    }
+
+    /// Removes all that wait for the line, and returns them.
+    pub(crate) fn take_waiters(&mut self, id: LineId) -> Vec<u16> {
+        self.line(id).has_waiters = false;
+        self.waiters.remove(&id).unwrap_or_default()
+    }
+
     /// Forgets the states of the lines in a range of addresses, because it is new memory from now
     /// on.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
@@ -218,8 +265,8 @@ impl Directory {
                 if self.slots[at].0 == number {
                     let id = self.slots[at].1 as usize;
                     // CPUs that still spin on the line are kept: only a later change can wake them.
-                    let waiters = std::mem::take(&mut self.lines[id].waiters);
-                    self.lines[id] = Line { waiters, version: self.lines[id].version, ..Line::FRESH };
+                    let Line { has_waiters, version, .. } = self.lines[id];
+                    self.lines[id] = Line { has_waiters, version, ..Line::FRESH };
                     break;
                 }
                 at = (at + 1) & mask;
@@ -251,6 +298,21 @@ mod tests {
         directory.forget(4096 + 32, 64);
         assert!(directory.line(id).holders.is_empty());
         assert_eq!(directory.find(4096), id);
+    }
+
+    #[test]
+    fn cpus_that_wait_for_a_line_are_taken_in_order_and_once() {
+        let mut directory = Directory::new();
+        let id = directory.find(4096);
+        [7, 2, 9].into_iter().for_each(|cpu| directory.add_waiter(id, cpu));
+        directory.remove_waiter(id, 2);
+        directory.forget(4096, 64);
+        assert!(directory.line(id).has_waiters, "only a change wakes them");
+        assert_eq!(directory.take_waiters(id), [7, 9]);
+        assert!(!directory.line(id).has_waiters && directory.take_waiters(id).is_empty());
+        directory.add_waiter(id, 5);
+        directory.remove_waiter(id, 5);
+        assert!(!directory.line(id).has_waiters);
     }
 
     #[test]

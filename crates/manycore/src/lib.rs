@@ -12,6 +12,7 @@ mod directory;
 mod error;
 mod figures;
 mod free_blocks;
+mod host;
 mod latency;
 mod ledger;
 mod line_caches;

@@ -13,6 +13,7 @@
 //! Shared bytes that move as blocks are in caches of their own, in [`blocks`](crate::blocks).
 
 use crate::directory::LineId;
+use crate::host;
 use crate::shape::Shape;
 use crate::ticks::Times;
 
@@ -33,10 +34,14 @@ impl LineCache {
         Self { sets: vec![[0; WAYS]; (lines / WAYS).clamp(1, 1 << 24)], last: LineId::MAX }
     }
 
-    fn set(&mut self, line: LineId) -> &mut [u32; WAYS] {
+    fn number(&self, line: LineId) -> usize {
         let mixed = u64::from(line.wrapping_mul(0x9e37_79b9));
-        let at = (mixed * self.sets.len() as u64) >> 32;
-        &mut self.sets[at as usize]
+        ((mixed * self.sets.len() as u64) >> 32) as usize
+    }
+
+    fn set(&mut self, line: LineId) -> &mut [u32; WAYS] {
+        let number = self.number(line);
+        &mut self.sets[number]
     }
 
     /// Records a use of the line. Returns the line that is evicted for it.
@@ -75,6 +80,13 @@ impl LineCaches {
     #[inline]
     pub(crate) fn used(&mut self, core: u16, line: LineId) -> Option<LineId> {
         self.cores[usize::from(core)].enter(line)
+    }
+
+    /// Asks the host for the set of a core's cache that a line may be in.
+    #[inline]
+    pub(crate) fn expect(&self, core: u16, line: LineId) {
+        let cache = &self.cores[usize::from(core)];
+        host::prefetch(&cache.sets[cache.number(line)]);
     }
 
     /// Records that no core of a socket has the line any longer, and that its cache has it.

@@ -18,6 +18,7 @@ use crate::blocks::Blocks;
 use crate::costs::Costs;
 use crate::directory::Directory;
 use crate::error::Cause;
+use crate::host;
 use crate::ledger::{At, Ledger, Spent, Table};
 use crate::line_caches::LineCaches;
 use crate::paths::Paths;
@@ -216,6 +217,13 @@ impl State {
         !timer_due && self.key(self.cpu) < self.limit
     }
 
+    /// Asks the host for what is needed first when the running CPU's thread touches an address. The
+    /// thread is about to be suspended.
+    pub(crate) fn will_touch(&mut self, address: usize) {
+        self.cpus[self.cpu].touches = address;
+        self.directory.expect(address);
+    }
+
     /// Prepares the CPU for the suspension of its thread, because [`State::may_go_on`] returned
     /// false: its slice is over, or another CPU goes first.
     pub(crate) fn give_way(&mut self) {
@@ -287,7 +295,20 @@ impl State {
             Order::Random => self.cpus[cpu].clock = self.cpus[cpu].clock.max(self.now),
         }
         self.task = self.cpus[cpu].task.expect("a ready CPU has a thread (S1)");
+        self.expect_next();
         self.task
+    }
+
+    /// Asks the host for what the CPU that probably runs next will need.
+    fn expect_next(&self) {
+        let Some(Reverse(key)) = self.ready.peek() else { return };
+        let cpu = &self.cpus[(key & 255) as usize];
+        if let Some(id) = self.directory.expect_line(cpu.touches) {
+            self.line_caches.expect(cpu.core, id);
+        }
+        if let Some(task) = cpu.task {
+            host::prefetch_at(self.tasks[task as usize].suspended_at);
+        }
     }
 
     /// Sets a timer for the thread's current wait.
@@ -326,7 +347,7 @@ impl State {
         task.doing = Doing::Running;
         task.waits += 1;
         for &(line, _) in &task.watched {
-            self.directory.line(line).waiters.retain(|&waiter| usize::from(waiter) != at);
+            self.directory.remove_waiter(line, at as u16);
         }
         task.watch_nothing();
         let site = self.ledger.site(task.at, task.region);

@@ -90,6 +90,8 @@ pub(crate) struct Task {
     pub(crate) joiners: Vec<TaskId>,
     /// Set when the coroutine starts; valid until it ends.
     pub(crate) suspender: *const Suspender,
+    /// An address on its stack near which it was suspended last.
+    pub(crate) suspended_at: usize,
 }
 
 impl Task {
@@ -117,6 +119,7 @@ impl Task {
             permit: false,
             joiners: Vec::new(),
             suspender: std::ptr::null(),
+            suspended_at: 0,
         }
     }
 
@@ -197,6 +200,8 @@ pub(crate) struct Cpu {
     fetches: [Fetch; FETCHES],
     /// When the last of them arrives.
     fetched: Ticks,
+    /// The address that its thread touches when it runs again, if that is known; else any.
+    pub(crate) touches: usize,
     /// Its thread's spin has ended, which the core didn't foresee.
     pub(crate) surprised: bool,
     pub(crate) core: u16,
@@ -230,6 +235,7 @@ impl Cpu {
                 kept: [Kept::default(); KEPT],
                 fetches: [Fetch::default(); FETCHES],
                 fetched: 0,
+                touches: 0,
                 surprised: false,
                 core: small(core),
                 socket: small(socket),

@@ -45,7 +45,7 @@ impl State {
         let park = !news && is_whole && !watched.is_empty() && !self.current().watched_over;
         if park {
             for &(line, _) in &watched {
-                self.directory.line(line).waiters.push(self.cpu as u16);
+                self.directory.add_waiter(line, self.cpu as u16);
             }
         }
         self.current().watched = watched;

@@ -137,7 +137,13 @@ impl World {
     /// Gives the host thread to the scheduler. Returns when the scheduler chooses this thread
     /// again.
     pub(crate) fn suspend(&self) {
-        let suspender = self.state.borrow_mut().current().suspender;
+        let here = 0_u8;
+        let suspender = {
+            let mut state = self.state.borrow_mut();
+            let task = state.current();
+            task.suspended_at = std::ptr::from_ref(&here).addr();
+            task.suspender
+        };
         // SAFETY: W2.
         unsafe { (*suspender).suspend(()) }
     }
@@ -150,6 +156,21 @@ impl World {
                 return; // W5
             }
             self.state.borrow_mut().give_way();
+            self.suspend();
+        }
+    }
+
+    /// As [`arrive`](Self::arrive), for an event that touches the line at an address.
+    #[inline]
+    pub(crate) fn arrive_to_touch(&self, at: At, address: usize) {
+        while !self.state.borrow_mut().may_go_on(at) {
+            if std::thread::panicking() {
+                return; // W5
+            }
+            let mut state = self.state.borrow_mut();
+            state.will_touch(address);
+            state.give_way();
+            drop(state);
             self.suspend();
         }
     }
