@@ -41,6 +41,8 @@ const HOT: u64 = 3;
 /// Pages that a task reads through its mapping: 64 tasks read 512 MiB, a 16th of the pages of 16
 /// KiB in the published 32 GiB.
 const MAPPED: u64 = 2048;
+/// The same where figures mean nothing.
+const QUICK_MAPPED: u64 = 256;
 /// Pages that a task takes out of the file and puts back, one after the other.
 const CHANGED: u64 = 512;
 /// Reads from one such page to the next.
@@ -156,12 +158,12 @@ impl Reader {
     fn new(job: &Job<'_>, task: usize) -> Self {
         let maps = maps(job);
         let (first, pages) = match (maps, job.workload.name == HOT_PAGE.name) {
-            (true, _) => (task as u64 * MAPPED, MAPPED),
+            (true, _) => (task as u64 * mapped(job), mapped(job)),
             (_, true) => (HOT, 1),
             (_, false) => (task as u64 * PART, PART),
         };
         let beside = job.workload.name == FAULTS_BESIDE_CHANGES.name;
-        let changes = beside.then_some(job.tasks as u64 * MAPPED + task as u64 * CHANGED);
+        let changes = beside.then_some(job.tasks as u64 * mapped(job) + task as u64 * CHANGED);
         let into = Placed::between_pages(if maps { 8 } else { job.choices.bytes.min(PAGE) });
         Self { task, first, pages, next: 0, into, maps, changes }
     }
@@ -210,9 +212,14 @@ fn maps(job: &Job<'_>) -> bool {
     job.workload.name == FAULTS.name || job.workload.name == FAULTS_BESIDE_CHANGES.name
 }
 
+/// The pages that each task then reads.
+fn mapped(job: &Job<'_>) -> u64 {
+    if job.choices.quick { QUICK_MAPPED } else { MAPPED }
+}
+
 /// Measures a page cache; `new` makes one of a file of so many pages for so many tasks.
 fn measure<C: PageCache + Send>(job: &Job<'_>, new: fn(u64, usize) -> C) -> Result<Sample> {
-    let pages = job.tasks as u64 * if maps(job) { MAPPED + CHANGED } else { PART };
+    let pages = job.tasks as u64 * if maps(job) { mapped(job) + CHANGED } else { PART };
     let set_up = || new(pages, job.tasks);
     let begin = |cache: &C, task: usize| {
         let mut reader = Reader::new(job, task);
@@ -220,5 +227,9 @@ fn measure<C: PageCache + Send>(job: &Job<'_>, new: fn(u64, usize) -> C) -> Resu
         reader
     };
     let operation = |cache: &C, reader: &mut Reader| reader.read(cache);
-    if maps(job) { job.measure_rounds(MAPPED, set_up, begin, operation) } else { job.measure(set_up, begin, operation) }
+    if maps(job) {
+        job.measure_rounds(mapped(job), set_up, begin, operation)
+    } else {
+        job.measure(set_up, begin, operation)
+    }
 }

@@ -43,6 +43,8 @@ const QUICK_SHARE: u64 = 16;
 /// Pages of the region and of the area, in budgets.
 const REGION_BUDGETS: u64 = 4;
 const AREA_BUDGETS: u64 = 12;
+/// So many fewer to show that everything works.
+const QUICK_BUDGETS_SHARE: u64 = 2;
 /// One in so many accesses writes.
 const ONE_WRITES_IN: u32 = 5;
 /// One in so many pages of what fragments the area stays.
@@ -159,8 +161,11 @@ impl Sizes {
             None => REAL_BUDGET,
         };
         // No budget is so small that its overheads are most of it.
-        let budget = if job.choices.quick { (all / QUICK_SHARE).clamp(256, 2048) } else { all.max(4 * VIRTUAL_BUDGET) };
-        Self { budget, region: REGION_BUDGETS * budget, area: AREA_BUDGETS * budget, own_spaces }
+        let quick = job.choices.quick;
+        let budget = if quick { (all / QUICK_SHARE).clamp(256, 2048) } else { all.max(4 * VIRTUAL_BUDGET) };
+        let share = if quick { QUICK_BUDGETS_SHARE } else { 1 };
+        let [region, area] = [REGION_BUDGETS, AREA_BUDGETS].map(|budgets| budgets / share * budget);
+        Self { budget, region, area, own_spaces }
     }
 }
 
