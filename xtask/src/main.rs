@@ -126,16 +126,14 @@ fn long_checks() -> Vec<Check> {
     let mut checks = vec![
         formatting(),
         tidy(),
-        // The first command of the README, with a number of operations instead of a time.
-        cargo("replay", "run --release -- replay --ops 300k --size 256MiB --memory 32MiB"),
         lints(),
         // In the build that most lanes need as well. What passing tests print says what they did
         // without.
         cargo(
             "tests",
-            // No test depends on the speed of `bench`, and optimising it takes a minute.
+            // No test depends on the speed of these two, and optimising them takes two minutes.
             "test --release --workspace --no-fail-fast --config profile.release.package.bench.opt-level=0 \
-             -- --show-output",
+             --config profile.release.package.pagefold-cli.opt-level=0 -- --show-output",
         ),
         documentation(),
     ];
@@ -158,8 +156,9 @@ fn lints() -> Check {
     cargo("lints", "clippy --release --workspace --all-targets -- -D warnings")
 }
 
-/// Builds of the library with no feature, and with each one alone. clippy rather than `check`, as
-/// code that only a feature uses is a warning without it, and warnings are errors.
+/// Builds of the library with no feature, and with each one alone; and of the command line with the
+/// features that it has on its own, as for the README's first command. clippy rather than `check`,
+/// as code that only a feature uses is a warning without it, and warnings are errors.
 fn features() -> Vec<Check> {
     let with = |name, features: &str| {
         let arguments =
@@ -173,6 +172,7 @@ fn features() -> Vec<Check> {
         with("features: prometheus", "prometheus"),
         with("features: zstd", "zstd"),
         with("features: encrypted-swap", "encrypted-swap"),
+        cargo("features: command line", "clippy --release -p pagefold-cli -- -D warnings"),
     ]
 }
 

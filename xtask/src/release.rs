@@ -57,6 +57,8 @@ enum Step {
     Deny,
     /// The workspace builds with the lowest Rust version that it supports
     RustVersion,
+    /// The README's first command builds what it needs, and works
+    FirstCommand,
 }
 
 impl Step {
@@ -66,6 +68,7 @@ impl Step {
             Self::Semver => "semver",
             Self::Deny => "deny",
             Self::RustVersion => "rust-version",
+            Self::FirstCommand => "first-command",
         }
     }
 }
@@ -124,6 +127,11 @@ fn plan(step: Step, situation: &Situation) -> Plan {
                 None => Plan::Missing(format!("rustup toolchain install {RUST_VERSION}")),
             },
         },
+        // A flag after the command's name would be one of `replay`.
+        Step::FirstCommand => {
+            let words = ["cargo", "run", "--release"].into_iter().chain(offline).chain(["--", "replay"]);
+            Plan::Run(words.map(str::to_owned).collect())
+        }
     }
 }
 
@@ -324,10 +332,12 @@ mod tests {
         let check = format!("rustup run {RUST_VERSION}.0-x86_64 cargo check --workspace --all-targets");
         let package = "cargo package --workspace --exclude bench --exclude xtask";
         let semver = "cargo semver-checks --baseline-rev v0.1.0";
-        assert_eq!(on, [package, semver, "cargo deny check", &check]);
+        let first = "cargo run --release -- replay";
+        assert_eq!(on, [package, semver, "cargo deny check", &check, first]);
         let off: Vec<String> = all(&Situation { offline: true, ..complete() });
         let (package, check) = (format!("{package} --offline"), format!("{check} --offline"));
-        assert_eq!(off, [&package, semver, "cargo deny --offline check", &check]);
+        let first = "cargo run --release --offline -- replay";
+        assert_eq!(off, [&package, semver, "cargo deny --offline check", &check, first]);
     }
 
     #[test]

@@ -42,3 +42,12 @@ fn the_readmes_commands_work() {
     }
     assert!(runs >= 5, "{runs} commands were run");
 }
+
+#[test]
+fn the_first_command_compares_every_byte() {
+    let place = Place::new();
+    // A number of operations, instead of a time.
+    let done = place.run("replay --ops 300k --size 256MiB --memory 32MiB", &[]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(README.contains("cargo run --release -- replay\n"), "another command is the first");
+}
