@@ -1,8 +1,9 @@
 //! Why tests are ignored.
 
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, Expr, ExprLit, ItemFn, Lit, Meta};
+use syn::{Attribute, Expr, ExprLit, ItemFn, Lit, Meta, Token};
 
 use super::{Source, Violation};
 
@@ -38,10 +39,13 @@ struct Search<'a> {
 impl Visit<'_> for Search<'_> {
     fn visit_item_fn(&mut self, function: &ItemFn) {
         let name = function.sig.ident.to_string();
-        if let Some(attribute) = function.attrs.iter().find(|attribute| attribute.path().is_ident("ignore")) {
-            let reason = reason(attribute);
+        let ignores = |attribute| Some((attribute, ignore_of(attribute)?));
+        if let Some((attribute, ignore)) = function.attrs.iter().find_map(ignores) {
+            let reason = reason(&ignore);
             let known = REASONS.iter().find(|(start, _)| reason.starts_with(start));
-            if !known.is_some_and(|(_, prefix)| name.starts_with(prefix)) {
+            // Why some builds don't run a test can be said in any words.
+            let in_some_builds = !attribute.path().is_ident("ignore") && !reason.is_empty();
+            if !in_some_builds && !known.is_some_and(|(_, prefix)| name.starts_with(prefix)) {
                 let what = format!(
                     "test `{name}` is ignored for this reason: `{reason}`. A reason begins with `timed: cargo xtask \
                      prove times` (and the name \
@@ -65,8 +69,18 @@ impl Visit<'_> for Search<'_> {
     }
 }
 
-fn reason(attribute: &Attribute) -> String {
-    match &attribute.meta {
+/// What ignores a test: `ignore`, or one that applies in some builds alone.
+fn ignore_of(attribute: &Attribute) -> Option<Meta> {
+    let is_ignore = |meta: &Meta| meta.path().is_ident("ignore");
+    if attribute.path().is_ident("cfg_attr") {
+        let parts = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()?;
+        return parts.into_iter().skip(1).find(is_ignore);
+    }
+    Some(attribute.meta.clone()).filter(is_ignore)
+}
+
+fn reason(ignore: &Meta) -> String {
+    match ignore {
         Meta::NameValue(pair) => match &pair.value {
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => text.value(),
             _ => String::new(),
@@ -101,5 +115,11 @@ mod tests {
             (ignored.violations.len(), &ignored.quarantined[..]),
             (0, &["a.rs: a: quarantine: hung once".to_owned()][..])
         );
+        let some_builds = "#[test] #[cfg_attr(not(feature = \"f\"), ignore = \"quarantine: hung once\")] fn a() {}";
+        let ignored = check(&[source("a.rs", some_builds)]);
+        assert_eq!((ignored.violations.len(), ignored.quarantined.len()), (0, 1));
+        assert_eq!(violations("#[test] #[cfg_attr(windows, ignore)] fn a() {}"), 1);
+        assert_eq!(violations("#[test] #[cfg_attr(windows, ignore = \"has no forks\")] fn a() {}"), 0);
+        assert_eq!(violations("#[test] #[cfg_attr(windows, allow(dead_code))] fn a() {}"), 0);
     }
 }
