@@ -178,7 +178,7 @@ fn try_all(args: &PlantedArgs) -> Result<bool, String> {
     patches.retain(|patch| args.names.is_empty() || args.names.contains(&patch.name));
     let tree = target_directory(DIRECTORY).join("tree");
     let copy = || {
-        let copied = copy_directory(&root(), &tree);
+        let copied = copy_directory(&root(), &tree).and_then(|()| rename_version(&tree.join("Cargo.toml")));
         copied.map_err(|error| format!("can't copy the workspace to {}: {error}", tree.display()))
     };
     patches.sort_by(|one, other| one.name.cmp(&other.name));
@@ -239,9 +239,32 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives the copy's packages a version of their own. With the same version, cargo would take what
+/// it has built of them for what it builds of the workspace in the same directory later on.
+fn rename_version(manifest: &Path) -> io::Result<()> {
+    fs::write(manifest, with_own_version(&fs::read_to_string(manifest)?).ok_or(io::ErrorKind::InvalidData)?)
+}
+
+/// Returns the manifest of a workspace with another version for its packages. `None` if it has none
+/// for them.
+fn with_own_version(manifest: &str) -> Option<String> {
+    let (before, packages) = manifest.split_once("[workspace.package]\nversion = \"")?;
+    let (version, after) = packages.split_once('"')?;
+    Some(format!("{before}[workspace.package]\nversion = \"{version}+planted\"{after}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_copy_has_a_version_of_its_own() {
+        let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        let renamed = with_own_version(&manifest).unwrap();
+        assert_eq!(renamed.replace("+planted", ""), manifest);
+        assert_eq!(renamed.matches("+planted").count(), 1);
+        assert_eq!(with_own_version("[package]\nversion = \"1.0.0\"\n"), None);
+    }
 
     /// In the lane, that would be found only when the patch's turn comes.
     #[test]
