@@ -107,6 +107,8 @@ pub(crate) struct Line {
     pub(crate) in_socket_cache: bool,
 }
 
+const _: () = assert!(size_of::<Line>() == 128, "two lines of the host");
+
 impl Line {
     const FRESH: Self = Self {
         holders: CoreSet([0; 4]),

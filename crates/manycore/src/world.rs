@@ -151,24 +151,24 @@ impl World {
     /// Begins an event. Returns when it is this thread's turn.
     #[inline]
     pub(crate) fn arrive(&self, at: At) {
-        while !self.state.borrow_mut().may_go_on(at) {
-            if std::thread::panicking() {
-                return; // W5
-            }
-            self.state.borrow_mut().give_way();
-            self.suspend();
-        }
+        self.arrive_after(at, |_| ());
     }
 
-    /// As [`arrive`](Self::arrive), for an event that touches the line at an address.
+    /// Begins an event that touches the line at an address, as [`arrive`](Self::arrive) does.
     #[inline]
     pub(crate) fn arrive_to_touch(&self, at: At, address: usize) {
+        self.arrive_after(at, |state| state.will_touch(address));
+    }
+
+    /// Begins an event. Calls `before` each time before the thread is suspended.
+    #[inline]
+    fn arrive_after(&self, at: At, before: impl Fn(&mut State)) {
         while !self.state.borrow_mut().may_go_on(at) {
             if std::thread::panicking() {
                 return; // W5
             }
             let mut state = self.state.borrow_mut();
-            state.will_touch(address);
+            before(&mut state);
             state.give_way();
             drop(state);
             self.suspend();

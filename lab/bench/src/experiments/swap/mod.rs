@@ -43,7 +43,7 @@ const QUICK_SHARE: u64 = 16;
 /// Pages of the region and of the area, in budgets.
 const REGION_BUDGETS: u64 = 4;
 const AREA_BUDGETS: u64 = 12;
-/// So many fewer to show that everything works.
+/// What both are divided by to show that everything works.
 const QUICK_BUDGETS_SHARE: u64 = 2;
 /// One in so many accesses writes.
 const ONE_WRITES_IN: u32 = 5;
