@@ -231,6 +231,12 @@ impl Drain<'_> {
         self.choices[at].1
     }
 
+    /// Returns how many frames of the extent at position `at` were caught.
+    pub(crate) fn caught(&self, at: usize) -> usize {
+        let extent = self.extent(at);
+        find(&mut self.extents.caught.lock(), extent).map_or(0, |it| it.frames.len())
+    }
+
     pub(crate) fn is_over(&self, at: usize) -> bool {
         let extent = self.extent(at);
         find(&mut self.extents.caught.lock(), extent).is_none_or(|it| it.is_over)

@@ -323,6 +323,11 @@ impl FrameTable {
         self.record(frame).place.compare_exchange(LISTED, ISOLATED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    pub(crate) fn is_listed(&self, frame: FrameId) -> bool {
+        // Relaxed: a hint.
+        self.record(frame).place.load(Ordering::Relaxed) == LISTED
+    }
+
     /// Makes an isolated frame a listed one. Returns false if the frame was orphaned.
     pub(crate) fn put_back(&self, frame: FrameId) -> bool {
         // Release pairs with `isolate`. Acquire on failure pairs with `orphan`: the holder sees the

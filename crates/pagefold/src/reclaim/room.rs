@@ -43,9 +43,17 @@ const EXTENTS_LOOKED_AT: usize = 16;
 /// The number of extents whose draining is tried, one after the other, before the caller tries
 /// something else.
 const DRAINS_MAX: usize = 4;
-/// How often an extent's pages are gone through. A page that was being loaded may be evictable
-/// moments later.
-const DRAIN_ATTEMPTS: usize = 3;
+/// How often an extent's pages are gone through. A page that was pinned may be evictable moments
+/// later.
+const DRAIN_ATTEMPTS: u32 = 3;
+/// How long a drain waits for frames of its extents that other threads have in their hands: pages
+/// that are being loaded, or evicted. `BEGUN_WAIT` is for a drain that has already evicted pages.
+const HELD_WAIT: Duration = Duration::from_millis(1);
+const BEGUN_WAIT: Duration = Duration::from_secs(1);
+/// The first and the longest pause between two attempts. The others are half as long as what was
+/// waited before.
+const DRAIN_PAUSE: Duration = Duration::from_micros(50);
+const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// How often a call makes room for a page's word before it gives up. Each time, other threads may
 /// take the room first.
 const ROOMS_MAX: u32 = 64;
@@ -281,34 +289,71 @@ impl Manager {
     /// up to `candidates` of them with the fewest pages in memory, and drains these. Returns the
     /// number of extents given back.
     fn drain(&self, wanted: usize, candidates: usize, looks: usize, cost: Cost) -> usize {
+        self.drain_pausing(wanted, candidates, looks, cost, &mut sleep)
+    }
+
+    /// [`drain`](Self::drain), with the function that waits for other threads.
+    ///
+    /// No page of an extent is evicted while other threads have frames of it in their hands: they
+    /// may keep these frames, and then the evictions would gain nothing. Worse, pages that go to an
+    /// area of compressed pages use up the stock of memory that later drains need.
+    fn drain_pausing(
+        &self,
+        wanted: usize,
+        candidates: usize,
+        looks: usize,
+        cost: Cost,
+        pause: &mut dyn FnMut(Duration),
+    ) -> usize {
         let slots_are_free = self.swaps() && self.swap.may_have_free_slots();
         let may_leave = |frame| self.may_leave(frame, slots_are_free);
+        self.drain_entries();
         let Some(drain) = self.frames.begin_drain(candidates, looks, may_leave) else { return 0 };
         let mut given = 0;
-        for attempt in 0..DRAIN_ATTEMPTS {
-            if attempt > 0 {
-                sleep(Duration::from_micros(50));
-                drain.sift();
-            }
-            self.drain_entries();
+        let (mut is_begun, mut attempts, mut waited) = (false, 0, Duration::ZERO);
+        loop {
+            let mut is_refused = false;
             for at in (0..drain.len()).filter(|&at| !drain.is_finished(at)) {
+                if drain.has_held(at) {
+                    continue;
+                }
                 let kept = drain.frames(at).filter(|&frame| self.is_worth_moving(frame)).count();
-                if attempt == 0 && kept > 0 {
+                let missing = kept.saturating_sub(self.frames.available());
+                if missing > 0 {
                     // Frees frames that this extent's pages can move to. Reclaim takes the coldest
                     // pages of any group, and some of them may lie in the extent itself.
-                    self.reclaim_any(For::All, kept);
+                    self.reclaim_any(For::All, missing);
                 }
                 if cost == Cost::Unused && self.frames.available() < kept {
+                    is_refused = true;
                     continue;
                 }
                 self.evict_all(drain.frames(at));
-                given += usize::from(drain.finish(at));
+                if drain.finish(at) {
+                    given += 1;
+                } else {
+                    is_begun = true;
+                    is_refused |= !drain.has_held(at);
+                }
                 if given == wanted {
                     return given;
                 }
             }
+            if (0..drain.len()).all(|at| drain.is_finished(at)) {
+                return given;
+            }
+            attempts += u32::from(is_refused);
+            // A drain that has begun to evict, and would gain nothing so far, may wait longer.
+            let longest = if is_begun && given == 0 { BEGUN_WAIT } else { HELD_WAIT };
+            if attempts == DRAIN_ATTEMPTS || waited >= longest {
+                return given;
+            }
+            let next = (waited / 2).clamp(DRAIN_PAUSE, DRAIN_PAUSE_MAX);
+            pause(next);
+            waited += next;
+            drain.sift();
+            self.drain_entries();
         }
-        given
     }
 
     /// Evicts the pages in these frames regardless of the policy, if they are on a list and not
@@ -400,7 +445,7 @@ impl Manager {
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
-    use crate::{Advice, Builder, Group, Pagefold, Protection, SwapArea};
+    use crate::{Advice, Builder, File, Group, Pagefold, Protection, SwapArea};
     use test_disks::SimulatedDisk;
 
     const PAGE: u64 = 4096;
@@ -485,6 +530,83 @@ mod tests {
             call >= 5
         });
         assert!(made.is_ok() && charges == 1, "{made:?}");
+    }
+
+    /// A group with `PAGES` pages of a file in memory, all in one extent.
+    fn group_with_pages() -> (Group, File) {
+        let group = group(builder());
+        let file = group.open("file").unwrap();
+        file.advise(0..1, Advice::Random).unwrap();
+        (0..PAGES).for_each(|page| file.read_at(&mut [0; 8], page * PAGE).map(drop).unwrap());
+        (group, file)
+    }
+    const PAGES: u64 = 20;
+
+    /// Drains an extent. Calls `pause` in place of each pause, with the number of the pause,
+    /// counted from 1. Returns the number of extents given back, and that of pages evicted.
+    fn drain_with(group: &Group, mut pause: impl FnMut(u32)) -> (usize, u64) {
+        let before = group.stats().evictions;
+        let mut pauses = 0;
+        let given = group.manager().drain_pausing(1, 1, 1, Cost::Any, &mut |_| {
+            pauses += 1;
+            pause(pauses);
+        });
+        (given, group.stats().evictions - before)
+    }
+
+    /// A regression: a drain evicted all pages of an extent but one, which another thread had
+    /// isolated, and gave nothing back. Where pages were swapped out to compressed memory, a few
+    /// such drains left no memory for the next.
+    #[test]
+    fn a_drain_evicts_nothing_while_other_threads_have_frames_of_the_extent() {
+        let (group, _file) = group_with_pages();
+        let manager = group.manager();
+        manager.drain_entries();
+        let isolate_one = || manager.frames.populated().find_map(|frame| manager.frames.isolate(frame));
+        let mut isolated = isolate_one();
+        let mut pauses = 0;
+        assert_eq!(drain_with(&group, |number| pauses = number), (0, 0), "it stays isolated");
+        assert!(pauses > 2, "{pauses}");
+        let put_back = |isolated: &mut Option<IsolatedFrame>| {
+            isolated.take().into_iter().for_each(|frame| manager.frames.put_back(frame).unwrap());
+        };
+        let drained = drain_with(&group, |number| {
+            if number == 2 {
+                put_back(&mut isolated);
+            }
+        });
+        assert_eq!(drained, (1, PAGES), "another thread puts it back");
+    }
+
+    /// The same, if another thread isolates a page after the drain has begun to evict: the drain
+    /// then waits longer.
+    #[test]
+    fn a_drain_that_has_begun_waits_for_a_page_that_another_thread_isolates() {
+        let (group, file) = group_with_pages();
+        let manager = group.manager();
+        manager.drain_entries();
+        let in_use = || manager.frames.populated().filter(|&frame| manager.frames.is_in_use(frame));
+        let mut isolated = in_use().find_map(|frame| manager.frames.isolate(frame));
+        let (mut pinned, mut last) = (None, 0);
+        let drained = drain_with(&group, |number| {
+            last = number;
+            match number {
+                1 => {
+                    isolated.take().into_iter().for_each(|frame| manager.frames.put_back(frame).unwrap());
+                    pinned = Some(file.page_at(0).unwrap());
+                }
+                2 => {
+                    drop(pinned.take());
+                    assert_eq!(in_use().count(), 1, "all others were evicted");
+                    isolated = in_use().find_map(|frame| manager.frames.isolate(frame));
+                    assert!(isolated.is_some());
+                }
+                20 => isolated.take().into_iter().for_each(|frame| manager.frames.put_back(frame).unwrap()),
+                _ => (),
+            }
+        });
+        // The page that was pinned is worth keeping: it has moved to another extent.
+        assert_eq!((drained, last), ((1, PAGES - 1), 20));
     }
 
     fn group(builder: Builder) -> Group {

@@ -13,8 +13,10 @@
 //! drained. An extent can't be drained while the thread itself has isolated one of its pages.) If
 //! there is still no memory for a page, the page goes to the next area, or stays in memory.
 //!
-//! A drain can fail because another thread has isolated one of the pages. The next drain is tried
-//! after a pause, and no call fails for want of a frame during that pause.
+//! A drain that fails after it has swapped pages out has used up some of the stock for nothing. So
+//! a drain swaps out no page of an extent while another thread has one of its frames in its hands
+//! (`reclaim::room`). If the other thread keeps the frame, the next drain is tried after a pause,
+//! and no call fails for want of a frame during that pause.
 
 use std::time::Duration;
 

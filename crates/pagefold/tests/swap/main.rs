@@ -75,6 +75,12 @@ fn used(mm: &Pagefold) -> u64 {
     mm.stats().swap.iter().map(|area| area.used_bytes / PAGE).sum()
 }
 
+/// Waits until no slot is in use. The background may be writing pages that were just unmapped.
+#[track_caller]
+fn eventually_free(mm: &Pagefold) {
+    support::eventually("slots of no page are free", || used(mm) == 0);
+}
+
 /// What a group that has nothing any more still has, in memory, slots, and by its count of those;
 /// once what the background was writing just then has been given back.
 fn left(mm: &Pagefold, group: &Group) -> (u64, u64, u64) {
