@@ -105,7 +105,7 @@ impl Manager {
     }
 
     fn charge_one<'a>(&'a self, group: &'a GroupState) -> Result<Charge<'a>, Error> {
-        let is_charged = || self.charge(group, 1).pages == 1;
+        let is_charged = || self.charge(group, 1) == 1;
         if is_charged() || self.drain_charges(Some(group.id)) > 0 && is_charged() {
             return Ok(Charge::new(self, group));
         }

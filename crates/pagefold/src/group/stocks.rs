@@ -90,6 +90,13 @@ impl ChargeStocks {
         Self { cpus: PerCpu::new(Own::default) }
     }
 
+    /// Returns whether this CPU's stock has `wanted` charges of a group.
+    #[inline]
+    pub(crate) fn has(&self, group: u32, wanted: u64) -> bool {
+        let stock = Stock::of_word(self.cpus.here().of(group).load(Ordering::Relaxed));
+        stock.is_some_and(|stock| stock.group == group && stock.pages >= wanted)
+    }
+
     /// Takes up to `wanted` charges out of this CPU's stock. Returns how many it took.
     pub(crate) fn take(&self, group: u32, wanted: u64) -> u64 {
         let mut got = 0;

@@ -11,37 +11,26 @@ use crate::group::state::{GROUP_BYTES, GroupState};
 use crate::group::stocks::Stock;
 use crate::manager::Manager;
 
-/// The result of charging.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Charged {
-    /// Pages charged by this call; 0 if the limit is reached.
-    pub(crate) pages: u64,
-    /// Whether the call changed the group's counter, which happens about once per batch.
-    pub(crate) by_counter: bool,
-}
-
 impl Manager {
-    /// Charges up to `wanted` pages to `group`, as far as the limit allows it.
-    pub(crate) fn charge(&self, group: &GroupState, wanted: u64) -> Charged {
+    /// Charges up to `wanted` pages to `group`, as far as the limit allows it. Returns how many.
+    pub(crate) fn charge(&self, group: &GroupState, wanted: u64) -> u64 {
         let pages = self.charges.take(group.id, wanted);
         if pages == wanted {
-            return Charged { pages, by_counter: false };
+            return pages;
         }
         let (missing, batch) = (wanted - pages, group.stock_batch());
-        let mut by_counter = group.try_charge(missing, batch);
-        let mut got = by_counter;
-        if by_counter == 0 && batch > 0 {
+        let mut got = group.try_charge(missing, batch);
+        if got == 0 && batch > 0 {
             got = self.charges.take_elsewhere(group.id, missing);
             if got == 0 {
-                by_counter = group.try_charge(missing, 0); // Retries: there may be room.
-                got = by_counter;
+                got = group.try_charge(missing, 0); // Retries: there may be room.
             }
         }
         if got > missing {
             let other = self.put_charges(group, got - missing, batch);
             self.give_back(other);
         }
-        Charged { pages: pages + got.min(missing), by_counter: by_counter > 0 }
+        pages + got.min(missing)
     }
 
     /// Uncharges pages whose frames were freed.

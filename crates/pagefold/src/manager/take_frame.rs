@@ -154,33 +154,34 @@ impl Manager {
         wanted: usize,
         give: impl FnMut(ChargedFrame<'a>),
     ) -> Result<(), Short> {
-        if self.frames_of_reserve(group, wanted, give)? {
+        if !self.charges.has(group.id, wanted as u64) {
+            // Before more is charged: the charges of the pages that are freed here go to this CPU's
+            // stock, and the group's counter, which all CPUs share, may stay as it is.
             self.keep_reserves(group);
         }
-        Ok(())
+        self.frames_of_reserve(group, wanted, give)
     }
 
-    /// Takes frames like `try_frames`, but leaves it to the caller to refill the reserves. Returns
-    /// whether the reserves may be short.
+    /// Takes frames like `try_frames`, but doesn't refill the reserves.
     pub(crate) fn frames_of_reserve<'a>(
         &'a self,
         group: &'a GroupState,
         wanted: usize,
         mut give: impl FnMut(ChargedFrame<'a>),
-    ) -> Result<bool, Short> {
+    ) -> Result<(), Short> {
         if self.has_to_give_first(group) {
             return Err(Short::Share);
         }
         let charged = self.charge(group, wanted as u64);
         let give = |frame| give(ChargedFrame::new(self, group, frame));
-        let got = self.frames.allocate_each(charged.pages as usize, give) as u64;
-        if got < charged.pages {
-            self.uncharge(group, charged.pages - got);
+        let got = self.frames.allocate_each(charged as usize, give) as u64;
+        if got < charged {
+            self.uncharge(group, charged - got);
         }
-        match (charged.pages, got) {
+        match (charged, got) {
             (0, _) => Err(Short::Charge),
             (_, 0) => Err(Short::Frames),
-            _ => Ok(charged.by_counter),
+            _ => Ok(()),
         }
     }
 
@@ -230,7 +231,7 @@ impl Manager {
     /// Charges like [`charge_pages`](Self::charge_pages), but without reclaim. Returns false, with
     /// nothing charged, if that would require reclaim.
     pub(crate) fn try_charge_pages(&self, group: &GroupState, pages: u64) -> bool {
-        let charged = if pages == 0 { 0 } else { self.charge(group, pages).pages };
+        let charged = if pages == 0 { 0 } else { self.charge(group, pages) };
         if charged < pages {
             self.uncharge(group, charged);
             return false;

@@ -2,7 +2,7 @@
 //!
 //! A reserve is a part of a group's limit, or of the whole budget, that is kept free so that a
 //! thread that needs a page gets one at once. Evicting a clean page costs no more than looking at
-//! it. So a thread that takes a page out of the reserve also frees a few pages, while the lists and
+//! it. So a thread that takes pages out of the reserve also frees a few, while the lists and
 //! the records of the coldest pages are in its CPU's caches. (When a background thread freed all
 //! pages, it took 224 ns of CPU time a page in a loop of random 4 KiB reads from memory, mostly
 //! waiting for cache lines that the reading CPU held.)
@@ -21,14 +21,14 @@ use crate::manager::ranking::For;
 
 /// How many pages a thread tries to free when it is asked to help: `HELP_BATCHES` batches of
 /// charges, but at most `HELP_BATCH_MAX` pages. (`HELP_BATCH_MAX` pages if charges aren't batched.)
-/// A thread is asked once for each batch of charges that it takes. It tries to free more than one
+/// A thread is asked each time its CPU's stock of charges is empty. It tries to free more than one
 /// batch, because some of the pages that it looks at stay, and the background reclaimer would have
 /// to free the rest at twice the cost.
 const HELP_BATCHES: usize = 2;
 const HELP_BATCH_MAX: usize = 64;
 
 impl Manager {
-    /// Refills the reserves that a frame was taken from.
+    /// Refills the reserves that a frame is about to be taken from.
     pub(crate) fn keep_reserves(&self, group: &GroupState) {
         let shortages = [group.shortage(), self.shortage()];
         if shortages == [Shortage::None; 2] {
