@@ -256,6 +256,14 @@ pub(crate) fn cargo(name: &'static str, arguments: &str) -> Check {
     Check { name, command, must_fail: false, directory: "", lane: None, limit: LIMIT }
 }
 
+/// A check by the workspace's tests, in the build that most lanes need. No test depends on the
+/// speed of the benchmarks and of the command line, and optimising these takes two minutes.
+pub(crate) fn tests(name: &'static str, which: &str) -> Check {
+    let unoptimised = |package| format!("--config profile.release.package.{package}.opt-level=0");
+    let [bench, command_line] = ["bench", "pagefold-cli"].map(unoptimised);
+    cargo(name, &format!("test --release --workspace {bench} {command_line} {which}"))
+}
+
 /// As [`cargo`], with compiler flags and a target directory for them.
 pub(crate) fn cargo_with(name: &'static str, flags: &str, directory: &'static str, arguments: &str) -> Check {
     let mut check = cargo(name, arguments);

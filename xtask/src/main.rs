@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::check::{Check, cargo, this_program};
+use crate::check::{Check, cargo, tests, this_program};
 use crate::prove::{ProveArgs, kernels::KernelsArgs, planted::PlantedArgs, reach::ReachArgs};
 use crate::release::ReleaseArgs;
 
@@ -127,14 +127,8 @@ fn long_checks() -> Vec<Check> {
         formatting(),
         tidy(),
         lints(),
-        // In the build that most lanes need as well. What passing tests print says what they did
-        // without.
-        cargo(
-            "tests",
-            // No test depends on the speed of these two, and optimising them takes two minutes.
-            "test --release --workspace --no-fail-fast --config profile.release.package.bench.opt-level=0 \
-             --config profile.release.package.pagefold-cli.opt-level=0 -- --show-output",
-        ),
+        // What passing tests print says what they did without.
+        tests("tests", "--no-fail-fast -- --show-output"),
         documentation(),
     ];
     checks.extend(features());

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::{Lane, More, kernels, planted, reach};
-use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, thread_sanitizer};
+use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, tests, thread_sanitizer};
 use crate::workspace;
 
 /// All lanes. Checks of one target directory run one after the other, beside those of another. So
@@ -94,7 +94,7 @@ const MODEL: Lane = Lane {
         night: 300_000,
         step: 20_000,
         hours_min: 0.0,
-        checks: |seeds| vec![seeded("model", "test --release --workspace --test model -- --nocapture", seeds)],
+        checks: |seeds| vec![seeded("model", "--test model -- --nocapture", seeds)],
     }),
 };
 
@@ -105,10 +105,9 @@ const FAULTS: Lane = Lane {
     gate: Vec::new,
     by_hand: || {
         vec![
-            cargo("faults: calls for memory", "test --release --workspace --test memory_faults"),
-            cargo("faults: calls to backends", "test --release --workspace --test fault_sweep -- --nocapture")
-                .env("PAGEFOLD_ALL_FAULTS", "1"),
-            cargo("faults: calls of swap", "test --release --workspace --test swap faults"),
+            tests("faults: calls for memory", "--test memory_faults"),
+            tests("faults: calls to backends", "--test fault_sweep -- --nocapture").env("PAGEFOLD_ALL_FAULTS", "1"),
+            tests("faults: calls of swap", "--test swap faults"),
         ]
     },
     more: None,
@@ -143,7 +142,7 @@ const FUZZ: Lane = Lane {
         hours_min: 0.0,
         checks: |seeds| {
             let guided = if seeds.start > 0 && has_cargo_fuzz() { guided() } else { Vec::new() };
-            let random = "test --release --workspace --test corpora random";
+            let random = "--test corpora random";
             guided.into_iter().chain([seeded("fuzz: random bytes", random, seeds)]).collect()
         },
     }),
@@ -172,24 +171,15 @@ fn guided() -> Vec<Check> {
 const STRANGERS: Lane = Lane {
     name: "strangers",
     about: "other processes change, cut, replace and lock the files; fork, seccomp, limits, other file systems",
-    gate: || {
-        vec![cargo(
-            "strangers: surroundings",
-            "test --release --workspace --test strangers -- --nocapture --skip meddlers",
-        )]
-    },
-    by_hand: || {
-        vec![cargo("strangers: valgrind, gdb", "test --release --workspace --test cli -- --ignored it_runs_under")]
-    },
+    gate: || vec![tests("strangers: surroundings", "--test strangers -- --nocapture --skip meddlers")],
+    by_hand: || vec![tests("strangers: valgrind, gdb", "--test cli -- --ignored it_runs_under")],
     more: Some(More {
         unit: "rounds",
         gate: 100,
         night: 100_000,
         step: 5_000,
         hours_min: 0.0,
-        checks: |seeds| {
-            vec![seeded("strangers: meddlers", "test --release --workspace --test strangers meddlers", seeds)]
-        },
+        checks: |seeds| vec![seeded("strangers: meddlers", "--test strangers meddlers", seeds)],
     }),
 };
 
@@ -222,8 +212,8 @@ const SWAP: Lane = Lane {
         hours_min: 0.0,
         checks: |seeds| {
             vec![
-                seeded("model: swap", "test --release --workspace --test swap seeds", seeds.clone()),
-                seeded("model: slots", "test --release --workspace --lib random_steps", seeds),
+                seeded("model: swap", "--test swap seeds", seeds.clone()),
+                seeded("model: slots", "--lib random_steps", seeds),
             ]
         },
     }),
@@ -240,7 +230,7 @@ const POWER: Lane = Lane {
         night: 100_000,
         step: 10_000,
         hours_min: 0.0,
-        checks: |seeds| vec![seeded("power cuts", "test --release --workspace --test power_cut", seeds)],
+        checks: |seeds| vec![seeded("power cuts", "--test power_cut", seeds)],
     }),
 };
 
@@ -255,7 +245,7 @@ const KILL: Lane = Lane {
         night: 5_000,
         step: 250,
         hours_min: 0.0,
-        checks: |seeds| vec![seeded("kills", "test --release --workspace --test kill", seeds)],
+        checks: |seeds| vec![seeded("kills", "--test kill", seeds)],
     }),
 };
 
@@ -343,9 +333,9 @@ const PLANTED: Lane = Lane {
     }),
 };
 
-/// A check over a range of seeds.
-fn seeded(name: &'static str, arguments: &str, seeds: Range<u64>) -> Check {
-    of_seeds(cargo(name, arguments), seeds)
+/// A check by some of the workspace's tests, over a range of seeds.
+fn seeded(name: &'static str, which: &str, seeds: Range<u64>) -> Check {
+    of_seeds(tests(name, which), seeds)
 }
 
 fn of_seeds(check: Check, seeds: Range<u64>) -> Check {
