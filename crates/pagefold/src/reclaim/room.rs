@@ -449,6 +449,8 @@ mod tests {
     use test_disks::SimulatedDisk;
 
     const PAGE: u64 = 4096;
+    /// Fewer than the frames of an extent.
+    const PAGES: u64 = 20;
 
     /// A regression: while a thread was lowering the budget, another thread uncharged all that was
     /// beyond the new budget. Then 0 extents were wanted, and a search that doubled this number
@@ -532,15 +534,15 @@ mod tests {
         assert!(made.is_ok() && charges == 1, "{made:?}");
     }
 
-    /// A group with `PAGES` pages of a file in memory, all in one extent.
+    /// A group with [`PAGES`] pages of a file in memory, all in one extent.
     fn group_with_pages() -> (Group, File) {
         let group = group(builder());
         let file = group.open("file").unwrap();
         file.advise(0..1, Advice::Random).unwrap();
         (0..PAGES).for_each(|page| file.read_at(&mut [0; 8], page * PAGE).map(drop).unwrap());
+        group.manager().drain_entries();
         (group, file)
     }
-    const PAGES: u64 = 20;
 
     /// Drains an extent. Calls `pause` in place of each pause, with the number of the pause,
     /// counted from 1. Returns the number of extents given back, and that of pages evicted.
@@ -554,25 +556,25 @@ mod tests {
         (given, group.stats().evictions - before)
     }
 
+    /// Does what another thread may do that looks at a page.
+    fn isolate_one(manager: &Manager) -> IsolatedFrame {
+        manager.frames.populated().find_map(|frame| manager.frames.isolate(frame)).expect("a page on a list")
+    }
+
     /// A regression: a drain evicted all pages of an extent but one, which another thread had
     /// isolated, and gave nothing back. Where pages were swapped out to compressed memory, a few
     /// such drains left no memory for the next.
     #[test]
-    fn a_drain_evicts_nothing_while_other_threads_have_frames_of_the_extent() {
+    fn a_drain_evicts_nothing_while_another_thread_has_a_frame_of_the_extent() {
         let (group, _file) = group_with_pages();
-        let manager = group.manager();
-        manager.drain_entries();
-        let isolate_one = || manager.frames.populated().find_map(|frame| manager.frames.isolate(frame));
-        let mut isolated = isolate_one();
+        let frames = &group.manager().frames;
+        let mut isolated = Some(isolate_one(group.manager()));
         let mut pauses = 0;
         assert_eq!(drain_with(&group, |number| pauses = number), (0, 0), "it stays isolated");
         assert!(pauses > 2, "{pauses}");
-        let put_back = |isolated: &mut Option<IsolatedFrame>| {
-            isolated.take().into_iter().for_each(|frame| manager.frames.put_back(frame).unwrap());
-        };
         let drained = drain_with(&group, |number| {
-            if number == 2 {
-                put_back(&mut isolated);
+            if let Some(frame) = isolated.take_if(|_| number == 2) {
+                frames.put_back(frame).unwrap();
             }
         });
         assert_eq!(drained, (1, PAGES), "another thread puts it back");
@@ -583,26 +585,20 @@ mod tests {
     #[test]
     fn a_drain_that_has_begun_waits_for_a_page_that_another_thread_isolates() {
         let (group, file) = group_with_pages();
-        let manager = group.manager();
-        manager.drain_entries();
-        let in_use = || manager.frames.populated().filter(|&frame| manager.frames.is_in_use(frame));
-        let mut isolated = in_use().find_map(|frame| manager.frames.isolate(frame));
+        let frames = &group.manager().frames;
+        let in_use = || frames.populated().filter(|&frame| frames.is_in_use(frame)).count();
+        let mut isolated = Some(isolate_one(group.manager()));
         let (mut pinned, mut last) = (None, 0);
         let drained = drain_with(&group, |number| {
             last = number;
-            match number {
-                1 => {
-                    isolated.take().into_iter().for_each(|frame| manager.frames.put_back(frame).unwrap());
-                    pinned = Some(file.page_at(0).unwrap());
-                }
-                2 => {
-                    drop(pinned.take());
-                    assert_eq!(in_use().count(), 1, "all others were evicted");
-                    isolated = in_use().find_map(|frame| manager.frames.isolate(frame));
-                    assert!(isolated.is_some());
-                }
-                20 => isolated.take().into_iter().for_each(|frame| manager.frames.put_back(frame).unwrap()),
-                _ => (),
+            if let Some(frame) = isolated.take_if(|_| [1, 20].contains(&number)) {
+                frames.put_back(frame).unwrap();
+            }
+            if number == 1 {
+                pinned = Some(file.page_at(0).unwrap());
+            } else if pinned.take().is_some() {
+                assert_eq!(in_use(), 1, "all others were evicted");
+                isolated = Some(isolate_one(group.manager()));
             }
         });
         // The page that was pinned is worth keeping: it has moved to another extent.
