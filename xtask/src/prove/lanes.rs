@@ -9,8 +9,7 @@ use crate::workspace;
 
 /// All lanes. Checks of one target directory run one after the other, beside those of another. So
 /// first come those that build in the usual one, beside loom's and the virtual CPUs', and last the
-/// two sanitizers, beside each other, the slower one first: in another order one core would be idle
-/// at the end.
+/// two sanitizers, beside each other: in another order one core would be idle at the end.
 pub(crate) static ALL: [Lane; 17] = [
     LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH, TIMES,
     BENCHES, CROWDS, KERNELS,
@@ -264,6 +263,14 @@ const SANITIZERS: Lane = Lane {
     gate: || {
         vec![
             with_thread_sanitizer("ThreadSanitizer: stress", "--test stress"),
+            // With the feature that `pagefold` wants of `sync`: the next check then uses the same
+            // build.
+            address_sanitizer(
+                "AddressSanitizer: io",
+                "test -p pagefold-io -p pagefold-test-disks -p pagefold-sync --features pagefold-sync/refusals \
+                 --lib --test requests",
+            ),
+            with_address_sanitizer("AddressSanitizer: pagefold", "--test deep --test read_queue"),
             with_thread_sanitizer("ThreadSanitizer: io", "--test requests"),
             // Without optional features: `swap` has tests of a build that can't encrypt. What is
             // skipped has one thread.
@@ -274,14 +281,6 @@ const SANITIZERS: Lane = Lane {
             ),
             with_thread_sanitizer("ThreadSanitizer: the known race, built", "--test known_race --no-run"),
             with_thread_sanitizer("ThreadSanitizer sees the known race", "--test known_race -- --ignored").must_fail(),
-            // With the feature that `pagefold` wants of `sync`: the next check then uses the same
-            // build.
-            address_sanitizer(
-                "AddressSanitizer: io",
-                "test -p pagefold-io -p pagefold-test-disks -p pagefold-sync --features pagefold-sync/refusals \
-                 --lib --test requests",
-            ),
-            with_address_sanitizer("AddressSanitizer: pagefold", "--test deep --test read_queue"),
             with_address_sanitizer("AddressSanitizer: the known error, built", "--test known_use_after_free --no-run"),
             with_address_sanitizer("AddressSanitizer sees the known error", "--test known_use_after_free -- --ignored")
                 .must_fail(),
