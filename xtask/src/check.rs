@@ -256,12 +256,25 @@ pub(crate) fn cargo(name: &'static str, arguments: &str) -> Check {
     Check { name, command, must_fail: false, directory: "", lane: None, limit: LIMIT }
 }
 
+/// Dependencies whose speed no test depends on, and that take long to optimise.
+const SLOW_TO_OPTIMISE: [&str; 4] = ["futures-util", "itertools", "rustix", "tokio"];
+
+/// The arguments that begin a run of tests in the release profile.
+fn test_in_release(unoptimised: &[&str]) -> String {
+    let at_zero = |package| format!(" --config profile.release.package.{package}.opt-level=0");
+    let all: String = SLOW_TO_OPTIMISE.iter().chain(unoptimised).map(at_zero).collect();
+    format!("test --release{all}")
+}
+
 /// A check by the workspace's tests, in the build that most lanes need. No test depends on the
 /// speed of the benchmarks and of the command line, and optimising these takes two minutes.
 pub(crate) fn tests(name: &'static str, which: &str) -> Check {
-    let unoptimised = |package| format!("--config profile.release.package.{package}.opt-level=0");
-    let [bench, command_line] = ["bench", "pagefold-cli"].map(unoptimised);
-    cargo(name, &format!("test --release --workspace {bench} {command_line} {which}"))
+    cargo(name, &format!("{} --workspace {which}", test_in_release(&["bench", "pagefold-cli"])))
+}
+
+/// A check by tests on virtual CPUs.
+pub(crate) fn virtual_cpus(name: &'static str, tests: &str) -> Check {
+    cargo_with(name, "--cfg pagefold_manycore", "virtual", &format!("{} {tests}", test_in_release(&[])))
 }
 
 /// As [`cargo`], with compiler flags and a target directory for them.
@@ -283,9 +296,9 @@ pub(crate) fn this_program(name: &'static str, directory: &'static str, argument
 pub(crate) const LOOM_CFG: &str = "pagefold_loom";
 pub(crate) const LOOM: &str = "loom";
 
-/// A check of loom models.
-pub(crate) fn loom(name: &'static str, arguments: &str) -> Check {
-    cargo_with(name, &format!("--cfg {LOOM_CFG}"), LOOM, arguments)
+/// A check of loom models. Planted bugs use the same builds of dependencies.
+pub(crate) fn loom(name: &'static str, tests: &str) -> Check {
+    cargo_with(name, &format!("--cfg {LOOM_CFG}"), LOOM, &format!("test --release {tests}"))
 }
 
 /// The arguments of a check with a sanitizer. These are in the stable compiler, behind a flag;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::{Lane, More, kernels, planted, reach};
-use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, tests, thread_sanitizer};
+use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, tests, thread_sanitizer, virtual_cpus};
 use crate::workspace;
 
 /// All lanes. Checks of one target directory run one after the other, beside those of another. So
@@ -37,14 +37,17 @@ const LOOM: Lane = Lane {
     }),
 };
 
+/// Every check has dependencies with the same features, and so the same builds of them: those that
+/// `frames` or the product wants.
 fn loom_models() -> Vec<Check> {
+    let beside_frames = |name, tests: &str| loom(name, &format!("-p pagefold-frames {tests}"));
     vec![
-        loom("loom models: frames", "test --release -p pagefold-frames --lib --tests"),
-        loom("loom models: io", "test --release -p pagefold-io --lib --test loom_thread_pool"),
-        loom("loom models: sync", "test --release -p pagefold-sync --lib nearby"),
-        loom("loom models: swap", "test --release -p pagefold-swap --lib --test loom_areas"),
-        loom("loom models: span-lock", "test --release -p span-lock --test loom_lock"),
-        loom("loom models: smp-list", "test --release -p smp-list --tests"),
+        beside_frames("loom models: frames", "--lib --tests"),
+        loom("loom models: io", "-p pagefold-io --no-default-features --lib --test loom_thread_pool"),
+        beside_frames("loom models: sync", "-p pagefold-sync --lib nearby"),
+        loom("loom models: swap", "-p pagefold-swap --lib --test loom_areas"),
+        beside_frames("loom models: span-lock", "-p span-lock --test loom_lock"),
+        beside_frames("loom models: smp-list", "-p smp-list --test loom_lock --test loom_pairs"),
     ]
 }
 
@@ -57,7 +60,7 @@ const UNDER_THREAD_SANITIZER: &str =
 const UNDER_ADDRESS_SANITIZER: &str = "-p pagefold -p pagefold-frames";
 
 fn on_virtual_cpus(name: &'static str, tests: &str) -> Check {
-    cargo_with(name, "--cfg pagefold_manycore", "virtual", &format!("test --release {ON_VIRTUAL_CPUS} {tests}"))
+    virtual_cpus(name, &format!("{ON_VIRTUAL_CPUS} {tests}"))
 }
 
 const ORDERS: Lane = Lane {
@@ -263,12 +266,12 @@ const SANITIZERS: Lane = Lane {
     gate: || {
         vec![
             with_thread_sanitizer("ThreadSanitizer: stress", "--test stress"),
-            // With the feature that `pagefold` wants of `sync`: the next check then uses the same
-            // build.
+            // With the features that `pagefold` wants of these: the next check then uses the same
+            // builds.
             address_sanitizer(
                 "AddressSanitizer: io",
-                "test -p pagefold-io -p pagefold-test-disks -p pagefold-sync --features pagefold-sync/refusals \
-                 --lib --test requests",
+                "test -p pagefold-io -p pagefold-test-disks -p pagefold-sync --no-default-features \
+                 --features pagefold-io/uring,pagefold-sync/refusals --lib --test requests",
             ),
             with_address_sanitizer("AddressSanitizer: pagefold", "--test deep --test read_queue"),
             with_thread_sanitizer("ThreadSanitizer: io", "--test requests"),

@@ -71,9 +71,7 @@ impl RealFiles {
     pub fn new(files: u64, len: u64) -> Self {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         for file in 0..files {
-            let words = (0..len).step_by(8).flat_map(|at| generated_word(file, at).to_le_bytes());
-            let bytes: Vec<u8> = words.take(len as usize).collect();
-            std::fs::write(directory.path().join(format!("f{file}")), bytes).unwrap();
+            std::fs::write(directory.path().join(format!("f{file}")), generated(file, 0, len as usize)).unwrap();
         }
         Self { directory: Arc::new(directory), backend: Arc::from(automatic()) }
     }
@@ -104,17 +102,23 @@ pub fn manager_in_time(pages: u64, backend: impl pagefold::io::Backend, time: Op
     builder.io_timeout(time).build().unwrap()
 }
 
+/// `len` bytes at `offset` of a file that was generated with this seed.
+fn generated(seed: u64, offset: u64, len: usize) -> Vec<u8> {
+    let first = offset & !7;
+    let skipped = (offset - first) as usize;
+    let mut bytes = vec![0; (skipped + len).next_multiple_of(8)];
+    for (word, at) in bytes.as_chunks_mut().0.iter_mut().zip((first..).step_by(8)) {
+        *word = generated_word(seed, at).to_le_bytes();
+    }
+    bytes.truncate(skipped + len);
+    bytes.split_off(skipped)
+}
+
 /// Fails unless `bytes` are the file's at `offset`.
 pub fn check(seed: u64, offset: u64, bytes: &[u8]) {
-    let mut at = offset;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let word = generated_word(seed, at & !7).to_le_bytes();
-        let expected = &word[(at & 7) as usize..];
-        let (now, later) = rest.split_at(expected.len().min(rest.len()));
-        assert_eq!(now, &expected[..now.len()], "file {seed}, byte {at} (page {}): foreign bytes", at / 4096);
-        at += now.len() as u64;
-        rest = later;
+    if let Some(at) = first_difference(bytes, &generated(seed, offset, bytes.len())) {
+        let at = offset + at as u64;
+        panic!("file {seed}, byte {at} (page {}): foreign bytes", at / 4096);
     }
 }
 
@@ -134,10 +138,7 @@ pub fn within_limit(group: &Group) -> bool {
 
 /// `len` bytes that no other version has, the same at the same offset.
 pub fn version(number: u64, offset: u64, len: usize) -> Vec<u8> {
-    let first = offset & !7;
-    let words = (first..offset + len as u64).step_by(8);
-    let bytes: Vec<u8> = words.flat_map(|at| generated_word(!number, at).to_le_bytes()).collect();
-    bytes[(offset - first) as usize..][..len].to_vec()
+    generated(!number, offset, len)
 }
 
 /// All that a file has on the disk, read past any cache.
@@ -151,13 +152,22 @@ pub fn bytes_on(disk: &impl Backend, path: impl AsRef<Path>) -> Vec<u8> {
     bytes
 }
 
+/// Where two differ first; at the end of the shorter one, if only their lengths differ.
+fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
+    // Comparing all at once is quick, above all under a sanitizer.
+    if found == expected {
+        return None;
+    }
+    let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    Some(differs.unwrap_or(found.len().min(expected.len())))
+}
+
 /// Fails, naming the first byte, unless the two are the same.
 pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
-    let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
-    if let Some(at) = differs {
-        panic!("{what}: byte {at} (page {}) is {:#x}, not {:#x}", at / 4096, found[at], expected[at]);
+    if let Some(at) = first_difference(found, expected) {
+        let byte = |bytes: &[u8]| bytes.get(at).map(|byte| format!("{byte:#x}"));
+        panic!("{what}: byte {at} (page {}) is {:?}, not {:?}", at / 4096, byte(found), byte(expected));
     }
-    assert_eq!(found.len(), expected.len(), "{what}: the length");
 }
 
 /// Waits for something that other threads bring about within moments. `what` is wrong if they

@@ -188,7 +188,8 @@ fn a_page_that_cant_come_back_leaves_others_their_places() {
     overwrite(&disk, slot_of(&disk, page, 0).unwrap(), &contents(page, 7));
     let (spare, spare_base) = filled(&other, 4 * ROOM);
     let more = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
-    for turn in 0..2 * ROOM {
+    // One thread of ours does it all: ThreadSanitizer is shown a few.
+    for turn in 0..if cfg!(pagefold_tsan) { ROOM / 2 } else { 2 * ROOM } {
         // Another group frees slots, and so the reserve never ends.
         spare.discard(spare_base + turn * PAGE..spare_base + (turn + 1) * PAGE).unwrap();
         let read = space.read_at(&mut [0], base + page * PAGE);

@@ -17,9 +17,10 @@ impl Contents {
                 }
             }
             Self::Generated { seed, word } => {
-                for (at, part) in (offset..).step_by(8).zip(part.chunks_mut(8)) {
-                    part.copy_from_slice(&word(*seed, at).to_ne_bytes()[..part.len()]);
-                }
+                let mut words = (offset..).step_by(8).map(|at| word(*seed, at).to_ne_bytes());
+                let (whole, rest) = part.as_chunks_mut();
+                whole.iter_mut().zip(&mut words).for_each(|(part, word)| *part = word);
+                rest.iter_mut().zip(words.next().into_iter().flatten()).for_each(|(byte, of_word)| *byte = of_word);
             }
         }
     }

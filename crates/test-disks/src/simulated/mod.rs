@@ -88,6 +88,7 @@ struct Meter {
 
 /// Returns the word at `offset`, a multiple of 8, of a file created with
 /// [`SimulatedDisk::add_generated`].
+#[inline]
 #[must_use]
 pub fn generated_word(seed: u64, offset: u64) -> u64 {
     mix(mix(seed).wrapping_add(offset / 8))

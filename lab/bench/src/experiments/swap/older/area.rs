@@ -29,10 +29,14 @@ pub(super) trait Slots: Send + Sync {
     fn free(&self, task: usize, slot: usize);
 }
 
-/// The slots in use at the beginning. Slot 0 is the header.
-pub(super) fn half_of_them() -> impl Iterator<Item = usize> {
-    let mut random = Random::seeded(7);
-    std::iter::once(0).chain((1..SLOTS).filter(move |_| random.one_in(2)))
+/// Which slots are in use at the beginning: drawn once, for all areas of all runs. Slot 0 is the
+/// header.
+pub(super) fn half_of_them() -> &'static [bool] {
+    static USED: OnceLock<Box<[bool]>> = OnceLock::new();
+    USED.get_or_init(|| {
+        let mut random = Random::seeded(7);
+        (0..SLOTS).map(|slot| slot == 0 || random.one_in(2)).collect()
+    })
 }
 
 pub(super) struct Area<S> {

@@ -86,8 +86,6 @@ impl Clustered {
 
 impl Slots for Clustered {
     fn new(tasks: usize) -> Self {
-        let mut map = vec![FREE; SLOTS];
-        half_of_them().for_each(|slot| map[slot] = USED);
         let cluster = |_| Cluster { lock: QueuedSpinlock::default(), held: AtomicBool::new(true) };
         // In an order that isn't that of the area, as in one that has been in use.
         let mut order: Vec<u64> = (0..CLUSTERS as u64).collect();
@@ -101,7 +99,7 @@ impl Slots for Clustered {
             first: AtomicU64::new(0),
             len: AtomicU64::new(CLUSTERS as u64),
             clusters,
-            map: map.into_iter().map(AtomicU8::new).collect(),
+            map: half_of_them().iter().map(|&used| AtomicU8::new(if used { USED } else { FREE })).collect(),
             own: (0..tasks).map(|_| Line(AtomicU64::new(NONE))).collect(),
             places: Places::new(tasks),
         }

@@ -89,8 +89,6 @@ impl<const OWN: bool> Trunked<OWN> {
 
 impl<const OWN: bool> Slots for Trunked<OWN> {
     fn new(tasks: usize) -> Self {
-        let mut map = vec![0; SLOTS];
-        half_of_them().for_each(|slot| map[slot] = 1);
         let start = |task: usize| if OWN { mix(task as u64) % SLOTS as u64 } else { 1 };
         let trunks: Box<[Trunk]> = (0..TRUNKS).map(|_| Trunk::new()).collect();
         trunks.iter().for_each(Trunk::name);
@@ -98,7 +96,7 @@ impl<const OWN: bool> Slots for Trunked<OWN> {
             lock: QueuedSpinlock::default(),
             in_use: Line(AtomicU64::new(0)),
             positions: (0..tasks).map(|task| Line(AtomicU64::new(start(task)))).collect(),
-            map: map.into_iter().map(AtomicU8::new).collect(),
+            map: half_of_them().iter().map(|&used| AtomicU8::new(used.into())).collect(),
             clusters: (0..SLOTS / CLUSTER).map(|_| AtomicU64::new(CLUSTER as u64)).collect(),
             trunks,
             freed: (0..tasks).map(|_| Line(Mutex::new(Vec::new()))).collect(),
