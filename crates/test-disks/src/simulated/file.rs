@@ -152,9 +152,10 @@ impl File {
                 if !self.take_room(&mut state, page) {
                     return if done > 0 { Ok(done) } else { Err(IoError::NO_SPACE) };
                 }
-                let mut version = self.visible(&state, page);
+                let is_whole = part == PAGE;
+                let mut version = Box::new(if is_whole { [0; PAGE] } else { self.visible(&state, page) });
                 slice.copy_to(at, &mut version[within..within + part]);
-                state.written.entry(page).or_default().push(Box::new(version));
+                state.written.entry(page).or_default().push(version);
                 (at, done) = (at + part, done + part);
                 let longer = state.len().max(offset + done as u64);
                 state.note_len(longer);

@@ -1,8 +1,6 @@
 //! One tenant's device doesn't answer, or answers slowly, and other tenants wait for it.
 
-use pagefold::io::{Backend, ThreadPool};
-#[cfg(feature = "uring")]
-use pagefold::io::{DirectIo, Uring};
+use pagefold::io::{Backend, DirectIo, ThreadPool, Uring};
 use pagefold::{File, Pagefold};
 
 use crate::support::gate::{OpenAtEnd, TwoDevices, in_time};
@@ -80,7 +78,6 @@ fn closing_a_file_does_not_wait_for_later_readers() {
 }
 
 /// Whether the files there are memory, which the CPU copies: nothing is read ahead of those.
-#[cfg(feature = "uring")]
 fn is_memory(directory: &std::path::Path) -> bool {
     let path = std::ffi::CString::new(directory.as_os_str().as_encoded_bytes()).unwrap();
     // SAFETY: a `statfs` is plain numbers, and the call fills it in; the path ends with a zero.
@@ -98,7 +95,6 @@ fn is_memory(directory: &std::path::Path) -> bool {
 /// each read was taken for a copy that the CPU makes, as on tmpfs, and had the device's whole
 /// latency.
 #[test]
-#[cfg(feature = "uring")]
 fn buffered_files_are_read_ahead_and_in_parallel() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     if is_memory(directory.path()) {

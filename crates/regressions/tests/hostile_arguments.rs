@@ -89,7 +89,6 @@ fn sizes_at_the_ends_of_the_integers() {
 /// Names with quotes and line breaks in them end up in labels of metrics, where what isn't escaped
 /// makes the lines of all the other groups unreadable.
 #[test]
-#[cfg(feature = "prometheus")]
 fn names_with_line_breaks_do_not_break_the_metrics() {
     let mm = manager(64, disk(1, 10_000));
     let group = mm.group("\0\n\"").build().unwrap();

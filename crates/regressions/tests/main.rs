@@ -33,7 +33,7 @@ mod shrinking_files;
 mod small_budgets;
 mod space_addresses;
 mod space_index;
-#[path = "../support/mod.rs"]
+#[path = "../../pagefold/tests/support/mod.rs"]
 mod support;
 mod swap_areas;
 mod swap_owners;
