@@ -171,6 +171,8 @@ fn with_all_pinned_each_read_is_told() {
 #[test]
 fn queues_are_dropped_full_by_the_thousand() {
     let faults = vec![Fault::Errno(5), Fault::Interrupted, Fault::Short(512)];
+    // A build for a sanitizer takes ten times as long.
+    let turns = if cfg!(debug_assertions) { 400 } else { 1_000 };
     let backends: [Box<dyn Backend>; 2] = [Box::new(reordered(7)), Box::new(ThreadPool::new(disk(1, LEN), 4).unwrap())];
     for (seed, backend) in (0..).zip(backends) {
         let schedule = Schedule::OneIn { n: 50, seed, faults: faults.clone() };
@@ -180,7 +182,7 @@ fn queues_are_dropped_full_by_the_thousand() {
                 let file = file.clone();
                 thread::spawn(move || {
                     let mut random = Random::seeded(seed);
-                    for _ in 0..1_000 {
+                    for _ in 0..turns {
                         let mut bytes = vec![0xa5; 32 * 100];
                         let mut queue = ReadQueue::new(&file);
                         for into in bytes.chunks_mut(100) {

@@ -339,6 +339,14 @@ const PLANTED: Lane = Lane {
     }),
 };
 
+/// Tests that take long, and that lanes run in the gate over more seeds than they have by
+/// themselves.
+pub(crate) const SEEDED_IN_THE_GATE: [&str; 3] = [
+    "random_operations_agree_with_the_model",
+    "threads_agree_with_a_plain_model_in_an_eighth_of_the_memory",
+    "what_sync_promised_survives_a_power_cut",
+];
+
 /// A check by some of the workspace's tests, over a range of seeds.
 fn seeded(name: &'static str, which: &str, seeds: Range<u64>) -> Check {
     of_seeds(tests(name, which), seeds)
