@@ -267,7 +267,8 @@ fn test_in_release(unoptimised: &[&str]) -> String {
 }
 
 /// A check by the workspace's tests, in the build that most lanes need. No test depends on the
-/// speed of the benchmarks and of the command line, and optimising these takes two minutes.
+/// speed of the benchmarks, the virtual machine or the command line, and optimising these takes two
+/// minutes.
 pub(crate) fn tests(name: &'static str, which: &str) -> Check {
     cargo(name, &format!("{} --workspace {which}", test_in_release(&["bench", "manycore", "pagefold-cli"])))
 }
