@@ -11,7 +11,7 @@ use crate::limited;
 use crate::workspace::{self, root, target_directory};
 
 /// How many checks run at once: one builds while another's tests wait for each other.
-const SIDE_BY_SIDE: usize = 2;
+const SIDE_BY_SIDE: usize = 3;
 /// The longest that a check may take, with what it builds, if nothing else is said: a test may
 /// hang. Over ten times what any takes on a quiet machine.
 const LIMIT: Duration = Duration::from_mins(60);

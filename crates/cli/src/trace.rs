@@ -287,14 +287,14 @@ impl<'a> Loader<'a> {
             }
             None => GROUP_UNNAMED,
         };
-        if let Some(&number) = self.group_numbers.get(name) {
-            return Ok(number);
-        }
         if self.trace.groups.is_empty() && self.unnamed {
             // Earlier lines named no group, and were counted as group number 0.
             self.new_group(GROUP_UNNAMED, place)?;
         }
-        self.new_group(name, place)
+        match self.group_numbers.get(name) {
+            Some(&number) => Ok(number),
+            None => self.new_group(name, place),
+        }
     }
 
     /// Returns the stream for a line, creating it if necessary. All lines of one name go to one

@@ -61,9 +61,10 @@
 //! because only requests for *prompt* files go to rings.
 //!
 //! The kernel posts an answer in the context of the thread that submitted the request, when this
-//! thread next leaves the kernel or sleeps in it. If necessary, the kernel interrupts the thread.
-//! If the thread has ended, the kernel posts the answer from another context, such as a kernel
-//! worker.
+//! thread next leaves the kernel, or sleeps in it so that a signal would wake it. If necessary, the
+//! kernel interrupts the thread. If the thread has ended, the kernel posts the answer from another
+//! context, such as a kernel worker. While the thread is in a call that signals don't interrupt,
+//! such as a direct `pread` or an `fsync`, its answers wait for the end of that call.
 
 mod in_flight;
 mod lanes;

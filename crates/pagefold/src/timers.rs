@@ -9,6 +9,9 @@
 //!   time wakes the thread. When the table has been empty for a second, the thread ends. It records
 //!   its end under the lock (`has_thread`), so a timer that is inserted after that starts a new
 //!   thread.
+//! - TIMER-3. A timer that is over says nothing about the time in two cases, which its
+//!   [`Timer::measured`] tells. No thread could be started. Or the thread woke the task much later
+//!   than it should (`stopped_at`), because the process was stopped or got no CPU.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -21,6 +24,14 @@ use sync::time::{Duration, Instant};
 
 /// How long the thread waits with an empty table before it ends.
 const IDLE: Duration = Duration::from_secs(1);
+/// If a thread wakes later than it asked for by more than this, it had no CPU meanwhile.
+const STOPPED_MIN: Duration = Duration::from_millis(50);
+
+/// Returns whether a wait for `asked`, which began at `began`, took so much longer that the process
+/// was stopped meanwhile, or got no CPU.
+pub(crate) fn was_stopped(asked: Duration, began: Instant) -> bool {
+    began.elapsed().saturating_sub(asked) > STOPPED_MIN
+}
 
 /// The tasks that wait for their time.
 #[derive(Default)]
@@ -40,14 +51,29 @@ struct Table {
     /// The number of timers created so far.
     made: u64,
     has_thread: bool,
+    /// When the thread last woke a task much later than it should. In nanoseconds, like the times
+    /// of the tasks.
+    stopped_at: u64,
 }
 
 type Key = (u64, u64);
+
+/// What a timer that is over says about the time since it was created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measured {
+    /// The timer's time has passed.
+    Whole,
+    /// The process was stopped meanwhile, or got no CPU.
+    Stopped,
+    /// Nothing, because no thread could be started.
+    Nothing,
+}
 
 /// A task's timer. Once it is dropped, it doesn't wake the task.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
     key: Key,
+    made_at: u64,
 }
 
 impl Timers {
@@ -56,6 +82,7 @@ impl Timers {
         let waker = waker.clone();
         let mut table = self.0.table.lock();
         let now = table.start.get_or_insert_with(Instant::now).elapsed();
+        let made_at = now.as_nanos() as u64;
         table.made += 1;
         let key = (u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX), table.made);
         let is_first = table.tasks.first_key_value().is_none_or(|(first, _)| key < *first);
@@ -69,7 +96,14 @@ impl Timers {
         if starts && thread::spawn("pagefold-timers", move || shared.run()).is_err() {
             self.0.have_no_thread();
         }
-        Timer { shared: Arc::clone(&self.0), key }
+        Timer { shared: Arc::clone(&self.0), key, made_at }
+    }
+}
+
+impl Table {
+    /// Returns the time now, in nanoseconds.
+    fn now(&self) -> u64 {
+        self.start.map_or(Duration::ZERO, Instant::elapsed).as_nanos() as u64
     }
 }
 
@@ -77,10 +111,13 @@ impl Shared {
     fn run(&self) {
         let mut table = self.table.lock();
         loop {
-            let now = table.start.map_or(Duration::ZERO, Instant::elapsed).as_nanos() as u64;
+            let now = table.now();
             let mut due = table.tasks.split_off(&(now.saturating_add(1), 0));
             std::mem::swap(&mut due, &mut table.tasks);
-            if !due.is_empty() {
+            if let Some(((at, _), _)) = due.first_key_value() {
+                if Duration::from_nanos(now - at) > STOPPED_MIN {
+                    table.stopped_at = now;
+                }
                 drop(table);
                 wake_all(due.into_values()); // TIMER-1
                 table = self.table.lock();
@@ -124,6 +161,18 @@ impl Timer {
         drop(table); // TIMER-1: before `waker`.
         is_over
     }
+
+    /// Returns what the timer, which is over, says about the time since it was created (TIMER-3).
+    pub(crate) fn measured(&self) -> Measured {
+        let table = self.shared.table.lock();
+        if table.stopped_at > self.made_at {
+            Measured::Stopped
+        } else if table.now() < self.key.0 {
+            Measured::Nothing
+        } else {
+            Measured::Whole
+        }
+    }
 }
 
 impl Drop for Timer {
@@ -147,6 +196,42 @@ mod tests {
         fn wake(self: std::sync::Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    /// Waits until a timer is over.
+    fn await_end(timer: &Timer) {
+        let (start, waker) = (Instant::now(), Waker::noop());
+        while !timer.is_over(waker) {
+            assert!(start.elapsed() < WATCHDOG, "a timer doesn't end");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A regression: a device's time limit counted time in which the process was stopped. Here the
+    /// timers' thread gets no CPU, because it can't take the lock.
+    #[test]
+    fn a_timer_tells_that_the_process_was_stopped() {
+        let timers = Timers::default();
+        let stopped = timers.after(Duration::from_millis(5), Waker::noop());
+        let table = timers.0.table.lock();
+        thread::sleep(Duration::from_millis(10) + 2 * STOPPED_MIN);
+        drop(table);
+        await_end(&stopped);
+        assert_eq!(stopped.measured(), Measured::Stopped);
+    }
+
+    /// A regression: if the thread couldn't be started, the timer of a device's time limit was over
+    /// at once, and the device counted as silent.
+    #[test]
+    fn a_timer_without_a_thread_tells_nothing() {
+        let timers = Timers::default();
+        timers.0.table.lock().has_thread = true;
+        let timer = timers.after(Duration::from_secs(3600), Waker::noop());
+        assert!(!timer.is_over(Waker::noop()));
+        timers.0.have_no_thread();
+        assert!(timer.is_over(Waker::noop()));
+        assert_eq!(timer.measured(), Measured::Nothing);
+        assert!(!timers.0.table.lock().has_thread);
     }
 
     /// The thread sleeps until the earliest time. Regression: a task that came later, with an

@@ -11,6 +11,7 @@ use pagefold::{Advice, Error, File, Pagefold, ReadRequest, WriteRequest};
 use sync::atomic::{AtomicBool, Ordering};
 use sync::random::Random;
 
+use crate::everything_pinned::block_on;
 use crate::support::{disk, manager, stop_at_end, when_free};
 
 const PAGE: usize = 4096;
@@ -433,4 +434,45 @@ fn a_stranger_and_a_pagefold_keep_each_others_bytes() {
         it.check(seed, 150);
         assert!(it.seen.iter().all(|&seen| seen > 0), "{:?}", it.seen);
     }
+}
+
+/// An asynchronous read that met the known end of the file within a page ended there, and went on
+/// doing so until another call asked for the length.
+#[test]
+fn an_asynchronous_read_finds_what_was_appended() {
+    both_ways(|direct| {
+        for (from, len) in [(5_000, 2_000), (4_500, 2_000), (0, 8_192), (0, 2_000), (6_000, 10)] {
+            let world = World::new(direct, &[7; 5_000]);
+            let whole = |file: &[u8]| file[from.min(file.len())..(from + len).min(file.len())].to_vec();
+            let read = |file: &File| {
+                let mut bytes = vec![0xee; len];
+                let n = block_on(file.read_at_async(&mut bytes, from as u64)).unwrap();
+                bytes.truncate(n);
+                bytes
+            };
+            assert!(read(&world.file) == whole(&[7; 5_000]), "before, {len} bytes at {from}");
+            world.append(&[9; 1_000]);
+            assert!(read(&world.file) == whole(&world.on_disk()), "after, {len} bytes at {from}");
+            // Pagefold can't adopt a new length while the page with the end is in use.
+            let _pinned = world.file.page_at(4_096).unwrap();
+            world.append(&[5; 4_000]);
+            assert!(read(&world.file) == whole(&world.on_disk()), "with a pin, {len} bytes at {from}");
+            assert!(world.read(from, len) == whole(&world.on_disk()), "like any other read");
+        }
+    });
+}
+
+/// A handle that only reads synced a file that had been cut off: the sync failed, each time, wrote
+/// nothing, and left a failure to all other handles.
+#[test]
+fn a_readers_sync_goes_on_after_a_cut() {
+    both_ways(|direct| {
+        let world = World::new(direct, &[7; 3 * PAGE]);
+        let reader = world.file.group().open(world.path()).unwrap();
+        world.file.write_at(&[8], 10).unwrap();
+        world.cut(2 * PAGE as u64);
+        reader.sync().unwrap();
+        assert_eq!(world.on_disk()[10], 8);
+        world.file.sync().unwrap();
+    });
 }

@@ -38,7 +38,7 @@ struct World {
 /// A call, and its name. Success and typed errors are both fine.
 type Call = (&'static str, fn(&World) -> Result<(), Error>);
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -232,3 +232,13 @@ fn a_child_can_have_a_pagefold_of_its_own() {
         true
     });
 }
+
+/// A child advised that pages be evicted next. It waited for locks that threads of the parent had
+/// held, or changed the lists of its copy of the parent's memory.
+#[test]
+fn a_child_cannot_advise() {
+    let (_mm, _group, file) = used();
+    for advice in [Advice::Cold, Advice::DontNeed, Advice::WillNeed, Advice::PageOut, Advice::Random] {
+        in_child(|| matches!(file.advise(0..4096, advice), Err(Error::Forked)));
+    }
+}

@@ -7,6 +7,7 @@ use sync::Arc;
 use pagefold::io::{Backend, IoError};
 use pagefold::{Advice, Error, File, Group, Pagefold, Protection, ReadQueue, ReadRequest};
 
+use crate::everything_pinned::block_on;
 use crate::hooked::Answer;
 use crate::support::devices::Devices;
 use crate::support::{RealFiles, bytes_on, check, eventually, manager, read, version};
@@ -162,6 +163,36 @@ fn batches_and_queues_of_reads_fail_in_time() {
     assert_eq!(timeouts, 39);
     devices.device(0).silence(false);
     (0..64).for_each(|page| check(0, page * PAGE, &again("no answer is heard", || read_page(&file, page))));
+}
+
+/// A call for many pages launched their loads before it found that the device was silent. Each of
+/// these pages stayed charged until the device answered: a few calls took all of the group's limit,
+/// and files on other devices could no longer be read.
+#[test]
+fn a_silent_device_is_asked_for_no_more_pages() {
+    let (devices, _mm, group) = scene();
+    let _going_on = devices.going_on_at_last();
+    let file = group.open("0/f").unwrap(); // With readahead.
+    devices.device(0).silence(true);
+    falls_silent("a miss", &file, |file| read_page(file, 1));
+    let charged = group.charged();
+    let results = answer("many pages", move || {
+        let mut bytes = vec![0; 16 * PAGE as usize];
+        let many = is_timeout(&file.read_at(&mut bytes, 16 * PAGE));
+        let asynchronous = is_timeout(&block_on(file.read_at_async(&mut bytes, 32 * PAGE)));
+        let mut buffers = [[0; 8]; 8];
+        let requests = buffers.iter_mut().zip(48..);
+        let mut requests: Vec<_> = requests.map(|(bytes, page)| ReadRequest::new(page * PAGE, bytes)).collect();
+        file.read_batch(&mut requests);
+        let batch = requests.iter().all(|request| is_timeout(&request.result));
+        let mut queue = ReadQueue::new(&file);
+        buffers.iter_mut().zip(56..).for_each(|(bytes, page)| queue.push(ReadRequest::new(page * PAGE, bytes), ()));
+        let queue = std::iter::from_fn(|| queue.wait()).filter(|(request, ())| is_timeout(&request.result)).count();
+        file.prefetch(0..64 * PAGE);
+        (many, asynchronous, batch, queue)
+    });
+    assert_eq!(results, (true, true, true, 8));
+    assert_eq!(group.charged(), charged, "pages that the device may never bring");
 }
 
 /// A sync that was given up left the file locked for all later ones, or its pages clean.

@@ -22,6 +22,8 @@ struct Meddled {
     disk: SimulatedDisk,
     /// What the other process does right after the file was made longer, once.
     after_lengthen: Arc<Mutex<Option<Meddle>>>,
+    /// What happens right before the file's length is set, once.
+    before_set_len: Arc<Mutex<Option<Meddle>>>,
     reads_fail: Arc<AtomicBool>,
 }
 
@@ -98,6 +100,8 @@ impl BackingFile for MeddledFile {
     }
 
     fn set_len(&self, len: u64) -> Result<(), IoError> {
+        let meddle = self.of.before_set_len.lock().take();
+        meddle.into_iter().for_each(|meddle| meddle());
         self.file.set_len(len)
     }
 
@@ -176,4 +180,35 @@ fn a_change_that_is_cut_off_while_it_is_made_is_told() {
         file.sync().unwrap();
         assert_eq!(meddled.on_disk(), vec![7; len as usize]);
     }
+}
+
+/// A file's last handle was dropped just after another process had cut the file off. The write-back
+/// refused to write anything before the new length was known, and so all that was dirty was lost,
+/// the bytes before the new end, too.
+#[test]
+fn what_lies_before_a_cut_is_written_when_the_last_handle_is_dropped() {
+    let (meddled, _mm, file) = Meddled::with_file(&[7; 3 * PAGE]);
+    file.write_at(&[8; 10], 0).unwrap();
+    meddled.theirs().set_len(2 * PAGE as u64).unwrap();
+    drop(file);
+    assert!(meddled.on_disk() == [[8; 10].as_slice(), &[7; 2 * PAGE - 10]].concat());
+}
+
+/// A call made a file longer. Just before, another thread loaded the page with the old end, and
+/// another process appended to it. The page counted as whole then: readers found zeros in place of
+/// what was appended, and the next write-back of the page wrote these zeros.
+#[test]
+fn what_is_appended_while_the_file_is_made_longer_is_kept() {
+    let (meddled, _mm, file) = Meddled::with_file(&[7; 5_000]);
+    let (reader, other) = (file.clone(), meddled.clone());
+    *meddled.before_set_len.lock() = Some(Box::new(move || {
+        assert!(read(&reader, PAGE, 10) == [7; 10]);
+        other.overwrite(PAGE as u64, &[[7; 904].as_slice(), &[9; 100]].concat());
+    }));
+    file.set_len(20_000).unwrap();
+    assert!(read(&file, 5_000, 100) == [9; 100], "readers find what was appended");
+    file.write_at(&[8], PAGE as u64).unwrap();
+    file.sync().unwrap();
+    assert!(meddled.on_disk()[5_000..5_100] == [9; 100], "the file has it");
+    assert!(meddled.on_disk()[5_100..] == [0; 14_900], "and zeros after it");
 }

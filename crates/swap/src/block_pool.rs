@@ -349,6 +349,9 @@ impl BlockPool {
 
     fn relist(&self, number: u32, chunk: &mut Chunk, to: List) {
         let from = std::mem::replace(&mut chunk.list, to);
+        if from == to {
+            return;
+        }
         if let Some(list) = self.list(to) {
             list.add(number as usize);
         }

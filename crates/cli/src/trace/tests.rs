@@ -102,3 +102,10 @@ fn empty_traces_are_errors_and_requests_max_stops_early() {
     let first = Options { requests_max: Some(2), ..options() };
     assert_eq!(load("1 1\n2 1\nnonsense\n", &first).unwrap().requests, 2);
 }
+
+#[test]
+fn lines_without_a_group_are_of_the_one_that_is_named_default() {
+    let trace = load("r,0,1\nr,1,1,default\nr,2,1\nr,3,1,x\n", &options()).unwrap();
+    assert_eq!(trace.groups, ["default", "x"]);
+    assert_eq!(requests(&trace, 0), [(0, 1, 0), (1, 1, 0), (2, 1, 0), (3, 1, 1)]);
+}

@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
+use crate::timers::was_stopped;
 use io::Helping;
 
 /// How many reads ahead a page's word is prefetched,
@@ -254,14 +255,18 @@ impl Handle {
     /// If `done()` becomes true because another thread completes a load, this function notices that
     /// at most a few milliseconds later.
     pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) -> bool {
-        let time = self.file.watch().map(|watch| (watch, Instant::now()));
-        let is_late = || time.is_some_and(|(watch, start)| watch.is_silent() || start.elapsed() >= watch.time());
+        let (watch, mut start) = (self.file.watch(), Instant::now());
+        let helping = Helping { back_soon: true, ..self.helping() };
         while let Some(queue) = call.unfinished() {
-            self.file.backing.help_as(queue, Helping { back_soon: true, ..self.helping() }, done);
+            let began = Instant::now();
+            self.file.backing.help_as(queue, helping, done);
             if done() {
                 return false;
             }
-            if is_late() {
+            if helping.at_most.is_some_and(|most| was_stopped(most, began)) {
+                start = Instant::now(); // WATCH-4
+            }
+            if watch.is_some_and(|watch| watch.is_silent() || start.elapsed() >= watch.time()) {
                 return true;
             }
         }

@@ -193,24 +193,7 @@ impl File {
         if pages.end - pages.start > 1 {
             self.handle.load_soon(pages);
         }
-        let page_bytes = self.handle.file.page_bytes();
-        let mut done = 0;
-        while done < buf.len() {
-            let Some(at) = offset.checked_add(done as u64) else { break };
-            let page = match self.page_at_async(at).await {
-                Ok(page) => page,
-                Err(Error::PastEnd { .. }) => break,
-                Err(error) => return Err(error),
-            };
-            let rest = page.get((at % page_bytes) as usize..).unwrap_or_default();
-            let len = rest.len().min(buf.len() - done);
-            buf[done..done + len].copy_from_slice(&rest[..len]);
-            done += len;
-            if len == 0 || page.len() < page_bytes as usize {
-                break;
-            }
-        }
-        Ok(done)
+        self.handle.read_async(buf, offset).await
     }
 
     /// Begins to load the pages that the byte range touches, and returns without waiting for them.

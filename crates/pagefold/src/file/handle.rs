@@ -118,18 +118,12 @@ impl Handle {
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
-    /// Writes back `pages`, or all pages if `pages` is `None`, and makes them durable. If another
-    /// process has truncated the file, first adopts the new length; otherwise the write-back would
-    /// bring the truncated bytes back. If adopting the length fails, that error is ignored: a
-    /// write-back that finds a truncation fails (B6 of `writeback`), and this call returns its
-    /// error.
+    /// Writes back `pages`, or all pages if `pages` is `None`, and makes them durable: what was
+    /// written through any handle.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
-        let writable = self.writable;
         let result = self.file.in_time(move |file| {
-            if writable && file.is_cut_off() == Ok(true) {
-                let _ = file.refresh_len_here();
-            }
+            file.notice_cut();
             Ok(pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages)))
         })?;
         self.tell(result)

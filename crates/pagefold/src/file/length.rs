@@ -360,6 +360,15 @@ impl FileState {
         Ok(uninterrupted(|| self.backing.len())? < known)
     }
 
+    /// Takes over a truncation by another process, before a write-back of what was written to the
+    /// file. A failure is ignored: a write-back that finds a truncation fails itself (B6 of
+    /// `writeback`), because it would bring back what was cut off.
+    pub(crate) fn notice_cut(&self) {
+        if self.writer().is_some() && self.is_cut_off() == Ok(true) {
+            let _ = self.refresh_len_here();
+        }
+    }
+
     /// Takes over a truncation by another process, unless another thread is changing the file's
     /// length.
     pub(crate) fn try_notice_cut(&self) {
@@ -367,6 +376,20 @@ impl FileState {
             && let Some(_turn) = self.extension.try_lock()
         {
             let _ = self.take_over(None); // Write-back reports the error.
+        }
+    }
+
+    /// Prepares the pages like [`hold_end`](Self::hold_end), and waits for those that are in use.
+    ///
+    /// # Errors
+    /// [`Error::PageBusy`].
+    pub(crate) fn await_end(&self, range: Range<u64>) -> Result<End<'_>, Error> {
+        let mut wait = EndWait::default();
+        loop {
+            match self.hold_end(range.clone())? {
+                Attempt::Done(end) => return Ok(end),
+                Attempt::Busy(page) => wait.wait(self, page)?,
+            }
         }
     }
 

@@ -18,12 +18,18 @@
 //!   room for that page's word, the page couldn't be held. No reader finds these bytes, and
 //!   write-back doesn't write them. They are corrected before the file grows again (N3 of
 //!   `length`).
+//! - Z4. While the file is made longer on its device, nothing keeps the page with the old end out
+//!   of memory if it wasn't there. A thread may load the page just before another process appends
+//!   to it, and so without the bytes that were appended. So the page is looked at once more after
+//!   the file is longer, when no process can append to it. If it can't be removed because it is
+//!   pinned for seconds, the call fails, and the file's new length is adopted like that of another
+//!   process.
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};
 
 use crate::error::Error;
-use crate::file::length::{Attempt, EndWait, LEN_MAX};
+use crate::file::length::{End, LEN_MAX};
 use crate::file::state::FileState;
 use io::{BackingFile, uninterrupted};
 
@@ -50,14 +56,11 @@ impl FileState {
         let _no_write_back = self.writeback.pause();
         let before = self.len();
         if len >= before {
-            let mut wait = EndWait::default();
-            let mut end = loop {
-                match self.hold_end(before..len)? {
-                    Attempt::Done(end) => break end,
-                    Attempt::Busy(page) => wait.wait(self, page)?,
-                }
-            };
+            let mut end = self.await_end(before..len)?;
             uninterrupted(|| writer.set_len(len)).map_err(|error| self.write_failed(error))?;
+            if let End::Gone = end {
+                end = self.await_end(before..len)?; // Z4
+            }
             self.fill_own_end(&mut end, before..len);
             self.length_is(len);
             return Ok(());

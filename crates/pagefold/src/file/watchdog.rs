@@ -58,24 +58,17 @@ use crate::error::Error;
 use crate::file::state::FileState;
 use crate::file::watch::Watch;
 use crate::manager::Manager;
+use crate::timers::was_stopped;
 use io::Workers;
 
 /// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
-/// A thread that wakes later than requested by more than this had no CPU meanwhile.
-const STOPPED_MIN: Duration = Duration::from_millis(50);
 /// The most time that the flusher needs to notice an answer: a part of the timeout, within bounds.
 const HEARING_PART: u32 = 4;
 const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);
 /// The most workers for one device. They are started on demand.
 const WORKERS_MAX: usize = 64;
-
-/// Returns whether a wait for `asked` took so much longer that it says nothing about the device
-/// (WATCH-4).
-fn was_stopped(asked: Duration, began: Instant) -> bool {
-    began.elapsed().saturating_sub(asked) > STOPPED_MIN
-}
 
 /// A job that a worker does for a call.
 struct Errand<T> {

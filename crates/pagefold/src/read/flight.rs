@@ -120,7 +120,8 @@ impl Handle {
         let (file, group) = (&*self.file, self.group.state());
         let is_vacant = |page: &u64| matches!(file.map.state(*page), PageState::Vacant { .. });
         let vacant: Vec<_> = pages.into_iter().filter(is_vacant).take(self.launch_max() as usize).collect();
-        if vacant.is_empty() || file.manager.frames.forked() {
+        // A silent device gets no more requests, which would keep their frames until it answers.
+        if vacant.is_empty() || file.manager.frames.forked() || file.is_device_silent() {
             return Launched::default();
         }
         let mut frames = Vec::with_capacity(vacant.len());

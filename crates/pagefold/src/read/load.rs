@@ -20,6 +20,7 @@ use crate::read::call::{Call, HELPING, Purpose, Want};
 use crate::read::load_error::{decode, encode};
 use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
+use crate::timers::was_stopped;
 use io::{Helping, IoError, read_full};
 
 /// How often a page is loaded again because the file became shorter meanwhile. Without a limit,
@@ -211,11 +212,14 @@ impl Handle {
             && !watch.is_some_and(Watch::is_silent)
         {
             let start = Instant::now();
-            self.file.backing.help_as(&queue, self.helping(), &|| {
+            let helping = self.helping();
+            self.file.backing.help_as(&queue, helping, &|| {
                 outcome.set(outcome.get().or_else(|| waiting.borrow_mut().outcome()));
                 outcome.get().is_some()
             });
-            waited += start.elapsed();
+            if !helping.at_most.is_some_and(|most| was_stopped(most, start)) {
+                waited += start.elapsed(); // WATCH-4
+            }
         }
         let outcome = match outcome.get() {
             Some(outcome) => outcome,

@@ -9,6 +9,7 @@ pub(crate) mod load_error;
 pub(crate) mod page_future;
 mod prefetch;
 
+use std::future::poll_fn;
 use std::ops::Range;
 
 use frames::{Ahead, PinError, PinnedFrame};
@@ -18,6 +19,7 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::Attempt;
 use crate::read::call::{Call, Want};
+use crate::read::page_future::{Found, PageFuture};
 
 /// What a look past the known end of a file found.
 enum Beyond {
@@ -87,6 +89,36 @@ impl Handle {
         Ok(done)
     }
 
+    /// Reads bytes like [`read_in_call`](Self::read_in_call), but blocks no thread.
+    pub(crate) async fn read_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let page_bytes = self.file.page_bytes();
+        // Where in `buf` the bytes begin that were copied from the page with the file's end.
+        let (mut done, mut last) = (0, None);
+        while done < buf.len() {
+            let Some(at) = offset.checked_add(done as u64) else { break };
+            let mut future = PageFuture::of_byte(self, at);
+            match poll_fn(|context| future.poll_found(context)).await {
+                Ok(Found::Page(page)) => {
+                    // If the file has grown within this page, the bytes before the old end are read
+                    // again, for the same reason as in `read_in_call`.
+                    done = last.take().unwrap_or(done);
+                    let from = (offset + done as u64) % page_bytes;
+                    let n = copy_from(&page, from, &mut buf[done..]);
+                    last = (page.len() < page_bytes as usize).then_some(done);
+                    done += n;
+                }
+                Ok(Found::Apart(_)) if at < self.file.len() => {} // Now the page can be pinned.
+                Ok(Found::Apart(bytes)) => match copy_from(&bytes, at % page_bytes, &mut buf[done..]) {
+                    0 => break,
+                    n => (done, last) = (done + n, None),
+                },
+                Err(Error::PastEnd { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
     /// Reads into `into` the last bytes of the file: those from `at` to the end that the caller
     /// found, all in one page. Returns false if the file no longer ends there, or if the page was
     /// evicted again.
@@ -131,9 +163,7 @@ impl Handle {
         if at < file.len() {
             return Ok(Beyond::Grown);
         }
-        let there = bytes.get((at - start) as usize..).unwrap_or_default();
-        let n = there.len().min(into.len());
-        into[..n].copy_from_slice(&there[..n]);
+        let n = copy_from(&bytes, at - start, into);
         Ok(if n == 0 { Beyond::Nothing } else { Beyond::Apart(n) })
     }
 
@@ -265,4 +295,13 @@ impl Handle {
         frame.copy_to((at - (page << self.file.page_shift())) as usize, into);
         Ok(self.clip(at, into.len()) == into.len())
     }
+}
+
+/// Copies the bytes of a page from `from` on, as many as there are and as `into` holds. Returns
+/// their number.
+fn copy_from(page: &[u8], from: u64, into: &mut [u8]) -> usize {
+    let rest = page.get(from as usize..).unwrap_or_default();
+    let n = rest.len().min(into.len());
+    into[..n].copy_from_slice(&rest[..n]);
+    n
 }

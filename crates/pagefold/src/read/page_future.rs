@@ -31,7 +31,7 @@ use crate::file::page_ref::PageRef;
 use crate::file::state::FileState;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
-use crate::timers::Timer;
+use crate::timers::{Measured, Timer};
 use io::IoError;
 
 /// How long a future retries, at most, to get a frame or a page that another thread writes to.
@@ -75,6 +75,8 @@ const LOST_MAX: u32 = 64;
 pub struct PageFuture<'a> {
     handle: &'a Handle,
     page: u64,
+    /// The future is a reader's, and the page must have the byte at this offset in the file.
+    byte: Option<u64>,
     state: State<'a>,
     /// Wakes the future at the end of a pause, or of the device's time limit.
     timer: Option<Timer>,
@@ -106,10 +108,20 @@ enum State<'a> {
     Elsewhere(Arc<Mailbox<Result<Done, Error>>>),
 }
 
+/// What a future found.
+pub(crate) enum Found<'a> {
+    Page(PageRef<'a>),
+    /// The bytes of the page as the file has them, read without keeping the page. The page can't
+    /// come into memory, because Pagefold can't adopt the file's new length now.
+    Apart(Vec<u8>),
+}
+
 /// What a worker did.
 enum Done {
     /// The file's length is known.
     Len,
+    /// The file's length can't be refreshed, so these bytes were read without keeping them.
+    Apart(Vec<u8>),
     /// The file's length can't be refreshed: this page is in use.
     Busy(u64),
     /// There is room for page maps.
@@ -135,6 +147,7 @@ impl<'a> PageFuture<'a> {
         Self {
             handle,
             page,
+            byte: None,
             state: State::Idle,
             timer: None,
             tries: 0,
@@ -146,6 +159,14 @@ impl<'a> PageFuture<'a> {
             told: false,
             missed: false,
         }
+    }
+
+    /// Creates a future of the page with a byte, for a reader. It asks for the file's length if the
+    /// byte lies past the known end, even in a page that begins before the end.
+    pub(crate) fn of_byte(handle: &'a Handle, at: u64) -> Self {
+        let mut future = Self::new(handle, at >> handle.file.page_shift());
+        future.byte = Some(at);
+        future
     }
 
     /// Returns the result of the wait. If the wait isn't over, registers `waker` and returns
@@ -202,14 +223,11 @@ impl<'a> PageFuture<'a> {
             && !matches!(self.state, State::Pausing)
             && let Some(watch) = file.watch()
         {
-            let is_over = match &self.timer {
-                Some(timer) => timer.is_over(waker),
-                None => {
-                    self.timer = Some(file.manager.timers.after(watch.time(), waker));
-                    false
-                }
-            };
-            if is_over || watch.is_silent() {
+            let measured = self.timer.as_ref().filter(|timer| timer.is_over(waker)).map(Timer::measured);
+            if self.timer.is_none() || measured == Some(Measured::Stopped) {
+                self.timer = Some(file.manager.timers.after(watch.time(), waker)); // WATCH-4
+            }
+            if measured == Some(Measured::Whole) || watch.is_silent() {
                 came = Some(watch.give_up(file, || self.arrival(waker)).flatten());
             }
         }
@@ -333,31 +351,64 @@ impl<'a> PageFuture<'a> {
         Ok(Look::Wait)
     }
 
-    /// Returns whether the file is known to have the page, which starts at `start`. If not, has a
-    /// worker refresh the length.
+    /// Returns whether the file is known to have the page, which starts at `start`, or the reader's
+    /// byte in it. If not, has a worker refresh the length.
     fn reach(&mut self, start: u64, waker: &Waker) -> Result<bool, Error> {
         let file = &self.handle.file;
-        let is_there = || start < file.len();
+        let (first, is_readers) = (self.byte.unwrap_or(start), self.byte.is_some());
+        let is_there = || first < file.len();
         if !std::mem::replace(&mut self.in_doubt, false) && is_there() {
             return Ok(true);
         }
         if std::mem::replace(&mut self.asked, true) || file.is_len_sure()? {
-            return if is_there() { Ok(true) } else { Err(self.handle.past_end(start, 1)) };
+            return if is_there() { Ok(true) } else { Err(self.handle.past_end(first, 1)) };
         }
+        file.check_device()?;
         self.elsewhere(waker, move |file| {
             Ok(match file.refresh_len_once()? {
                 Attempt::Done(_) => Done::Len,
+                Attempt::Busy(_) if is_readers => Done::Apart(file.read_apart(start)?),
                 Attempt::Busy(page) => Done::Busy(page),
             })
         })?;
         Ok(false)
     }
 
-    fn page_of(&self, frame: PinnedFrame<'a>) -> Result<PageRef<'a>, Error> {
+    fn page_of(&self, frame: PinnedFrame<'a>) -> Result<Found<'a>, Error> {
         let handle = self.handle;
         let start = self.page << handle.file.page_shift();
         let len = handle.clip(start, 1 << handle.file.page_shift());
-        if len == 0 { Err(handle.past_end(start, 1)) } else { Ok(PageRef::pinned(frame, len)) }
+        if len == 0 { Err(handle.past_end(start, 1)) } else { Ok(Found::Page(PageRef::pinned(frame, len))) }
+    }
+
+    /// Polls the future.
+    pub(crate) fn poll_found(&mut self, context: &mut Context<'_>) -> Poll<Result<Found<'a>, Error>> {
+        let (handle, waker) = (self.handle, context.waker());
+        handle.file.manager.refuse_child()?;
+        let start = self.page.checked_mul(handle.file.page_bytes());
+        let start = start.ok_or_else(|| handle.past_end(u64::MAX, 1))?;
+        loop {
+            match self.settle(waker)? {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Came::Page(frame)) => return Poll::Ready(self.page_of(frame)),
+                Poll::Ready(Came::Done(Done::Apart(bytes))) => return Poll::Ready(Ok(Found::Apart(bytes))),
+                Poll::Ready(Came::Done(Done::Busy(page))) => {
+                    self.asked = false;
+                    self.come_again(waker, |handle| handle.file.page_busy(page))?;
+                    continue;
+                }
+                Poll::Ready(Came::Done(Done::Len | Done::Room) | Came::Nothing) => {}
+            }
+            if !self.reach(start, waker)? {
+                continue;
+            }
+            if let Look::Found(frame) = self.look(waker)? {
+                if !self.missed {
+                    handle.hits.counter.add(1);
+                }
+                return Poll::Ready(self.page_of(frame));
+            }
+        }
     }
 }
 
@@ -366,31 +417,10 @@ impl<'a> Future for PageFuture<'a> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let (handle, waker) = (this.handle, context.waker());
-        handle.file.manager.refuse_child()?;
-        let start = this.page.checked_mul(handle.file.page_bytes());
-        let start = start.ok_or_else(|| handle.past_end(u64::MAX, 1))?;
-        loop {
-            match this.settle(waker)? {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Came::Page(frame)) => return Poll::Ready(this.page_of(frame)),
-                Poll::Ready(Came::Done(Done::Busy(page))) => {
-                    this.asked = false;
-                    this.come_again(waker, |handle| handle.file.page_busy(page))?;
-                    continue;
-                }
-                Poll::Ready(Came::Done(Done::Len | Done::Room) | Came::Nothing) => {}
-            }
-            if !this.reach(start, waker)? {
-                continue;
-            }
-            if let Look::Found(frame) = this.look(waker)? {
-                if !this.missed {
-                    handle.hits.counter.add(1);
-                }
-                return Poll::Ready(this.page_of(frame));
-            }
-        }
+        this.poll_found(context).map(|found| match found? {
+            Found::Page(page) => Ok(page),
+            Found::Apart(_) => Err(this.handle.file.page_busy(this.page)), // Only a reader's.
+        })
     }
 }
 

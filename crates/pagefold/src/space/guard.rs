@@ -55,7 +55,7 @@ impl Space {
     /// Those of [`page_at`](Self::page_at).
     pub fn page_at_owned(&self, address: u64) -> Result<PageRef<'static>, Error> {
         let page = self.page_at(address)?;
-        Ok(page.into_owned(&self.state.manager().frames, Arc::clone(&self.state) as _))
+        Ok(page.into_owned(&self.state.manager().frames, Arc::clone(&self.known) as _))
     }
 
     /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
@@ -88,7 +88,7 @@ impl Space {
     pub fn page_mut_at_owned(&self, address: u64) -> Result<PageMut<'static>, Error> {
         let state = &*self.state;
         let page = address >> state.page_shift;
-        state.hold_owned(page, &(Arc::clone(&self.state) as _)).map_err(|error| state.at(page, error))
+        state.hold_owned(page, &(Arc::clone(&self.known) as _)).map_err(|error| state.at(page, error))
     }
 
     /// Returns a guard like [`page_mut_at`](Self::page_mut_at), if that is possible without I/O and

@@ -74,6 +74,11 @@ pub(super) enum Close {
     Needed,
 }
 
+/// Returns whether pages of one granule are all of it.
+fn is_whole(pages: Range<u64>) -> bool {
+    pages.end - pages.start == GRANULE_PAGES
+}
+
 impl Index {
     /// Creates the empty index of a new space, whose charges are in `account`.
     pub(super) fn new(manager: &Manager, account: Account, space: Weak<SpaceState>) -> Self {
@@ -419,7 +424,9 @@ impl Index {
             if is_link(leaf) {
                 self.change_leaf(payer, granule, leaf, at..end, to);
             } else {
-                // All of the granule is locked, so no other thread changes the word.
+                // All of the granule is locked, so no other thread changes the word: if the caller
+                // had locked a part, the granule would have got a leaf when it prepared the pages.
+                debug_assert!(is_whole(at..end), "a part of a granule without a leaf");
                 granule.store(to(leaf), Ordering::Release);
             }
             at = end;
@@ -437,7 +444,7 @@ impl Index {
         to: impl Fn(u64) -> u64,
     ) {
         let word = |page| self.maps.table_word(Table::from_bits(leaf), page);
-        let is_whole = pages.end - pages.start == GRANULE_PAGES;
+        let is_whole = is_whole(pages.clone());
         let (mut last, mut changed) = (u64::MAX, 0); // No entry.
         for page in pages {
             let word = word(page);

@@ -159,7 +159,7 @@ pub struct Space {
     /// Kept in each handle, at hand for hits.
     maps: PageMaps,
     /// The last field, so it is dropped last.
-    _known: Arc<Known>,
+    known: Arc<Known>,
 }
 
 /// Keeps the space registered as the owner of its page words (`manager::page_owners`). Dropping the
@@ -219,7 +219,7 @@ impl Space {
             has_guards: AtomicBool::new(false),
         });
         let known = Arc::new(Known(Arc::clone(&state)));
-        Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)), _known: known })
+        Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)), known })
     }
 
     /// Maps anonymous memory, all zeros, at addresses that the space chooses. `len` is in bytes,

@@ -142,6 +142,9 @@ impl SpaceState {
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
+        // Before any entry of `new` is changed, and before all of them are if the move fails: other
+        // threads may have mapped pages in the same granules as the ends of `new`.
+        self.prepare(new)?;
         self.vacate(old)?;
         let by = new.first.wrapping_sub(old.first);
         let moving = self.enter_new(old, by).and_then(|()| self.reserve(old, by)).inspect_err(|_| {

@@ -132,7 +132,7 @@ impl Manager {
         let mut threads = self.flusher.threads();
         if threads.is_empty() {
             self.flusher.first_thread();
-            threads.push(self.flusher_thread()?);
+            threads.push(self.flusher_thread().inspect_err(|_| self.flusher.not_started())?);
             self.write_at_exit();
         }
         Ok(())

@@ -72,8 +72,8 @@
 use std::ops::Range;
 
 use sync::Arc;
-use sync::atomic::Backoff;
-use sync::atomic::Ordering::{Acquire, Relaxed};
+use sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use sync::atomic::{Backoff, fence};
 use sync::time::{Duration, Instant};
 
 use frames::{HeldPage, Hold, Unclean};
@@ -97,11 +97,15 @@ impl FileState {
     /// Returns the error of the cycle that this call waited for. All threads that wait for the
     /// cycle get the error, and the file's latch records it as well.
     pub(crate) fn write_back_all(&self) -> Result<(), IoError> {
-        // Relaxed: the caller wrote itself, or waited for the thread that wrote (B2).
+        // The fence pairs with that of the thread that leads a cycle. The caller's write comes
+        // before its fence. If the caller doesn't find the cycle's number in `begun`, the cycle,
+        // which may then count as this call's, finds the page dirty (B2).
+        fence(SeqCst);
         let wanted = self.writeback.begun.load(Relaxed) + 1;
         let mut turn = self.writeback.pause();
         if self.writeback.ended.load(Relaxed) < wanted {
             let number = self.writeback.begun.fetch_add(1, Relaxed) + 1;
+            fence(SeqCst);
             // `started_ms` is read before the cycle: a page that becomes dirty during the cycle may
             // be as old as the cycle's beginning.
             let started_ms = self.manager.now_ms();

@@ -281,3 +281,28 @@ fn memory_moves_beside_who_looks_at_all_of_the_space() {
     }
     mover.unwrap().join().unwrap();
 }
+
+/// A regression: a move failed for lack of memory for the index, and cleared the entries at the new
+/// addresses all the same. Another thread could have mapped pages in the same part of the index by
+/// then: their entries were lost, and so were the pages. A debug assertion sees that.
+#[test]
+fn a_move_without_room_for_the_index_changes_nothing() {
+    let mm = Pagefold::builder().memory("8MiB").build().unwrap();
+    let group = mm.group("small").max("256KiB").build().unwrap();
+    let space = group.space().unwrap();
+    let area = 1 << 30..(1 << 30) + (1 << 20);
+    space.map_at(area.clone(), Protection::ReadWrite).unwrap();
+    let last = area.end - 8 * PAGE..area.end;
+    space.write_at(&[7], last.start).unwrap();
+    let filled = (0..).take_while(|page| space.write_at(&[7], area.start + page * PAGE).is_ok()).count();
+    assert!((30..248).contains(&filled), "{filled}");
+    let error = space.move_to(last.clone(), (1 << 30) + (8 << 20) + 5 * PAGE).unwrap_err();
+    assert!(matches!(error.cause(), Error::LimitReached { .. }), "{error}");
+    space.discard(area.start..area.start + 8 * PAGE).unwrap();
+    let mut bytes = [0];
+    space.read_at(&mut bytes, last.start).unwrap();
+    assert_eq!(bytes, [7]);
+    space.move_to(last, (1 << 30) + (8 << 20) + 5 * PAGE).unwrap();
+    space.read_at(&mut bytes, (1 << 30) + (8 << 20) + 5 * PAGE).unwrap();
+    assert_eq!(bytes, [7]);
+}

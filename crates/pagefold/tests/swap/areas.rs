@@ -43,6 +43,21 @@ fn an_area_is_removed_when_its_pages_are_back_or_says_what_is_missing() {
     assert!(matches!(mm.remove_swap(second), Err(Error::SwapInUse(RemoveError::Unknown { .. }))));
 }
 
+/// A regression: once only an owned guard kept a space alive, its pages in swap couldn't be brought
+/// back, so their area couldn't be removed.
+#[test]
+fn an_area_goes_while_a_guard_outlives_its_space() {
+    let (mm, group) = with_swap(1000);
+    let (space, base) = filled(&group, 8 * ROOM);
+    write(&space, base, 0, 1); // It gives up its slot.
+    let guard = space.page_at_owned(base).unwrap();
+    drop(space);
+    group.set_max("8MiB").unwrap();
+    mm.remove_swap(0).unwrap();
+    assert_eq!(&*guard, contents(0, 1));
+    assert!(mm.stats().swap.is_empty() && group.stats().swapped_bytes == 0);
+}
+
 #[test]
 fn tables_are_charged_to_the_budget() {
     let mm = Pagefold::builder().memory("1MiB").build().unwrap();

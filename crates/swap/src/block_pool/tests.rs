@@ -163,3 +163,16 @@ fn threads_dont_get_each_others_blocks() {
     drop(pool);
     assert_eq!(purse.0.load(Ordering::Relaxed), 100 * CHUNK);
 }
+
+/// A regression: if the system doesn't take the memory of an open chunk back, the chunk stays on
+/// its list. It was added and then removed, so nothing found its free blocks any more.
+#[test]
+fn an_open_chunk_that_keeps_its_memory_stays_on_its_list() {
+    let (pool, _) = pool(1, 0, 1);
+    let place = pool.store(&[7], Need::Usual).unwrap();
+    let mut chunk = pool.chunks[place.chunk as usize].lock();
+    for _ in 0..2 {
+        pool.relist(place.chunk, &mut chunk, List::Open);
+        assert_eq!(pool.open.first_in(0..1), Some(0));
+    }
+}
