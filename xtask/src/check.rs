@@ -10,7 +10,7 @@ use std::{iter, thread};
 use crate::limited;
 use crate::workspace::{self, root, target_directory};
 
-/// How many checks run at once: one builds while another's tests wait for each other.
+/// How many checks run at once: some build while others' tests wait for each other.
 const SIDE_BY_SIDE: usize = 3;
 /// The longest that a check may take, with what it builds, if nothing else is said: a test may
 /// hang. Over ten times what any takes on a quiet machine.
@@ -24,6 +24,8 @@ pub(crate) struct Check {
     must_fail: bool,
     /// Its target directory, which one check at a time builds in.
     directory: &'static str,
+    /// It only runs what checks before it have built in its directory.
+    is_built: bool,
     /// The lane that it belongs to, if any.
     lane: Option<&'static str>,
     /// The longest that it may take, with what it builds.
@@ -85,6 +87,12 @@ impl Check {
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
+    }
+
+    /// The same of what checks before it have built: it waits for these, and then runs beside
+    /// others of its directory.
+    pub(crate) fn built(self) -> Self {
+        Self { is_built: true, ..self }
     }
 
     /// The same as a part of a lane.
@@ -169,16 +177,21 @@ fn without_colours(text: &str) -> String {
     plain
 }
 
-/// Checks that wait, and the target directories that are in use.
+/// Checks that wait, in their order, and the target directories that running checks build in.
 struct Queue {
     waiting: Vec<Check>,
     in_use: Vec<&'static str>,
 }
 
 impl Queue {
-    /// The position of the first check whose directory no running check uses.
+    /// The position of the first check that may run now.
     fn next(&self) -> Option<usize> {
-        self.waiting.iter().position(|check| !self.in_use.contains(&check.directory))
+        let may_run = |at: usize, check: &Check| {
+            let builds = |other: &Check| other.directory == check.directory && !other.is_built;
+            let waits = check.is_built && self.waiting[..at].iter().any(builds);
+            !waits && !self.in_use.contains(&check.directory)
+        };
+        self.waiting.iter().enumerate().position(|(at, check)| may_run(at, check))
     }
 
     fn must_wait(&self) -> bool {
@@ -187,12 +200,20 @@ impl Queue {
 
     fn take(&mut self) -> Option<Check> {
         let check = self.waiting.remove(self.next()?);
-        self.in_use.push(check.directory);
+        if !check.is_built {
+            self.in_use.push(check.directory);
+        }
         Some(check)
+    }
+
+    fn ended(&mut self, directory: &str, is_built: bool) {
+        if !is_built {
+            self.in_use.retain(|&other| other != directory);
+        }
     }
 }
 
-/// Runs all of them, those of a directory in their order.
+/// Runs all of them, those that build in one directory in their order.
 pub(crate) fn run(checks: Vec<Check>) -> Vec<Outcome> {
     let alone = checks.iter().all(|check| check.directory == checks[0].directory);
     let queue = Mutex::new(Queue { waiting: checks, in_use: Vec::new() });
@@ -201,9 +222,9 @@ pub(crate) fn run(checks: Vec<Check>) -> Vec<Outcome> {
     let next = || ended.wait_while(lock(), |queue| queue.must_wait()).unwrap_or_else(PoisonError::into_inner).take();
     let work = || -> Vec<Outcome> {
         let outcomes = iter::from_fn(next).map(|check| {
-            let directory = check.directory;
+            let (directory, is_built) = (check.directory, check.is_built);
             let outcome = check.run(alone);
-            lock().in_use.retain(|&other| other != directory);
+            lock().ended(directory, is_built);
             ended.notify_all();
             outcome
         });
@@ -253,7 +274,7 @@ fn not_here(outcomes: &[Outcome]) -> BTreeSet<&str> {
 pub(crate) fn cargo(name: &'static str, arguments: &str) -> Check {
     let mut command = workspace::cargo();
     command.args(arguments.split_whitespace()).current_dir(root());
-    Check { name, command, must_fail: false, directory: "", lane: None, limit: LIMIT }
+    Check { name, command, must_fail: false, directory: "", is_built: false, lane: None, limit: LIMIT }
 }
 
 /// Dependencies whose speed no test depends on, and that take long to optimise.
@@ -364,5 +385,16 @@ mod tests {
         queue.in_use.clear();
         assert_eq!(queue.take().map(|check| check.name), Some("b"));
         assert!(!queue.must_wait());
+    }
+
+    #[test]
+    fn what_is_built_runs_beside_others_after_what_builds_it() {
+        let waiting = vec![cargo("a", ""), cargo("b", "").built(), cargo("c", "").built(), cargo("d", "")];
+        let mut queue = Queue { waiting, in_use: Vec::new() };
+        assert_eq!(queue.take().map(|check| check.name), Some("a"));
+        assert!(queue.must_wait());
+        queue.ended("", false);
+        let mut take = || queue.take().map(|check| check.name);
+        assert_eq!((take(), take(), take(), take()), (Some("b"), Some("c"), Some("d"), None));
     }
 }

@@ -121,7 +121,7 @@ fn short_checks() -> Vec<Check> {
 }
 
 /// The gate. What builds in the usual directory is made one after the other, beside what has a
-/// directory of its own.
+/// directory of its own, and what only runs.
 fn long_checks() -> Vec<Check> {
     let skipped: String = prove::lanes::SEEDED_IN_THE_GATE.map(|test| format!(" --skip {test}")).concat();
     let mut checks = vec![
@@ -130,10 +130,10 @@ fn long_checks() -> Vec<Check> {
         lints(),
         // What passing tests print says what they did without.
         tests("tests", &format!("--no-fail-fast -- --show-output{skipped}")),
-        documentation(),
     ];
-    checks.extend(features());
     checks.extend(prove::gate_checks());
+    checks.push(documentation());
+    checks.extend(features());
     checks
 }
 

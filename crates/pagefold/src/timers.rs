@@ -9,9 +9,9 @@
 //!   time wakes the thread. When the table has been empty for a second, the thread ends. It records
 //!   its end under the lock (`has_thread`), so a timer that is inserted after that starts a new
 //!   thread.
-//! - TIMER-3. A timer that is over says nothing about the time in two cases, which its
-//!   [`Timer::measured`] tells. No thread could be started. Or the thread woke the task much later
-//!   than it should (`stopped_at`), because the process was stopped or got no CPU.
+//! - TIMER-3. That a timer is over proves nothing in two cases, which [`Timer::measured`] tells: no
+//!   thread could be started; or, since the timer was created, the thread woke a task much later
+//!   than it should have (`late`), because the process was stopped or got no CPU.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -51,9 +51,8 @@ struct Table {
     /// The number of timers created so far.
     made: u64,
     has_thread: bool,
-    /// When the thread last woke a task much later than it should. In nanoseconds, like the times
-    /// of the tasks.
-    stopped_at: u64,
+    /// By how much the thread woke tasks too late, in all. Short delays don't count.
+    late: Duration,
 }
 
 type Key = (u64, u64);
@@ -63,8 +62,8 @@ type Key = (u64, u64);
 pub(crate) enum Measured {
     /// The timer's time has passed.
     Whole,
-    /// The process was stopped meanwhile, or got no CPU.
-    Stopped,
+    /// The process was stopped meanwhile, or got no CPU, for this part of the time.
+    StoppedFor(Duration),
     /// Nothing, because no thread could be started.
     Nothing,
 }
@@ -73,7 +72,8 @@ pub(crate) enum Measured {
 pub(crate) struct Timer {
     shared: Arc<Shared>,
     key: Key,
-    made_at: u64,
+    /// `late` when the timer was created.
+    late_before: Duration,
 }
 
 impl Timers {
@@ -82,8 +82,8 @@ impl Timers {
         let waker = waker.clone();
         let mut table = self.0.table.lock();
         let now = table.start.get_or_insert_with(Instant::now).elapsed();
-        let made_at = now.as_nanos() as u64;
         table.made += 1;
+        let late_before = table.late;
         let key = (u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX), table.made);
         let is_first = table.tasks.first_key_value().is_none_or(|(first, _)| key < *first);
         table.tasks.insert(key, waker);
@@ -96,7 +96,7 @@ impl Timers {
         if starts && thread::spawn("pagefold-timers", move || shared.run()).is_err() {
             self.0.have_no_thread();
         }
-        Timer { shared: Arc::clone(&self.0), key, made_at }
+        Timer { shared: Arc::clone(&self.0), key, late_before }
     }
 }
 
@@ -115,9 +115,8 @@ impl Shared {
             let mut due = table.tasks.split_off(&(now.saturating_add(1), 0));
             std::mem::swap(&mut due, &mut table.tasks);
             if let Some(((at, _), _)) = due.first_key_value() {
-                if Duration::from_nanos(now - at) > STOPPED_MIN {
-                    table.stopped_at = now;
-                }
+                let late = Duration::from_nanos(now - at);
+                table.late += if late > STOPPED_MIN { late } else { Duration::ZERO };
                 drop(table);
                 wake_all(due.into_values()); // TIMER-1
                 table = self.table.lock();
@@ -165,8 +164,9 @@ impl Timer {
     /// Returns what the timer, which is over, says about the time since it was created (TIMER-3).
     pub(crate) fn measured(&self) -> Measured {
         let table = self.shared.table.lock();
-        if table.stopped_at > self.made_at {
-            Measured::Stopped
+        let stopped_for = table.late.saturating_sub(self.late_before);
+        if !stopped_for.is_zero() {
+            Measured::StoppedFor(stopped_for)
         } else if table.now() < self.key.0 {
             Measured::Nothing
         } else {
@@ -217,7 +217,8 @@ mod tests {
         thread::sleep(Duration::from_millis(10) + 2 * STOPPED_MIN);
         drop(table);
         await_end(&stopped);
-        assert_eq!(stopped.measured(), Measured::Stopped);
+        let measured = stopped.measured();
+        assert!(matches!(measured, Measured::StoppedFor(time) if time > STOPPED_MIN), "{measured:?}");
     }
 
     /// A regression: if the thread couldn't be started, the timer of a device's time limit was over

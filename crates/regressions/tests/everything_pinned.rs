@@ -208,6 +208,27 @@ fn each_call_to_a_space_answers() {
     let _longest = call_all(SPACE_CALLS);
 }
 
+/// A group whose hot pages were all pinned never looked at the few others, which its policy held to
+/// be the window's share: it got no page any more, kept more than a lower limit, and kept pages
+/// after it was dropped.
+#[test]
+fn the_last_pages_that_are_not_pinned_give_way() {
+    for (limit, free) in [(16, 1), (1000, 8)] {
+        let mm = manager(4096, disk(1, 64 << 20));
+        let group = mm.group("tenant").max(limit * PAGE).build().unwrap();
+        let file = group.open("f0").unwrap();
+        file.advise(0..1, Advice::Random).unwrap();
+        let pins: Vec<_> = (0..limit - free).map(|page| file.page_at(page * PAGE).unwrap()).collect();
+        for page in 2000..2000 + 3 * limit {
+            let read = file.read_at(&mut [0; 8], page * PAGE);
+            assert!(read.is_ok(), "page {page}, {free} of {limit} aren't pinned: {read:?}");
+        }
+        group.set_max((limit - free) * PAGE).unwrap();
+        assert_eq!(group.charged(), (limit - free) * PAGE);
+        drop(pins);
+    }
+}
+
 /// And others that took longer than any client waits.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pagefold::{File, Group, Pagefold, Protection};
+use pagefold::{Advice, File, Group, Pagefold, Protection};
 
 use crate::meanwhile::cpu_time;
 use crate::support::disk;
@@ -113,6 +113,48 @@ fn groups_without_handles_go_with_their_last_page() {
     drop(file);
     assert_eq!(mm.stats().groups.len(), 1);
     assert!(mm.stats().metadata_bytes < before, "all of them are gone, and the file");
+}
+
+/// Two groups of one name, of which one had lost its last handle, were one series of metrics: the
+/// older one hid what the newer one was charged, and counters fell when it went.
+#[test]
+fn metrics_of_a_name_are_those_of_its_living_group() {
+    let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 1 << 20)).build().unwrap();
+    let file = mm.group("keeper").build().unwrap().open("f0").unwrap();
+    file.advise(0..1, Advice::Random).unwrap();
+    let of_tenant = |metric: &str| {
+        let (text, name) = (mm.stats().to_prometheus(), format!("pagefold_{metric}{{group=\"tenant\"}} "));
+        text.lines().find_map(|line| line.strip_prefix(&*name)).map(|value| value.parse::<u64>().unwrap())
+    };
+    let tenant = mm.group("tenant").build().unwrap();
+    let theirs = tenant.open("f0").unwrap();
+    theirs.advise(0..1, Advice::Random).unwrap();
+    (0..5).for_each(|page| theirs.read_at(&mut [0], page * 4096).map(drop).unwrap());
+    assert_eq!(of_tenant("group_misses_total"), Some(5));
+    let pin = file.page_at(0).unwrap();
+    drop((theirs, tenant));
+    assert_eq!((mm.stats().groups.len(), of_tenant("group_misses_total")), (2, None));
+    let tenant = mm.group("tenant").build().unwrap();
+    let theirs = tenant.open("f0").unwrap();
+    theirs.read_at(&mut [0], 100 * 4096).unwrap();
+    assert_eq!(of_tenant("group_misses_total"), Some(1));
+    assert_eq!(of_tenant("group_charged_bytes"), Some(tenant.stats().charged_bytes));
+    drop(pin);
+    assert_eq!(of_tenant("group_misses_total"), Some(1));
+}
+
+/// A group's pages took charges out of a stock, and its peak stayed below what it was charged.
+#[test]
+fn a_peak_is_no_less_than_what_is_charged() {
+    let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    let file = group.open("f0").unwrap();
+    file.advise(0..1, Advice::Random).unwrap();
+    for page in 0..40 {
+        file.read_at(&mut [0], page * 4096).unwrap();
+        let stats = group.stats();
+        assert!(stats.charged_bytes > page * 4096 && stats.peak_bytes >= stats.charged_bytes, "{stats:?}");
+    }
 }
 
 /// A tenant opened 2,048 short files for writing. Each took page words for 64 GiB, the last one all

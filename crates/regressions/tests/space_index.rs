@@ -149,12 +149,13 @@ fn mapping_and_unmapping_leaves_nothing_behind() {
 }
 
 /// Has a range with a page that is being changed in place unmapped, protected and moved, which is
-/// refused. Returns how long that took, and how many reads of another page of it were refused
-/// meanwhile.
-fn refuse_changes_beside_a_guard() -> (Duration, u64) {
+/// refused. The range is memory or, if `of_file` is set, a part of a file. Returns how long that
+/// took, and how many reads of another page of it were refused meanwhile.
+fn refuse_changes_beside_a_guard(of_file: bool) -> (Duration, u64) {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
-    let space = mm.group("tenant").build().unwrap().space().unwrap();
-    let area = space.map(16 * PAGE, RW).unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    let (space, file) = (group.space().unwrap(), group.open_options().write(true).open("f0").unwrap());
+    let area = if of_file { space.map_file(&file, 0, 16 * PAGE, RW) } else { space.map(16 * PAGE, RW) }.unwrap();
     space.write_at(&[7; 16 * 4096], area.start).unwrap();
     let (started, theirs, first) = (Instant::now(), space.clone(), area.start);
     let guard = space.page_mut_at(area.end - 1).unwrap();
@@ -187,14 +188,64 @@ fn refuse_changes_beside_a_guard() -> (Duration, u64) {
 /// mapped there.
 #[test]
 fn a_range_that_cannot_be_unmapped_stays_readable() {
-    assert_eq!(refuse_changes_beside_a_guard().1, 0, "reads of another page were refused");
+    for of_file in [false, true] {
+        assert_eq!(refuse_changes_beside_a_guard(of_file).1, 0, "reads of another page were refused");
+    }
 }
 
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_changes_of_a_range_beside_a_guard_are_refused_soon() {
-    let (time, _) = refuse_changes_beside_a_guard();
-    assert!(time < Duration::from_secs(3), "the guard's page was waited for: {time:?}");
+    for of_file in [false, true] {
+        let (time, _) = refuse_changes_beside_a_guard(of_file);
+        assert!(time < Duration::from_secs(3), "the guard's page was waited for: {time:?}");
+    }
+}
+
+/// Pages of a range that was discarded were pinned. The call waited two seconds for each of them
+/// that was an area of its own, and held the range's lock.
+#[test]
+#[ignore = "timed: cargo xtask prove times"]
+fn timed_a_discard_waits_once_for_all_guards() {
+    let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
+    let space = mm.group("tenant").build().unwrap().space().unwrap();
+    let pages: Vec<_> = (0..8).map(|page| GIB + page * PAGE..GIB + (page + 1) * PAGE).collect();
+    for page in &pages {
+        space.map_at(page.clone(), RW).unwrap();
+        space.write_at(&[7], page.start).unwrap();
+    }
+    let guards: Vec<_> = pages.iter().map(|page| space.page_at(page.start).unwrap()).collect();
+    let started = Instant::now();
+    let refused = space.discard(GIB..GIB + 8 * PAGE).unwrap_err();
+    assert!(matches!(refused.cause(), Error::AddressBusy { .. }), "{refused}");
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    drop(guards);
+}
+
+/// A move made each run of pages with one protection a mapping of its own, and the records of these
+/// stayed charged.
+#[test]
+fn a_mapping_with_many_protections_moves_as_one() {
+    let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    let (space, file) = (group.space().unwrap(), group.open_options().write(true).open("f0").unwrap());
+    space.map_file_at(GIB..GIB + 200 * PAGE, &file, 0, RW).unwrap();
+    for page in (0..200).step_by(2) {
+        space.protect(GIB + page * PAGE..GIB + (page + 1) * PAGE, Protection::Read).unwrap();
+    }
+    let there_and_back = || {
+        space.move_to(GIB..GIB + 200 * PAGE, 2 * GIB).unwrap();
+        space.move_to(2 * GIB..2 * GIB + 200 * PAGE, GIB).unwrap();
+    };
+    there_and_back();
+    let before = group.charged();
+    (0..10).for_each(|_| there_and_back());
+    assert!(group.charged() <= before + 2 * 4096, "{} bytes more", group.charged() - before);
+    assert!(space.write_at(&[1], GIB).is_err());
+    space.write_at(&[1], GIB + PAGE).unwrap();
+    let mut byte = [0];
+    file.read_at(&mut byte, PAGE).unwrap();
+    assert_eq!(byte, [1]);
 }
 
 /// An access that is refused names the area around it. The area was looked for from the beginning
@@ -419,4 +470,21 @@ fn a_region_amid_what_is_unmapped_goes_too() {
         space.unmap(all.start + PAGE..all.end - PAGE).unwrap();
     }
     assert!(tenant.charged() <= empty + (256 << 10), "{} KiB stay", (tenant.charged() - empty) >> 10);
+}
+
+/// Tables of parts of the index amid what was unmapped stayed charged until the space was dropped.
+/// Only those at its two ends were looked at, and those with a region's table.
+#[test]
+fn parts_amid_what_is_unmapped_go_too() {
+    const PART: u64 = 512 * GIB;
+    let (_mm, tenant, _victim) = neighbours();
+    let space = tenant.space().unwrap();
+    let empty = tenant.charged();
+    space.map_at(PART..200 * PART, RW).unwrap();
+    for number in 2..199 {
+        space.protect(number * PART + GIB..number * PART + 2 * GIB, Protection::Read).unwrap();
+    }
+    assert!(tenant.charged() >= empty + 197 * 4096);
+    space.unmap(PART..200 * PART).unwrap();
+    assert!(tenant.charged() <= empty + (256 << 10), "{} bytes", tenant.charged() - empty);
 }

@@ -7,9 +7,10 @@ use super::{Lane, More, kernels, planted, reach};
 use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, tests, thread_sanitizer, virtual_cpus};
 use crate::workspace;
 
-/// All lanes. Checks of one target directory run one after the other, beside those of another. So
-/// first come those that build in the usual one, beside loom's and the virtual CPUs', and last the
-/// two sanitizers, beside each other: in another order one core would be idle at the end.
+/// All lanes. Checks that build in one target directory run one after the other, beside those of
+/// another. Building all tests in the usual directory takes longest. Beside it run first loom's
+/// checks and those on virtual CPUs, then those of the two sanitizers. The checks that only run
+/// what it has built come last, beside each other.
 pub(crate) static ALL: [Lane; 17] = [
     LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH, TIMES,
     BENCHES, CROWDS, KERNELS,
@@ -174,7 +175,7 @@ fn guided() -> Vec<Check> {
 const STRANGERS: Lane = Lane {
     name: "strangers",
     about: "other processes change, cut, replace and lock the files; fork, seccomp, limits, other file systems",
-    gate: || vec![tests("strangers: surroundings", "--test strangers -- --nocapture --skip meddlers")],
+    gate: || vec![tests("strangers: surroundings", "--test strangers -- --nocapture --skip meddlers").built()],
     by_hand: || vec![tests("strangers: valgrind, gdb", "--test cli -- --ignored it_runs_under")],
     more: Some(More {
         unit: "rounds",
@@ -347,9 +348,10 @@ pub(crate) const SEEDED_IN_THE_GATE: [&str; 3] = [
     "what_sync_promised_survives_a_power_cut",
 ];
 
-/// A check by some of the workspace's tests, over a range of seeds.
+/// A check by some of the workspace's tests, over a range of seeds. In the gate, the check of all
+/// tests has built them.
 fn seeded(name: &'static str, which: &str, seeds: Range<u64>) -> Check {
-    of_seeds(tests(name, which), seeds)
+    of_seeds(tests(name, which), seeds).built()
 }
 
 fn of_seeds(check: Check, seeds: Range<u64>) -> Check {

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use frames::PageState;
-use sync::time::Instant;
+use sync::time::{Duration, Instant};
 
 use crate::api::file::File;
 use crate::error::Error;
@@ -255,7 +255,7 @@ impl Handle {
     /// If `done()` becomes true because another thread completes a load, this function notices that
     /// at most a few milliseconds later.
     pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) -> bool {
-        let (watch, mut start) = (self.file.watch(), Instant::now());
+        let (watch, mut waited) = (self.file.watch(), Duration::ZERO);
         let helping = Helping { back_soon: true, ..self.helping() };
         while let Some(queue) = call.unfinished() {
             let began = Instant::now();
@@ -263,10 +263,10 @@ impl Handle {
             if done() {
                 return false;
             }
-            if helping.at_most.is_some_and(|most| was_stopped(most, began)) {
-                start = Instant::now(); // WATCH-4
+            if !helping.at_most.is_some_and(|most| was_stopped(most, began)) {
+                waited += began.elapsed(); // WATCH-4
             }
-            if watch.is_some_and(|watch| watch.is_silent() || start.elapsed() >= watch.time()) {
+            if watch.is_some_and(|watch| watch.is_silent() || waited >= watch.time()) {
                 return true;
             }
         }

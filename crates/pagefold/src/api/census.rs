@@ -47,11 +47,13 @@ impl Manager {
         let page_bytes = self.frames.page_size() as u64;
         let counters = &group.counters;
         let forecast = group.lists.forecast();
+        let charged = self.pages_of(group);
         GroupStats {
             name: group.name.clone(),
             max_bytes: group.max() * page_bytes,
-            charged_bytes: self.pages_of(group) * page_bytes,
-            peak_bytes: group.peak() * page_bytes,
+            dropped: group.is_abandoned(),
+            charged_bytes: charged * page_bytes,
+            peak_bytes: group.peak_of(charged) * page_bytes,
             hits: get(&counters.hits) + group.hits.unsettled(),
             misses: counters.misses.sum(),
             waits: get(&counters.waits),

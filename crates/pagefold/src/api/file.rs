@@ -304,8 +304,10 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if a
-    /// page past the new end, or with the new end, is pinned; [`Error::WriteFailed`] with the
-    /// backend's error. After an error nothing is changed.
+    /// page that is affected is pinned: the page with the old end, or with the new end, or a later
+    /// one; [`Error::WriteFailed`] with the backend's error. After an error nothing is changed.
+    /// Exception: if another thread pins the page with the old end just as the file is made longer,
+    /// and keeps it pinned for seconds, the call fails although the file is longer.
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
         self.handle.file.in_time(move |file| file.set_len(len))

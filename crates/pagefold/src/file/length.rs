@@ -297,6 +297,8 @@ impl FileState {
             lost |= self.cut_off_page(page, &mut backoff);
         }
         if lost && self.writer().is_some() {
+            // Also for a file without a handle, to which no call reports the error.
+            tracing::warn!(file = %self.path.display(), len, "another process cut off changes that were not written");
             Counters::add(&self.counters.write_errors, 1);
             // Sometimes: a file was cut off under what is dirty.
             self.note_outcome(Some(IoError::CutOff));

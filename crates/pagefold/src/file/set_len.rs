@@ -20,10 +20,10 @@
 //!   `length`).
 //! - Z4. While the file is made longer on its device, nothing keeps the page with the old end out
 //!   of memory if it wasn't there. A thread may load the page just before another process appends
-//!   to it, and so without the bytes that were appended. So the page is looked at once more after
-//!   the file is longer, when no process can append to it. If it can't be removed because it is
-//!   pinned for seconds, the call fails, and the file's new length is adopted like that of another
-//!   process.
+//!   to it, and so without the bytes that were appended. So this thread looks at the page once more
+//!   when the file is longer, and no process can append before the new end. If the page can't be
+//!   removed because it stays in use for seconds, the call fails. The file's new length is then
+//!   adopted as if another process had set it.
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};

@@ -41,7 +41,9 @@
 //!   again after each answer.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
-//!   if a wait returns much later than it should, the caller's timeout starts anew.
+//!   if a wait returns much later than it should, the caller's timeout starts anew. A call that
+//!   waits in short slices leaves out the late slice. A future waits longer by as much as its timer
+//!   was late.
 
 use std::mem;
 

@@ -165,6 +165,12 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Returns the most pages that were ever charged, if `pages` are now. Pages that take charges
+    /// out of a stock don't raise the peak themselves.
+    pub(crate) fn peak_of(&self, pages: u64) -> u64 {
+        self.peak.fetch_max(pages, Ordering::Relaxed).max(pages)
+    }
+
     /// Charges up to `pages` pages, and up to `stock` more for later pages, as far as the limit
     /// allows. Returns the number of charges.
     ///

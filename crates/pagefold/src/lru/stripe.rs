@@ -47,6 +47,18 @@ pub(crate) struct Forecast {
     pub(crate) less: f64,
 }
 
+/// The pages that a pass may look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those of main, and those of the window that exceed its target.
+    Usual,
+    /// Also the rest of the window: no page could be evicted. Else main could consist of pages that
+    /// are pinned, and no pass would look at the window.
+    Window,
+    /// Also young pages.
+    All,
+}
+
 /// The pages that reclaim cuts off the lists to look at.
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
@@ -411,26 +423,20 @@ impl Stripe {
         wanted.clamp(least, step(pages * stripes.min(STRIPES_A_STEP)).max(least))
     }
 
-    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. If
-    /// `young_too` is set, all young pages get their places before. The caller must call
-    /// [`returned`](Self::returned) with their number when it has put them back or evicted them.
-    pub(crate) fn cut(
-        &self,
-        frames: &Frames,
-        wanted: usize,
-        young_too: bool,
-        now: Now,
-        leftovers: &mut Leftovers,
-    ) -> Cut {
+    /// Cuts off the pages that reclaim should look at to free up to `wanted` pages. The caller must
+    /// call [`returned`](Self::returned) with their number when it has put them back or evicted
+    /// them.
+    pub(crate) fn cut(&self, frames: &Frames, wanted: usize, reach: Reach, now: Now, leftovers: &mut Leftovers) -> Cut {
         let pages = self.pages();
         self.window.reclaims(pages, wanted);
-        self.ripen_to(frames, if young_too { 0 } else { young_max(pages) }, now, leftovers);
+        self.ripen_to(frames, if reach == Reach::All { 0 } else { young_max(pages) }, now, leftovers);
         let [window, beaten] = [Kind::Window, Kind::Beaten].map(|kind| self.list(kind));
         if window.len() + beaten.len() == 0 {
             self.ripen_to(frames, 0, now, leftovers);
         }
         let mut result = Cut { main_room: self.main_room(), uses_tell: self.window.is_long(), ..Cut::default() };
-        let outside = self.len().saturating_sub(self.main().len() + self.window.target());
+        let kept = if reach == Reach::Usual { self.window.target() } else { 0 };
+        let outside = self.len().saturating_sub(self.main().len() + kept);
         beaten.cut(frames, wanted, &mut result.window, leftovers);
         let missing = wanted - result.window.len();
         window.cut(frames, missing.min(outside.saturating_sub(result.window.len())), &mut result.window, leftovers);
@@ -539,8 +545,8 @@ mod tests {
         let (stripe, now, mut leftovers) = (Stripe::new(7, 0), Clock::new(100).now(4), Leftovers::default());
         stripe.put_back(&frames, load(0, Kind::Young), &mut leftovers);
         (1..4).for_each(|page| stripe.put_back(&frames, load(page, Kind::Window), &mut leftovers));
-        for (young_too, young_left) in [(false, 1), (true, 0)] {
-            let cut = stripe.cut(&frames, stripe.batch(4, false, 1), young_too, now, &mut leftovers);
+        for (reach, young_left) in [(Reach::Usual, 1), (Reach::Window, 1), (Reach::All, 0)] {
+            let cut = stripe.cut(&frames, stripe.batch(4, false, 1), reach, now, &mut leftovers);
             assert_eq!((cut.window.len(), stripe.list(Kind::Young).len()), (1, young_left));
             stripe.put_back(&frames, cut.window, &mut leftovers);
             stripe.returned(1);

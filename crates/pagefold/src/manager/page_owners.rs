@@ -24,9 +24,9 @@
 //!   If `forget` waits for the place, its region is being removed and the page with it, so the
 //!   visitor may skip the page.
 //! - O3. A visitor borrows the space from the place, and takes no reference to the space. When the
-//!   last handle of a space is dropped, it first empties all of the space's places, and only then
-//!   drops the space. So a space is torn down by the thread that drops its last handle. It is never
-//!   torn down by a visitor: a visitor works for another tenant.
+//!   last handle or owned guard of a space is dropped, it first empties all of the space's places,
+//!   and only then drops the space. So a space is torn down by the thread that drops the last of
+//!   them. It is never torn down by a visitor: a visitor works for another tenant.
 //!
 //! Lock order: a thread that locks a place may hold only a compressed area's clock and, in a visit
 //! within a visit, other places (O2). A thread that holds a place may put a page word in *loading*,

@@ -166,7 +166,10 @@ impl Ranking {
             }
         }
         let own = need.floor(budget);
-        let large = seen.iter().map(|it| it.share).fold(0.0, f64::max) * LARGE;
+        // Groups without a handle come first. But their pages may be unable to go, so they don't
+        // keep others out.
+        let shares = seen.iter().map(|it| it.share).filter(|share| share.is_finite());
+        let large = shares.fold(0.0, f64::max) * LARGE;
         let asks = |it: &Candidate| need.group().is_some_and(|group| group.id == it.group);
         seen.retain(|it| match need {
             For::Group(_) | For::First(_) => it.share >= own || asks(it),
@@ -237,6 +240,18 @@ mod tests {
         assert_eq!(for_group(1), [1]);
         assert_eq!(for_group(2), [1, 3, 0], "it has nothing itself");
         assert_eq!(ids(&ranking.candidates(&groups, For::All, BUDGET)), [1]);
+    }
+
+    /// Regression: the pages of a group without a handle were pinned, and all other groups were
+    /// left out because that group came first.
+    #[test]
+    fn a_group_without_a_handle_comes_first_and_keeps_no_other_out() {
+        let groups = GroupTable::default();
+        let ranking = Ranking::default();
+        let made: Vec<_> = [1, 900, 10].iter().enumerate().map(|(i, &pages)| group(&groups, i, None, pages)).collect();
+        groups.abandon(&made[0]);
+        assert_eq!(ids(&ranking.candidates(&groups, For::All, BUDGET)), [0, 1]);
+        assert_eq!(ids(&ranking.candidates(&groups, For::Reserve(&made[2]), BUDGET)), [0, 1]);
     }
 
     /// Regression: the budget was full, a tenant had thousands of mappings but hardly any pages,

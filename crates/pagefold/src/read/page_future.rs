@@ -75,7 +75,7 @@ const LOST_MAX: u32 = 64;
 pub struct PageFuture<'a> {
     handle: &'a Handle,
     page: u64,
-    /// The future is a reader's, and the page must have the byte at this offset in the file.
+    /// If set, the future is a reader's, and the page must have this byte of the file.
     byte: Option<u64>,
     state: State<'a>,
     /// Wakes the future at the end of a pause, or of the device's time limit.
@@ -161,8 +161,8 @@ impl<'a> PageFuture<'a> {
         }
     }
 
-    /// Creates a future of the page with a byte, for a reader. It asks for the file's length if the
-    /// byte lies past the known end, even in a page that begins before the end.
+    /// Creates a reader's future of the page that contains byte `at`. It asks for the file's length
+    /// if the byte lies past the known end, even in a page that begins before the end.
     pub(crate) fn of_byte(handle: &'a Handle, at: u64) -> Self {
         let mut future = Self::new(handle, at >> handle.file.page_shift());
         future.byte = Some(at);
@@ -224,8 +224,13 @@ impl<'a> PageFuture<'a> {
             && let Some(watch) = file.watch()
         {
             let measured = self.timer.as_ref().filter(|timer| timer.is_over(waker)).map(Timer::measured);
-            if self.timer.is_none() || measured == Some(Measured::Stopped) {
-                self.timer = Some(file.manager.timers.after(watch.time(), waker)); // WATCH-4
+            let rest = match measured {
+                None if self.timer.is_none() => Some(watch.time()),
+                Some(Measured::StoppedFor(time)) => Some(time.min(watch.time())), // WATCH-4
+                _ => None,
+            };
+            if let Some(rest) = rest {
+                self.timer = Some(file.manager.timers.after(rest, waker));
             }
             if measured == Some(Measured::Whole) || watch.is_silent() {
                 came = Some(watch.give_up(file, || self.arrival(waker)).flatten());

@@ -42,7 +42,7 @@ use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::clock::{Left, Now};
 use crate::lru::cost::Cost;
 use crate::lru::rank::{Kind, Origin, Rank};
-use crate::lru::stripe::{Cut, Look, Outcome, Stripe};
+use crate::lru::stripe::{Cut, Look, Outcome, Reach, Stripe};
 use crate::manager::Manager;
 use crate::manager::ranking::{Candidate, For};
 use crate::stats::Counters;
@@ -291,11 +291,15 @@ impl Manager {
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
         let now = group.time_of_pass(stripe);
-        let young_too = insist && need == Whose::Own;
+        let reach = match need {
+            _ if !insist => Reach::Usual,
+            Whose::Own => Reach::All,
+            Whose::Others => Reach::Window,
+        };
         let cost = group.swapped.cost();
         stripe.set_anonymous_cost(cost);
         let batch = stripe.batch(wanted, cost == Cost::WRITTEN, group.lists.stripe_count());
-        let cut = stripe.cut(frames, batch, young_too, now, &mut leftovers);
+        let cut = stripe.cut(frames, batch, reach, now, &mut leftovers);
         let mut looked_at = cut.window.len() + cut.main.len();
         let away = looked_at;
 

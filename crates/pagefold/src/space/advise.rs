@@ -108,8 +108,9 @@ impl SpaceState {
     /// Frees the memory of pages that the caller has locked.
     pub(super) fn discard_pages(&self, pages: Pages) -> Result<(), Error> {
         let own = self.index.runs(pages).filter(|(_, entry)| entry.is_own());
+        let mut patience = Backoff::new();
         let held = own.fold(None, |held, (run, _)| {
-            let in_run = self.free_unheld(run);
+            let in_run = self.free_unheld(run, &mut patience);
             held.or(in_run)
         });
         held.map_or(Ok(()), |page| Err(self.busy(page)))

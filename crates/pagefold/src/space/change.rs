@@ -123,7 +123,7 @@ impl SpaceState {
     /// then.
     pub(super) fn vacate(&self, pages: Pages) -> Result<(), Error> {
         let has_files = self.check_mapped(pages)?;
-        self.await_guards(pages, Awaited::All, Protection::None)?;
+        self.await_guards(pages, Awaited::All, Protection::None, has_files)?;
         self.prepare(pages)?;
         self.vacate_prepared(pages, has_files)
     }
@@ -151,7 +151,7 @@ impl SpaceState {
             self.discard_pages(pages)?;
             self.prepare(pages)?;
         }
-        self.await_guards(pages, Awaited::All, Protection::None)?;
+        self.await_guards(pages, Awaited::All, Protection::None, has_files)?;
         self.vacate_prepared(pages, has_files)?;
         self.free(pages);
         let (closed, many) = if has_files { self.forget_pages(pages) } else { (Vec::new(), self.forget_own(pages)) };
@@ -208,23 +208,26 @@ impl SpaceState {
     ) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let _guard = self.lock(pages);
-        self.check_mapped(pages)?;
+        let has_files = self.check_mapped(pages)?;
         self.index.runs(pages).try_for_each(|(run, entry)| check(run, entry))?;
-        self.await_guards(pages, Awaited::Writers, protection)?;
+        self.await_guards(pages, Awaited::Writers, protection, has_files)?;
         self.prepare(pages)?;
         self.begin_change(pages, Awaited::Writers, protection)?;
         self.change_entries(pages, Entry::settled);
         Ok(())
     }
 
-    /// Waits for guards before any entry is changed.
-    fn await_guards(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
+    /// Waits for guards before any entry is changed. Pages of files may have guards that the space
+    /// doesn't know of.
+    fn await_guards(&self, pages: Pages, whom: Awaited, protection: Protection, has_files: bool) -> Result<(), Error> {
         // Relaxed: this look only avoids changes in vain. The look in `begin_change` is the one
         // that counts.
-        if self.has_guards.load(Ordering::Relaxed) {
-            self.await_pages(pages, whom, protection, Guards::Expected)?;
-        }
-        Ok(())
+        let whom = match self.has_guards.load(Ordering::Relaxed) {
+            true => whom,
+            false if has_files => Awaited::OfFiles,
+            false => return Ok(()),
+        };
+        self.await_pages(pages, whom, protection, Guards::Expected)
     }
 
     /// Gives prepared pages another protection for now, and waits for the threads that act on the

@@ -44,20 +44,18 @@ impl SpaceState {
         debug_assert!(held.is_none(), "each page was waited for");
     }
 
-    /// Takes `pages` out of memory, except those that other threads hold for long. Returns the
-    /// first of these.
-    pub(super) fn free_unheld(&self, pages: Pages) -> Option<u64> {
-        self.free_unless_held(pages, Some(Backoff::new()))
+    /// Takes `pages` out of memory, except those that other threads hold for longer than `patience`
+    /// allows, for all of them together. Returns the first of these.
+    pub(super) fn free_unheld(&self, pages: Pages, patience: &mut Backoff) -> Option<u64> {
+        self.free_unless_held(pages, Some(patience))
     }
 
-    /// Takes `pages` out of memory. `patience`, if given, limits the waiting for all of them
-    /// together.
-    fn free_unless_held(&self, pages: Pages, mut patience: Option<Backoff>) -> Option<u64> {
+    fn free_unless_held(&self, pages: Pages, mut patience: Option<&mut Backoff>) -> Option<u64> {
         let (mut gone, mut held) = (Gone::default(), None);
         for (region, local) in self.index.regions(pages) {
             let first = region.first();
             for page in region.map.pages_in_memory(local) {
-                if !self.take_out(region, page, patience.as_mut(), &mut gone) {
+                if !self.take_out(region, page, patience.as_deref_mut(), &mut gone) {
                     held = held.or(Some(first + page));
                 }
                 if gone.is_full() {

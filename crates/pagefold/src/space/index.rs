@@ -472,6 +472,15 @@ impl Index {
 
     // ---- what isn't needed any more: see `tidy`
 
+    /// Returns the first page of each part with a table, among the parts that `pages` touch.
+    pub(super) fn parts(&self, pages: Pages) -> impl Iterator<Item = u64> {
+        let parts = (pages.first & !(PART_PAGES - 1)..pages.end).step_by(PART_PAGES as usize);
+        parts.filter(|&first| {
+            let part = self.top_word(first).load(Ordering::Acquire);
+            is_link(part) && part & BARE == 0
+        })
+    }
+
     /// Marks the smallest table that covers `page`, for [`close`](Self::close). Returns the base-2
     /// logarithm of the number of pages that the table covers, and the first of these pages.
     /// Returns `None` if there is no table, or if the table was marked already. Exception: a table

@@ -112,7 +112,7 @@ use std::ops::Range;
 use frames::PageMaps;
 use span_lock::RangeLock;
 use sync::Arc;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, Backoff, Ordering};
 
 use crate::api::file::File;
 use crate::api::group::Group;
@@ -163,7 +163,7 @@ pub struct Space {
 }
 
 /// Keeps the space registered as the owner of its page words (`manager::page_owners`). Dropping the
-/// last handle ends that, and tears the space down.
+/// last handle, or a later owned guard, ends that and tears the space down.
 struct Known(Arc<SpaceState>);
 
 /// The state that all handles of a space share.
@@ -460,7 +460,7 @@ impl Drop for SpaceState {
             return;
         }
         // A leaked guard keeps its frame, and the page map of its region, for good.
-        let _ = self.free_unheld(Index::ALL);
+        let _ = self.free_unheld(Index::ALL, &mut Backoff::new());
         self.files.clear(self.index.account(), self.payer());
         self.index.clear(self.payer());
     }

@@ -142,10 +142,10 @@ impl SpaceState {
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
-        // Before any entry of `new` is changed, and before all of them are if the move fails: other
-        // threads may have mapped pages in the same granules as the ends of `new`.
-        self.prepare(new)?;
         self.vacate(old)?;
+        // Before any entry of `new` is changed. A move that fails changes all entries of `new`, and
+        // other threads may have mapped pages in the same granules as its ends.
+        self.prepare(new).inspect_err(|_| self.restore(old))?;
         let by = new.first.wrapping_sub(old.first);
         let moving = self.enter_new(old, by).and_then(|()| self.reserve(old, by)).inspect_err(|_| {
             drop(self.forget_pages(new)); // The old mappings keep their files open.
@@ -166,17 +166,23 @@ impl SpaceState {
     /// there as well.
     fn enter_new(&self, old: Pages, by: u64) -> Result<(), Error> {
         let own = self.manager().spaces.numbers.fresh();
+        // The last run's mapping, before and after. Runs of one mapping, which differ in protection
+        // or advice, stay one mapping.
+        let mut last = None;
         self.index.runs(old).try_for_each(|(run, entry)| {
             let new = run.moved(by);
             // The ends of a run may cut granules in the new place that aren't cut in the old one.
             self.prepare(new)?;
-            let number = match entry.file().and_then(|number| self.mapped(number)) {
+            let number = match entry.file().and_then(|number| Some((number, self.mapped(number)?))) {
                 None => own,
-                Some(mapped) => {
-                    let number =
-                        self.files.add_moved(self.index.account(), self.payer(), &mapped, by.wrapping_neg())?;
-                    self.files.added(number, run.count());
-                    number
+                Some((before, mapped)) => {
+                    let after = match last {
+                        Some((of, after)) if of == before => after,
+                        _ => self.files.add_moved(self.index.account(), self.payer(), &mapped, by.wrapping_neg())?,
+                    };
+                    last = Some((before, after));
+                    self.files.added(after, run.count());
+                    after
                 }
             };
             self.change_entries(new, |_| entry.with_number(number));

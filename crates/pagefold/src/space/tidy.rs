@@ -70,8 +70,11 @@ impl SpaceState {
         }
         let mut tables = self.noted.tables.lock();
         tables.extend(marked.into_iter().flatten());
-        // Regions in between: all of their pages are unmapped now.
+        // Regions and parts in between: all of their pages are unmapped now.
         tables.extend(self.index.regions(pages).map(|(region, _)| (REGION_SHIFT, region.first())));
+        if pages.first >> PART_SHIFT != (pages.end - 1) >> PART_SHIFT {
+            tables.extend(self.index.parts(pages).map(|first| (PART_SHIFT, first)));
+        }
         tables.len() >= NOTED_MIN + NOTED_PER_CPU * sync::cpu::count()
     }
 

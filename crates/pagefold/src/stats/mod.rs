@@ -131,6 +131,9 @@ pub struct Stats {
 pub struct GroupStats {
     /// The group's name.
     pub name: String,
+    /// Whether all handles of the group were dropped. It lives on until its last page leaves
+    /// memory. A new group may have the same name.
+    pub dropped: bool,
     /// Its limit.
     pub max_bytes: u64,
     /// Memory charged to it now.

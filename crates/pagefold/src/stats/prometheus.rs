@@ -94,7 +94,7 @@ impl Stats {
         ];
         for (name, help, get) in gauges {
             let family = Family::<GroupLabel, Gauge<i64>>::default();
-            for group in &self.groups {
+            for group in self.groups.iter().filter(|group| !group.dropped) {
                 let label = GroupLabel { group: group.name.clone() };
                 family.get_or_create(&label).set(i64::try_from(get(group)).unwrap_or(i64::MAX));
             }
@@ -112,7 +112,7 @@ impl Stats {
         ];
         for (name, help, get) in forecasts {
             let family = Family::<GroupLabel, Gauge<f64, AtomicU64>>::default();
-            for group in &self.groups {
+            for group in self.groups.iter().filter(|group| !group.dropped) {
                 family.get_or_create(&GroupLabel { group: group.name.clone() }).set(get(group));
             }
             registry.register(name, help, family);
@@ -139,7 +139,7 @@ impl Stats {
         ];
         for (name, help, get) in counters {
             let family = Family::<GroupLabel, Counter>::default();
-            for group in &self.groups {
+            for group in self.groups.iter().filter(|group| !group.dropped) {
                 family.get_or_create(&GroupLabel { group: group.name.clone() }).inc_by(get(group));
             }
             registry.register(name, help, family);

@@ -32,7 +32,7 @@ use swap::{Owner, PageEntry, SlotId};
 
 use crate::group::state::GroupState;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
-use crate::lru::stripe::Stripe;
+use crate::lru::stripe::{Reach, Stripe};
 use crate::manager::Manager;
 use crate::manager::exchange_count::Exchanging;
 use crate::manager::take_frame::ChargedFrame;
@@ -111,7 +111,9 @@ impl Manager {
         leave: &dyn Fn(IsolatedFrame) -> Result<Gone<'a>, Stays>,
     ) -> ControlFlow<Option<Gone<'a>>> {
         let mut leftovers = Leftovers::default();
-        let cut = stripe.cut(&self.frames, 1, false, group.now(), &mut leftovers);
+        let is_stuck = group.walk.insists(|| group.lists.len());
+        let reach = if is_stuck { Reach::Window } else { Reach::Usual };
+        let cut = stripe.cut(&self.frames, 1, reach, group.now(), &mut leftovers);
         let away = cut.window.len() + cut.main.len();
         let mut pages = cut.window.into_iter().chain(cut.main);
         let left = pages.next().map(leave);

@@ -97,9 +97,9 @@ impl FileState {
     /// Returns the error of the cycle that this call waited for. All threads that wait for the
     /// cycle get the error, and the file's latch records it as well.
     pub(crate) fn write_back_all(&self) -> Result<(), IoError> {
-        // The fence pairs with that of the thread that leads a cycle. The caller's write comes
-        // before its fence. If the caller doesn't find the cycle's number in `begun`, the cycle,
-        // which may then count as this call's, finds the page dirty (B2).
+        // Pairs with the leader's fence, below. The caller wrote before this fence. So either the
+        // caller finds cycle n counted in `begun`, and waits for cycle n + 1; or cycle n finds the
+        // caller's page dirty (B2).
         fence(SeqCst);
         let wanted = self.writeback.begun.load(Relaxed) + 1;
         let mut turn = self.writeback.pause();
