@@ -226,8 +226,9 @@ pub trait BackingFile: Send + Sync {
     /// which have descriptors of the same opening.
     fn unlock(&self) {}
 
-    /// Extends the file with zeros to at least `len` bytes. Never truncates the file, even if
-    /// another process extends it meanwhile.
+    /// Extends the file with zeros to at least `len` bytes. Doesn't truncate the file, even if
+    /// another process extends it meanwhile. The default implementation can't exclude that: another
+    /// process may extend the file after it has looked at the length.
     ///
     /// # Errors
     /// See [`set_len`](Self::set_len).

@@ -195,6 +195,25 @@ fn a_silent_device_is_asked_for_no_more_pages() {
     assert_eq!(group.charged(), charged, "pages that the device may never bring");
 }
 
+/// A new length waited for a page that was pinned, and so the device counted as silent: each miss
+/// of every tenant failed.
+#[test]
+#[ignore = "timed: cargo xtask prove times"]
+fn timed_a_page_in_use_makes_no_device_silent() {
+    let devices = two_devices();
+    let mm = timed(devices, Duration::from_millis(500));
+    let file = open(&mm.group("tenant").build().unwrap(), "0/f");
+    file.write_at(&[1; 10], 64 * PAGE).unwrap();
+    file.sync().unwrap();
+    let pinned = file.page_at(64 * PAGE).unwrap();
+    let ours = file.clone();
+    let refused = answer("a new length", move || ours.set_len(70 * PAGE));
+    assert!(matches!(refused, Err(Error::PageBusy { .. })), "{refused:?}");
+    assert!(!file.stats().device_silent);
+    drop(pinned);
+    file.set_len(70 * PAGE).unwrap();
+}
+
 /// A sync that was given up left the file locked for all later ones, or its pages clean.
 #[test]
 fn a_sync_fails_in_time_and_nothing_is_lost() {

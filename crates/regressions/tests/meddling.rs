@@ -212,3 +212,32 @@ fn what_is_appended_while_the_file_is_made_longer_is_kept() {
     assert!(meddled.on_disk()[5_000..5_100] == [9; 100], "the file has it");
     assert!(meddled.on_disk()[5_100..] == [0; 14_900], "and zeros after it");
 }
+
+/// Another process had cut a file off, and a write behind the old end was the first to find that:
+/// it read its page, and the file turned out to be shorter. The gap that the cut had left then was
+/// in no file. What the other process appended there was overwritten with zeros.
+#[test]
+fn a_write_that_finds_a_cut_closes_the_gap() {
+    for cut in [9_000, 100] {
+        let (meddled, _mm, file) = Meddled::with_file(&[7; 10_000]);
+        meddled.theirs().set_len(cut).unwrap();
+        file.write_at(&[1; 100], 10_000).unwrap();
+        assert_eq!(meddled.theirs().len().unwrap(), 10_100, "the gap is in no file");
+        file.sync().unwrap();
+        let expected = [&[7; 10_000][..cut as usize], &vec![0; 10_000 - cut as usize], &[1; 100]].concat();
+        assert!(read(&file, 0, 20_000) == expected && meddled.on_disk() == expected, "cut at {cut}");
+    }
+}
+
+/// The same with a page that was pinned behind the new end: its bytes were cut off, and came back.
+#[test]
+fn a_write_that_finds_a_cut_brings_nothing_back() {
+    let (meddled, _mm, file) = Meddled::with_file(&[7; 10_000]);
+    let pinned = file.page_at(PAGE as u64).unwrap();
+    meddled.theirs().set_len(100).unwrap();
+    let refused = file.write_at(&[1; 100], 10_000);
+    assert!(matches!(refused, Err(Error::PageBusy { .. })), "{refused:?}");
+    drop(pinned);
+    file.write_at(&[1; 100], 10_000).unwrap();
+    assert!(read(&file, 100, 9_900) == [0; 9_900]);
+}

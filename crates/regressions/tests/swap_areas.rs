@@ -219,3 +219,26 @@ fn two_swap_files_that_are_numbered_alike_are_two() {
     let refused = mm.add_swap(area("/a")).unwrap_err();
     assert!(matches!(refused, Error::SwapRefused(AddError::InUse { .. })), "{refused}");
 }
+
+/// Lowering the budget lowered the limit of a large area of compressed pages, but its pages stayed.
+/// One look at the slots goes over a part of them, and only marks the pages that it meets first.
+#[test]
+fn a_large_compressed_area_gives_way_to_a_lower_budget() {
+    const PAGES: u64 = 12_000;
+    let mm = Pagefold::builder().memory("128MiB").compressed_swap("64MiB").build().unwrap();
+    mm.add_swap(SwapArea::memory("64MiB")).unwrap();
+    let space = mm.group("tenant").max("2MiB").build().unwrap().space().unwrap();
+    let base = space.map(PAGES * PAGE, Protection::ReadWrite).unwrap().start;
+    let sparse = |page: u64| [&contents(page)[..1536], &[0; 2560]].concat();
+    (0..PAGES).for_each(|page| space.write_at(&sparse(page), base + page * PAGE).unwrap());
+    let compressed = || mm.stats().swap.into_iter().find_map(|area| area.compressed).unwrap();
+    assert!(compressed().memory_bytes > 16 << 20, "{:?}", compressed());
+    mm.resize("32MiB").unwrap();
+    let now = compressed();
+    assert!(now.limit_bytes == 16 << 20 && now.memory_bytes <= now.limit_bytes, "{now:?}");
+    for page in (0..PAGES).step_by(97) {
+        let mut bytes = vec![0; PAGE as usize];
+        space.read_at(&mut bytes, base + page * PAGE).unwrap();
+        assert!(bytes == sparse(page), "page {page}");
+    }
+}

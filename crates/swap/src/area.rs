@@ -195,9 +195,10 @@ impl Area {
         }
         let table = Slots::new(number, slots, placement).ok_or_else(no_memory)?.with_reserve();
         let encryption = options.encrypted.then(|| Encryption::new(&name, slots, page_size)).transpose()?;
+        // An encrypted area writes from buffers anyway.
+        let needs_copies = file.needs_stable_bytes() && encryption.is_none();
+        let copies = if needs_copies { Some(Copies::for_pages(page_size).ok_or_else(no_memory)?) } else { None };
         write_header(&*file, slots, page_size).map_err(|error| AddError::HeaderFailed { area: name.clone(), error })?;
-        let copies =
-            if file.needs_stable_bytes() { Some(Copies::for_pages(page_size).ok_or_else(no_memory)?) } else { None };
         let area = Self::of(number, name, options.priority, page_size, table, reason, Store::File(file));
         copies.into_iter().for_each(|copies| area.needs(copies));
         Ok(Self { encryption: encryption.map(Box::new), ..area })

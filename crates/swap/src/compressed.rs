@@ -312,6 +312,11 @@ impl Compressed {
         gone + tightened
     }
 
+    /// Returns how many calls of [`spill`](Self::spill) take the clock round all slots twice.
+    pub(crate) fn calls_in_two_rounds(&self) -> usize {
+        2 * self.places.len().div_ceil(LOOKS_MAX)
+    }
+
     /// Returns whether the clock has met the page of a slot before. Marks the page.
     fn is_old(&self, slot: usize) -> bool {
         let place = &self.places[slot];

@@ -62,7 +62,10 @@ impl Swap {
     /// Returns false at once if no other area takes pages. The caller must not hold a page word.
     pub fn give_way(&self, owners: &dyn Owners) -> bool {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
-        can_go && beyond.iter().any(|area| self.spill_from(area, true, owners) > 0)
+        // Both rounds of the clock: the first may only mark pages.
+        let calls = |area: &Area| area.compressed().map_or(0, Compressed::calls_in_two_rounds);
+        let goes = |area: &Area| (0..calls(area)).any(|_| self.spill_from(area, true, owners) > 0);
+        can_go && beyond.iter().any(|area| goes(area))
     }
 
     /// Tightens old pages of an area, or moves them to other areas. Returns how many.

@@ -10,7 +10,7 @@ use crate::workspace;
 /// All lanes. Checks that build in one target directory run one after the other, beside those of
 /// another. Building all tests in the usual directory takes longest. Beside it run first loom's
 /// checks and those on virtual CPUs, then those of the two sanitizers. The checks that only run
-/// what it has built come last, beside each other.
+/// what it has built wait for it, and then run beside each other.
 pub(crate) static ALL: [Lane; 17] = [
     LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH, TIMES,
     BENCHES, CROWDS, KERNELS,

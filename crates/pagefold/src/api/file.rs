@@ -289,9 +289,10 @@ impl File {
     }
 
     /// Returns a guard like [`page_mut_at`](Self::page_mut_at), if that is possible without I/O and
-    /// without waiting: the page is in memory, charged to this file's group or dirty, entirely
-    /// within the file, neither pinned nor being changed, and there is room for the copy. Otherwise
-    /// returns `None`, and [`page_mut_at`](Self::page_mut_at) would wait, or return an error.
+    /// without waiting: the page is in memory, charged to this file's group or dirty, neither
+    /// pinned nor being changed, and there is room for the copy; if it is the page with the file's
+    /// end, no other thread is changing the file's length. Otherwise returns `None`, and
+    /// [`page_mut_at`](Self::page_mut_at) would wait, or return an error.
     #[must_use]
     pub fn try_page_mut_at(&self, offset: u64) -> Option<PageMut<'_>> {
         self.handle.check_writable().ok()?;
@@ -314,6 +315,7 @@ impl File {
     }
 
     /// Makes everything durable that was written to the file before the call, through any handle.
+    /// While no handle of this Pagefold has the file open for writing, this does nothing.
     ///
     /// # Errors
     /// [`Error::WriteFailed`] if that failed, or if there was an earlier failure that wasn't

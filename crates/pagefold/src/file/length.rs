@@ -88,6 +88,7 @@ impl<'a> EndWait<'a> {
         }
         let (_, writer) = self.writer.get_or_insert_with(|| (page, file.map.writer(page)));
         drop(writer.begin()); // The next attempt takes the page again.
+        file.waits_for_page();
         self.backoff.wait_or(|| file.page_busy(page))
     }
 }

@@ -119,6 +119,7 @@ impl FileState {
     fn take_to_cut(&self, page: u64) -> Result<Option<Writing<'_>>, Error> {
         let (mut writer, mut backoff) = (self.map.writer(page), Backoff::new());
         loop {
+            self.waits_for_page();
             match writer.begin() {
                 BeginWrite::Begun(writing) => return Ok(Some(writing)),
                 BeginWrite::Absent => return Ok(None),

@@ -12,7 +12,8 @@ pub(crate) struct Watch<F> {
     pub(crate) time: Duration,
     pub(crate) device: Arc<Device>,
     pub(crate) file: Weak<F>,
-    /// When the device last answered a request of an errand, or of the flusher, for this file.
+    /// When the device last answered a request of an errand, or of the flusher, for this file; or
+    /// when an errand last waited for anything else.
     pub(crate) answered_ms: AtomicU64,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,

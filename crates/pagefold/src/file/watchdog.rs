@@ -255,6 +255,13 @@ impl FileState {
         }
     }
 
+    /// Notes that an errand waits for a page that is in use, and so not for the device.
+    pub(crate) fn waits_for_page(&self) {
+        if let Some(watch) = self.watch() {
+            watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
+        }
+    }
+
     /// Runs `what`, which may wait for the device. With a timeout, a worker runs `what`; without
     /// one, this thread does. The caller must hold no lock. After a timeout, the worker may still
     /// complete `what`.

@@ -70,8 +70,8 @@ impl GroupTable {
     /// Notes that the group's last handle is being dropped. Another group may use the name from now
     /// on.
     pub(crate) fn abandon(&self, group: &GroupState) {
+        group.abandon(); // First: a new group of this name finds this one marked.
         self.names.lock().remove(&group.name);
-        group.abandon();
         self.abandoned.lock().push_front(group.id);
     }
 

@@ -22,6 +22,8 @@ const REST_US_MIN: u64 = 1_000;
 const REST_NS_PER_PAGE: u64 = 800;
 /// The looks that each page that becomes clean allows.
 const LOOKS_PER_CLEANED: u64 = 16;
+/// The looks in vain before reclaim insists again, for each page that it freed by insisting.
+const LOOKS_PER_FREED: u64 = 32;
 /// In place of the end of a rest: the group isn't resting.
 const NOT_YET: u64 = 0;
 
@@ -33,9 +35,16 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Counts looks at pages, of which `freed` were freed.
-    pub(crate) fn looked(&self, looks: usize, freed: usize) {
+    /// Counts looks at pages, of which `freed` were freed. `insisted`: reclaim insisted. Then a
+    /// walk over all pages isn't needed before it insists again, but a few looks for each page are:
+    /// most pages may be pinned.
+    pub(crate) fn looked(&self, looks: usize, freed: usize, insisted: bool) {
         let before = self.in_vain.load(Ordering::Relaxed);
+        if freed > 0 && insisted {
+            self.rests_until_us.store(NOT_YET, Ordering::Relaxed);
+            self.in_vain.store(before.saturating_sub(freed as u64 * LOOKS_PER_FREED), Ordering::Relaxed);
+            return;
+        }
         if freed > 0 {
             if before > 0 {
                 self.forget();
@@ -118,7 +127,7 @@ mod tests {
     fn looks_until_rest(walk: &Walk, now_us: u64) -> usize {
         (1..)
             .find(|_| {
-                walk.looked(1, 0);
+                walk.looked(1, 0, false);
                 walk.rests(LEN, || now_us)
             })
             .unwrap()
@@ -143,7 +152,7 @@ mod tests {
     fn a_walk_ends_though_the_length_changes_meanwhile() {
         let walk = Walk::default();
         let rests_after = (0..1_000).position(|_| {
-            walk.looked(64, 0);
+            walk.looked(64, 0, false);
             walk.rests(|| 1_000 - 128, || 10 * REST_US_MIN)
         });
         assert!(rests_after.is_some_and(|passes| passes < 40), "{rests_after:?}");
@@ -156,7 +165,7 @@ mod tests {
         walk.cleaned(100);
         assert!(!walk.rests(LEN, || 0));
         assert!((100..4_000).contains(&looks_until_rest(&walk, 0)));
-        walk.looked(1, 1);
+        walk.looked(1, 1, false);
         assert!(!walk.insists(LEN) && !walk.rests(LEN, || 0), "a page was freed");
     }
 }

@@ -52,8 +52,8 @@ pub(crate) struct Forecast {
 pub(crate) enum Reach {
     /// Those of main, and those of the window that exceed its target.
     Usual,
-    /// Also the rest of the window: no page could be evicted. Else main could consist of pages that
-    /// are pinned, and no pass would look at the window.
+    /// Also the rest of the window: for a pass after a walk that freed nothing. Else main could
+    /// consist of pages that are pinned, and no pass would look at the window.
     Window,
     /// Also young pages.
     All,
@@ -435,7 +435,12 @@ impl Stripe {
             self.ripen_to(frames, 0, now, leftovers);
         }
         let mut result = Cut { main_room: self.main_room(), uses_tell: self.window.is_long(), ..Cut::default() };
-        let kept = if reach == Reach::Usual { self.window.target() } else { 0 };
+        let kept = match reach {
+            Reach::Usual => self.window.target(),
+            // As many as may be young: young pages that get their places stay as well.
+            Reach::Window => young_max(pages).min(self.window.target()),
+            Reach::All => 0,
+        };
         let outside = self.len().saturating_sub(self.main().len() + kept);
         beaten.cut(frames, wanted, &mut result.window, leftovers);
         let missing = wanted - result.window.len();

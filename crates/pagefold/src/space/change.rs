@@ -268,8 +268,10 @@ impl SpaceState {
         };
         let Some(mapped) = self.mapped(number).filter(|_| entry.restored().may_write()) else { return Ok(()) };
         let (map, first) = (&mapped.file().map, mapped.page_of(run.first));
+        // Any writer of the file holds the page, not only a guard. So each of these pages is waited
+        // for.
         map.pages_in_memory(first..first + run.count())
-            .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
+            .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, Guards::Gone))
     }
 
     /// Waits until no thread holds `page` of the map and, if `whom` is `All`, no pin of the page is

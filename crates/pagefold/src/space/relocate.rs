@@ -166,8 +166,8 @@ impl SpaceState {
     /// there as well.
     fn enter_new(&self, old: Pages, by: u64) -> Result<(), Error> {
         let own = self.manager().spaces.numbers.fresh();
-        // The last run's mapping, before and after. Runs of one mapping, which differ in protection
-        // or advice, stay one mapping.
+        // The last run's mapping, before and after. Successive runs of one mapping, which differ in
+        // protection or advice, stay one mapping.
         let mut last = None;
         self.index.runs(old).try_for_each(|(run, entry)| {
             let new = run.moved(by);

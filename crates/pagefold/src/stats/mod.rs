@@ -140,7 +140,8 @@ pub struct GroupStats {
     pub charged_bytes: u64,
     /// The most that was ever charged to it at once.
     pub peak_bytes: u64,
-    /// Lookups that found their page in memory.
+    /// Lookups that found their page in memory. For a moment, those of a handle that is being
+    /// closed are missing.
     pub hits: u64,
     /// Lookups that loaded their page.
     pub misses: u64,
@@ -204,7 +205,8 @@ pub struct FileStats {
     pub path: PathBuf,
     /// Its length in bytes.
     pub len: u64,
-    /// Lookups that found their page in memory.
+    /// Lookups that found their page in memory. For a moment, those of a handle that is being
+    /// closed are missing.
     pub hits: u64,
     /// Lookups that loaded their page.
     pub misses: u64,

@@ -186,7 +186,12 @@ impl<'a> Cycle<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.failures >= FAILURES_MAX || self.kind == Kind::Sweep && self.file.sweep_is_over(self.start)
+        let has_to_end = match self.kind {
+            Kind::Full => false,
+            Kind::Sweep => self.file.sweep_is_over(self.start),
+            Kind::Farewell => self.file.is_wanted(),
+        };
+        has_to_end || self.failures >= FAILURES_MAX
     }
 
     /// Submits requests until the limit of requests under way is reached, or no dirty page is left.

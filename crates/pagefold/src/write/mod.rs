@@ -57,6 +57,7 @@ use crate::lru::admission::Arrival;
 use crate::read::call::Call;
 use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
+use io::IoError;
 
 /// The outcome of writing to one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +98,17 @@ impl Handle {
         self.at_its_pace(|| {
             let end = at + piece.len() as u64;
             if end > self.file.len() || self.write_page(piece, at, Some(end), &|| true)? == Written::PastEnd {
-                let _turn = self.turn_without_gap(at..end)?;
-                self.file.forget_beyond_end(at..end)?;
-                self.write_page(piece, at, None, &|| true)?;
+                let mut backoff = Backoff::new();
+                loop {
+                    let turn = self.turn_without_gap(at..end)?;
+                    self.file.forget_beyond_end(at..end)?;
+                    if self.write_page(piece, at, None, &|| true)? != Written::PastEnd {
+                        break;
+                    }
+                    // Sometimes: a write finds that another process has just cut the file off.
+                    drop(turn);
+                    backoff.wait_or(|| self.file.write_failed(IoError::NoProgress))?;
+                }
             }
             Ok(())
         })
@@ -191,8 +200,9 @@ impl Handle {
     }
 
     /// Writes bytes within one page, if the file's length is at least `within`. If `within` is
-    /// `None`, writes the bytes whatever the length is, which may make the file longer; in this
-    /// case the caller must hold `extension`.
+    /// `None`, the bytes begin at the file's end or before it, and may make the file longer; in
+    /// this case the caller must hold `extension`. If it turns out that another process has cut the
+    /// file off before the bytes, returns [`Written::PastEnd`]: there is a gap now.
     fn write_page(
         &self,
         piece: &[u8],
@@ -238,6 +248,9 @@ impl Handle {
                 BeginWrite::Absent if past_end() => return Ok(Written::PastEnd),
                 BeginWrite::Absent if self.needs_reading(at, at + piece.len() as u64, within.is_none()) => {
                     self.bring_in(&mut Call::writing(page, within.is_none()), page)?;
+                    if within.is_none() && at > file.len() {
+                        return Ok(Written::PastEnd);
+                    }
                     is_counted = true;
                 }
                 BeginWrite::Absent => {

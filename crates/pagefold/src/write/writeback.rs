@@ -42,7 +42,8 @@
 //!   If a sync fails, all pages written since the last successful sync become dirty again, even
 //!   those whose requests were under way during the failed sync. The failure may concern any of
 //!   them, and the system may not report it again at the next sync.
-//! - B5. Every cycle ends. A sweep ends after half a second. A full cycle could go on for as long
+//! - B5. Every cycle ends. A sweep ends after half a second. A cycle for a file whose last handle
+//!   was dropped ends when the file is opened again. A full cycle could go on for as long
 //!   as writers make pages dirty ahead of it. So once a full cycle has settled three times as many
 //!   pages as were unclean when it began, the rest of the cycle is a single stage. From then on no
 //!   page of the file becomes clean before the cycle's end. So dirty pages accumulate, writers are
@@ -124,13 +125,17 @@ impl FileState {
     /// # Errors
     /// The error of the cycle; see [`write_back_all`](Self::write_back_all).
     pub(crate) fn write_back(&self, pages: Range<u64>) -> Result<(), IoError> {
-        let _turn = self.writeback.pause();
-        self.cycle(Course::of(pages), Kind::Full).2
+        let mut turn = self.writeback.pause();
+        let result = self.cycle(Course::of(pages), Kind::Full).2;
+        if result.is_err() {
+            turn.round = None; // A round without a failure would prove that the file can be written.
+        }
+        result
     }
 
     /// Writes all dirty pages of a file. Called after the file's last handle was dropped, or
-    /// because the process exits. Doesn't sync the file (B7): the operating system decides when the
-    /// bytes reach the disk.
+    /// because the process exits. Ends early if the file is opened again (B5). Doesn't sync the
+    /// file (B7): the operating system decides when the bytes reach the disk.
     pub(crate) fn write_out(&self) -> Result<(), IoError> {
         let mut turn = self.writeback.pause();
         turn.round = None;
@@ -138,8 +143,8 @@ impl FileState {
             return Ok(()); // Another thread has written it.
         }
         let started_ms = self.manager.now_ms();
-        let result = self.cycle(Course::round(turn.hand), Kind::Farewell).2;
-        if result.is_ok() {
+        let (rest, _, result) = self.cycle(Course::round(turn.hand), Kind::Farewell);
+        if result.is_ok() && rest.first().is_none() {
             self.came_round(started_ms);
         }
         result
@@ -300,5 +305,48 @@ impl Cleaned<'_> {
 impl Drop for Cleaned<'_> {
     fn drop(&mut self) {
         self.count();
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::{File, Pagefold};
+    use test_disks::SimulatedDisk;
+
+    /// A file with three dirty pages past its end on the disk.
+    fn dirty_file(disk: SimulatedDisk) -> File {
+        let mm = Pagefold::builder().memory("4MiB").backend(disk).build().unwrap();
+        let file = mm.group("a").build().unwrap().open_options().write(true).create(true).open("file").unwrap();
+        (0..3).for_each(|page| file.write_at(&[1; 4096], page * 4096).unwrap());
+        file
+    }
+
+    /// Regression: a thread that dropped a file's last handle wrote on for as long as a new handle
+    /// made pages dirty.
+    #[test]
+    fn a_farewell_ends_when_the_file_is_open_again() {
+        let file = dirty_file(SimulatedDisk::default());
+        let state = &file.handle().file;
+        state.write_out().unwrap();
+        assert_eq!(state.unclean(), 3, "the handle's owner decides when they are written");
+        file.sync().unwrap();
+        assert_eq!(state.unclean(), 0);
+    }
+
+    /// Regression: a range couldn't be written while a round was under way. The rest of the round
+    /// went well, and the file counted as one that can be written.
+    #[test]
+    fn a_range_that_cannot_be_written_ends_the_round() {
+        let disk = SimulatedDisk::default();
+        let file = dirty_file(disk.clone());
+        let state = &file.handle().file;
+        state.writeback.turn.lock().round = Some(Round { rest: Course::of(1..3), started_ms: 0 });
+        disk.set_capacity(0);
+        assert!(state.write_back(0..1).is_err());
+        assert!(state.writeback.turn.lock().round.is_none());
+        disk.set_capacity(u64::MAX);
+        file.sync().unwrap_err();
+        file.sync().unwrap();
     }
 }
