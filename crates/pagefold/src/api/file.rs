@@ -315,7 +315,7 @@ impl File {
     }
 
     /// Makes everything durable that was written to the file before the call, through any handle.
-    /// While no handle of this Pagefold has the file open for writing, this does nothing.
+    /// Does nothing if no handle has had the file open for writing since this Pagefold opened it.
     ///
     /// # Errors
     /// [`Error::WriteFailed`] if that failed, or if there was an earlier failure that wasn't

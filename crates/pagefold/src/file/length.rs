@@ -88,7 +88,6 @@ impl<'a> EndWait<'a> {
         }
         let (_, writer) = self.writer.get_or_insert_with(|| (page, file.map.writer(page)));
         drop(writer.begin()); // The next attempt takes the page again.
-        file.waits_for_page();
         self.backoff.wait_or(|| file.page_busy(page))
     }
 }
@@ -152,7 +151,10 @@ impl FileState {
     /// Refreshes the length like [`refresh_len`](Self::refresh_len), but in this thread, without a
     /// timeout.
     pub(crate) fn refresh_len_here(&self) -> Result<u64, Error> {
-        self.refresh_len_by(|| self.refresh_len_once())
+        self.refresh_len_by(|| {
+            self.waits_for_page();
+            self.refresh_len_once()
+        })
     }
 
     fn refresh_len_by(&self, attempt: impl Fn() -> Result<Attempt<u64>, Error>) -> Result<u64, Error> {
@@ -206,6 +208,7 @@ impl FileState {
     pub(crate) fn refresh_len_in_turn(&self) -> Result<u64, Error> {
         let mut end = EndWait::default();
         loop {
+            self.waits_for_page();
             match self.take_over_whole()? {
                 Attempt::Done(len) => return Ok(len),
                 Attempt::Busy(page) => end.wait(self, page)?,
@@ -239,7 +242,10 @@ impl FileState {
                 Attempt::Done(()) if piece.start <= self.len() => return Ok(()),
                 // Another process has truncated the file again.
                 Attempt::Done(()) => backoff.wait_or(|| self.write_failed(IoError::NoProgress))?,
-                Attempt::Busy(page) => end.wait(self, page)?,
+                Attempt::Busy(page) => {
+                    self.waits_for_page();
+                    end.wait(self, page)?;
+                }
             }
         }
     }
@@ -389,6 +395,7 @@ impl FileState {
     pub(crate) fn await_end(&self, range: Range<u64>) -> Result<End<'_>, Error> {
         let mut wait = EndWait::default();
         loop {
+            self.waits_for_page();
             match self.hold_end(range.clone())? {
                 Attempt::Done(end) => return Ok(end),
                 Attempt::Busy(page) => wait.wait(self, page)?,

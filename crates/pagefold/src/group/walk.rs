@@ -3,7 +3,7 @@
 //!
 //! A look is in vain if it frees no page. Such looks are counted since a page was last freed. Once
 //! reclaim has looked at every page in vain, it evicts even pages that are used again and again
-//! ([`insists`](Walk::insists)).
+//! ([`insists`](Walk::insists)). A page that is freed so lowers the count by a few looks only.
 //!
 //! Once reclaim has looked at every page a second time, no page can be evicted: all are pinned,
 //! dirty, or have no slot in swap. The group then *rests*: reclaim doesn't look at its pages, for
@@ -35,14 +35,16 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Counts looks at pages, of which `freed` were freed. `insisted`: reclaim insisted. Then a
-    /// walk over all pages isn't needed before it insists again, but a few looks for each page are:
-    /// most pages may be pinned.
-    pub(crate) fn looked(&self, looks: usize, freed: usize, insisted: bool) {
+    /// Counts looks at pages, of which `freed` were freed. `insisted` is set if reclaim insisted,
+    /// and then `len` is the number of the group's pages. Reclaim insists again after a few looks
+    /// for each page that it freed so, rather than after a walk over all pages: most of them may be
+    /// pinned.
+    pub(crate) fn looked(&self, looks: usize, freed: usize, insisted: bool, len: impl FnOnce() -> usize) {
         let before = self.in_vain.load(Ordering::Relaxed);
         if freed > 0 && insisted {
             self.rests_until_us.store(NOT_YET, Ordering::Relaxed);
-            self.in_vain.store(before.saturating_sub(freed as u64 * LOOKS_PER_FREED), Ordering::Relaxed);
+            let in_vain = before.min(len() as u64 + SLACK).saturating_sub(freed as u64 * LOOKS_PER_FREED);
+            self.in_vain.store(in_vain, Ordering::Relaxed);
             return;
         }
         if freed > 0 {
@@ -127,7 +129,7 @@ mod tests {
     fn looks_until_rest(walk: &Walk, now_us: u64) -> usize {
         (1..)
             .find(|_| {
-                walk.looked(1, 0, false);
+                walk.looked(1, 0, false, LEN);
                 walk.rests(LEN, || now_us)
             })
             .unwrap()
@@ -152,7 +154,7 @@ mod tests {
     fn a_walk_ends_though_the_length_changes_meanwhile() {
         let walk = Walk::default();
         let rests_after = (0..1_000).position(|_| {
-            walk.looked(64, 0, false);
+            walk.looked(64, 0, false, LEN);
             walk.rests(|| 1_000 - 128, || 10 * REST_US_MIN)
         });
         assert!(rests_after.is_some_and(|passes| passes < 40), "{rests_after:?}");
@@ -165,7 +167,21 @@ mod tests {
         walk.cleaned(100);
         assert!(!walk.rests(LEN, || 0));
         assert!((100..4_000).contains(&looks_until_rest(&walk, 0)));
-        walk.looked(1, 1, false);
+        walk.looked(1, 1, false, LEN);
         assert!(!walk.insists(LEN) && !walk.rests(LEN, || 0), "a page was freed");
+    }
+
+    /// Else each batch would take a walk over all pages that are pinned.
+    #[test]
+    fn after_a_page_that_was_freed_by_insisting_a_few_looks_are_enough() {
+        let walk = Walk::default();
+        walk.looked(1_900, 0, false, LEN);
+        assert!(walk.insists(LEN));
+        walk.looked(64, 2, true, LEN);
+        assert!(!walk.insists(LEN) && !walk.rests(LEN, || 0), "two pages were freed");
+        walk.looked(64, 0, false, LEN);
+        assert!(!walk.insists(LEN));
+        walk.looked(1, 0, false, LEN);
+        assert!(walk.insists(LEN));
     }
 }

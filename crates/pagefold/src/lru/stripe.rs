@@ -52,10 +52,10 @@ pub(crate) struct Forecast {
 pub(crate) enum Reach {
     /// Those of main, and those of the window that exceed its target.
     Usual,
-    /// Also the rest of the window: for a pass after a walk that freed nothing. Else main could
-    /// consist of pages that are pinned, and no pass would look at the window.
+    /// Also the rest of the window but a few pages, for a pass after a walk that freed nothing.
+    /// Else main could consist of pages that are pinned, and no pass would look at the window.
     Window,
-    /// Also young pages.
+    /// All, young pages too.
     All,
 }
 

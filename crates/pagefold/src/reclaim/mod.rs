@@ -332,7 +332,7 @@ impl Manager {
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
         self.settle(group, leftovers);
-        group.walk.looked(looked_at, freed, insist);
+        group.walk.looked(looked_at, freed, insist, || group.lists.len());
         Pass { freed, looked_at, is_last_resort: false }
     }
 

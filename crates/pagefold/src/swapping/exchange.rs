@@ -112,7 +112,8 @@ impl Manager {
     ) -> ControlFlow<Option<Gone<'a>>> {
         let mut leftovers = Leftovers::default();
         let is_stuck = group.walk.insists(|| group.lists.len());
-        let reach = if is_stuck { Reach::Window } else { Reach::Usual };
+        // An exchange is for a fault of the group itself.
+        let reach = if is_stuck { Reach::All } else { Reach::Usual };
         let cut = stripe.cut(&self.frames, 1, reach, group.now(), &mut leftovers);
         let away = cut.window.len() + cut.main.len();
         let mut pages = cut.window.into_iter().chain(cut.main);

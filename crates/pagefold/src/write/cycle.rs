@@ -52,7 +52,7 @@ pub(crate) enum Kind {
     /// or after a fixed time.
     Sweep,
     /// The file's last handle was dropped, or the process exits. All dirty pages are written, but
-    /// not synced.
+    /// not synced. Ends early if the file is opened again.
     Farewell,
 }
 

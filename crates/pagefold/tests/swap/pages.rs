@@ -166,6 +166,21 @@ fn a_group_has_no_more_slots_than_it_may() {
     assert!(small.charged() <= small.max());
 }
 
+/// All pages of a group but one are pinned, and it has no slot to spare.
+#[test]
+fn the_last_page_that_is_not_pinned_is_exchanged() {
+    let (mm, _group) = with_swap(1000);
+    let small = mm.group("b").max((ROOM + INDEX) * PAGE).swap_max(4 * PAGE).build().unwrap();
+    let space = small.space().unwrap();
+    let base = space.map(8 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
+    (0..ROOM + 4).for_each(|page| write(&space, base, page, 0));
+    let pins: Vec<_> = (0..ROOM - 1).map(|page| space.page_at(base + page * PAGE).unwrap()).collect();
+    for _ in 0..3 {
+        (ROOM - 1..ROOM + 4).for_each(|page| check(&space, base, page, 0));
+    }
+    drop(pins);
+}
+
 #[test]
 fn slots_kept_in_vain_are_in_nobodys_way_at_a_groups_limit() {
     let (mm, _group) = with_swap(40 * ROOM);
