@@ -149,13 +149,12 @@ fn mapping_and_unmapping_leaves_nothing_behind() {
 }
 
 /// Has a range with a page that is being changed in place unmapped, protected and moved, which is
-/// refused. The range is memory or, if `of_file` is set, a part of a file. Returns how long that
-/// took, and how many reads of another page of it were refused meanwhile.
-fn refuse_changes_beside_a_guard(of_file: bool) -> (Duration, u64) {
+/// refused. Returns how long that took, and how many reads of another page of it were refused
+/// meanwhile.
+fn refuse_changes_beside_a_guard() -> (Duration, u64) {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
-    let group = mm.group("tenant").build().unwrap();
-    let (space, file) = (group.space().unwrap(), group.open_options().write(true).open("f0").unwrap());
-    let area = if of_file { space.map_file(&file, 0, 16 * PAGE, RW) } else { space.map(16 * PAGE, RW) }.unwrap();
+    let space = mm.group("tenant").build().unwrap().space().unwrap();
+    let area = space.map(16 * PAGE, RW).unwrap();
     space.write_at(&[7; 16 * 4096], area.start).unwrap();
     let (started, theirs, first) = (Instant::now(), space.clone(), area.start);
     let guard = space.page_mut_at(area.end - 1).unwrap();
@@ -188,15 +187,13 @@ fn refuse_changes_beside_a_guard(of_file: bool) -> (Duration, u64) {
 /// mapped there.
 #[test]
 fn a_range_that_cannot_be_unmapped_stays_readable() {
-    for of_file in [false, true] {
-        assert_eq!(refuse_changes_beside_a_guard(of_file).1, 0, "reads of another page were refused");
-    }
+    assert_eq!(refuse_changes_beside_a_guard().1, 0, "reads of another page were refused");
 }
 
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_changes_of_a_range_beside_a_guard_are_refused_soon() {
-    let (time, _) = refuse_changes_beside_a_guard(false);
+    let (time, _) = refuse_changes_beside_a_guard();
     assert!(time < Duration::from_secs(3), "the guard's page was waited for: {time:?}");
 }
 

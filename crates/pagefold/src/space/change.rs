@@ -123,7 +123,7 @@ impl SpaceState {
     /// then.
     pub(super) fn vacate(&self, pages: Pages) -> Result<(), Error> {
         let has_files = self.check_mapped(pages)?;
-        self.await_guards(pages, Awaited::All, Protection::None, has_files)?;
+        self.await_guards(pages, Awaited::All, Protection::None)?;
         self.prepare(pages)?;
         self.vacate_prepared(pages, has_files)
     }
@@ -151,7 +151,7 @@ impl SpaceState {
             self.discard_pages(pages)?;
             self.prepare(pages)?;
         }
-        self.await_guards(pages, Awaited::All, Protection::None, has_files)?;
+        self.await_guards(pages, Awaited::All, Protection::None)?;
         self.vacate_prepared(pages, has_files)?;
         self.free(pages);
         let (closed, many) = if has_files { self.forget_pages(pages) } else { (Vec::new(), self.forget_own(pages)) };
@@ -208,26 +208,23 @@ impl SpaceState {
     ) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let _guard = self.lock(pages);
-        let has_files = self.check_mapped(pages)?;
+        self.check_mapped(pages)?;
         self.index.runs(pages).try_for_each(|(run, entry)| check(run, entry))?;
-        self.await_guards(pages, Awaited::Writers, protection, has_files)?;
+        self.await_guards(pages, Awaited::Writers, protection)?;
         self.prepare(pages)?;
         self.begin_change(pages, Awaited::Writers, protection)?;
         self.change_entries(pages, Entry::settled);
         Ok(())
     }
 
-    /// Waits for guards before any entry is changed. Pages of files may have guards that the space
-    /// doesn't know of.
-    fn await_guards(&self, pages: Pages, whom: Awaited, protection: Protection, has_files: bool) -> Result<(), Error> {
+    /// Waits for guards before any entry is changed.
+    fn await_guards(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
         // Relaxed: this look only avoids changes in vain. The look in `begin_change` is the one
         // that counts.
-        let whom = match self.has_guards.load(Ordering::Relaxed) {
-            true => whom,
-            false if has_files => Awaited::OfFiles,
-            false => return Ok(()),
-        };
-        self.await_pages(pages, whom, protection, Guards::Expected)
+        if self.has_guards.load(Ordering::Relaxed) {
+            self.await_pages(pages, whom, protection, Guards::Expected)?;
+        }
+        Ok(())
     }
 
     /// Gives prepared pages another protection for now, and waits for the threads that act on the
@@ -268,10 +265,8 @@ impl SpaceState {
         };
         let Some(mapped) = self.mapped(number).filter(|_| entry.restored().may_write()) else { return Ok(()) };
         let (map, first) = (&mapped.file().map, mapped.page_of(run.first));
-        // Any writer of the file holds the page, not only a guard. So each of these pages is waited
-        // for.
         map.pages_in_memory(first..first + run.count())
-            .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, Guards::Gone))
+            .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
     }
 
     /// Waits until no thread holds `page` of the map and, if `whom` is `All`, no pin of the page is
