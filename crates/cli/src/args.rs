@@ -232,7 +232,7 @@ pub(crate) struct ReplayArgs {
     /// Operations that a thread has under way at a time, up to 1024
     ///
     /// Successive reads, or successive writes, are issued together, in batches of up to N. The time
-    /// of each is the time of its batch.
+    /// of each is the time of its batch. Operations of more than 1 MiB are issued one at a time.
     #[arg(long, value_name = "N", value_parser = parse_depth, default_value = "1", help_heading = "Memory")]
     #[arg(allow_hyphen_values = true)]
     pub(crate) depth: u16,

@@ -100,7 +100,7 @@ impl Worker {
             measured.record(part.wanted, latency);
         }
         if op == Op::Write {
-            self.shared.progress(self.number).wrote(latency);
+            self.shared.progress(self.number).wrote(parts.len() as u64, latency);
         }
         Ok(self.start.elapsed())
     }

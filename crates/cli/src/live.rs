@@ -17,6 +17,9 @@ const DRAWS_PER_SECOND: u8 = 10;
 /// The live line's rates are averages over at least this long.
 const RATE_TIME: Duration = Duration::from_millis(500);
 
+/// How often a line whose progress isn't known turns.
+const SPIN_TIME: Duration = Duration::from_millis(100);
+
 fn bar(quiet: bool, len: u64, template: &str) -> ProgressBar {
     let target =
         if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND) };
@@ -41,6 +44,16 @@ pub(crate) fn count_bar(quiet: bool, len: u64, what: &str) -> ProgressBar {
     let bar = bar(quiet, len, "{msg} {bar:24} {percent} %, {eta} left");
     bar.set_message(what.to_owned());
     bar
+}
+
+/// Calls `body`, of whose progress nothing is known.
+pub(crate) fn spin_during<T>(quiet: bool, what: &str, body: impl FnOnce() -> T) -> T {
+    let bar = bar(quiet, 0, "{spinner} {msg}");
+    bar.set_message(what.to_owned());
+    bar.enable_steady_tick(SPIN_TIME);
+    let result = body();
+    bar.finish_and_clear();
+    result
 }
 
 /// The live line of a run.

@@ -17,7 +17,7 @@ use crate::trace::Trace;
 use crate::units;
 
 /// Number of groups if neither the user nor a trace gives one.
-const GROUPS_DEFAULT: usize = 4;
+pub(crate) const GROUPS_DEFAULT: usize = 4;
 
 /// Duration of a run with generated accesses.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
@@ -78,9 +78,12 @@ impl Plan {
         Ok(Self { groups, workers, time, ops, writes })
     }
 
-    /// Returns the limit of a group of all groups that share `budget` bytes.
-    pub(crate) fn limit(&self, group: &GroupPlan, budget: u64) -> u64 {
-        group.limit.unwrap_or(budget / self.groups.len().max(1) as u64)
+    /// Returns the limits of the groups, which share `budget` bytes. Those without a limit of their
+    /// own get equal parts, in whole pages, and what is left goes to the first of them.
+    pub(crate) fn limits(&self, budget: u64, page_bytes: u64) -> impl Iterator<Item = u64> {
+        let count = self.groups.len();
+        let part = move |at| share(budget / page_bytes, at, count) * page_bytes;
+        self.groups.iter().enumerate().map(move |(at, group)| group.limit.unwrap_or_else(|| part(at)))
     }
 
     /// Fails if a group's limit is less than a few pages for each of its threads.
@@ -93,8 +96,8 @@ impl Plan {
             Some(_) => units::plural(bytes / page_bytes, "page"),
             None => units::bytes(bytes),
         };
-        for group in &self.groups {
-            let limit = self.limit(group, room.shared).min(room.shared);
+        for (group, limit) in self.groups.iter().zip(self.limits(room.shared, page_bytes)) {
+            let limit = limit.min(room.shared);
             let least = needed(group.threads);
             if limit < least {
                 return Err(Failure::usage(format!(
@@ -206,10 +209,10 @@ fn replayers(args: &ReplayArgs, trace: Trace, groups: &mut [GroupPlan]) -> Vec<W
     trace.streams.into_iter().enumerate().map(worker).collect()
 }
 
-/// Returns the part of thread `thread` when `ops` are dealt to `threads` threads.
-fn share(ops: u64, thread: usize, threads: usize) -> u64 {
-    let threads = threads.max(1) as u64;
-    ops / threads + u64::from((thread as u64) < ops % threads)
+/// Returns part `at` when `whole` is dealt in `parts` parts.
+fn share(whole: u64, at: usize, parts: usize) -> u64 {
+    let parts = parts.max(1) as u64;
+    whole / parts + u64::from((at as u64) < whole % parts)
 }
 
 #[cfg(test)]
@@ -243,8 +246,9 @@ mod tests {
         let plan = plan("");
         assert_eq!(plan.threads(), 4);
         assert_eq!(plan.time, Some(Duration::from_secs(10)));
-        let limits: Vec<_> = plan.groups.iter().map(|group| plan.limit(group, 128 << 20)).collect();
-        assert_eq!(limits, [32 << 20; 4]);
+        assert_eq!(plan.limits(128 << 20, 4096).collect::<Vec<_>>(), [32 << 20; 4]);
+        let pages: Vec<_> = plan.limits(19 * 4096 + 1, 4096).map(|limit| limit / 4096).collect();
+        assert_eq!(pages, [5, 5, 5, 4]);
     }
 
     #[test]
@@ -286,7 +290,7 @@ mod tests {
         assert!(plan.check_memory(Room::of_bytes(1), u64::MAX).is_err());
         assert!(plan.check_memory(Room::of_pages(8 * 4, 4096, 1, 4), 4096).is_ok());
         let error = plan.check_memory(Room::of_pages(8 * 4 - 1, 4096, 1, 4), 4096).unwrap_err().to_string();
-        let expected = "group g1 has 7 pages of the 31 pages in --pages for 2 threads, and needs 8 pages at least";
+        let expected = "group g4 has 7 pages of the 31 pages in --pages for 2 threads, and needs 8 pages at least";
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -62,9 +62,9 @@ impl PolicyReport {
     /// # Errors
     /// A signal; more accesses than can be counted.
     pub(crate) fn new(run: &Replayed<'_>, misses: u64, read_ahead: u64) -> Result<Self, Failure> {
-        let limits: u64 =
-            run.plan.groups.iter().map(|group| run.plan.limit(group, run.room.shared)).fold(0, u64::saturating_add);
-        let room_pages = run.room.shared.min(limits) / run.page_bytes;
+        // A group's limit is cut to whole pages.
+        let pages = run.plan.limits(run.room.shared, run.page_bytes).map(|limit| limit / run.page_bytes);
+        let room_pages = pages.fold(0, u64::saturating_add).min(run.room.shared / run.page_bytes);
         let bar = live::count_bar(run.quiet, run.done.ops.iter().sum(), "planning the operations once more");
         let accesses = page_order::pages(run.plan, run.done, run.page_bytes, |ops| {
             bar.set_position(ops);

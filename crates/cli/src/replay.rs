@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::Context;
+use rustix::fs::FileType;
 
 use crate::args::ReplayArgs;
 use crate::choices::{BackendChoice, Groups, SwapChoice, SwapOptions};
@@ -14,7 +15,7 @@ use crate::failure::Failure;
 use crate::live;
 use crate::machine;
 use crate::output::{self, print};
-use crate::plan::Plan;
+use crate::plan::{GROUPS_DEFAULT, Plan};
 use crate::plot;
 use crate::policy_report::{PolicyReport, Replayed};
 use crate::policy_table;
@@ -26,6 +27,7 @@ use crate::table;
 use crate::target::Target;
 use crate::trace::{NAMED_THREADS_MAX, Options, Trace};
 use crate::units;
+use crate::worker::PIECE_BYTES_MAX;
 
 /// Size of the temporary file if neither the user nor a trace determines one.
 const SIZE_DEFAULT: u64 = 1 << 30;
@@ -154,10 +156,31 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
             "--anonymous goes neither with --depth nor with --backend simulated: memory is no file",
         ));
     }
-    if args.generate.len() > 1 && args.groups.as_ref().is_some_and(|groups| group_count(groups) < args.generate.len()) {
-        return Err(Failure::usage("--generate lists more patterns than there are groups to deal them to"));
+    let groups = match &args.groups {
+        _ if args.anonymous => 1,
+        None => GROUPS_DEFAULT,
+        Some(groups) => group_count(groups),
+    };
+    if args.trace.is_none() && args.generate.len() > groups {
+        return Err(Failure::usage(format!(
+            "--generate lists {} patterns, more than there are groups to deal them to ({groups})",
+            args.generate.len()
+        )));
     }
-    for path in [&args.plot, &args.plot_latency, &args.prometheus].into_iter().flatten() {
+    if args.depth > 1 && args.trace.is_none() && args.read_size > PIECE_BYTES_MAX {
+        return Err(Failure::usage(format!(
+            "--depth issues operations of at most {} together, and --read-size is {}",
+            units::bytes(PIECE_BYTES_MAX),
+            units::bytes(args.read_size)
+        )));
+    }
+    check_outputs(args)
+}
+
+/// Fails if an output can't be written, or would replace an input or another output.
+fn check_outputs(args: &ReplayArgs) -> Result<(), Failure> {
+    let outputs: Vec<_> = [&args.plot, &args.plot_latency, &args.prometheus].into_iter().flatten().collect();
+    for (at, path) in outputs.iter().enumerate() {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !directory.is_dir() || path.is_dir() {
             return Err(Failure::usage(format!("can't write {}: no such directory, or a directory", path.display())));
@@ -166,6 +189,13 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
             let (output, input) = (path.display(), input.display());
             return Err(Failure::usage(format!("{output} is to be written, and is {input}, which would be lost")));
         }
+        if args.trace.as_deref() == Some(Path::new("-")) && is_standard_input(path) {
+            let output = path.display();
+            return Err(Failure::usage(format!("{output} is to be written, and is the trace, which would be lost")));
+        }
+        if outputs[..at].iter().any(|other| other == path || is_same_file(other, path)) {
+            return Err(Failure::usage(format!("{} is named for two outputs: one would be lost", path.display())));
+        }
         try_to_write(path).with_context(|| format!("can't write {}", path.display()))?;
     }
     Ok(())
@@ -173,8 +203,19 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
 
 /// Returns whether two paths lead to one file.
 fn is_same_file(a: &Path, b: &Path) -> bool {
-    let identity = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
-    matches!((identity(a), identity(b)), (Ok(a), Ok(b)) if a == b)
+    matches!((identity(a), identity(b)), (Some(a), Some(b)) if a == b)
+}
+
+/// Returns whether the path leads to the regular file that standard input reads.
+fn is_standard_input(path: &Path) -> bool {
+    let input = rustix::fs::fstat(io::stdin()).ok();
+    let input = input.filter(|input| FileType::from_raw_mode(input.st_mode).is_file());
+    input.is_some_and(|input| identity(path) == Some((input.st_dev, input.st_ino)))
+}
+
+/// Returns what tells the file apart from all others, if there is one.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Fails if the user's file would be written to without permission.
@@ -311,7 +352,12 @@ fn run_all(
     }
     let mut failure = None;
     for (number, &room) in rooms.iter().enumerate() {
-        let restored = if number > 0 && setup.plan.writes { restore(args, target) } else { Ok(()) };
+        // A signal may have come after the run before had ended.
+        let unbroken = if number > 0 { signals::check() } else { Ok(()) };
+        let restored = unbroken.and_then(|()| match number > 0 && setup.plan.writes {
+            true => restore(args, target),
+            false => Ok(()),
+        });
         match restored.and_then(|()| setup.run(room, target)) {
             Ok(mut outcome) => {
                 failure = outcome.failure.take();

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::policy_report::PolicyReport;
 use crate::room::Room;
-use crate::tally::{Measured, Tally};
+use crate::tally::Tally;
 use crate::trace_files::{Skipped, TraceFile};
 use crate::write_back::WrittenBack;
 
@@ -321,9 +321,9 @@ impl RunReport {
 }
 
 impl WriteBack {
-    /// Creates the figures. `stats` are those after the sync at the end, `syncs` those of no group.
-    pub(crate) fn new(end: &WrittenBack, stats: &Stats, groups: &[(GroupStats, Tally)], syncs: &Measured) -> Self {
-        let mut syncs = syncs.clone();
+    /// Creates the figures. `stats` are those after the sync at the end.
+    pub(crate) fn new(end: &WrittenBack, stats: &Stats, groups: &[(GroupStats, Tally)]) -> Self {
+        let mut syncs = end.periodic.clone();
         groups.iter().for_each(|(_, tally)| syncs.add(&tally.syncs));
         let sum = |count: fn(&FileStats) -> u64| stats.files.iter().map(count).sum::<u64>();
         let (bytes_out, requests) = (sum(|file| file.bytes_out), sum(|file| file.write_requests));

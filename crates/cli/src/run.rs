@@ -28,7 +28,7 @@ use crate::signals;
 use crate::stamp::Stamps;
 use crate::subject::{Memory, Subject};
 use crate::syncer;
-use crate::tally::{Measured, Tally};
+use crate::tally::Tally;
 use crate::target::Target;
 use crate::worker::{Extent, Worker, WorkerResult, Writer};
 use crate::write_back;
@@ -85,8 +85,11 @@ impl Setup<'_> {
         let builder = builder.io_timeout(self.io_timeout);
         let builder = self.swap.iter().fold(builder, |builder, swap| builder.swap_area(swap.area(self.swap_options)));
         let build = || builder.build().map_err(refused);
-        let pagefold = if self.pretouch { signals::while_nothing_is_lost(build)? } else { build()? };
-        let groups = groups(&pagefold, self.plan, room)?;
+        let pagefold = match self.pretouch {
+            true => live::spin_during(self.quiet, "touching the memory", || signals::while_nothing_is_lost(build))?,
+            false => build()?,
+        };
+        let groups = groups(&pagefold, self.plan, room, self.page_bytes)?;
         let files = groups.iter().map(|group| self.open(group, target)).collect::<Result<Vec<_>, _>>()?;
         let len = files.first().map_or(0, Subject::len);
         let memory_at_end = files.first().filter(|_| target.is_memory()).cloned();
@@ -115,13 +118,15 @@ impl Setup<'_> {
         live.finish();
 
         let results = results?;
-        let (syncs, sync_error) = join(syncer.into_iter().collect())?.pop().unwrap_or((Measured::new(), None));
+        // Before a sync that is still under way takes its part.
         let unclean: Vec<_> = groups.iter().map(|group| group.stats().unclean_bytes).collect();
-        let written_back = match self.plan.writes {
-            true => Some(write_back::run(&pagefold, &running.files, self.quiet)?),
+        let tallies = tallies_by_group(&results, groups.len());
+        let synced = tallies.iter().any(|tally| tally.syncs.ops > 0);
+        let written_back = match self.plan.writes || synced {
+            true => Some(write_back::run(&pagefold, &running.files, syncer, self.quiet)?),
             false => None,
         };
-        let (stats, tallies) = (pagefold.stats(), tallies_by_group(&results, groups.len()));
+        let stats = pagefold.stats();
         let rows: Vec<_> = groups.iter().map(Group::stats).zip(tallies).collect();
         let totals = Totals { wall, cpu, peak_rss_bytes: process::peak_rss_bytes(), disk: disk_use(disk.as_ref()) };
         let mut report = RunReport::new(room, &stats, &rows, &totals);
@@ -130,7 +135,7 @@ impl Setup<'_> {
             row.pattern = group.pattern.map(|pattern| pattern.to_string());
             row.unclean_bytes = unclean;
         }
-        report.write_back = written_back.as_ref().map(|written| WriteBack::new(written, &stats, &rows, &syncs));
+        report.write_back = written_back.as_ref().map(|written| WriteBack::new(written, &stats, &rows));
         report.total.unclean_bytes = written_back.as_ref().map_or(0, |written| written.unclean_bytes);
 
         let done = Done { ops: results.iter().map(|result| result.ops).collect(), extent: self.extent(target), len };
@@ -139,11 +144,12 @@ impl Setup<'_> {
             let group = &self.plan.groups[failed.access.group].name;
             explain(failed, group, target).into()
         });
-        let sync_failure = sync_error.or(written_back.and_then(|written| written.error));
+        let sync_failure = written_back.and_then(|written| written.error);
         let mut failure = failed
             .or_else(|| target.check_len().err().map(Failure::from))
             .or_else(|| sync_failure.map(|error| Failure::Failed(error.into())))
-            .or(interrupted);
+            .or(interrupted)
+            .or_else(|| signals::check().err()); // It came while no thread of the run was watched.
         let stamps = running.writer.stamps;
         drop(running); // Closes the file.
         signals::set_unwritten(0);
@@ -305,15 +311,12 @@ pub(crate) fn check_sizes(plan: &Plan, room: Room, page_bytes: u64) -> Result<()
     let builder = builder.backend(Posix::default());
     let pagefold = builder.build().map_err(refused)?;
     plan.check_memory(room, page_bytes)?;
-    groups(&pagefold, plan, room).map(drop)
+    groups(&pagefold, plan, room, page_bytes).map(drop)
 }
 
-fn groups(pagefold: &Pagefold, plan: &Plan, room: Room) -> Result<Vec<Group>, Failure> {
-    let build = |group: &GroupPlan| {
-        let limit = plan.limit(group, room.shared);
-        pagefold.group(&group.name).max(limit).build().map_err(refused)
-    };
-    plan.groups.iter().map(build).collect()
+fn groups(pagefold: &Pagefold, plan: &Plan, room: Room, page_bytes: u64) -> Result<Vec<Group>, Failure> {
+    let build = |(group, limit): (&GroupPlan, u64)| pagefold.group(&group.name).max(limit).build().map_err(refused);
+    plan.groups.iter().zip(plan.limits(room.shared, page_bytes)).map(build).collect()
 }
 
 /// Waits for the threads, and stops them on a signal.

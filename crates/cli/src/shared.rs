@@ -37,11 +37,11 @@ impl Progress {
         self.ops.store(ops, Ordering::Relaxed);
     }
 
-    /// Adds a write and its latency.
-    pub(crate) fn wrote(&self, latency: Duration) {
+    /// Adds `count` writes that took `latency` together.
+    pub(crate) fn wrote(&self, count: u64, latency: Duration) {
         // No read-modify-write: only this thread increments the count. A worst latency that the
         // live line misses is still in the report.
-        self.writes.store(self.writes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.writes.store(self.writes.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         if ns > self.worst_write_ns.load(Ordering::Relaxed) {
             self.worst_write_ns.store(ns, Ordering::Relaxed);

@@ -82,15 +82,16 @@ pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
         name, rate, "hits", "p50", "p99", "p99.9", "max", "in", "evicted", "refaults", "peak", "limit", "CPU/op",
     ]);
     let mixed = run.groups.iter().any(|row| row.pattern != run.groups[0].pattern);
+    let rate = |row: &Row| if workload.writes { row.reads_per_s } else { row.ops_per_s };
     for row in &run.groups {
-        let mut cells = cells(row);
+        let mut cells = cells(row, rate(row));
         if let Some(pattern) = row.pattern.as_ref().filter(|_| mixed) {
             cells[0] += &format!(" ({pattern})");
         }
         table.add(cells);
     }
     if run.groups.len() > 1 {
-        table.add(cells(&run.total));
+        table.add(cells(&run.total, rate(&run.total)));
     }
     format!(
         "\n{}: {} operations in {}\n{}{}{}{}",
@@ -164,12 +165,11 @@ fn latencies(latency: Option<&Latency>) -> [String; 4] {
     [latency.p50_ns, latency.p99_ns, latency.p99_9_ns, latency.max_ns].map(units::nanoseconds)
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &Row, per_s: f64) -> Vec<String> {
     let [p50, p99, p99_9, max] = latencies(row.latency.as_ref());
     vec![
         short(&row.name),
-        // If there are no writes, this equals the rate of all operations.
-        units::count(row.reads_per_s),
+        units::count(per_s),
         units::percent(row.hit_rate),
         p50,
         p99,
@@ -279,8 +279,7 @@ pub(crate) fn curve(report: &Report) -> String {
     let what = if report.runs[0].pages.is_some() { "room" } else { "memory" };
     let mut table = Table::new(&[what, "hits", "ops/s", "p50", "p99", "in", "evicted", "refaults", "peak"]);
     for run in &report.runs {
-        let mut row = cells(&run.total);
-        row[1] = units::count(run.total.ops_per_s);
+        let mut row = cells(&run.total, run.total.ops_per_s);
         let mut take = |column: usize| std::mem::take(&mut row[column]);
         let cells = [take(2), take(1), take(3), take(4), take(7), take(8), take(9), take(10)];
         table.add(std::iter::once(room::shown(run.memory_bytes, run.pages)).chain(cells).collect());

@@ -129,9 +129,10 @@ impl Worker {
             tally.past_end += 1;
             return Ok(self.start.elapsed());
         }
-        let (mut now, mut latency) = (Duration::ZERO, Duration::ZERO);
+        let (mut ended, mut latency) = (None, Duration::ZERO);
         let mut done = 0;
-        while done < wanted {
+        // A run that was stopped doesn't wait for the rest of a long operation.
+        while done < wanted && (done == 0 || !self.shared.stopping()) {
             let piece = (wanted - done).min(PIECE_BYTES_MAX) as usize;
             if buffer.len() < piece {
                 buffer.resize(piece, 0);
@@ -144,18 +145,19 @@ impl Worker {
             if got < piece {
                 return Err(Fault::Short { got: done + got as u64, wanted });
             }
-            now = time.end;
+            ended = Some(time.end);
             latency += time.end.saturating_sub(time.start);
             done += piece as u64;
         }
         if access.op == Op::Write {
-            tally.writes.record(wanted, latency);
-            self.shared.progress(self.number).wrote(latency);
+            tally.writes.record(done, latency);
+            self.shared.progress(self.number).wrote(1, latency);
         } else {
-            tally.reads.record(wanted, latency);
+            tally.reads.record(done, latency);
         }
         tally.cut += u64::from(wanted < access.len);
-        Ok(now)
+        // An operation without bytes has read no clock.
+        Ok(ended.unwrap_or_else(|| self.start.elapsed()))
     }
 
     /// Returns where the file ends for an operation.

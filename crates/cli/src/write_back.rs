@@ -5,12 +5,16 @@ use std::time::Duration;
 use anyhow::Context;
 use pagefold::{Pagefold, Stats};
 use sync::Arc;
+use sync::thread::JoinHandle;
 use sync::time::Instant;
 
 use crate::failure::Failure;
 use crate::live;
 use crate::shared::{Ended, Shared};
 use crate::signals;
+use crate::subject::Subject;
+use crate::syncer::Synced;
+use crate::tally::Measured;
 
 /// How often the progress is checked.
 const TICK: Duration = Duration::from_millis(100);
@@ -23,6 +27,8 @@ pub(crate) struct WrittenBack {
     /// and bytes that are still dirty after an error.
     pub(crate) left_bytes: u64,
     pub(crate) time: Duration,
+    /// The syncs of `--sync-every`.
+    pub(crate) periodic: Measured,
     pub(crate) error: Option<pagefold::Error>,
 }
 
@@ -31,13 +37,15 @@ pub(crate) fn unclean_bytes(stats: &Stats) -> u64 {
     stats.files.iter().map(|file| file.unclean_bytes).sum()
 }
 
-/// Syncs the file through each of its handles, so that each handle reports its pending error.
+/// Waits for the thread of `--sync-every`, whose last sync may be under way. Then syncs the file
+/// through each of its handles, so that each handle reports its pending error.
 ///
 /// # Errors
 /// The system's error if the thread for it can't be started.
 pub(crate) fn run(
     pagefold: &Pagefold,
-    files: &Arc<Vec<crate::subject::Subject>>,
+    files: &Arc<Vec<Subject>>,
+    syncer: Option<JoinHandle<Synced>>,
     quiet: bool,
 ) -> Result<WrittenBack, Failure> {
     let out = || pagefold.stats().files.iter().map(|file| file.bytes_out).sum::<u64>();
@@ -49,8 +57,11 @@ pub(crate) fn run(
         let (files, ended) = (Arc::clone(files), Ended(Arc::clone(&shared)));
         move || {
             let _ended = ended;
+            let (periodic, error) = syncer.map_or_else(|| Ok((Measured::new(), None)), JoinHandle::join)?;
             // Syncs all files: `next_back` would stop at the first error from the end.
-            files.iter().filter_map(|file| file.sync().err()).fold(None, |_, error| Some(error))
+            let errors = files.iter().filter_map(|file| file.sync().err());
+            let last = errors.fold(None, |_, error| Some(error));
+            std::thread::Result::Ok((periodic, error.or(last)))
         }
     };
     let thread = sync::thread::spawn("replay-end", body).context("can't start the thread that writes back")?;
@@ -59,8 +70,9 @@ pub(crate) fn run(
         signals::set_unwritten(unclean_bytes(&pagefold.stats()));
     }
     bar.finish_and_clear();
-    let error = thread.join().map_err(|_| anyhow::anyhow!("a thread panicked: this is a bug in pagefold"))?;
+    let panicked = |_| anyhow::anyhow!("a thread panicked: this is a bug in pagefold");
+    let (periodic, error) = thread.join().map_err(panicked)?.map_err(panicked)?;
     let left_bytes = unclean_bytes(&pagefold.stats());
     signals::set_unwritten(left_bytes);
-    Ok(WrittenBack { unclean_bytes: unclean_bytes_before, left_bytes, time: start.elapsed(), error })
+    Ok(WrittenBack { unclean_bytes: unclean_bytes_before, left_bytes, time: start.elapsed(), periodic, error })
 }

@@ -1,6 +1,6 @@
 //! About how often each page was used lately, in little memory: a counting Bloom filter with
 //! minimal increment, whose counters are halved now and then. It comes from the paper on
-//! [W-TinyLFU](crate::w_tiny_lfu).
+//! [W-TinyLFU](crate::w_tiny_lfu), which halves the count of uses along with them.
 
 /// Counters for each page of the cache.
 const COUNTERS_A_PAGE: usize = 16;
@@ -11,7 +11,8 @@ const HASHES: usize = 4;
 /// A counter has four bits.
 const COUNT_MAX: u8 = 15;
 
-/// The counters are halved after so many uses for each page of the cache.
+/// The counters are first halved after so many uses for each page of the cache, and then each time
+/// after half as many.
 const USES_A_PAGE: usize = 10;
 
 pub(crate) struct Counts {
@@ -38,7 +39,7 @@ impl Counts {
         }
         self.uses += 1;
         if self.uses == self.uses_max {
-            self.uses = 0;
+            self.uses /= 2;
             self.counters.iter_mut().for_each(|counter| *counter /= 2);
         }
     }

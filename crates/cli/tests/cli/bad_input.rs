@@ -55,7 +55,9 @@ fn arguments_that_make_no_sense() {
         ("--groups a=lots", "limit of `a`"),
         ("--generate zipf:x", "exponent"),
         ("--generate random", "expected zipf"),
-        ("--generate seq,zipf", "more patterns than there are groups"),
+        ("--generate seq,zipf", "lists 2 patterns, more than there are groups to deal them to (1)"),
+        ("--depth 8 --read-size 2MiB", "at most 1 MiB together, and --read-size is 2 MiB"),
+        ("--plot-latency a.svg --prometheus a.svg", "a.svg is named for two outputs"),
         ("--backend floppy", "expected auto"),
         ("--backend threads:0", "number of threads"),
         ("--plot curve.svg", "two budgets or more"),
@@ -126,6 +128,16 @@ fn output_that_would_replace_the_input_is_refused() {
             assert_fails(&place.run(&line, &[&trace, &data]), USAGE, "which would be lost");
         }
     }
+    // Standard input may be the same file, too.
+    let line = format!("replay --quiet --ops 100 --trace - --prometheus {trace}");
+    let input = std::fs::File::open(&trace).unwrap();
+    let child = place.command(&line, &[]).stdin(input).spawn().unwrap();
+    assert_fails(&Done::of(child), USAGE, "which would be lost");
+    // One output would replace the other.
+    let one = place.file("one.svg", "");
+    std::fs::hard_link(&one, place.path("two.svg")).unwrap();
+    let line = format!("replay --quiet --ops 100 --plot-latency {one} --prometheus two.svg");
+    assert_fails(&place.run(&line, &[]), USAGE, "two outputs: one would be lost");
     assert_eq!(std::fs::read(&trace).unwrap(), before);
     assert_eq!(std::fs::read(&data).unwrap(), vec![7; 1 << 20]);
 }
@@ -276,6 +288,19 @@ fn wrong_bytes_are_noticed() {
     let done = Done::of(child);
     assert_eq!(done.code, Some(FAILURE), "{done:?}");
     assert!(done.err.contains("was read as 0x00, but "), "{done:?}");
+}
+
+/// Regression: without --groups there are four, and with --anonymous one: further patterns were
+/// listed, and never used.
+#[test]
+fn patterns_that_no_group_gets() {
+    let place = Place::new();
+    for line in [
+        "replay --generate seq,uniform,zipf:0.5,zipf:0.9,zipf:1.2",
+        "replay --anonymous --size 64MiB --generate seq,zipf",
+    ] {
+        assert_fails(&place.run(line, &[]), USAGE, "more than there are groups to deal them to");
+    }
 }
 
 #[test]

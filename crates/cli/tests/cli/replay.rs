@@ -387,6 +387,63 @@ fn ctrl_c_prints_what_was_done_and_cleans_up() {
     }
 }
 
+/// Regression: an operation without bytes ended when the run began, so its time never came.
+#[test]
+fn operations_without_bytes_take_time() {
+    let place = Place::new();
+    let trace = place.file("t.csv", "r,0,0\nw,0,0\n");
+    let done = place.run("replay --memory 1MiB --loop --time 50ms --json --trace", &[&trace]);
+    assert!(done.json()["runs"][0]["total"]["ops"].as_u64().unwrap() > 1, "{done:?}");
+}
+
+/// Regression: the operation went on to its end, which may have been hours away.
+#[test]
+fn ctrl_c_ends_a_long_operation() {
+    let place = Place::new();
+    let data = place.file("data.bin", "");
+    std::fs::OpenOptions::new().write(true).open(&data).unwrap().set_len(1 << 40).unwrap();
+    let trace = place.file("t.csv", "r,0,4096\nr,0,1099511627776\n");
+    let child = place.command("replay --memory 1MiB --json --trace", &[&trace, &data]).spawn().unwrap();
+    wait_for_operations(&child);
+    signal(&child, Signal::INT);
+    let done = Done::of(child);
+    assert_eq!(done.code, Some(130), "{done:?}");
+    let report: Value = serde_json::from_str(&done.out).unwrap();
+    assert!(report["runs"][0]["total"]["bytes_read"].as_u64().unwrap() < 1 << 40, "{report}");
+}
+
+/// Regression: while no thread of a run was watched, a signal was forgotten. A run of a few
+/// operations takes less time than there is between two looks.
+#[test]
+fn ctrl_c_ends_many_short_runs() {
+    let place = Place::new();
+    let budgets = (0..500).map(|more| (1 << 20 | more << 12).to_string()).collect::<Vec<_>>().join(",");
+    let line = "replay --size 1MiB --ops 10 --threads 1 --json --memory";
+    let child = place.command(line, &[&budgets]).spawn().unwrap();
+    wait_for_temporary_file(&place, &child, 1 << 20);
+    signal(&child, Signal::INT);
+    let done = Done::of(child);
+    assert_eq!(done.code, Some(130), "{done:?}");
+    let runs = if done.out.is_empty() {
+        0
+    } else {
+        serde_json::from_str::<Value>(&done.out).unwrap()["runs"].as_array().unwrap().len()
+    };
+    assert!(runs < 500, "{runs} runs");
+}
+
+/// Regression: the rate of a run that reads and syncs left the syncs out, and no line told of them.
+#[test]
+fn syncs_of_a_run_that_only_reads_are_counted() {
+    let place = Place::new();
+    let trace = place.file("t.csv", "r,0,4096\nsync\nsync\nsync\n");
+    let line = "replay --memory 1MiB --trace";
+    let table = place.run(line, &[&trace]);
+    assert!(table.out.contains("; 3 syncs took "), "{table:?}");
+    let report = place.run(&format!("{line} {trace} --json"), &[]).json();
+    assert_eq!(report["runs"][0]["write_back"]["syncs"], 3, "{report}");
+}
+
 #[test]
 fn ctrl_c_while_the_file_is_made_cleans_up() {
     let place = Place::new();

@@ -43,6 +43,12 @@ fn groups_share_the_pages() {
             assert!(group["peak_bytes"].as_u64() <= group["max_bytes"].as_u64(), "{group}");
         }
     }
+    // Regression: what doesn't go into equal parts was given to no group, but to the policies.
+    let line_of_19 = "replay --size 1MiB --ops 100 --threads 1 --policy-report --pages 19 --json";
+    let run = &place.run(line_of_19, &[]).json()["runs"][0];
+    let pages: Vec<_> = run["groups"].as_array().unwrap().iter().map(|group| &group["max_bytes"]).collect();
+    assert_eq!(pages, [5, 5, 5, 4].map(|pages| pages * 4096));
+    assert_eq!(run["policies"]["room_pages"], 19);
     let table = place.run(line, &[]);
     assert!(table.out.contains("\nroom for 40 pages: ") && table.out.contains("\n80 pages "), "{table:?}");
     let svg = std::fs::read_to_string(place.path("curve.svg")).unwrap();
@@ -55,7 +61,7 @@ fn too_few_pages_are_an_error_of_the_command_line() {
     let trace = place.file("t.lis", in_order());
     for (more, message) in [
         ("--pages 1", "group all has 1 page of the 1 page in --pages for 1 thread, and needs 4 pages at least"),
-        ("--pages 15 --groups 4", "group g1 has 3 pages of the 15 pages in --pages"),
+        ("--pages 15 --groups 4", "group g4 has 3 pages of the 15 pages in --pages"),
         ("--pages 0", "more than 0"),
         ("--pages 8,", "--pages"),
         ("--pages -1", "whole number"),
