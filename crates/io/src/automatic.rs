@@ -23,10 +23,8 @@ fn threads() -> Result<Box<dyn Backend>, IoError> {
 
 #[cfg(all(feature = "uring", not(pagefold_manycore)))]
 fn warn_once(refusal: &IoError) {
-    use sync::atomic::{AtomicBool, Ordering};
-    static SAID: AtomicBool = AtomicBool::new(false);
-    // Relaxed: it doesn't matter which thread logs the warning.
-    if !SAID.swap(true, Ordering::Relaxed) {
+    static SAID: sync::FirstTime = sync::FirstTime::new();
+    if SAID.is_now() {
         tracing::warn!(%refusal, "io_uring refused; requests are done by threads");
     }
 }

@@ -22,8 +22,6 @@ const EACH: usize = 256 << 10;
 const IN_ALL: usize = 1 << 20;
 /// The alignment of addresses that direct I/O requires.
 const ALIGNMENT: usize = if cfg!(pagefold_loom) { 8 } else { 4096 };
-/// The longest single wait, because not every clock supports longer ones.
-const WAIT_MAX: Duration = Duration::from_secs(3600);
 const WORD: usize = size_of::<u64>();
 
 /// A set of buffers for copies, all of the same size.
@@ -83,7 +81,7 @@ impl Copies {
             }
             let waited = begun.get_or_insert_with(Instant::now).elapsed();
             let left = patience.checked_sub(waited).filter(|left| !left.is_zero())?;
-            self.given_back.wait_for(&mut idle, left.min(WAIT_MAX));
+            self.given_back.wait_for(&mut idle, left);
         }
     }
 }

@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, FlockOperation};
 use rustix::io::Errno;
-use sync::atomic::{AtomicBool, Backoff, Ordering};
+use sync::FirstTime;
+use sync::atomic::Backoff;
 use sync::lock::Mutex;
 
 use crate::retry::retry_interrupted;
@@ -56,9 +57,8 @@ impl FileLock {
 }
 
 fn say_once(error: Errno) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    // Relaxed: only the log depends on it.
-    if !SAID.swap(true, Ordering::Relaxed) {
+    static SAID: FirstTime = FirstTime::new();
+    if SAID.is_now() {
         tracing::warn!(%error, "a file system has no locks, or they are forbidden: a second user of a file there \
                                 isn't noticed");
     }

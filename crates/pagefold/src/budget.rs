@@ -1,6 +1,6 @@
 //! Checks whether a size can be a budget.
 
-use std::sync::Once;
+use sync::FirstTime;
 
 use crate::error::Error;
 use crate::machine;
@@ -28,14 +28,14 @@ pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
     }
     let allowed = machine::memory_allowed();
     if size.0 > allowed.bytes {
-        static TOLD: Once = Once::new();
-        let (bytes, limit) = (Size(allowed.bytes), allowed.limit);
-        TOLD.call_once(|| {
+        static TOLD: FirstTime = FirstTime::new();
+        if TOLD.is_now() {
+            let (bytes, limit) = (Size(allowed.bytes), allowed.limit);
             tracing::warn!(
                 target: "pagefold::room",
                 %size, allowed = %bytes, ?limit, "a budget beyond the memory there is"
             );
-        });
+        }
     }
     Ok(())
 }

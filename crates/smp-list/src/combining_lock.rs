@@ -15,12 +15,17 @@
 //! changes after it left, B when it adds its own. If B is first, A finds the change. If A is first,
 //! B sees that A has left, so B's attempt can't fail because of A. No other ordering is needed.
 //!
+//! **A panic.** If `make` panics, the change that it was called with is lost, and the call of
+//! [`change`](CombiningLock::change) that was making the changes unwinds. The changes after it are
+//! put back, and left over.
+//!
 //! **A bound.** A thread begins again at most [`ROUNDS`] times, so that it doesn't go on for others
 //! for ever. Changes that come while it is in its last round may be left over. The next thread with
 //! a change makes them. So changes that were left over when threads stop making changes are made
 //! late, perhaps never: what a change is to free may stay until the lock is dropped.
 
 use core::mem;
+use std::vec;
 
 use sync::lock::Mutex;
 
@@ -45,8 +50,11 @@ impl<T, C> CombiningLock<T, C> {
         Self { value: TwoModeLock::new(value), changes: Mutex::new(Vec::new()) }
     }
 
-    /// Enters shared mode. Waits while a thread is in exclusive mode. A change that another thread
-    /// [left](Self::change) may not be made yet.
+    /// Enters shared mode. Waits while another thread is in exclusive mode, or waits for it. A
+    /// change that another thread [left](Self::change) may not be made yet.
+    ///
+    /// A thread that is in shared mode already must not call this: the other thread may wait for
+    /// its first guard.
     pub fn shared(&self) -> SharedMode<'_, T> {
         self.value.shared()
     }
@@ -56,12 +64,18 @@ impl<T, C> CombiningLock<T, C> {
     /// once. All calls should pass the same function.
     ///
     /// What `make` returns is dropped after the thread has left exclusive mode.
+    ///
+    /// Otherwise this call waits until no thread is in shared mode. So a thread that is in shared
+    /// mode must not call it: it would wait for itself.
     pub fn change<R>(&self, change: C, make: impl Fn(&mut T, C) -> R) {
         self.changes.lock().push(change);
         for _ in 0..ROUNDS {
+            let mut results: Vec<R> = Vec::new();
             let Some(mut value) = self.value.try_exclusive() else { return };
             let changes = mem::take(&mut *self.changes.lock());
-            let results: Vec<R> = changes.into_iter().map(|change| make(&mut value, change)).collect();
+            let mut taken = Taken { changes: changes.into_iter(), of: &self.changes };
+            results.extend(taken.changes.by_ref().map(|change| make(&mut value, change)));
+            drop(taken);
             drop(value);
             drop(results);
             if self.changes.lock().is_empty() {
@@ -73,5 +87,47 @@ impl<T, C> CombiningLock<T, C> {
     /// Returns the value. No other thread can be using it. Changes that were left over aren't made.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
+    }
+}
+
+/// Changes that a thread is making. If it panics, the rest of them are put back.
+struct Taken<'a, C> {
+    changes: vec::IntoIter<C>,
+    of: &'a Mutex<Vec<C>>,
+}
+
+impl<C> Drop for Taken<'_, C> {
+    fn drop(&mut self) {
+        if self.changes.len() > 0 {
+            let mut changes = self.of.lock();
+            let later = mem::replace(&mut *changes, self.changes.by_ref().collect());
+            changes.extend(later);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::OnceLock;
+
+    use super::*;
+
+    /// Regression: changes that threads had left were lost with the one whose `make` panicked.
+    #[test]
+    fn a_panic_loses_only_its_own_change() {
+        static LOCK: OnceLock<CombiningLock<Vec<u32>, u32>> = OnceLock::new();
+        fn make(value: &mut Vec<u32>, change: u32) {
+            if change == 1 {
+                // As other threads would leave theirs meanwhile.
+                [2, 3].into_iter().for_each(|more| LOCK.get().unwrap().change(more, make));
+            }
+            assert!(change != 2, "made to panic");
+            value.push(change);
+        }
+        let lock = LOCK.get_or_init(|| CombiningLock::new(Vec::new()));
+        assert!(catch_unwind(AssertUnwindSafe(|| lock.change(1, make))).is_err());
+        lock.change(4, make);
+        assert_eq!(*lock.shared(), [1, 3, 4]);
     }
 }

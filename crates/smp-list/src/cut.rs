@@ -25,7 +25,7 @@
 //!   A.next = C
 //! ```
 
-use crate::link::{Link, Nodes};
+use crate::link::{Link, NODES_MAX, Nodes};
 use crate::list::SmpList;
 
 /// The outcome of an attempt to claim a node.
@@ -47,7 +47,8 @@ impl SmpList {
     /// Takes up to `max` nodes off the tail, starting with the last one. Calls `claim` with the
     /// number of each node that it reaches, and takes the nodes for which `claim` returns
     /// [`Claim::Won`]. These nodes are on no list afterwards. Returns how many nodes were taken. If
-    /// other threads use the list, that may be fewer than `max` although the list has more nodes.
+    /// other threads use the list, that may be fewer than `max` although the list has more nodes. If
+    /// `claim` panics, the nodes that were claimed before stay on the list.
     pub fn take_tail<N: Nodes + ?Sized>(&self, nodes: &N, max: usize, claim: impl FnMut(u32) -> Claim) -> usize {
         let towards_head = |node: u32| {
             nodes.prefetch_ahead(node);
@@ -71,7 +72,8 @@ impl SmpList {
     ) -> usize {
         let mut taken = 0;
         let mut run = Run::default();
-        for _ in 0..STEPS_EACH * max + STEPS_MORE {
+        // No list has more nodes than `NODES_MAX`: "all" may be any larger number.
+        for _ in 0..STEPS_EACH * max.min(NODES_MAX) + STEPS_MORE {
             let Some(node) = at.to_node().filter(|_| taken < max) else { break };
             let claimed = claim(node);
             if claimed == Claim::Stop {

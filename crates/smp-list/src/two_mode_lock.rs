@@ -20,7 +20,7 @@
 //! |---|---|
 //! | bit 0 | `EXCLUSIVE`: a thread has exclusive mode, or waits for threads that entered shared mode before |
 //! | bit 1 | `PHASE`: alternates from each thread in exclusive mode to the next |
-//! | 2–31 | how many threads entered shared mode here, modulo 2^30; `left`: how many left it |
+//! | 2–63 | how many threads entered shared mode here; `left`: how many left it |
 //!
 //! - T1. A thread that adds itself to `entered` and finds `EXCLUSIVE` clear is in shared mode. If
 //!   it finds `EXCLUSIVE` set, it waits until bit 0 or bit 1 of `entered` changes; then it is in
@@ -62,23 +62,24 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 
 use sync::PerCpu;
-use sync::atomic::{AtomicU32, Backoff, Ordering};
+use sync::atomic::{AtomicU64, Backoff, Ordering};
 use sync::lock::{Mutex, MutexGuard};
 
-const EXCLUSIVE: u32 = 1;
-const PHASE: u32 = 2;
-const PHASE_BITS: u32 = EXCLUSIVE | PHASE;
-/// One thread in the count.
-const ONE: u32 = 4;
+const EXCLUSIVE: u64 = 1;
+const PHASE: u64 = 2;
+const PHASE_BITS: u64 = EXCLUSIVE | PHASE;
+/// One thread in the count. No program lives to let the count wrap, not even with guards that it
+/// forgets.
+const ONE: u64 = 4;
 
 /// The words that a CPU's threads write when they enter and leave shared mode.
 #[derive(Debug, Default)]
 struct Slot {
-    entered: AtomicU32,
-    left: AtomicU32,
+    entered: AtomicU64,
+    left: AtomicU64,
     /// The number of threads to wait for, set when exclusive mode is requested. Only the thread
     /// that holds the mutex uses it.
-    awaited: AtomicU32,
+    awaited: AtomicU64,
 }
 
 /// A value under a lock with two modes: `&T` for many threads at once, or `&mut T` for one.
@@ -86,7 +87,7 @@ pub struct TwoModeLock<T> {
     slots: PerCpu<Slot>,
     /// Held in exclusive mode, and while a thread waits for threads in shared mode. The value is
     /// the phase of the last thread that held it: `PHASE` or 0.
-    phase: Mutex<u32>,
+    phase: Mutex<u64>,
     value: UnsafeCell<T>,
 }
 
@@ -103,7 +104,10 @@ impl<T> TwoModeLock<T> {
         Self { slots: PerCpu::new(Slot::default), phase: Mutex::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Enters shared mode. Waits while a thread is in exclusive mode.
+    /// Enters shared mode. Waits while another thread is in exclusive mode, or waits for it.
+    ///
+    /// A thread that is in shared mode already must not call this: the other thread may wait for
+    /// its first guard.
     pub fn shared(&self) -> SharedMode<'_, T> {
         let slot = self.slots.here();
         let before = slot.entered.fetch_add(ONE, Ordering::Acquire);
@@ -115,18 +119,22 @@ impl<T> TwoModeLock<T> {
 
     /// Enters exclusive mode. Waits until no thread is in either mode. Of several threads that
     /// wait for exclusive mode, any may be the next.
+    ///
+    /// A thread that is in either mode must not call this: it would wait for itself.
     pub fn exclusive(&self) -> ExclusiveMode<'_, T> {
         self.enter(self.phase.lock())
     }
 
     /// Enters exclusive mode, unless another thread is in it or waits for it. Waits until no thread
     /// is in shared mode.
+    ///
+    /// A thread that is in shared mode must not call this: it would wait for itself.
     pub fn try_exclusive(&self) -> Option<ExclusiveMode<'_, T>> {
         self.phase.try_lock().map(|phase| self.enter(phase))
     }
 
     /// Enters exclusive mode. This thread holds the mutex.
-    fn enter<'a>(&'a self, mut phase: MutexGuard<'a, u32>) -> ExclusiveMode<'a, T> {
+    fn enter<'a>(&'a self, mut phase: MutexGuard<'a, u64>) -> ExclusiveMode<'a, T> {
         *phase ^= PHASE;
         // All slots first, so that the waits for the threads in shared mode overlap.
         let bits = EXCLUSIVE | *phase;
@@ -195,9 +203,9 @@ impl<T> Drop for SharedMode<'_, T> {
 #[must_use = "dropped, it leaves exclusive mode"]
 pub struct ExclusiveMode<'a, T> {
     lock: &'a TwoModeLock<T>,
-    bits: u32,
+    bits: u64,
     /// Released last, when the slots are as before.
-    _phase: MutexGuard<'a, u32>,
+    _phase: MutexGuard<'a, u64>,
 }
 
 impl<T> Deref for ExclusiveMode<'_, T> {

@@ -30,3 +30,12 @@ fn each_operation() {
     assert_eq!(after(4, &[Op::Rotate]), [3, 2, 0, 1]);
     assert_eq!(after(2, &[Op::Move(0), Op::Move(1), Op::Fetch]), [1]);
 }
+
+/// Regression: the bound on steps overflowed, so that 30 nodes were taken, or none.
+#[test]
+fn all_nodes_are_taken_if_more_are_asked_for_than_any_list_has() {
+    for max in [usize::MAX, 1 << (usize::BITS - 1)] {
+        assert_eq!(after(100, &[Op::TakeTail(max)]), [0; 0]);
+        assert_eq!(after(100, &[Op::TakeHead(max)]), [0; 0]);
+    }
+}

@@ -20,8 +20,7 @@
 //!   fork. So the child wipes exactly the ranges that its parent had listed at that moment.
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::Once;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// A mark that a forked child doesn't inherit: a page of system memory that is zeroed in the child.
 ///
@@ -162,11 +161,16 @@ impl Place {
     }
 
     fn list(start: NonNull<u8>, len: usize) -> &'static Self {
-        static HANDLER: Once = Once::new();
-        // If the handler can't be registered because there is no memory, children wipe nothing.
-        // SAFETY: the handler is a function of this crate. It makes only loads and system calls,
-        // which are permitted after a fork.
-        HANDLER.call_once(|| _ = unsafe { pthread_atfork(None, None, Some(wipe_all)) });
+        // Relaxed, and no lock: a child might find that held by another thread. A child that finds
+        // the flag clear registers the handler again if it needs it. To wipe twice does no harm.
+        static REGISTERED: AtomicBool = AtomicBool::new(false);
+        if !REGISTERED.load(Ordering::Relaxed) {
+            // If the handler can't be registered because there is no memory, children wipe nothing.
+            // SAFETY: the handler is a function of this crate. It makes only loads and system
+            // calls, which are permitted after a fork.
+            unsafe { pthread_atfork(None, None, Some(wipe_all)) };
+            REGISTERED.store(true, Ordering::Relaxed);
+        }
         let take =
             |place: &&Self| place.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok();
         let place = Self::all().find(take).unwrap_or_else(Self::add);

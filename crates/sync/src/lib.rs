@@ -28,6 +28,7 @@ pub mod cpu;
 pub mod device;
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 pub mod exit;
+mod first_time;
 pub mod fork;
 pub mod lock;
 #[cfg(pagefold_loom)]
@@ -48,6 +49,7 @@ pub mod zeroed;
 pub use bytes::SharedBytes;
 pub use counter::{CounterPlace, ThreadCounter};
 pub use crossbeam_utils::CachePadded;
+pub use first_time::FirstTime;
 pub use fork::ForkMark;
 pub use per_cpu::PerCpu;
 pub use sparse::SparseWords;

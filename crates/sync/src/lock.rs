@@ -96,6 +96,10 @@ mod futex {
         }
     }
 
+    /// The longest single wait, over a century. The kernel refuses times beyond its clock's, and a
+    /// wait that is refused returns at once.
+    const WAIT_MAX: Duration = Duration::from_secs(1 << 32);
+
     /// A condition variable: waits for changes that other threads make under a [`Mutex`]. A wait
     /// may end without a notification.
     pub struct Condvar {
@@ -134,7 +138,8 @@ mod futex {
         pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> bool {
             self.wait_while_counted(guard, |lock| {
                 // SAFETY: the caller's guard shows that this thread holds the lock.
-                unsafe { self.raw.wait_timeout(lock, time) }
+                let is_notified = unsafe { self.raw.wait_timeout(lock, time.min(WAIT_MAX)) };
+                is_notified || time > WAIT_MAX // A wait may end without a notification.
             })
         }
 
@@ -301,6 +306,31 @@ mod tests {
 
     const THREADS: u32 = 4;
     const ROUNDS: u32 = 5_000;
+
+    /// Regression: the kernel refuses times beyond its clock's, so such a wait ended at once, and
+    /// its loop kept a CPU busy.
+    #[test]
+    fn a_wait_of_any_length_sleeps() {
+        for time in [Duration::from_secs(i64::MAX as u64), Duration::MAX] {
+            let (state, changed) = (Mutex::new((0, false)), Condvar::new());
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while state.lock().0 == 0 {
+                        std::thread::yield_now();
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                    state.lock().1 = true;
+                    changed.notify_all();
+                });
+                let mut state = state.lock();
+                while !state.1 {
+                    state.0 += 1;
+                    assert!(changed.wait_for(&mut state, time), "centuries have passed");
+                }
+                assert!(state.0 < 100, "{} waits", state.0);
+            });
+        }
+    }
 
     /// The threads hold the lock in a fixed order, and no notification gets lost.
     #[test]

@@ -1,5 +1,6 @@
 //! Wakes tasks of an executor.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
@@ -9,7 +10,9 @@ use std::task::Waker;
 /// already done so.
 pub fn wake_all(tasks: impl IntoIterator<Item = Waker>) {
     for task in tasks {
-        let _ = catch_unwind(AssertUnwindSafe(|| task.wake()));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
+            mem::forget(panic); // To drop it might panic as well.
+        }
     }
 }
 
@@ -29,6 +32,21 @@ mod tests {
         }
     }
 
+    /// Panics with a value that panics when it is dropped.
+    struct PanicsTwice;
+
+    impl Wake for PanicsTwice {
+        fn wake(self: Arc<Self>) {
+            std::panic::panic_any(PanicsTwice);
+        }
+    }
+
+    impl Drop for PanicsTwice {
+        fn drop(&mut self) {
+            panic!("a user's value");
+        }
+    }
+
     #[derive(Default)]
     struct Notes(AtomicBool);
 
@@ -44,6 +62,15 @@ mod tests {
     fn a_waker_that_panics_keeps_no_other_from_being_woken() {
         let notes = Arc::new(Notes::default());
         wake_all([Waker::from(Arc::new(Panics)), Waker::from(Arc::clone(&notes))]);
+        assert!(notes.0.load(Ordering::SeqCst));
+    }
+
+    /// Regression: what such a waker panics with was dropped beyond the reach of `catch_unwind`.
+    #[test]
+    fn a_waker_that_panics_with_a_value_that_panics_does_no_more_harm() {
+        let notes = Arc::new(Notes::default());
+        let panics = std::mem::ManuallyDrop::new(Arc::new(PanicsTwice));
+        wake_all([Waker::from(Arc::clone(&panics)), Waker::from(Arc::clone(&notes))]);
         assert!(notes.0.load(Ordering::SeqCst));
     }
 }

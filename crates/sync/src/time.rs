@@ -30,7 +30,10 @@ impl Instant {
 
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 fn real_ns() -> u64 {
-    use once_cell::sync::Lazy;
-    static START: Lazy<std::time::Instant> = Lazy::new(std::time::Instant::now);
-    u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    // Not since a first call, which would have to be recorded under a lock: a forked child might
+    // find the lock held by a thread of its parent.
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid place for the time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

@@ -1,13 +1,12 @@
 //! Building a Pagefold.
 
 use std::path::PathBuf;
-use std::sync::Once;
 
 use frames::{Config, Frames};
 use swap::Swap;
-use sync::Arc;
 use sync::lock::{Mutex, OnceCell};
 use sync::time::{Duration, Instant};
+use sync::{Arc, FirstTime};
 
 use crate::api::pagefold::Pagefold;
 use crate::budget::check_budget;
@@ -277,19 +276,16 @@ impl Builder {
 
 /// Warns in the log, once, about protections that the system doesn't offer.
 fn tell_of_precautions() {
-    static CHILDREN: Once = Once::new();
-    static DUMPS: Once = Once::new();
-    if sync::fork::is_wiped_by_children() {
-        CHILDREN.call_once(|| {
-            tracing::warn!(
-                "the system doesn't wipe memory in forked children (MADV_WIPEONFORK): they do that themselves, but \
-                 for those \
-                 that are made by `clone` as a system call, which have all pages and take themselves for the parent"
-            );
-        });
+    static CHILDREN: FirstTime = FirstTime::new();
+    static DUMPS: FirstTime = FirstTime::new();
+    if sync::fork::is_wiped_by_children() && CHILDREN.is_now() {
+        tracing::warn!(
+            "the system doesn't wipe memory in forked children (MADV_WIPEONFORK): they do that themselves, but for \
+             those that are made by `clone` as a system call, which have all pages and take themselves for the parent"
+        );
     }
-    if sync::memory::is_in_dumps() {
-        DUMPS.call_once(|| tracing::warn!("the system doesn't leave pages out of core dumps (MADV_DONTDUMP)"));
+    if sync::memory::is_in_dumps() && DUMPS.is_now() {
+        tracing::warn!("the system doesn't leave pages out of core dumps (MADV_DONTDUMP)");
     }
 }
 

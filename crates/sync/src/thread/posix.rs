@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The stack size, which is that of `std`'s threads.
 const STACK: usize = 2 << 20;
 
-/// A handle of a thread. If it is dropped without `join`, the thread is detached.
+/// A handle of a thread. If it is dropped without `join`, the thread is detached. A forked child
+/// must forget the handles of its parent: its own threads may have their numbers.
 pub struct JoinHandle<T> {
     /// `None` after `join`.
     id: Option<Id>,
