@@ -1,4 +1,5 @@
-//! Checks, and how they are run: side by side where they have target directories of their own.
+//! Checks, and how they are run. Side by side run those that build in different target directories,
+//! and those that only run what an earlier check has built.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::read::call::Call;
 use crate::read::call::Purpose;
-use crate::timers::was_stopped;
+use crate::timers::counted_wait;
 use io::Helping;
 
 /// How many reads ahead a page's word is prefetched,
@@ -263,9 +263,7 @@ impl Handle {
             if done() {
                 return false;
             }
-            if !helping.at_most.is_some_and(|most| was_stopped(most, began)) {
-                waited += began.elapsed(); // WATCH-4
-            }
+            waited += counted_wait(helping.at_most, began); // WATCH-4
             if watch.is_some_and(|watch| watch.is_silent() || waited >= watch.time()) {
                 return true;
             }

@@ -389,6 +389,7 @@ impl FileState {
     }
 
     /// Prepares the pages like [`hold_end`](Self::hold_end), and waits for those that are in use.
+    /// For `set_len`: writes past the end have to let go of more than this before they wait.
     ///
     /// # Errors
     /// [`Error::PageBusy`].

@@ -38,7 +38,8 @@
 //!   errand that goes on may hold the file's locks, so each further errand would tie up a worker
 //!   that waits for these locks.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
-//!   again after each answer.
+//!   again after each answer. The time for which an errand waits for a page in use doesn't count
+//!   ([`waits_for_page`](FileState::waits_for_page)).
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
 //!   if a wait returns much later than it should, the caller's timeout starts anew. A call that
@@ -255,7 +256,7 @@ impl FileState {
         }
     }
 
-    /// Notes that an errand waits for a page that is in use, and so not for the device.
+    /// Notes that an errand waits for a page that is in use, and so not for the device (WATCH-3).
     pub(crate) fn waits_for_page(&self) {
         if let Some(watch) = self.watch() {
             watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);

@@ -20,7 +20,7 @@ use crate::read::call::{Call, HELPING, Purpose, Want};
 use crate::read::load_error::{decode, encode};
 use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
-use crate::timers::was_stopped;
+use crate::timers::counted_wait;
 use io::{Helping, IoError, read_full};
 
 /// How often a page is loaded again because the file became shorter meanwhile. Without a limit,
@@ -217,9 +217,7 @@ impl Handle {
                 outcome.set(outcome.get().or_else(|| waiting.borrow_mut().outcome()));
                 outcome.get().is_some()
             });
-            if !helping.at_most.is_some_and(|most| was_stopped(most, start)) {
-                waited += start.elapsed(); // WATCH-4
-            }
+            waited += counted_wait(helping.at_most, start); // WATCH-4
         }
         let outcome = match outcome.get() {
             Some(outcome) => outcome,
