@@ -9,10 +9,10 @@
 //! I1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
 //! excess is given back.
 //!
-//! If a thread lowered the budget by a large amount in one step, the excess (`used` above `max`)
-//! would be large. So the thread lowers `max` in steps: for each extent that it gives back, it
-//! calls `Budget::give_up`, which lowers `max` to the memory that is still in use, plus a reserve
-//! for page maps.
+//! Giving back the memory for a large lowering takes a while. If `max` fell to its goal in one
+//! step, no thread could charge anything meanwhile. So `max` falls in steps: for each extent that a
+//! thread gives back, it calls `Budget::give_up`, which lowers `max` to the memory that is still in
+//! use, plus a reserve for page maps.
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 
@@ -58,8 +58,8 @@ impl Budget {
 
     /// Charges `bytes` if the limit allows it.
     ///
-    /// All accesses here are `Relaxed`: the read-modify-write alone enforces the limit, and nothing
-    /// else is published through it.
+    /// All accesses here are `Relaxed`, because nothing else is published through them. The
+    /// read-modify-write enforces the limit; a fence orders it with a limit that is being lowered.
     #[must_use]
     pub fn try_charge(&self, bytes: u64) -> bool {
         self.try_charge_leaving(bytes, 0)

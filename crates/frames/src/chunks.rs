@@ -102,9 +102,10 @@ pub(crate) struct Chunks {
     present_in: Region<AtomicU32>,
 }
 
-/// Maps the number of a chunk to the index of its state. The number consists of bit fields for the
-/// group, the segment in the group, the block in the segment, and the chunk in the block. In the
-/// index, the fields for segment and block have changed places.
+/// Maps a chunk's number to the index of the chunk's state. The number consists of bit fields for
+/// the segment group (neighbouring segments that share system pages of states), the segment in the
+/// group, the block in the segment, and the chunk in the block. The index has the fields for
+/// segment and block in the opposite order.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     /// Mask of the bits that stay where they are.

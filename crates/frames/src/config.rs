@@ -45,8 +45,8 @@ impl Config {
         assert!(self.page_size.is_power_of_two(), "a page of {} bytes", self.page_size);
         let memory_max = self.memory_max.max(self.memory);
         let page_shift = self.page_size.trailing_zeros();
-        // An extent is a huge page, but the budget must have at least 32 extents, and an extent at
-        // least one page.
+        // An extent is a huge page, unless the budget would then have fewer than 32 extents. An
+        // extent has at least one page.
         let largest = (self.memory / EXTENTS_MIN).max(1).ilog2();
         let extent_bytes_shift = largest.min(HUGE_SHIFT).max(page_shift);
         let extent_shift = extent_bytes_shift - page_shift;
@@ -112,10 +112,10 @@ const ADDRESS_SHARE: u64 = 8;
 const WRITABLE_SHARE: u64 = 2;
 
 /// Returns the size that a budget of `memory` bytes may grow to: `wanted`, halved until the process
-/// has the address space for it, but at least `memory`. Frames are reserved as writable memory,
-/// which counts against `RLIMIT_DATA`, and with `vm.overcommit_memory=2` against the system's
-/// commit limit. A size above `memory` is returned only if both limits have room for twice that
-/// size, so that the frames take at most half of that room.
+/// has room for it, but at least `memory`. A size above `memory` needs eight times as much address
+/// space. It also needs twice as much writable memory, so that the frames take at most half of
+/// that: frames are reserved as writable memory, which counts against `RLIMIT_DATA`, and with
+/// `vm.overcommit_memory=2` against the system's commit limit.
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {

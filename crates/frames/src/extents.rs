@@ -1,8 +1,8 @@
 //! Extents: the runs of frames in which memory is taken from the system and given back.
 //!
-//! An *extent* is the unit in which memory is taken from the system and given back. It is a huge
-//! page if the budget is large enough, so that neither operation splits a huge page. An extent is
-//! charged whole, with its share of the frame table, before its first frame is used.
+//! An *extent* is a huge page if the budget is large enough, so that no huge page is split when
+//! memory is taken or given back. The whole extent is charged, with its share of the frame table,
+//! before its first frame is used.
 //!
 //! To give an extent back, a *drain* has to *catch* all its frames, that is, collect them so that
 //! no thread can allocate them. The drain takes the free frames out of the stocks and depots of
@@ -15,10 +15,10 @@
 //!   But if the thread has read `draining` before the drain set it, the thread puts the frame into
 //!   a stock, as usual. The drain finds this frame, because it searches the stocks again (*sifts*
 //!   them).
-//! - E2. `caught` is the list of extents that are being drained, with their caught frames. An
-//!   extent stays on the list until its memory is given back, or the drain ends. Frames are added,
-//!   and drains end, under the lock of the list. So no frame is added to an extent whose drain is
-//!   over.
+//! - E2. `caught` is the list of the extents that are being drained, with their caught frames.
+//!   Before an extent's memory is given back, its entry is marked `is_over`. Adding a frame,
+//!   marking an entry and emptying the list happen under the list's lock. So no frame is added to
+//!   an extent whose drain is over.
 
 use std::ops::Range;
 
@@ -167,8 +167,8 @@ impl Extents {
         let (first, last) = (caught.first()?.extent, caught.last()?.extent);
         drop(caught);
         let span = Span { start: first as u32, len: (last - first + 1) as u32 };
-        // Release: together with the locks of the stocks this ensures E1. If a free doesn't see it
-        // yet, a later sift finds the frame.
+        // Release: with the locks of the stocks, this ensures E1. If a thread that frees a frame
+        // doesn't see the new value yet, a later sift finds the frame.
         self.draining.store(span.to_word(), Ordering::Release);
         Some(Drain { extents: self, choices })
     }
@@ -190,10 +190,9 @@ impl Extents {
 
     /// Catches the frames of a batch whose extents are being drained. Returns the others.
     pub(crate) fn catch_all(&self, table: &FrameTable, mut batch: Batch) -> Batch {
-        // Relaxed: the caller sees the span of a running drain in any case. If the caller is the
-        // drain, it wrote the span itself. Otherwise the caller is a thread that looks for a free
-        // frame, and has taken this batch out of those that the drain has yet to see: the lock of
-        // these batches makes visible what the drain wrote before.
+        // Relaxed: another synchronisation makes the span visible. The drain itself wrote it. Any
+        // other caller is an allocating thread that took this batch from the batches that the drain
+        // hasn't examined yet; the lock of those batches makes the drain's earlier store visible.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;
@@ -242,8 +241,8 @@ impl Drain<'_> {
         find(&mut self.extents.caught.lock(), extent).is_none_or(|it| it.is_over)
     }
 
-    /// Ends the drain and passes the frames that were caught of the remaining extents to `keep`:
-    /// frames of one node in each call.
+    /// Ends the drain. Passes the caught frames of each remaining extent to `keep`; the frames of
+    /// one call are all of one node.
     pub(crate) fn stop(&self, mut keep: impl FnMut(Batch)) {
         let mut caught = self.extents.caught.lock();
         // Relaxed: E2.
@@ -251,10 +250,10 @@ impl Drain<'_> {
         caught.drain(..).for_each(|it| keep(it.frames));
     }
 
-    /// Ends the drain of the extent at position `at`: calls `give_back` if all frames of the extent
-    /// were caught, apart from its `retired` frames (which are never used again). If `give_back`
-    /// returns true, the extent has no memory any more, and this returns true. Otherwise returns
-    /// false, and the caught frames stay in `caught` until [`stop`](Self::stop).
+    /// Calls `give_back` if all frames of the extent at position `at` were caught, apart from its
+    /// `retired` frames (which are never used again). If `give_back` returns true, the extent has
+    /// no memory any more; its drain ends, and this returns true. Otherwise returns false, and the
+    /// caught frames stay in `caught` until [`stop`](Self::stop).
     pub(crate) fn end(&self, at: usize, retired: usize, give_back: impl FnOnce() -> bool) -> bool {
         let extent = self.extent(at);
         let mut all = self.extents.caught.lock();
@@ -262,8 +261,8 @@ impl Drain<'_> {
         if caught.is_over || caught.frames.len() + retired < self.extents.frames_each() {
             return false;
         }
-        // All frames were caught, so none can be freed until the extent is populated again, which
-        // happens only after it is given back.
+        // All frames were caught, so no frame of the extent can be freed before the extent is
+        // populated again. That happens only after its memory was given back.
         let frames = std::mem::take(&mut caught.frames);
         caught.is_over = true;
         drop(all);

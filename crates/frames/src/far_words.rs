@@ -26,8 +26,8 @@
 //! - FAR-3. Parts of near pages have no segment here.
 //!
 //! A reader that finds no link treats the page as vacant. That may be wrong: another thread may be
-//! bringing the page into memory at the moment, or may have done so already, and nothing ensures
-//! that this reader sees the new link yet. So a thread that is about to load the page looks for the
+//! loading the page, or may have loaded it already, and this reader may not see the new link yet.
+//! So a thread that is about to load the page looks for the link again under the lock:
 //! link again under the lock:
 //! ```text
 //!   reader, or second loader               first loader
@@ -44,9 +44,9 @@
 //! loaded a link to a segment sees which part the segment belongs to (`PageWords::parts`).
 //!
 //! # Locking
-//! The lock `growing` is taken before the locks of free tables and free segments; a thread that
-//! holds one of those takes no other lock. The holder of `growing` never waits for memory: if there
-//! is none, the call fails, and the caller has to make room and try again.
+//! The lock `growing` is taken before the locks of the free tables and of the free segments; a
+//! thread that holds one of these two takes no other lock. The holder of `growing` never waits for
+//! memory: if no memory is left, the call fails, and the caller has to make room and try again.
 
 use sync::atomic::{AtomicU64, Ordering};
 

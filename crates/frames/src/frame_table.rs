@@ -4,10 +4,10 @@
 //!
 //! **`count`** tells which threads may use the bytes:
 //!
-//! | value | meaning | who may change it |
+//! | value | meaning | which thread may change it |
 //! |---|---|---|
-//! | `FROZEN` | one owner: it is free, being loaded, written to, or being evicted | the owner, by subtracting `FROZEN` |
-//! | `FROZEN` + n | the same, and n pinners hold a place | a pinner that waits, `+1`; a holder of a place, `−1`; the owner, by subtracting `FROZEN`: the places are pins then |
+//! | `FROZEN` | the frame has one owner: it is free, being loaded, written to, or being evicted | the owner, by subtracting `FROZEN` |
+//! | `FROZEN` + n | the same, and n pinners hold a reservation | a pinner that waits, `+1`; a holder of a reservation, `−1`; the owner, by subtracting `FROZEN`: the reservations are pins then |
 //! | 0 | the page is resident and has no pin | a pinner, `+1`; an evictor or a writer, compare-and-swap to `FROZEN` |
 //! | n | n pins | a pinner, `+1`; a holder, `−1`; a writer, `+ WRITER_WAITS` |
 //! | `WRITER_WAITS` + n | n pins, and a writer waits until they are gone | a holder, `−1`; the writer, `− WRITER_WAITS`; with n = 0 an evictor or a writer, compare-and-swap to `FROZEN` |
@@ -25,25 +25,26 @@
 //!   A: count 2 → 1;  C: count 1 → 2               freeze: count is 2, no
 //!   B: count 2 → 1;  A: count 1 → 2               … for ever; with WRITER_WAITS set at its second look, C and A step back
 //! ```
-//! A *place* is a pin that a pinner requests in advance, by adding its 1 while the frame is frozen.
-//! (The field `place`, below, is something else.) Places keep pinners from being starved by writers
-//! that follow each other closely:
+//! A pinner that finds the frame frozen steps back, but may then add its 1 again and leave it in
+//! `count`. This 1 is a *reservation*: it becomes a pin when the owner unfreezes the frame. (The
+//! code calls a reservation a place, as in `take_place`; the field `place`, below, is something
+//! else.) Reservations keep pinners from being starved by writers that follow each other closely:
 //! ```text
 //!   writers                                       pinner
-//!   A: count 0 → FROZEN                           count is FROZEN: it leaves its one there
-//!   A: count FROZEN + 1 → 1                       that was its pin from then on
+//!   A: count 0 → FROZEN                           count FROZEN → FROZEN + 1: its reservation
+//!   A: count FROZEN + 1 → 1                       the reservation is a pin from now on
 //!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
 //! ```
-//! A place belongs to the frame, not to the page. If the page leaves the frame before the place has
-//! become a pin, the holder of the place finds that the page word has changed, and gives the place
-//! back. Until then the place acts as a pin of whichever page gets the frame next. That is
-//! harmless: it only delays threads that want to freeze the frame.
+//! A reservation belongs to the frame, not to the page. If the page leaves the frame before the
+//! reservation has become a pin, its holder finds that the page word has changed, and gives the
+//! reservation back. Until then the reservation acts as a pin of the page that gets the frame next.
+//! This is harmless: it only delays threads that want to freeze the frame.
 //!
-//! A pinner takes no place in two cases. First, if `WRITER_WAITS` is set: then the writer goes
-//! first. Second, if another pinner already holds a place. One place is enough: once it has become
-//! a pin, no writer can freeze the frame for the moment, so the other pinners can pin the page as
-//! well. With more places, the next writer would have to wait for the holder of each, and the
-//! holders may be asleep.
+//! A pinner makes no reservation in two cases. First, if `WRITER_WAITS` is set: then the writer
+//! goes first. Second, if another pinner already holds a reservation. One reservation is enough:
+//! once it has become a pin, no writer can freeze the frame for the moment, so the other pinners
+//! can pin the page as well. With more reservations, the next writer would have to wait for the
+//! holder of each, and the holders may be asleep.
 //!
 //! `WRITER_WAITS` is a hint: it excludes no thread permanently, and a missing or leftover flag only
 //! causes a delay. So any writer may clear a flag that another writer has set. It is cleared by
@@ -53,7 +54,7 @@
 //!
 //! | value | meaning | next |
 //! |---|---|---|
-//! | `ISOLATED` | one holder has the frame off the lists (a free frame counts as that) | holder: → `LISTED`; remover: → `ORPHANED` |
+//! | `ISOLATED` | one holder has the frame off the lists (a free frame counts as isolated) | holder: → `LISTED`; remover: → `ORPHANED` |
 //! | `LISTED` | on a list of its group | only the thread that wins the swap to `ISOLATED` may take it off |
 //! | `ORPHANED` | its page was removed while a holder had it | the holder frees it |
 //!
@@ -143,7 +144,7 @@ const _: () = assert!(size_of::<FrameRecord>() == 64, "one record, one cache lin
 // SAFETY: all fields are atomic integers.
 unsafe impl ZeroedAtomics for FrameRecord {}
 
-/// Why a pin was refused.
+/// The reason why a pin was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PinRefused {
     /// The frame has an owner at the moment, or a writer waits to become the owner.
@@ -185,17 +186,17 @@ impl FrameRecord {
         self.count.load(Ordering::Relaxed) & (FROZEN | WRITER_WAITS) != 0
     }
 
-    /// Takes a place in a frame that has an owner. When the owner unfreezes the frame, the place
-    /// becomes a pin of the page that is then in the frame. Returns false if the frame has no
-    /// owner, if a writer waits (`WRITER_WAITS`), or if another pinner holds a place.
+    /// Makes a reservation in a frame that has an owner. When the owner unfreezes the frame, the
+    /// reservation becomes a pin of the page that is then in the frame. Returns false if the frame
+    /// has no owner, if a writer waits (`WRITER_WAITS`), or if another pinner holds a reservation.
     pub(crate) fn take_place(&self) -> bool {
-        // One place is enough: once it becomes a pin, other threads can pin as well. In rare cases
-        // two pinners both pass this check; then both get a place. Relaxed: nothing is read through
-        // a place until `place_is_pin`, which is Acquire, has returned true.
+        // One reservation is enough: once it becomes a pin, other threads can pin as well. In rare
+        // cases two pinners both pass this check; then both get a reservation. Relaxed: nothing is
+        // read through a reservation until `place_is_pin`, which is Acquire, has returned true.
         if self.count.load(Ordering::Relaxed) != FROZEN {
             return false;
         }
-        // Transition: count, frozen → a place.
+        // Transition: count, frozen → a reservation.
         // If the owner has just unfrozen the frame, another writer may have set `WRITER_WAITS`
         // before this addition. This thread then steps back like a refused pinner.
         let taken = self.count.fetch_add(1, Ordering::Relaxed) & WRITER_WAITS == 0;
@@ -205,15 +206,15 @@ impl FrameRecord {
         taken
     }
 
-    /// Returns whether the owner has unfrozen the frame, so that the place is a pin. Acquire pairs
-    /// with the Release of `unfreeze`.
+    /// Returns whether the owner has unfrozen the frame, so that the reservation is a pin. Acquire
+    /// pairs with the Release of `unfreeze`.
     pub(crate) fn place_is_pin(&self) -> bool {
         self.count.load(Ordering::Acquire) & FROZEN == 0
     }
 
-    /// Gives up a place through which nothing was read.
+    /// Gives up a reservation through which nothing was read.
     pub(crate) fn give_place_back(&self) {
-        // Sometimes: a place is given back.
+        // Sometimes: a reservation is given back.
         // Relaxed: as in `step_back`.
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
@@ -484,7 +485,7 @@ impl FrameTable {
         sync::prefetch::prefetch(self.record(frame));
     }
 
-    /// The same of a record that the caller is about to write.
+    /// Asks the CPU to fetch a record that the caller is about to write.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, frame: FrameId) {
         sync::prefetch::prefetch_to_write(self.record(frame));

@@ -199,7 +199,7 @@ impl Frames {
     fn take_or_populate(&self) -> Option<FrameId> {
         let anywhere = || self.free.take_anywhere(&self.table, |batch| self.extents.catch_all(&self.table, batch));
         let new = || self.take_new();
-        // Another thread may have put frames of a new extent there.
+        // Another thread may have put frames of a new extent into the depots meanwhile.
         anywhere().or_else(new).or_else(anywhere).or_else(|| self.free.take_of_others(&self.table))
     }
 
@@ -407,10 +407,10 @@ impl smp_list::Nodes for Frames {
         self.table.links(FrameId::new(number))
     }
 
-    /// Prefetches the record of the frame that a walk of the list will probably reach a few steps
-    /// after frame `number`: the one that [`set_ahead`](Self::set_ahead) has recorded. Without
-    /// this, the walk would have a cache miss at every step, because it knows the next frame only
-    /// once it has read the links of the current one.
+    /// Prefetches the record of the frame that [`set_ahead`](Self::set_ahead) recorded for frame
+    /// `number`. A walk of an LRU list will probably reach that frame a few steps later. A walk
+    /// learns the next frame only from the links of the current one, so without the prefetch it
+    /// would have a cache miss at every step.
     #[inline]
     fn prefetch_ahead(&self, number: u32) {
         if let Some(ahead) = self.table.ahead(FrameId::new(number)) {

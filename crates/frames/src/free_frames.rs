@@ -1,24 +1,25 @@
 //! Free frames: a stock for each CPU, depots for each NUMA node, and batches of frames that move
 //! between them.
 //!
-//! A *stock* holds the free frames of one CPU, a *depot* those of one node. A node with many CPUs
-//! has several depots; each CPU uses one of them first. Frames move between stocks and depots in
-//! *batches*: chains through the frames' free links, so that moving a batch touches only its first
-//! frame.
+//! A *stock* holds the free frames of one CPU, and a *depot* holds free frames of one node. A node
+//! with many CPUs has several depots; each CPU uses one of them first. Frames move between stocks
+//! and depots in *batches*: chains through the frames' free links, so that moving a batch touches
+//! only its first frame.
 //!
 //! A stock holds at most two batches of its own node: the current one, which the CPU fills and
 //! empties, and a spare. So a CPU that alternates between freeing and allocating goes to the depot
 //! at most once per batch (Bonwick and Adams, "Magazines and Vmem", USENIX 2001). A thread that
 //! wants many frames locks the stock once and takes them as one chain. A third batch collects
 //! *strays*, frames of another node, until they go to that node's depot. A CPU that has no frame of
-//! its own node takes its strays first, so that it goes to no other node's depot for each frame.
+//! its own node takes its strays first, so it needn't go to another node's depot for each frame.
 //!
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
-//! CPU's stock. It tries only a few CPUs, and begins after those that were tried the last time. If
-//! there are more CPUs than it tries, a stock gives only its spare if it was used since another CPU
-//! looked at it. Otherwise CPUs that are short would take each other's last frames, a few at a
-//! time, and each would soon be short again: reclaim gives it a whole batch instead. A stock that
-//! isn't used gives all that it has. After a search in vain, a CPU does without the next few.
+//! CPU's stock. It searches only a few stocks, and starts after those of the previous search. On a
+//! machine with more CPUs than one search visits, two more rules apply. A CPU whose search found
+//! nothing skips its next few searches. And a stock gives only its spare batch if its CPU has used
+//! it since the last search that visited it. Otherwise CPUs that are short of frames would take
+//! each other's last few frames, and each would soon be short again. (Reclaim serves such a CPU
+//! better: it frees a whole batch.) A stock that wasn't used gives its other batches, too.
 //!
 //! The size of batches adapts to demand. The batches of a CPU begin small. Their size doubles each
 //! time the CPU has to go to the depot, and is halved when another CPU takes the spare batch.
@@ -34,9 +35,9 @@
 //! frame in the sifted batches, it takes a batch that hasn't been sifted, and sifts this batch
 //! itself: it takes out the frames that the drain wants.
 //!
-//! Nothing here allocates memory: the batches of a depot are linked through their first frames. No
-//! lock is needed to put or take one: with a lock, a thread that slept for it sent all later ones
-//! to sleep, too. Only the batches that a sift has yet to see have a lock.
+//! Nothing here allocates memory: the batches of a depot are linked through their first frames.
+//! Putting or taking a batch needs no lock. (With a lock, one thread that slept for it sent all
+//! later threads to sleep, too.) Only the batches that a sift hasn't examined yet have a lock.
 //!
 //! A thread never holds the locks of two stocks.
 
@@ -62,9 +63,9 @@ const LOOKED_AT: usize = 8;
 /// for a quarter of their time when they were short of memory.
 const CPUS_A_DEPOT: usize = 8;
 
-/// How often a CPU doesn't search other CPUs' stocks after a search that found nothing. Where there
-/// are more CPUs than it searches, it would find nothing again and again, and the owners would have
-/// to fetch their stocks back.
+/// The number of searches of other CPUs' stocks that a CPU skips after a search that found nothing.
+/// Used only if there are more CPUs than one search visits: the next searches would probably find
+/// nothing either, and the owners of the stocks would have to fetch their cache lines back.
 const SEARCHES_OFF: u32 = 7;
 
 /// Frames chained by their free links.
@@ -176,12 +177,13 @@ struct Depot {
     unseen: Mutex<Option<FrameId>>,
 }
 
-/// Batches, last in, first out, chained by their first frames: the first frame of the top batch as
-/// a link, and above that the number of changes.
+/// A stack of batches. Each batch links to the batch below through its first frame. The value has
+/// the link to the first frame of the top batch in its lower bits, and a count of changes above.
 ///
-/// A thread that pops reads what is below the top batch, and then exchanges the top if nothing has
-/// changed since. If another thread has taken the batch meanwhile, what was read may be anything,
-/// but then the number of changes differs, even if the same batch is on top again.
+/// A thread that pops loads the link to the batch below the top, and then replaces the top by a
+/// compare-and-swap. If another thread has taken the top batch meanwhile, the loaded link may be
+/// wrong. But then the count of changes differs, even if the same batch is on top again, so the
+/// compare-and-swap fails.
 #[derive(Debug, Default)]
 struct Chain(AtomicU64);
 
@@ -218,9 +220,10 @@ impl Chain {
 
     /// Takes all batches. Returns the first frame of the top one.
     fn pop_all(&self) -> Option<FrameId> {
-        // The number of changes stays, but no other value of the chain has this number and no link.
-        // Acquire: see `put`. Release pairs with Acquire in `pop`: a thread that finds the chain
-        // empty sees that it is sifted.
+        // The count of changes stays. This is safe: with this count, the chain had its old link
+        // until now, and has none from now on, so no earlier value comes back. Acquire: see `put`.
+        // Release pairs with Acquire in `pop`: a thread that finds the chain empty sees that it is
+        // sifted.
         first_of(self.0.fetch_and(!LINK, Ordering::AcqRel))
     }
 }
@@ -255,7 +258,8 @@ impl Depot {
 
     /// Takes a batch that the running sift has yet to see.
     fn take_unseen(&self, table: &FrameTable) -> Option<Batch> {
-        // Relaxed: a thread that found no batch because a sift has taken all sees it.
+        // Relaxed: if `pop` found no batch because a sift has taken all, its Acquire makes the
+        // store visible.
         if !self.is_sifted.load(Ordering::Relaxed) {
             return None;
         }
@@ -290,7 +294,7 @@ impl Depot {
 #[derive(Debug)]
 pub(crate) struct FreeFrames {
     stocks: PerCpu<Mutex<Stock>>,
-    /// Those of each node, one after the other.
+    /// The depots of the first node, then those of the next, and so on.
     depots: Box<[Depot]>,
     /// The number of depots of a node.
     beside: usize,
@@ -349,10 +353,10 @@ impl FreeFrames {
         frames
     }
 
-    /// Takes a frame when this CPU has none of its own node. Searches its strays and the depots of
-    /// all nodes, and keeps the rest of a batch that it finds there; and then, during a sift, those
-    /// batches in the depots that haven't been sifted yet. Passes each of these to `keep`, which
-    /// takes out the frames that the drain wants.
+    /// Takes a frame if this CPU has none of its own node. Searches this CPU's strays first, then
+    /// the depots of all nodes; the rest of a batch found there goes to this CPU's stock. During a
+    /// sift, finally searches the batches in the depots that haven't been sifted yet, and passes
+    /// each of these to `keep`, which takes out the frames that the drain wants.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let stray = self.stocks.here().lock().strays.pop(table);
         if stray.is_some() {
@@ -376,8 +380,8 @@ impl FreeFrames {
     /// Takes a frame out of the stock of another CPU, and the rest of its batch for this CPU.
     pub(crate) fn take_of_others(&self, table: &FrameTable) -> Option<FrameId> {
         let start = self.stocks.here().lock().start_of_search()?;
-        // Skips a stock that is locked: its thread may have lost its CPU, and if this thread waited
-        // for that one, all CPUs that are short of frames would end up in one queue.
+        // Skips a stock that is locked: the holder of the lock may have lost its CPU. If searching
+        // threads waited for it, all CPUs that are short of frames would end up in one queue.
         let others = self.stocks.from(start).take(LOOKED_AT);
         let found = others.filter_map(|stock| stock.try_lock()).find_map(|mut it| it.give_up(self.keeps_last));
         let Some(mut batch) = found else {
@@ -430,7 +434,8 @@ impl FreeFrames {
 
     /// Returns which of each node's depots this CPU uses first.
     fn depot_here(&self) -> usize {
-        // The numbers of a node's CPUs follow each other, or those of each node in turn.
+        // Suits both usual ways to number CPUs: those of a node in a row, or one of each node in
+        // turn.
         if self.beside == 1 { 0 } else { sync::cpu::current() / self.nodes.count() % self.beside }
     }
 

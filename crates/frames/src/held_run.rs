@@ -70,8 +70,8 @@ impl HeldRun {
         self.len() == 0
     }
 
-    /// Returns the bytes of the pages, for a device to read. Writers may change them meanwhile; the
-    /// page is dirty again then.
+    /// Returns the bytes of the pages, for a device to read. Writers may change a page meanwhile;
+    /// this page is then dirty again.
     pub fn bytes(&self) -> impl Iterator<Item = SharedBytes<'_>> {
         self.frames[self.ended..].iter().map(|frame| self.map.frames().bytes(*frame))
     }

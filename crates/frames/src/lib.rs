@@ -14,8 +14,9 @@
 //! in `tests/loom_*.rs`.
 //!
 //! Lock order, outermost first: the drain lock (`drain_turn` of `extents`) → list of caught frames
-//! → CPU's stock. Three locks are leaves: that of the population (the set of extents that have
-//! memory), that of the free segments, and that of the free batches that a drain has yet to see.
+//! → CPU's stock. Three more locks are leaves: the lock of the set of extents that have memory
+//! (`population`), the lock of the free segments (`segments`), and the lock of the free batches
+//! that a drain hasn't examined yet (`free_frames`).
 
 mod budget;
 mod chunks;

@@ -101,7 +101,7 @@ impl LoadingRun {
 unsafe impl StableBytes for LoadingRun {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
         // As in `OwnedFrame::fill`: a reader that copies one of the bytes to come sees that the
-        // frame's last residency is over.
+        // frame's last stay is over.
         fence(Ordering::Release);
         for page in &self.pages[self.ended..] {
             f(self.map.shared.frames.bytes(page.frame));

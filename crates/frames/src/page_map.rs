@@ -17,9 +17,9 @@
 //! load, `b`, returns the word that the eviction stored, or a later one. None of these equals `a`
 //! (`page_word`: a resident word is never reused), so the reader discards the copy.
 //!
-//! If the copy is valid, its bytes are those that the loader of *this* stay (the page's current
-//! time in the frame) wrote: the Acquire load of `a` pairs with the Release in
-//! `WaitTable::end_load`. So a valid copy consists of this page's bytes, all of one stay: P1, P2.
+//! A valid copy has the bytes that the loader of *this* stay (the page's current time in the frame)
+//! wrote: the Acquire load of `a` pairs with the Release in `WaitTable::end_load`. So all bytes of
+//! a valid copy are this page's, and of one stay: P1, P2.
 
 mod detach;
 mod kept_pin;
@@ -203,9 +203,9 @@ impl PageMap {
         self.lookup.page_shift()
     }
 
-    /// Copies the object's bytes from `start` on if the page is hot: in memory, used since reclaim
-    /// last looked, not written to, and entirely within the object. Returns false for all other
-    /// pages; the caller should then try [`read`](Self::read).
+    /// Copies the object's bytes from `start` on if the page is hot: in memory, used several times
+    /// since reclaim last looked, not written to, and entirely within the object. Returns false for
+    /// all other pages; the caller should then try [`read`](Self::read).
     #[inline]
     pub fn read_hot(&self, start: u64, into: &mut [u8]) -> bool {
         match self.lookup.of_smallest_pages() {
@@ -339,8 +339,8 @@ fn note_use(word: &AtomicU64, seen: PageWord, record: &FrameRecord) -> Ahead {
 /// Sets the hot bit. From then on a hit writes to nothing that CPUs share, until reclaim looks at
 /// the page.
 fn make_hot(word: &AtomicU64, seen: PageWord) {
-    // Checks the word first, so that it isn't written after the page is gone (`chunks`). Relaxed:
-    // the bit publishes nothing.
+    // Loads the word first: even a failed compare-and-swap counts as a write, and the page may be
+    // gone (`chunks`). Relaxed: the bit publishes nothing.
     if !seen.is_written() && word.load(Ordering::Relaxed) == seen.bits() {
         let _ = word.compare_exchange(seen.bits(), seen.with_hot(true).bits(), Ordering::Relaxed, Ordering::Relaxed);
     }

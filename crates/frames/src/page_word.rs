@@ -16,7 +16,8 @@
 //! check makes reads of a file's written pages slower. So once the file has all bytes of such a
 //! page, the page is *settled*: its word loses `WRITTEN` and gets the frame's next generation.
 //!
-//! Every change is a compare-and-swap (or a swap by the loader, which owns a *loading* word):
+//! Every change is a compare-and-swap, with two exceptions: the loader may swap a *loading* word,
+//! which it owns, and a thread that settles a page stores the word while it has the frame frozen:
 //! ```text
 //!            begin_load                 publish
 //!   vacant ─────────────▶ loading ─────────────────▶ resident
@@ -169,8 +170,8 @@ impl PageWord {
         ((self.0 & FRAME) >> FRAME_SHIFT) as usize
     }
 
-    /// Returns whether the page is resident and was used since reclaim last looked. Then a hit has
-    /// nothing to record.
+    /// Returns whether the page is resident and was used several times since reclaim last looked.
+    /// Then a hit has nothing to record.
     #[inline]
     pub(crate) fn is_hot(self) -> bool {
         self.0 & HOT != 0

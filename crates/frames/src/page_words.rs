@@ -11,9 +11,10 @@
 //! block consists of *chunks* of one system page (`chunks`). A block stays closed until a page
 //! whose word is in the block is loaded. A closed block costs nothing, not even a commit charge.
 //!
-//! The states of a block's chunks don't fill a system page, so several blocks share one: the blocks
-//! at the same position in each segment of a group of neighbouring segments ([`Chunks`]). The
-//! shared system page is charged while at least one of these blocks is open.
+//! The states of a block's chunks don't fill a system page. So the segments form groups of
+//! neighbours, 64 to a group if a system page has 4 KiB. In each group, the states of the first
+//! blocks share a system page, the states of the second blocks share another, and so on
+//! ([`Chunks`]). A shared system page is charged while at least one of its blocks is open.
 //!
 //! Segments are made writable in *strides* of 512, or one by one if the system refuses a whole
 //! stride. Strides keep the number of mappings small: to the kernel, each writable part of the
@@ -41,8 +42,8 @@ use crate::word_geometry::{BLOCKS_SHIFT, WordGeometry};
 /// With a fixed start, visits that end early would always see the same chunks.
 const SPARSE_STEP: usize = 61;
 
-/// A lower limit for `segment_shift`. Maps are at least one segment apart, so the upper bits of a
-/// map's first word identify the map.
+/// A lower limit for `segment_shift`. Maps are at least one segment apart, so the upper bits of the
+/// index of a map's first word identify the map.
 pub(crate) const MAP_SHIFT: u32 = if cfg!(pagefold_loom) { 1 } else { 18 };
 
 const CLOSED: u32 = 0;

@@ -1,5 +1,5 @@
-//! The extents that have memory, in a set whose size grows with them and not with the address
-//! space.
+//! The set of the extents that have memory. Its size grows with the number of these extents, not
+//! with the address space.
 
 use std::collections::BTreeSet;
 

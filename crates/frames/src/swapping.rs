@@ -20,10 +20,10 @@
 //!   `unfreeze`). If the swapper's freeze comes first, the writer finds that the page was swapped
 //!   out. So if the swapper finds word and version unchanged, the device has read the page's bytes,
 //!   complete and consistent: P1.
-//! - W2. A remover that finds the frame isolated keeps it frozen, and leaves it to the thread that
-//!   isolated it, here the swapper, to free the frame. The swapper's freeze then fails, and when
-//!   the swapper puts the frame back, it learns that the page was removed. So a page can be
-//!   unmapped while the device reads it, and no thread waits.
+//! - W2. A remover that finds the frame isolated keeps it frozen. The thread that isolated the
+//!   frame, here the swapper, must free it. The swapper's freeze then fails, and when the swapper
+//!   puts the frame back, it learns that the page was removed. So a page can be unmapped while the
+//!   device reads it, and no thread waits.
 //! - W3. A page that was swapped in may keep its slot (`Labels::slot`). Until the page is written
 //!   to (its word becomes *written*), the slot has the page's bytes. A written page keeps its slot
 //!   *in vain*: the bytes in the slot are outdated. In both cases the page keeps the slot until the
@@ -31,10 +31,10 @@
 //! - W4. A page owns the slot that it keeps. The ownership passes to a thread only while the frame
 //!   is frozen; this thread is the page's remover, the swapper, or the caller of
 //!   [`Frames::take_slot`].
-//! - W5. A flusher can by mistake hold the page that the swapper is working on: the flusher loads
-//!   the word of a file page, but before the flusher holds the frame that this word names, the
-//!   frame goes to the swapper's page (S2 and S4 of `write_state`). The swapper must not swap out a
-//!   page that is held, even by mistake.
+//! - W5. By mistake, a flusher can hold the page that the swapper is working on. The flusher loads
+//!   the word of a file page. Before the flusher holds the frame that this word names, the frame
+//!   goes to the swapper's page (S2 and S4 of `write_state`). The swapper must not swap out a page
+//!   that is held, even by mistake.
 //!
 //!   So while the swapper has the frame frozen, it changes the write state to `CLEAN` by one
 //!   read-modify-write, unless the state is `HELD`. If the flusher's hold comes first, the swapper
@@ -151,9 +151,9 @@ impl Frames {
         let swapped = PageWord::swapped(entry).bits();
         // Release pairs with the Acquire of the next `begin_load` of this page, so the loader sees
         // what `ready` did. The locks of `free_frames`, through which the freed frame passes, are
-        // needed as well: they order the end of this stay before the bytes that the frame's next
-        // stay puts into it. The loop retries because a reader may set the hot bit
-        // meanwhile; no other thread changes the word.
+        // needed as well: they order the end of this stay before the writes to the frame in its
+        // next stay. The loop retries because a reader may set the hot bit meanwhile; no other
+        // thread changes the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);
             debug_assert!(now.same_stay(seen.word), "a frozen frame's word changed");
@@ -173,8 +173,8 @@ impl Frames {
 
     /// Takes away the slot that the page in `frame` keeps, so that the caller owns the slot.
     /// Returns the group that the page is charged to. Returns `None`, and takes nothing, if the
-    /// page doesn't keep `slot` or is in use. If `only_in_vain` is set, the same happens if the
-    /// slot has the page's current bytes.
+    /// page doesn't keep `slot` or is in use. With `only_in_vain`, also returns `None` if the slot
+    /// has the page's current bytes.
     #[must_use]
     pub fn take_slot(&self, frame: FrameId, slot: u64, only_in_vain: bool) -> Option<u32> {
         if !self.table.freeze(frame) {

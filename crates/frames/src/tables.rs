@@ -1,8 +1,8 @@
 //! Tables of words, for an index that readers search without a lock.
 //!
-//! A table is 512 words in a reserved array. Tables are allocated and freed; a free table has no
-//! memory. The array is never unmapped. So a reader that loads a word of a freed table gets zero,
-//! or a word of the table's next use.
+//! A table is 512 words in a reserved array. Tables are allocated and freed; most free tables have
+//! no memory. The array is never unmapped. So a reader that loads a word of a freed table gets
+//! zero, or a word of the table's next use.
 //!
 //! The index (`pagefold`'s `space::tree`) has to detect such a reuse. Therefore the index refers to
 //! tables by [`Table`]s. A `Table` contains the table's number and a count of the table's previous
@@ -100,7 +100,7 @@ struct Free {
     cold: Vec<Table>,
     /// Free tables with memory, all zeros.
     warm: Vec<Table>,
-    /// The groups of [`STEP`] tables that are writable, in each of the two arrays.
+    /// The runs of [`STEP`] tables that are writable, in each of the two arrays.
     open: BTreeSet<usize>,
     open_of_maps: BTreeSet<usize>,
 }
@@ -253,7 +253,7 @@ impl TableLookup {
     /// Returns a word of a page map's table. See also [`Tables::word_of_map`].
     ///
     /// # Safety
-    /// The frames live as long as what is returned.
+    /// The caller must keep the frames alive as long as the result.
     #[inline(always)]
     pub(crate) unsafe fn word_of_map<'a>(self, map: MapInWord, at: u64) -> &'a AtomicU64 {
         // SAFETY: as in `word`.

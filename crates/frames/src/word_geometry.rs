@@ -12,8 +12,8 @@ pub(crate) struct WordGeometry {
 }
 
 /// Log2 of the number of page words if the system lets us reserve that many. 2^37 words are 2^19
-/// segments of 2^18 words, for 512 TiB of 4 KiB pages. The number is limited because a swap area
-/// stores, for each of its slots, the number of a page word in a fixed number of bits.
+/// segments of 2^18 words, for 512 TiB of 4 KiB pages. The limit comes from swap: for each slot, a
+/// swap area stores the index of a page word in a fixed number of bits.
 pub const PAGE_WORDS_SHIFT: u32 = 37;
 
 /// Log2 of the blocks in a segment: a `u32` has a bit for each.
@@ -39,7 +39,8 @@ impl WordGeometry {
         self.segment_shift.saturating_sub(BLOCKS_SHIFT).max(self.chunk_shift)
     }
 
-    /// Returns log2 of the number of segments whose states of one block fill a system page.
+    /// Returns log2 of the number of segments in a group, whose segments share system pages of
+    /// states (see `page_words`).
     pub(crate) fn group_shift(&self) -> u32 {
         let states = size_of::<u32>().trailing_zeros() + self.block_shift() - self.chunk_shift;
         let page = size_of::<u64>().trailing_zeros() + self.chunk_shift;

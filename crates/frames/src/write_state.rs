@@ -12,18 +12,18 @@
 //! - S2. The *holder* of a page is the flusher that made it `HELD`. A held page stays in its frame,
 //!   but readers and writers can still use it. If a writer has changed the page meanwhile
 //!   (`REWRITTEN`), the page becomes `DIRTY` when the holder releases it.
-//! - S3. A writer changes the bytes first, and the state *afterwards*, always by a
-//!   read-modify-write, even from `DIRTY` to `DIRTY` (except for pages that belong to no file, see
-//!   [`written_unfiled`](WriteState::written_unfiled)). If the writer's change of the state comes
-//!   before the flusher's change to `HELD`, the flusher sees the writer's bytes (Release to
-//!   Acquire). If it comes after, the page becomes `DIRTY` again when the flusher releases it.
+//! - S3. A writer changes the bytes first, and the state *afterwards*. It always changes the state
+//!   by a read-modify-write, even from `DIRTY` to `DIRTY` (except for pages that belong to no file,
+//!   see [`written_unfiled`](WriteState::written_unfiled)). If this change comes before the
+//!   flusher's change to `HELD`, the flusher sees the writer's bytes (Release to Acquire). If it
+//!   comes after, the page becomes `DIRTY` again when the flusher releases it.
 //!
 //!   While the writer is still changing the bytes, the flusher may write the half-written page to
 //!   the file and mark it `CLEAN`. Even then no evictor takes the page before the writer has made
 //!   it `DIRTY`, because the writer has the frame frozen.
 //! - S4. The flusher finds the frame through the page's word, holds the page in the frame, and then
-//!   loads the word again. If the frame went to another page in between, the flusher holds that
-//!   page by mistake; it then releases the page in the state in which it found it. A hold by
+//!   loads the word again. If the frame went to another page in between, the flusher holds the
+//!   other page by mistake. It then releases that page in the same state as before. A hold by
 //!   mistake ends within a few instructions, so a thread that finds `HELD` waits and tries again.
 
 use sync::atomic::{AtomicU32, Ordering};
@@ -56,7 +56,7 @@ const _: () = assert!((USES_MAX - 1) * USE <= USES, "the count has room for all 
 
 /// Tells whether a page was read ahead and not used since. The frame's record keeps this
 /// information from the load until the first use. The first use takes a slower path anyway, because
-/// the page isn't referenced before. So only the slower path checks for readahead.
+/// the page isn't hot yet. So only the slower path checks for readahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
     /// The page wasn't read ahead, or was used since.
@@ -149,10 +149,10 @@ impl WriteState {
         before.is_ok_and(|before| before & STATE == CLEAN)
     }
 
-    /// Marks a page that belongs to no file as dirty, after a writer has changed its bytes. Doesn't
-    /// change the state if the page is dirty already, although S3 requires a read-modify-write from
-    /// other writers even then. It isn't needed here, because no flusher writes these bytes to a
-    /// file, and a flusher that holds the page by mistake (S4) makes it dirty again.
+    /// Marks a page that belongs to no file as dirty, after a writer has changed its bytes. If the
+    /// page is already dirty and hot, changes nothing, although S3 requires a read-modify-write
+    /// from other writers even then. A page without a file doesn't need it: no flusher writes these
+    /// bytes to a file, and a flusher that holds the page by mistake (S4) makes it dirty again.
     #[inline]
     pub(crate) fn written_unfiled(&self) {
         // Relaxed: the previous writer, or the loader, made the page dirty while it had the frame
@@ -221,7 +221,7 @@ impl WriteState {
     // ---- uses. Relaxed: they publish nothing.
 
     /// Counts a use of a page that was written to. Writes to memory only if the page isn't hot yet.
-    /// Of uses at the same moment, only one may be counted.
+    /// Of several uses at the same moment, perhaps only one is counted.
     pub(crate) fn count_use(&self) {
         let now = self.0.load(Ordering::Relaxed);
         if now & HOT == 0 {
@@ -229,8 +229,8 @@ impl WriteState {
         }
     }
 
-    /// Counts a use of a page whose word has the hot bit, and lacks it. Returns whether this use
-    /// makes the page hot: the caller then sets the bit.
+    /// Counts a use of a page that wasn't written to and isn't hot. The hot bit of such a page is
+    /// in its word: if this use makes the page hot, returns true, and the caller sets the bit.
     pub(crate) fn count_use_of_clean(&self) -> bool {
         let now = self.0.load(Ordering::Relaxed);
         let next = with_use(now);
@@ -277,8 +277,7 @@ impl WriteState {
         self.0.load(Ordering::Relaxed) & AHEAD != 0
     }
 
-    /// Records the first use of a page that was read ahead. Returns what [`ahead`](Self::ahead) was
-    /// before.
+    /// Records the first use of a page that was read ahead. Returns the [`Ahead`] from before.
     #[inline]
     pub(crate) fn take_ahead(&self) -> Ahead {
         if self.is_ahead() { self.take_mark() } else { Ahead::No }
@@ -296,7 +295,7 @@ impl WriteState {
     }
 }
 
-/// Returns a state with one use more, or hot.
+/// Returns a state with one more use counted. Use number [`USES_MAX`] sets the hot bit.
 fn with_use(now: u32) -> u32 {
     if now & USES < (USES_MAX - 1) * USE { now + USE } else { now | HOT }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   hold(Dirty)  ─▶ in a run (`held_run`) the device reads the bytes ─▶ end: Unstable, or Dirty if that failed
 //!   sync the file
-//!   hold(Unstable) ─▶ settle: clean, and back to the short way of reading; or end: Dirty if the sync failed
+//!   hold(Unstable) ─▶ settle: clean, and back to the fast path of reading; or end: Dirty if the sync failed
 //! ```
 //! Page words lie in the order of the file's pages. A word shows whether its page was written to
 //! (`WRITTEN`), and each chunk of words counts its written pages (C3 of `chunks`). So writeback
@@ -152,8 +152,8 @@ fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     let state = &table.record(frame).write_state;
     // Since the hold ended, the page may have been evicted, or written to.
     let still = now.is_written() && now.frame() == Some(frame) && state.is_clean();
-    // Uses the next generation, because readers may have seen this one before the page was written
-    // to.
+    // Uses the next generation: before the page was written to, readers may have seen a word with
+    // the current one.
     if still && table.begin_next_stay(frame) {
         // Transition: page word, written → resident, settled.
         let settled = PageWord::resident(frame, table.generation(frame));

@@ -28,8 +28,8 @@
 //! A reader of a written page also reads the frame's record: one cache line more than for other
 //! pages. Therefore a page of a file doesn't stay `WRITTEN`: once the file has the page's bytes,
 //! `writeback` *settles* the page, that is, removes `WRITTEN` from its word. So most hits on pages
-//! of files find a word without `WRITTEN`, and the fast path of a [`PageMap`] handles no other
-//! words, which keeps it short.
+//! of files find a word without `WRITTEN`. The fast path of a [`PageMap`] handles only such words,
+//! which keeps the path short.
 //!
 //! Pages that belong to no file are never settled, so their readers need a fast path for written
 //! pages. These readers find the page by its map's number. Therefore only the lookup by number
@@ -346,8 +346,8 @@ impl Writing<'_> {
         })
     }
 
-    /// Copies bytes of the file itself into the page from `offset` on. The page stays clean or
-    /// dirty, because its file has these bytes.
+    /// Copies bytes of the file itself into the page from `offset` on. The page's write state
+    /// doesn't change, because its file has these bytes.
     ///
     /// # Panics
     /// If the range isn't within the page.
@@ -358,9 +358,10 @@ impl Writing<'_> {
     }
 
     /// Writes like [`write`](Self::write), but for a page that belongs to no file. If the page is
-    /// already dirty, leaves its write state unchanged, which saves a read-modify-write. This loses
-    /// no change, because no flusher writes the page anywhere. A flusher can only hold the page by
-    /// mistake, for a moment, and then makes the page dirty again (S3, S4 of `write_state`).
+    /// already dirty and hot, leaves its write state unchanged, which saves a read-modify-write.
+    /// This loses no change, because no flusher writes the page anywhere. A flusher can only hold
+    /// the page by mistake, for a moment, and then makes the page dirty again (S3, S4 of
+    /// `write_state`).
     ///
     /// # Panics
     /// If the range isn't within the page.
@@ -372,7 +373,8 @@ impl Writing<'_> {
         self.record().write_state.written_unfiled();
     }
 
-    /// Zeroes the page from `offset` on, where its file ends. The page stays clean or dirty.
+    /// Zeroes the page from `offset` on, where its file ends. The page's write state doesn't
+    /// change.
     pub fn zero_from(&mut self, offset: usize) {
         let bytes = self.frames.bytes(self.frame);
         self.change_bytes(|| bytes.zero_from(offset.min(bytes.len())));

@@ -24,9 +24,10 @@ pub enum Access {
     /// exclusion is an advisory lock: it doesn't keep other threads and processes from opening the
     /// file with other kinds of access.
     Alone,
-    /// For reading and writing: a new file without a name. Its mode is 0600, so only processes of
-    /// its owner may open it. The path must be a directory, or an unused name in an existing
-    /// directory. Fails with `EEXIST` if a file has the name.
+    /// Creates a file that has no name, for reading and writing. Its mode is 0600, so only
+    /// processes of its owner may open it. The path says where: a directory, or an unused name in
+    /// an existing directory (the file doesn't keep that name). Fails with `EEXIST` if a file has
+    /// the name.
     Unnamed,
 }
 
@@ -186,8 +187,8 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
-    /// Makes everything written before, the file's length, and the name under which it was opened,
-    /// durable: all of them then survive a power cut.
+    /// Makes durable what was written before, the file's length, and the name under which the file
+    /// was opened: all of this then survives a power cut.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok`
@@ -227,8 +228,8 @@ pub trait BackingFile: Send + Sync {
     fn unlock(&self) {}
 
     /// Extends the file with zeros to at least `len` bytes. Doesn't truncate the file, even if
-    /// another process extends it meanwhile. The default implementation can't exclude that: another
-    /// process may extend the file after it has looked at the length.
+    /// another process extends it meanwhile. The default implementation can't guarantee this:
+    /// another process may extend the file after the length was checked.
     ///
     /// # Errors
     /// See [`set_len`](Self::set_len).

@@ -9,8 +9,9 @@
 //! is durable once a sync with a higher number has succeeded.
 //!
 //! The files of a directory share one descriptor of the directory, and the kernel reports a failed
-//! sync only once per descriptor. So this module serializes the syncs of a directory and counts
-//! their failures. Each name that existed before a failure reports that failure.
+//! sync only once per descriptor. So this module runs the syncs of a directory one at a time, and
+//! counts their failures. If a sync has failed since a file's name was created or last reported a
+//! failure, the name's next `sync` returns the last error.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

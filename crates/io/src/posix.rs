@@ -406,8 +406,8 @@ impl PosixFile {
         Ok(rest.start + answer?)
     }
 
-    /// Checks a new length. See also [`check_limit`](Self::check_limit); a file that is longer than
-    /// the limit may still be truncated to a length beyond it.
+    /// Checks a new length as [`check_limit`](Self::check_limit) does. But a file that is at least
+    /// as long already may be truncated to a length beyond the limit.
     fn check_new_len(&self, len: u64) -> Result<(), IoError> {
         match self.check_limit(len.saturating_sub(1)) {
             Err(error) if self.len()? < len => Err(error),

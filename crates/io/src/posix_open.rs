@@ -66,9 +66,9 @@ pub(crate) struct Opened {
     pub(crate) fd: OwnedFd,
     pub(crate) kind: Kind,
     pub(crate) identity: Identity,
-    /// The place of the file's name, if the file is a regular one and was opened with `Write`,
-    /// `Create` or `CreateNew`. `None` for other files, and for a file that existed before if its
-    /// path doesn't lead to it any more.
+    /// Where the file's name is, if the file is a regular one and was opened with `Write`, `Create`
+    /// or `CreateNew`. `None` for other files, and for an existing file to which the path doesn't
+    /// lead any more.
     pub(crate) name: Option<Place>,
     /// The type of its file system, if it is a regular file and the system reports the type.
     pub(crate) file_system: Option<FsWord>,
@@ -243,8 +243,8 @@ fn open_directory_to_change(path: &Path) -> Result<(OwnedFd, bool), Errno> {
 
 /// Creates the file. Returns where it has its name.
 fn make(path: &Path, access: Access) -> Result<(OwnedFd, Option<Place>), Errno> {
-    // A dangling symbolic link determines where the file is created. But it would make creating a
-    // new file fail.
+    // With `Create`, a dangling symbolic link determines where the file is created. With
+    // `CreateNew`, the link makes the creation fail.
     let path = if access == Access::Create { follow_links(path)? } else { path.to_owned() };
     if path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(Errno::ISDIR);

@@ -141,7 +141,8 @@ impl Reaping {
         }
     }
 
-    /// Completes the available answers, in the reaper, which was notified of one.
+    /// Completes the available answers. The reaper calls this after an answer, or the ring's timer,
+    /// has woken it.
     pub(crate) fn visit(&self, answers: &impl Answers) {
         let mut state = self.state.lock();
         state.watched = false;

@@ -120,10 +120,10 @@ impl Request {
     /// Creates a read of as many bytes at `offset` as `into` has. Bytes past the end of the file
     /// are zeroed.
     ///
-    /// On completion, `then` is called with `into` and with the result, which is that of
-    /// [`read_full`](crate::read_full()): the number of bytes that the file had, or the error. The
-    /// closure runs in the thread that reaps the answer, which can be any thread, so it should be
-    /// short and must not wait. It may submit other requests.
+    /// On completion, `then` is called with `into` and with the same result as
+    /// [`read_full`](crate::read_full()) would return: the number of bytes that the file had, or
+    /// the error. The closure runs in the thread that reaps the answer, which can be any thread, so
+    /// it should be short and must not wait. It may submit other requests.
     ///
     /// # Errors
     /// `EINVAL` for a range that no file has.
@@ -162,10 +162,10 @@ impl Request {
         Ok(Self { operation: Box::new(Whole { progress, bytes, then }), member: None })
     }
 
-    /// Returns a request that takes the place of this one in its batch, and whose next attempt
-    /// moves at most `most` bytes. The answer to that attempt goes to `answered`,
-    /// which gets this request, the function that returns the file's length, and the answer. So a
-    /// backend that passes requests on to another one can limit, observe and change each attempt.
+    /// Returns a request that replaces this one in its batch. Its next attempt moves at most `most`
+    /// bytes, and the answer to that attempt goes to `answered`. The arguments of `answered` are
+    /// this request, the function that returns the file's length, and the answer. So a backend that
+    /// passes requests on to another backend can limit, observe and change each attempt.
     ///
     /// `answered` passes the answer, or another one, to [`complete`](Self::complete), and returns
     /// the request that remains. It may intercept the next attempt too. It runs in the thread that
@@ -231,10 +231,10 @@ impl Request {
         self.next().1
     }
 
-    /// Processes the answer to an attempt: the number of bytes that were moved, at most
-    /// [`asked`](Self::asked), or the error. `len` returns the file's current length. Returns the
-    /// request if bytes remain, for the next attempt: the caller submits it again, or
-    /// [runs](Self::run) it. Else the request has completed.
+    /// Processes the result of an attempt: the number of bytes moved (at most
+    /// [`asked`](Self::asked)), or an error. `len` returns the file's current length. If bytes
+    /// remain, returns the request, and the caller must submit or [run](Self::run) it again.
+    /// Returns `None` once the request has completed.
     #[must_use]
     pub fn complete(self, len: &dyn Fn() -> Result<u64, IoError>, answer: Result<usize, IoError>) -> Option<Self> {
         let Self { operation, member } = self;

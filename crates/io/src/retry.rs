@@ -21,7 +21,8 @@ use crate::IoError;
 
 /// The number of times that a call is retried after consecutive `EAGAIN`s.
 pub(crate) const AGAIN_MAX: u32 = 20;
-/// The first pause after `EAGAIN`. Each is twice as long as the one before, up to a millisecond.
+/// The first pause after `EAGAIN`. Each further pause is twice as long as the one before, up to a
+/// millisecond.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// Every `YIELDS_AFTER`th consecutive interruption is followed by a yield.

@@ -60,11 +60,12 @@
 //! the kernel's cache. The reaper does query a file's length itself. This query can't delay it,
 //! because only requests for *prompt* files go to rings.
 //!
-//! The kernel posts an answer in the context of the thread that submitted the request, when this
-//! thread next leaves the kernel, or sleeps in it so that a signal would wake it. If necessary, the
-//! kernel interrupts the thread. If the thread has ended, the kernel posts the answer from another
-//! context, such as a kernel worker. While the thread is in a call that signals don't interrupt,
-//! such as a direct `pread` or an `fsync`, its answers wait for the end of that call.
+//! The kernel posts an answer in the context of the thread that submitted the request: when this
+//! thread next leaves the kernel, or while it sleeps there in a call that signals can interrupt. If
+//! necessary, the kernel interrupts the thread. If the thread has ended, the kernel posts the
+//! answer from another context, such as a kernel worker. While the thread is in a call that signals
+//! can't interrupt, such as a direct `pread` or an `fsync`, its answers wait for the end of that
+//! call.
 
 mod in_flight;
 mod lanes;
@@ -106,18 +107,18 @@ impl Default for Sizes {
     }
 }
 
-/// Answers taken at once. Few, so that a thread with more requests can submit them while the device
-/// works on the rest.
+/// The most answers taken at once. The number is small, so that a thread with more requests can
+/// submit them while the device works on the rest.
 const ANSWERS_MAX: usize = 16;
 /// The most entries pushed before the kernel is entered.
 const PUSHED_MAX: usize = 16;
-/// How long a submitter waits when the kernel has no memory for a request, and how often before it
-/// gives up the ring.
+/// How long a submitter pauses when the kernel has no memory for a request, and how many times it
+/// pauses before it gives up the ring.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSES_MAX: u32 = 1000;
 
 /// The device number of the pool queue in which threads are summoned to submit. No file's device
-/// has it.
+/// has this number.
 const RINGS_DEVICE: u64 = u64::MAX;
 
 /// Performs the requests that a ring can't: the pool's threads.

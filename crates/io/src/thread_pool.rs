@@ -6,8 +6,9 @@
 //! demand, and sleep when there is nothing to do.
 //!
 //! A thread that calls [`help`](BackingFile::help_as) takes the requests of its own batch from the
-//! queue and performs them itself, which avoids waking other threads. When none of them is left in
-//! the queue, the helper sleeps until those in progress have completed.
+//! queue and performs them itself, which avoids waking other threads. When the queue has no request
+//! of the batch any more, the helper sleeps until other threads have completed the batch's
+//! remaining requests.
 //!
 //! - T4. The [`ThreadPool`] and each of its files hold a handle of the pool. When the last handle
 //!   is dropped, the pool is closed: its threads empty the queues, and then end. The threads own

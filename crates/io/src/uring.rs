@@ -1,10 +1,10 @@
 //! The backend for the machine's files and block devices that submits requests to the kernel
 //! through io_uring.
 //!
-//! Files are those of [`Posix`], and synchronous calls are made in the caller's thread. Submitted
-//! requests go through rings. As long as there are few threads, each thread has a ring of its own.
-//! So a thread that submits requests and then helps with them contends with no other thread. If
-//! there are more threads than rings, threads share rings.
+//! Files are opened as by [`Posix`], and synchronous calls are made in the caller's thread.
+//! Submitted requests go through rings. As long as there are few threads, each thread has a ring of
+//! its own. So a thread that submits requests and then helps with them contends with no other
+//! thread. If there are more threads than rings, threads share rings.
 //!
 //! Rings belong to threads rather than to CPUs. While one thread waits for a disk, others run on
 //! the same CPU. With one ring per CPU, all these threads would share a ring, and wait for each
@@ -19,11 +19,11 @@
 //! | | done by |
 //! |---|---|
 //! | requests for files on ext4, XFS, Btrfs, F2FS, and block devices | the ring of the thread that submits |
-//! | those for files on tmpfs, which are the kernel's memory | the submitter |
-//! | those for files on other file systems (FUSE, NFS, overlays), where the kernel might keep the submitter waiting | threads |
+//! | requests for files on tmpfs, which are the kernel's memory | the submitter |
+//! | requests for files on other file systems (FUSE, NFS, overlays), where the kernel might keep the submitter waiting | threads |
 //! | what is left of a request that was answered short; the part page at the end of a file with direct I/O | threads |
 //! | the requests of a ring, if the kernel has had no memory for a second | threads |
-//! | all, once the kernel has refused an io_uring call: a seccomp filter may be installed after the start | threads |
+//! | all requests, once the kernel has refused an io_uring call: a seccomp filter may be installed after the start | threads |
 //!
 //! After a fork the child has no rings: its callers perform their requests themselves, and it
 //! touches none of the parent's rings.

@@ -139,9 +139,9 @@ fn a_thread_helps_in_another_ones_queue() {
     over.assert(PAGES as usize);
 }
 
-/// When a thread ends, the kernel cancels those of the thread's requests that it hasn't started.
-/// They must be performed all the same. Buffered reads can be cancelled in this way, because the
-/// kernel gives them to worker threads, which end with the submitter.
+/// When a thread ends, the kernel cancels the thread's requests that it hasn't started. Pagefold
+/// must perform these requests all the same. Buffered reads can be cancelled in this way, because
+/// the kernel gives them to worker threads, which end with the submitter.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     for direct in [DirectIo::Never, DirectIo::Auto] {

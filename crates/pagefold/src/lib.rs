@@ -34,8 +34,8 @@
 //! - A [`File`] is read with [`read_at`](File::read_at), which takes no lock if the page is in
 //!   memory, or through a [`PageRef`]. A file is written with [`write_at`](File::write_at) or
 //!   through a [`PageMut`], and made durable with [`sync`](File::sync).
-//! - A [`Space`] is an address space of memory that belongs to no file. With swap ([`SwapArea`]) it
-//!   may be larger than the budget.
+//! - A [`Space`] is an address space, in which anonymous memory and files are mapped. With swap
+//!   ([`SwapArea`]), its anonymous memory may be larger than the budget.
 //! - [`Stats`] has the statistics, as a struct, as text, and [for
 //!   Prometheus](Stats::to_prometheus) if that feature is on.
 //!
@@ -48,7 +48,7 @@
 //! | `uring` | on by default | [`io::Uring`], and its use by [`io::automatic`]; without it, a pool of threads performs requests | the crate `io-uring` |
 //! | `prometheus` | off | [`Stats::to_prometheus`] | `prometheus-client`, 7 crates in all |
 //! | `serde` | off | `Serialize` for [`Stats`] and the structs in it | `serde` with its macro |
-//! | `zstd` | off | [compressed swap](SwapArea::compressed) compresses pages again that have been in it for long | Zstandard's library, and a C compiler |
+//! | `zstd` | off | [compressed swap](SwapArea::compressed) recompresses pages that have been in it for long | Zstandard's library, and a C compiler |
 //! | `encrypted-swap` | off | [`SwapArea::encrypted`] | `ring`, and a C compiler |
 //!
 //! A build without `zstd` and `encrypted-swap` needs no C compiler.

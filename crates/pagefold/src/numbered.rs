@@ -1,12 +1,13 @@
 //! A table of values by small numbers, into which many threads insert at once.
 //!
 //! Inserting, looking up and removing take constant time, inserting on average. Only removing needs
-//! the table alone. So evictions, which look files and groups up, go on while a file is opened or a
-//! group is made.
+//! exclusive access. So evictions, which look up files and groups, go on while a file is opened or
+//! a group is created.
 //!
 //! The table grows by parts, each twice as long as the part before, and never moves a value. The
-//! thread that inserts the first value of a part initializes the part, beside all lookups: a few
-//! milliseconds for a million values. A removal waits for that, and lookups wait for the removal.
+//! thread that inserts the first value of a part initializes the part, which takes a few
+//! milliseconds for a million values. Lookups go on meanwhile, but a removal waits, and lookups
+//! that come after the removal wait for it.
 //!
 //! A number belongs to a value for as long as the value is in the table. Once the value is removed,
 //! the number may be reused. The number that was freed last is reused first.

@@ -1,5 +1,5 @@
-//! Timers for tasks. One thread wakes all of them; it exists only while tasks wait, and a second
-//! longer.
+//! Timers for tasks. One thread wakes all tasks. It exists only while tasks wait, and for a second
+//! after that.
 //!
 //! - TIMER-1. A task's waker is in the table from when its timer is created until the timer is
 //!   dropped, or until the timer's time comes and the thread removes the waker. The table changes
@@ -9,9 +9,10 @@
 //!   time wakes the thread. When the table has been empty for a second, the thread ends. It records
 //!   its end under the lock (`has_thread`), so a timer that is inserted after that starts a new
 //!   thread.
-//! - TIMER-3. That a timer is over proves nothing in two cases, which [`Timer::measured`] tells: no
-//!   thread could be started; or, since the timer was created, the thread woke a task much later
-//!   than it should have (`late`), because the process was stopped or got no CPU.
+//! - TIMER-3. A timer may be over although the time that it should measure hasn't passed, or
+//!   although the process couldn't use that time. [`Timer::measured`] reports both cases. In the
+//!   first case, no thread could be started. In the second, the thread woke a task much later than
+//!   it should have (`late`), because the process was stopped or got no CPU.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -27,8 +28,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// If a thread wakes later than it asked for by more than this, it had no CPU meanwhile.
 const STOPPED_MIN: Duration = Duration::from_millis(50);
 
-/// Returns whether a wait for `asked`, which began at `began`, took so much longer that the process
-/// was stopped meanwhile, or got no CPU.
+/// Returns whether a wait, which began at `began` and should have taken `asked`, took so much
+/// longer that the process must have been stopped, or got no CPU.
 pub(crate) fn was_stopped(asked: Duration, began: Instant) -> bool {
     began.elapsed().saturating_sub(asked) > STOPPED_MIN
 }

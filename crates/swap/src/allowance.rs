@@ -2,8 +2,9 @@
 //! chunk. Some chunks are charged in advance, and kept in a *stock* for when nothing more can be
 //! charged.
 //!
-//! More memory is had from the budget by draining extents of frames, and the pages of an extent
-//! have to be compressed first. So the stock is shared out by [`Need`]:
+//! To get more memory from the budget, extents of frames must be drained, and the pages in an
+//! extent must be compressed first. That takes memory from the stock. So each kind of use
+//! ([`Need`]) gets only a part of the stock:
 //!
 //! | part of the stock | used for | if it were used up |
 //! |---|---|---|
@@ -52,14 +53,14 @@ pub(crate) struct Allowance {
     drains: u64,
 }
 
-/// What a page is swapped out for: decides how much of the stock it may use.
+/// The reason why a page is swapped out. It decides how much of the stock the page may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Reclaim evicts the page. It could evict another one.
     Usual,
     /// The page lies in memory that is being given back, from which the area may get more memory.
     Drain,
-    /// For a page that leaves memory so that another one can come in.
+    /// The page leaves memory so that another page can come in.
     Last,
 }
 

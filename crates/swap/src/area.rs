@@ -87,8 +87,9 @@ pub struct AreaOptions {
     pub placement: Option<Placement>,
     /// Creates an area in a file or device that doesn't hold one; its contents are lost.
     pub overwrite: bool,
-    /// Encrypts pages that are written there, with a key that is only in memory. Compressed pages
-    /// don't leave memory, and aren't encrypted.
+    /// Encrypts the pages that are written to the area, with a key that is only in memory. Has no
+    /// effect on an area of compressed memory: its pages stay in memory unencrypted, and old pages
+    /// may move to other areas. Those areas need this option.
     pub encrypted: bool,
 }
 

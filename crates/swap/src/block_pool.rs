@@ -8,9 +8,9 @@
 //! | list | memory | free blocks | found by |
 //! |---|---|---|---|
 //! | *absent* | none | | a CPU that finds no *open* chunk, and may take more memory |
-//! | *held* | yes | some, or all | the CPU whose hand it is in; others if they find none of these |
+//! | *held* | yes | some, or all | the CPU whose hand names it; other CPUs if they find no *open* or *absent* chunk |
 //! | *open* | yes | more than an eighth, not all | a CPU that needs a chunk |
-//! | *full* | yes | fewer | the CPU whose hand it is still in; else no CPU, until enough are freed |
+//! | *full* | yes | fewer | the CPU whose hand still names it; else no CPU, until enough of its blocks are freed |
 //!
 //! Invariants:
 //!
@@ -177,7 +177,7 @@ impl BlockPool {
         }
     }
 
-    /// Returns the largest length that takes fewer blocks than `len` bytes by an eighth, rounded
+    /// Returns the largest length that saves an eighth of the blocks that `len` bytes take, rounded
     /// up: at least one block.
     pub(crate) fn tighter(&self, len: usize) -> usize {
         let blocks = self.blocks(len);

@@ -18,8 +18,8 @@
 //! - C2. A slot's bit is clear if and only if its word is *free*.
 //!
 //! *Held* is only a hint, which keeps CPUs from using each other's clusters. Several hands may name
-//! the same cluster, and a hand may name a cluster that isn't *held* any more. What prevents a slot
-//! from being allocated twice is the cluster's lock alone.
+//! the same cluster, and a hand may name a cluster that isn't *held* any more. Only the cluster's
+//! lock prevents a slot from being allocated twice.
 
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
@@ -96,7 +96,7 @@ impl Cluster {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of its slots.
+    /// Returns the number of the cluster's slots.
     pub(crate) fn slots(&self) -> u32 {
         self.slots
     }

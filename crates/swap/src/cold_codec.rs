@@ -1,15 +1,15 @@
 //! Compression of cold pages with Zstandard, by its reference implementation, which is in C.
 //!
 //! Zstandard takes four times as long as LZ4 in both directions, but makes most pages much smaller.
-//! So it is used for pages that haven't been used for a long time. Only one thread at a time
-//! compresses with it: the one that holds the [`Compressor`]. For decompression, eight CPUs share
-//! one context.
+//! So it compresses pages that haven't been used for a long time. Only one thread at a time
+//! compresses: the thread that holds the [`Compressor`]. For decompression, eight CPUs share one
+//! context.
 
 use sync::lock::{Mutex, MutexGuard};
 use sync::{CachePadded, SharedBytes};
 use zstd_safe::{CCtx, CompressionLevel, DCtx, compress_bound};
 
-/// Higher levels take more time than their gain in a page is worth.
+/// At higher levels, the gain in size isn't worth the time.
 const LEVEL: CompressionLevel = 3;
 /// CPUs that share a decompression context.
 const CPUS_SHARING: usize = 8;
@@ -84,7 +84,8 @@ impl Decompressors {
         unpacked == Ok(len)
     }
 
-    /// Locks this CPU's context, or another one if that is locked by another thread.
+    /// Locks this CPU's context, or another one if another thread has locked this CPU's. If all are
+    /// locked, waits for this CPU's.
     fn context(&self) -> MutexGuard<'_, DCtx<'static>> {
         let own = sync::cpu::current() / CPUS_SHARING % self.contexts.len();
         let (before, from_own) = self.contexts.split_at(own);

@@ -1,4 +1,4 @@
-//! The store of an area whose pages stay in memory, compressed. It takes the place of a device.
+//! The store of an area whose pages stay in memory, compressed. It replaces a device.
 //!
 //! Slots work as in other areas: a page has a slot, an owner, and a checksum of its uncompressed
 //! bytes. In addition, each slot has one word for the *place* of the page's compressed bytes in a
@@ -12,7 +12,7 @@
 //! | the limit is reached, or the budget has no room | the page is refused too, and then room is made (`spill`) |
 //! | a page has been in the area for long when room is needed | *tightened*, once: recompressed in its place, with Zstandard |
 //! | recompression saves less than an eighth, or the page has been in the area for long again | *spilled*: it goes to another area, if one has a slot |
-//! | compressed bytes are corrupt | they don't decompress, or the seal doesn't match: `SwapCorrupt` |
+//! | compressed bytes are corrupt | they don't decompress, or the checksum doesn't match: `SwapCorrupt` |
 //! | the area is removed | pages are brought back; dropping the pool uncharges its memory |
 //!
 //! An area has four slots for each uncompressed page that would fit into its limit, because most
@@ -48,7 +48,7 @@ pub(crate) struct Compressed {
     /// lock.
     clock: Mutex<Clock>,
     spilled: AtomicU64,
-    /// The number of pages that are tightened now.
+    /// The number of pages that are compressed with Zstandard now.
     tight: AtomicU64,
     limit: u64,
     page_size: usize,
@@ -61,7 +61,8 @@ struct Refused {
     no_room: AtomicU64,
 }
 
-/// Goes round the slots. A page that it meets for the second time has been there for a whole round.
+/// Walks round all slots. A page that the walk meets for the second time has been in its slot for a
+/// whole round.
 struct Clock {
     next: usize,
     page: SparseWords,
@@ -225,8 +226,8 @@ impl Compressed {
         let Some(place) = unpack(before).filter(|_| before & TRIED == 0) else { return false };
         let len_max = self.pool.tighter(place.len as usize);
         let tight = compressor.compress(bytes, len_max, |packed| self.pool.shrink(place, packed));
-        // The new word lacks `OLD`: a tightened page may stay for as long again, because it takes
-        // less room.
+        // The new word lacks `OLD`: a recompressed page may stay for as long again, because it
+        // takes less room.
         word.store(tight.map_or(before, |(place, _)| pack(place) | TIGHT) | TRIED, Ordering::Relaxed);
         if let Some((_, has_room)) = tight {
             self.tight.fetch_add(1, Ordering::Relaxed);
@@ -269,10 +270,10 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages to `spill`. Returns how many pages were moved or tightened. Returns 0 at
-    /// once if another thread is spilling. A fault may be waiting for this call, so it tries at
-    /// most `wanted` pages, even if no attempt succeeds. Once `spill` has returned `Full`, no later
-    /// page of this call can go to another area. After any other error the call ends.
+    /// Passes old pages to `spill`. Returns how many pages were moved or recompressed. Returns 0 at
+    /// once if another thread is spilling. A fault may be waiting for this call, so the call tries
+    /// at most `wanted` pages, even if no attempt succeeds. Once `spill` has returned `Full`, no
+    /// later page of this call can go to another area. After any other error the call ends.
     ///
     /// While no page can go to another area, pages can only be recompressed. Then the call skips
     /// pages whose recompression was tried already, and looks at fewer slots.

@@ -1,9 +1,9 @@
-//! Whether a file is on a disk that seeks, according to `/sys`.
+//! Finds out from `/sys` whether a file is on a disk that seeks.
 //!
 //! Slots on a disk that seeks are allocated in order; on any other disk each CPU has a cluster of
 //! its own (`slots`). Linux makes the same distinction for its swap, by one attribute,
 //! `queue/rotational` (`mm/swapfile.c`: `SWP_SOLIDSTATE`, `global_cluster`). That attribute alone
-//! isn't enough, because for most virtual disks it doesn't depend on any disk:
+//! isn't enough, because for most virtual disks its value doesn't depend on the host's disk:
 //!
 //! | driver | `queue/rotational` is 1 | where Linux decides it |
 //! |---|---|---|
@@ -29,8 +29,8 @@
 //! - A stack of disks (device mapper, md, bcache) seeks if a disk below it does. A loop device
 //!   seeks if the disk below its backing file does. If a disk below can't be found, and no other
 //!   one seeks, the attribute of the stack decides.
-//! - A file seeks nowhere if its device number is no block device's. Files on tmpfs, Btrfs,
-//!   overlayfs and network file systems have such numbers.
+//! - A file counts as not seeking if its device number isn't a block device's. Files on tmpfs,
+//!   Btrfs, overlayfs and network file systems have such numbers.
 //!
 //! # If the rule is wrong
 //! The area's statistics say why its placement was chosen, and the user can

@@ -15,7 +15,8 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{} {}", bytes >> (10 * fitting), units[fitting])
 }
 
-/// Why an area couldn't be added. No area was added, and the file or device is unchanged.
+/// The reason why an area couldn't be added. No area was added. The contents of the file or device
+/// are unchanged, except perhaps for the header.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
@@ -162,7 +163,7 @@ impl AddError {
 /// Why a page wasn't written to any slot. The page stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SwapOutError {
-    /// No area has room for the page: there is no area, all areas are full, or those with free
+    /// No area has room for the page: there is no area, all areas are full, or the areas with free
     /// slots refuse the page.
     #[error("no swap area has room for the page")]
     Full,

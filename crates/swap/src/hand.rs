@@ -31,7 +31,8 @@ pub(crate) struct Hand {
     next: AtomicU32,
 }
 
-/// The right to change a hand. Relaxed: fields that only the hand's owner uses.
+/// The right to change a hand. Accesses to `turn` and `next` are Relaxed, because only a thread
+/// with this right uses these fields.
 pub(crate) struct Turn<'a> {
     pub(crate) hand: &'a Hand,
     _lock: MutexGuard<'a, ()>,
@@ -79,7 +80,7 @@ impl Hand {
 impl Turn<'_> {
     /// Takes a cluster into the hand. The caller holds the cluster's lock.
     pub(crate) fn hold(&self, cluster: usize) {
-        // Release: a thread that sees that the cluster left its list sees it in the hand.
+        // Release: a thread that sees that the cluster left its list sees the cluster in the hand.
         self.hand.cluster.store(cluster as u32, Ordering::Release);
     }
 

@@ -1,5 +1,5 @@
 //! The header in slot 0 of an area. It identifies the area, so that no other file is mistaken for
-//! one and overwritten.
+//! an area and overwritten.
 //!
 //! | bytes | |
 //! |---|---|

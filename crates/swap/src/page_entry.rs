@@ -1,10 +1,10 @@
 //! The part of a page word that describes a swapped page: the page's slot, or the word that a
 //! same-filled page repeats.
 //!
-//! A page that repeats one 64-bit word uses no slot, and needs no I/O in either direction, if that
-//! word fits into the bits that a page word has for it. Most such pages are all zeros. Most of the
-//! others repeat a byte, a 32-bit number, a small integer of either sign, or a round floating-point
-//! number.
+//! A page that repeats one 64-bit word (its *fill*) uses no slot, and needs no I/O in either
+//! direction, if the fill can be encoded in the bits that a page word has for it. Most such pages
+//! are all zeros. Most of the others repeat a byte, a 32-bit number, a small integer of either
+//! sign, or a round floating-point number.
 //!
 //! | bits | slot | same-filled |
 //! |---|---|---|

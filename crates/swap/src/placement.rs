@@ -43,14 +43,14 @@ pub enum PlacementReason {
         /// The disk's name.
         disk: String,
     },
-    /// This disk is a virtual machine's. The kernel says that it rotates, as it does of many
-    /// virtual disks, whatever disk the host has.
+    /// This disk is a virtual machine's. The kernel says that the disk rotates, but it says so of
+    /// many virtual disks, whatever disk the host has.
     Virtual {
         /// The disk's name.
         disk: String,
     },
-    /// The kernel says of no disk that the area's file is on it. For example, the file is on tmpfs,
-    /// Btrfs, overlayfs or a network's file system, or `/sys` isn't mounted.
+    /// The kernel names no disk for the area's file. For example, the file is on tmpfs, Btrfs,
+    /// overlayfs or a network file system, or `/sys` isn't mounted.
     #[default]
     UnknownDisk,
 }

@@ -1,6 +1,6 @@
 //! Slots that are kept free for *exchanges*. When memory is full, one page must leave memory before
-//! another can come in, and the page that leaves needs a slot. If all other slots are in use, it
-//! gets one of these.
+//! another can come in, and the page that leaves needs a slot. If all other slots are in use, this
+//! page gets a slot of the reserve.
 //!
 //! A slot in the reserve is in state *freed*, like a slot in a CPU's batch. A freed slot goes to
 //! the reserve first, if the reserve isn't full. An exchange takes a reserved slot for the page
@@ -31,7 +31,7 @@ impl Reserve {
         (slots / SHARE).min(SIZE_MAX as u64) as usize
     }
 
-    /// Creates a reserve for `size` slots, without any.
+    /// Creates an empty reserve for `size` slots.
     pub(crate) fn missing(size: usize) -> Self {
         Self { numbers: Mutex::default(), size, missing: AtomicUsize::new(size) }
     }

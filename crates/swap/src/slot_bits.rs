@@ -1,4 +1,4 @@
-//! Which slots of a cluster are in use, one bit per slot, and the search for a run of free slots.
+//! Tracks which slots of a cluster are in use, with one bit per slot, and finds runs of free slots.
 
 use sync::atomic::{AtomicU64, Ordering};
 

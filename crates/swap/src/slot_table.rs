@@ -1,9 +1,10 @@
 //! The state of every slot of an area: one flat array of words that is read without a lock.
 //!
 //! A slot that isn't free has one owner: first the thread that allocated it, then the holder of the
-//! page in it. Only the owner changes the slot's word, and needs no lock for that; any thread may
-//! read the word. A page that comes back from its slot may keep the slot until the page changes.
-//! While the page is unchanged, it can be swapped out and in again without any of the area's locks:
+//! page in the slot. Only the owner changes the slot's word, and needs no lock for that; any thread
+//! may read the word. A page that comes back from its slot may keep the slot until the page
+//! changes. While the page is unchanged, it can be swapped out and in again without any of the
+//! area's locks:
 //! ```text
 //!            allocate         set_cached            set_swapped
 //!    free ─────────────▶ taken ───────▶ cached ◀═══════════════▶ swapped

@@ -32,7 +32,7 @@
 //!   lock batch, add, unlock
 //!   searching? yes: empties the batch
 //!   changes += 1
-//!                                          nothing found: full_at = changes as they were, and they aren't any more
+//!                                          nothing found: full_at = the old value of changes, which isn't the present one
 //! ```
 //! If the freeing thread locks the batch first, the searcher finds the slot in the batch. If the
 //! searcher locks the batch first, it unlocks the batch before the freeing thread locks it, so the
@@ -44,9 +44,9 @@
 //! An area also keeps a few slots in a [`Reserve`]. Allocations don't count these as free: "full"
 //! ignores them.
 //!
-//! On a disk that seeks (`disk` says which ones do), all CPUs share one hand and one stretch, and
-//! freed slots don't wait in batches, but become available at once. So as long as there are
-//! consecutive free slots, pages are written in the order in which they are swapped out.
+//! On a disk that seeks (`disk` finds out whether a disk does), all CPUs share one hand and one
+//! stretch, and freed slots don't wait in batches, but become available at once. So as long as
+//! there are consecutive free slots, pages are written in the order in which they are swapped out.
 //!
 //! Lock order: hand → batch; hand → cluster. No thread holds a batch's lock while it takes a
 //! cluster's.
@@ -309,8 +309,8 @@ impl Slots {
     }
 
     /// Returns whether about half of the slots or more are free. This is an estimate from the
-    /// number of empty clusters, and from a few clusters spread over the area, including that of
-    /// `slot`.
+    /// number of empty clusters, and from a few clusters spread over the area, including the
+    /// cluster of `slot`.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         self.clusters.are_half_empty() || self.clusters.are_half_free(slot.number() as usize / SLOTS)
@@ -394,7 +394,8 @@ impl Slots {
 
     /// Returns whether a search of the area found no slot, and no slot became free since.
     pub(crate) fn is_full(&self) -> bool {
-        // Acquire: orders the read of `changes` after this one, so it returns no older value.
+        // Acquire: orders the read of `changes` after this one, so that read returns no value older
+        // than `full_at`.
         let full_at = self.search.full_at.load(Ordering::Acquire);
         full_at != 0 && full_at == self.changes.load(Ordering::Acquire)
     }

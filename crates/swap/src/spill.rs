@@ -8,9 +8,9 @@
 //! An old page probably won't be used soon, so it is worth the time to compress it better. The page
 //! is first *tightened*: recompressed in place with Zstandard. If that saves at least an eighth of
 //! the page's blocks, the page counts as new again, and stays for another round. If it saves less,
-//! the page moves to another area. A tightened page that becomes old again moves as well. Storing
-//! the tightened page (`BlockPool::shrink`) can't fail, because it needs only blocks that the page
-//! has already.
+//! the page moves to another area. A recompressed page that becomes old again moves as well.
+//! Storing the recompressed page (`BlockPool::shrink`) can't fail, because it needs only blocks
+//! that the page has already.
 //!
 //! A page's slot belongs to the page's owner. So the owner holds the page ([`Owners::move_slot`])
 //! while the spilling thread works on it. The spilling thread reads the page. Then it either
@@ -28,7 +28,7 @@
 //! be serving a fault, so a batch is limited by the number of pages that are *tried*, not moved.
 //!
 //! No page can move if the other areas are full, don't exist, or have devices that don't answer.
-//! Then pages are only tightened, each once.
+//! Then pages are only recompressed, each once.
 
 use arrayvec::ArrayVec;
 use sync::{Arc, SharedBytes};
@@ -57,9 +57,10 @@ impl Swap {
         crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Some areas may exceed their limits because the budget shrank. Spills from each of these
-    /// areas in turn, until one of them has moved or tightened a page, and returns whether one has.
-    /// Returns false at once if no other area takes pages. The caller must not hold a page word.
+    /// Makes room in areas that exceed their limits because the budget shrank. Spills from each of
+    /// these areas in turn, until one of them has moved or recompressed a page, and returns whether
+    /// one has. Returns false at once if no other area takes pages. The caller must not hold a page
+    /// word.
     pub fn give_way(&self, owners: &dyn Owners) -> bool {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
         // Both rounds of the clock: the first may only mark pages.
@@ -68,7 +69,8 @@ impl Swap {
         can_go && beyond.iter().any(|area| goes(area))
     }
 
-    /// Tightens old pages of an area, or moves them to other areas. Returns how many.
+    /// Recompresses old pages of an area, or moves them to other areas. Returns the number of these
+    /// pages.
     fn spill_from(&self, area: &Area, can_go: bool, owners: &dyn Owners) -> usize {
         let Some(compressed) = area.compressed() else { return 0 };
         let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
@@ -94,9 +96,9 @@ impl Swap {
     }
 
     /// Returns the areas of compressed pages for which `is_due` returns true, and whether their
-    /// pages can move to other areas. Locks this CPU's copy of the list of areas, and releases it
-    /// before returning: the caller then calls owners of pages, which must be done without this
-    /// lock.
+    /// pages can move to other areas. Locks this CPU's copy of the list of areas only during this
+    /// call: afterwards the caller calls owners of pages, and no lock of a copy may be held during
+    /// such a call.
     fn compressed_areas(&self, is_due: fn(&Compressed) -> bool) -> (ArrayVec<Arc<Handle>, AREAS_MAX>, bool) {
         let areas = self.here();
         let due: ArrayVec<_, AREAS_MAX> =

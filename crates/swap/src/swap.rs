@@ -527,7 +527,7 @@ impl Swap {
     }
 
     /// Fills the stocks of memory of compressed areas, as long as there is room for it. Returns
-    /// whether all stocks are full.
+    /// whether each stock is full, or its area is at its limit.
     pub fn stock_up(&self) -> bool {
         let areas = self.here();
         // An area that is being removed needs no stock.

@@ -55,7 +55,7 @@ pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], need: Ne
             match area.write(run, of_run, need) {
                 Ok(()) => (start..at).zip(run).for_each(|(at, &slot)| done(at, Ok(slot))),
                 Err(error) => {
-                    // Their numbers aren't stale: they were allocated just now.
+                    // The slots' numbers aren't stale: the slots were allocated just now.
                     run.iter().for_each(|&slot| _ = area.free(slot));
                     if error == SwapOutError::Full {
                         // Sometimes: an area has no room for pages that it has slots for.
@@ -75,7 +75,7 @@ pub(crate) fn write_out(allocate: &Allocate<'_>, pages: &[PageOut<'_>], need: Ne
             }
         }
         if !refused.is_empty() {
-            // Collected again, for one large write.
+            // The refused pages are collected, for one large write.
             let elsewhere: ArrayVec<PageOut<'_>, BATCH_MAX> = refused.iter().map(|&at| pages[at]).collect();
             let tried = Tried { refused_by: tried.refused_by | 1 << area.number, ..tried };
             write_out(allocate, &elsewhere, need, tried, &mut |at, result| done(refused[at], result));

@@ -94,10 +94,10 @@ impl Frames {
     /// Returns how the page was used since the last call, and clears the marks that record these
     /// uses. The caller must hold the frame isolated, so that the frame isn't freed meanwhile.
     ///
-    /// The use for which a page was loaded doesn't count. If the page was read ahead, its first use
-    /// after the load doesn't count either, if it is the only use since the last call. If the page
-    /// was used again since the last call, the first use and the others may be one burst, so the
-    /// result is [`Use::Doubtful`].
+    /// The use for which a page was loaded doesn't count. For a page that was read ahead, this is
+    /// the first use after the load: if it is the only use since the last call, the result is
+    /// [`Use::None`]. If the page was used again since the last call, the first use and the later
+    /// uses may be one burst, so the result is [`Use::Doubtful`].
     #[must_use]
     pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();
@@ -131,11 +131,10 @@ impl Frames {
         if !self.table.freeze(frame.0) {
             return Err(Refused { frame, unclean: false });
         }
-        // Usually the word names this frame. Only a remover could have taken the frame out of the
-        // word, and a remover freezes the frame and never unfreezes it (`detach`); but this thread
-        // was able to freeze it. There is one exception. A page that is put on no list
-        // (`publish_unlisted`) can be isolated while it is being published, before its word names
-        // the frame.
+        // Usually the word names this frame. A remover that takes the frame out of the word keeps
+        // the frame frozen (`detach`), so this thread's freeze would have failed. There is one
+        // exception: a page that is put on no list (`publish_unlisted`) can be isolated while it is
+        // being published, before its word names the frame.
         let (index, word) = self.word_of(frame.0);
         // Relaxed: the Acquire of `freeze`.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -220,9 +219,8 @@ impl Frames {
     }
 }
 
-/// Changes `word` to vacant if it still names the same stay of the page as `seen`; the referenced
-/// bit may differ. Returns false if the word names something else. The caller must have the frame
-/// frozen.
+/// Changes `word` to vacant if it still names the same stay of the page as `seen`; the hot bit may
+/// differ. Returns false if the word names something else. The caller must have the frame frozen.
 pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
     let mut now = seen;
     loop {

@@ -10,19 +10,19 @@
 //! - M1. The page's word is resident all the time. So no other thread loads the page again, and the
 //!   chunk of the word counts the page only once.
 //! - M2. A page is moved only if it wasn't written to since it was loaded or last settled. The
-//!   reason: a flusher that writes back a page *holds* it by a mark in its frame's record (S4 of
-//!   `write_state`), and a move would lose this mark. A flusher finds frames only through the words
-//!   of written pages, so it never holds a page that may be moved.
+//!   reason: a flusher that writes a page back *holds* the page by the write state in the frame's
+//!   record (S4 of `write_state`), and a move would lose this hold. A flusher finds frames only
+//!   through the words of written pages, so it never holds a page that may be moved.
 //! - M3. f2 is unfrozen before the word names f2, as when a loaded page is published. So a pinner
 //!   that finds f2 through the word can pin it.
 //!
-//! A move would be unsafe if the mover didn't see a pin of f1, as could happen here:
+//! A move would be unsafe if the mover missed a pin of f1. The critical case is:
 //! ```text
 //!   pinner: a = word: f1                         mover: freeze f1 (count 0 → FROZEN)
 //!   count of f1 + 1: frozen, so it steps back    word → f2
 //!   looks at the word again: f2
 //! ```
-//! The mover always sees the pin. The pin and the freeze both change `count`, so one of them comes
+//! The mover never misses the pin: pinning and freezing both change `count`, so one of them comes
 //! first. If the pin comes first, the freeze fails; if the freeze comes first, the pinner sees
 //! `FROZEN` and steps back. (The same argument holds for an eviction.)
 

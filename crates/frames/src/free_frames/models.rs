@@ -102,8 +102,8 @@ fn a_batch_is_counted_before_it_can_be_taken() {
     });
 }
 
-/// A thread that pops is overtaken by one that takes two batches and puts the first back: what lay
-/// below the first then is taken.
+/// While a thread pops, another thread takes two batches and puts the first back. The link that the
+/// popping thread has loaded then names a batch that is taken.
 #[test]
 fn a_batch_that_is_on_top_again_is_told_from_before() {
     sync::model(|| {
@@ -125,7 +125,7 @@ fn a_batch_that_is_on_top_again_is_told_from_before() {
     });
 }
 
-/// A sift that begins hides no batch: it is in the chain, or among the unseen ones.
+/// While a sift begins, no batch is hidden: each is in the chain, or among the unseen batches.
 #[test]
 fn a_batch_is_found_while_a_sift_begins() {
     sync::model(|| {

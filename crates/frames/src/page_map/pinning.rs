@@ -1,7 +1,7 @@
 //! Pinning: keeping a page in its frame, unchanged. A pinner adds a pin to the frame that the page
 //! word names, and then loads the word again. The page may have left the frame in between, and may
 //! even have returned to the frame (another *stay*); in both cases the pinner drops its pin.
-//! (Mechanism 3, "lockless pagecache", Piggin 2005, with the freeze in `frame_table`.)
+//! (After "lockless pagecache", Piggin 2005, with the freeze in `frame_table`.)
 
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Backoff, Ordering};
@@ -88,9 +88,9 @@ pub enum PinError {
 }
 
 impl PageMap {
-    /// Pins the page if it is hot: in memory, used since reclaim last looked, not written to, and
-    /// entirely within the object. Returns `None` for all other pages; the caller should then try
-    /// [`pin`](Self::pin).
+    /// Pins the page if it is hot: in memory, used several times since reclaim last looked, not
+    /// written to, and entirely within the object. Returns `None` for all other pages; the caller
+    /// should then try [`pin`](Self::pin).
     #[inline]
     pub fn pin_hot(&self, page: u64) -> Option<PinnedFrame<'_>> {
         match self.lookup.of_smallest_pages() {
@@ -169,10 +169,10 @@ impl PageMap {
 }
 
 /// Pins a page that threads write to without a pause. If the pinner only retried, each attempt
-/// might find another writer. So when the pinner finds a writer, it takes a *place* in the frame: a
-/// pin that is requested in advance, and becomes valid when this writer is done (`frame_table`).
+/// might find another writer. So when the pinner finds a writer, it makes a *reservation* in the
+/// frame, which becomes a pin when this writer is done (`frame_table`).
 ///
-/// The pinner keeps the place between attempts, so it should be dropped when the wait ends.
+/// The pinner keeps the reservation between attempts, so it should be dropped when the wait ends.
 #[derive(Debug)]
 pub struct Pinner<'a> {
     map: &'a PageMap,
@@ -189,7 +189,7 @@ impl<'a> Pinner<'a> {
         let map = self.map;
         if let Some(place) = self.place.take()
             && let Some(word) = map.word_in_object(self.page)
-            // Relaxed: if the place is a pin, `of_stay` checks again.
+            // Relaxed: if the reservation is a pin, `of_stay` checks again.
             && place.stay.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed)))
         {
             if !place.record.place_is_pin() {
@@ -214,18 +214,18 @@ impl<'a> Pinner<'a> {
         let stay = PageWord::from_bits(word.load(Ordering::Acquire));
         stay.frame()?;
         let (record, bytes) = map.lookup.frame(map.frames(), stay);
-        // Creates the guard only if a place was taken, because dropping the guard gives the place
-        // back.
+        // Creates the guard only if the reservation was made, because dropping the guard gives the
+        // reservation back.
         record.take_place().then(|| Place { record, bytes, stay })
     }
 }
 
-/// A place in a frame. Dropping it gives the place back.
+/// A reservation in a frame. Dropping it gives the reservation back.
 #[derive(Debug)]
 struct Place<'a> {
     record: &'a FrameRecord,
     bytes: SharedBytes<'a>,
-    /// The page's word when the place was taken.
+    /// The page's word when the reservation was made.
     stay: PageWord,
 }
 

@@ -304,8 +304,8 @@ fn pins_are_kept_out_for_a_time_only() {
     assert!(map.pin(0).unwrap().is_some());
 }
 
-/// A pinner that finds a writer at the page takes a place in the frame. The place becomes a pin
-/// when the writer is done. If the pinner gives up, the place is given back.
+/// A pinner that finds a writer at the page makes a reservation in the frame. The reservation
+/// becomes a pin when the writer is done. If the pinner gives up, the reservation is given back.
 #[test]
 fn a_pinner_that_gives_up_leaves_no_place() {
     let map = map(8, 8);

@@ -1,4 +1,5 @@
-//! A request that the kernel has: what the kernel is told of it, and what is made of its answer.
+//! A request that the kernel has. This module makes the kernel's entry for the request, and
+//! processes the answer.
 //!
 //! A thread may end before the kernel has started one of the thread's buffered reads or writes.
 //! Then the kernel answers that the request was cancelled, or that its address is bad. On such an

@@ -1,8 +1,8 @@
 //! Which request gets the next slot: each device has a lane, and the lanes take turns.
 //!
-//! A device may start another request only while it has fewer than 3 × (number of free slots) in
-//! flight. So one device occupies at most about three quarters of the slots that the others leave
-//! free. The last quarter stays free for other devices, even if this device never answers.
+//! Let `s` be the number of slots that other devices don't occupy. A device with `n` requests in
+//! flight may start another only if `n < 3 (s − n)`. So it occupies at most about `3s/4`. The last
+//! quarter stays free for other devices, even if this device never answers.
 
 use std::collections::VecDeque;
 

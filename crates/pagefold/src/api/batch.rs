@@ -179,8 +179,8 @@ impl Handle {
         while let Some(&oldest) = waiting.first() {
             let is_there = |&at: &usize| !self.is_loading(&pages_of(&requests[at]));
             let is_late = self.help_until(call, &|| waiting.iter().any(is_there));
-            // If helping completed nothing, other threads load the oldest read's pages: wait for
-            // these.
+            // If helping completed nothing, other threads are loading the oldest read's pages. The
+            // oldest read then waits for these loads.
             let awaited = if waiting.iter().any(is_there) { None } else { Some(oldest) };
             waiting.retain(|&at| {
                 let request = &mut requests[at];
@@ -196,8 +196,8 @@ impl Handle {
         }
     }
 
-    /// Returns how many requests, touching the given numbers of pages, form one part of a batch: at
-    /// least one.
+    /// Returns how many of the requests form the next part of a batch, at least one. `pages` has
+    /// the number of pages that each request touches.
     fn part_len(&self, pages: impl Iterator<Item = u64>) -> usize {
         let most = self.launch_max();
         let mut sum = 0_u64;

@@ -19,15 +19,16 @@ use crate::write::page_mut::{CopyCharge, MaybeOwned, Owner, PageAccess, PageMut}
 use io::Access;
 
 impl Group {
-    /// Opens a file for reading. Pages that this handle loads are charged to this group. If this
-    /// Pagefold has the file open already, in any group and under any name, both handles share the
-    /// same cache. Another Pagefold has a cache of its own, and doesn't see writes through this
+    /// Opens a file for reading. Pages that the returned handle loads are charged to this group. If
+    /// this Pagefold has the file open already, in any group and under any name, both handles share
+    /// the same cache. Another Pagefold has a cache of its own, and doesn't see writes through this
     /// Pagefold.
     ///
     /// # Errors
-    /// The backend's, for example [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or
-    /// a file in `/proc`. The budget has no room for another open file, or the address space none
-    /// for its page map.
+    /// [`Error::OpenFailed`] with the backend's error, for example
+    /// [`IoError::NoLength`](crate::io::IoError::NoLength) for a pipe or a file in `/proc`.
+    /// [`Error::BudgetBusy`] if the budget has no room for another open file.
+    /// [`Error::FileTooLarge`] if no address space is left for the file's page map.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         File::open(self, path.as_ref(), Access::Read)
     }
@@ -289,10 +290,10 @@ impl File {
     }
 
     /// Returns a guard like [`page_mut_at`](Self::page_mut_at), if that is possible without I/O and
-    /// without waiting: the page is in memory, charged to this file's group or dirty, neither
-    /// pinned nor being changed, and there is room for the copy; if it is the page with the file's
-    /// end, no other thread is changing the file's length. Otherwise returns `None`, and
-    /// [`page_mut_at`](Self::page_mut_at) would wait, or return an error.
+    /// without waiting. The page must be in memory, neither pinned nor being changed, and either
+    /// dirty or charged to this handle's group. There must be room for the copy. If the file ends
+    /// in this page, no other thread may be changing the file's length. Otherwise returns `None`,
+    /// and [`page_mut_at`](Self::page_mut_at) would wait, or return an error.
     #[must_use]
     pub fn try_page_mut_at(&self, offset: u64) -> Option<PageMut<'_>> {
         self.handle.check_writable().ok()?;
@@ -335,8 +336,8 @@ impl File {
         self.handle.sync_range(range)
     }
 
-    /// Announces future accesses to the byte range or, for the first three kinds, through the whole
-    /// handle.
+    /// Announces future accesses to the byte range. [`Advice::Normal`], [`Advice::Random`] and
+    /// [`Advice::Sequential`] apply to all accesses through this handle, whatever the range is.
     ///
     /// # Errors
     /// For [`Advice::WillNeed`], those of loading, except for lack of memory. For

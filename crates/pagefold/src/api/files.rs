@@ -40,8 +40,8 @@ impl Files {
         loop {
             let namesakes = self.table.namesakes(backing.identity());
             if let Some(file) = namesakes.iter().find(|file| is_same_file(&*file.backing, &**backing)) {
-                // Another process may have changed the length. If it can't be taken over now, a
-                // later call does so.
+                // Another process may have changed the length. If the new length can't be adopted
+                // now, a later call adopts it.
                 let _ = file.try_refresh_len();
                 return Ok(Arc::clone(file));
             }

@@ -77,10 +77,10 @@ impl GroupBuilder {
     /// several groups may add up to more than the budget. Default: the budget.
     ///
     /// When the budget is full, a group takes pages only from groups that are at least as full as
-    /// itself, measured by the share of its limit that a group uses. A limit above the budget
-    /// counts as the budget here. So even a group without a limit can't empty the others: when it
-    /// has become fuller than they are, it takes pages only from itself. Exception: a group with
-    /// hardly any pages gets a few from any group.
+    /// itself. How full a group is means the share of its limit that it uses; a limit above the
+    /// budget counts as the budget here. So even a group without a limit can't empty the others:
+    /// when it has become fuller than they are, it takes pages only from itself. Exception: a group
+    /// with hardly any pages gets a few from any group.
     #[must_use]
     pub fn max(mut self, size: impl IntoSize) -> Self {
         self.max = size.into_size().map(Some);
@@ -100,7 +100,7 @@ impl GroupBuilder {
     /// Creates the group.
     ///
     /// # Errors
-    /// A limit that isn't a size or too small for a few pages; a name that another group has.
+    /// A limit that isn't a size, or is too small for a few pages; a name that another group has.
     pub fn build(self) -> Result<Group, Error> {
         let manager = self.pagefold.manager();
         let max = self.max?.map(|size| pages_of(size, manager.frames.page_size())).transpose()?;
@@ -129,8 +129,8 @@ fn pages_of(size: Size, page_size: usize) -> Result<u64, Error> {
 }
 
 /// A memory group. Clones are the same group. When the last clone and all files opened through the
-/// group are dropped, the group's pages are evicted. If another group has pinned a page at that
-/// moment, the page stays until it is unpinned and reclaim visits it again.
+/// group are dropped, the group's pages are evicted. A page that a handle of another group has
+/// pinned at that moment stays until it is unpinned and reclaim visits it again.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -210,7 +210,7 @@ impl Group {
     /// left is reclaimed when the group next needs a page.
     ///
     /// # Errors
-    /// A limit that isn't a size, or too small for a few pages.
+    /// A limit that isn't a size, or is too small for a few pages.
     pub fn set_max(&self, size: impl IntoSize) -> Result<(), Error> {
         let manager = self.manager();
         manager.refuse_child()?;

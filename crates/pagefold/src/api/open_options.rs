@@ -85,12 +85,12 @@ impl OpenOptions {
     /// Opens the file. Pages that this handle loads or creates are charged to the group.
     ///
     /// # Errors
-    /// Those of [`Group::open`]; [`Error::NotForWriting`] for options that require
-    /// [`write`](Self::write), without it; [`Error::FileInUse`] if another Pagefold or process has
-    /// the file [locked](Self::lock); [`Error::PageBusy`] if a pinned page differs from the file
-    /// because another process has changed it since it was read; those of [`File::set_len`], with
-    /// [`truncate`](Self::truncate). The file may have been created despite an error: a second
-    /// [`create_new`](Self::create_new) then finds it.
+    /// Those of [`Group::open`]. [`Error::NotForWriting`] if an option requires
+    /// [`write`](Self::write), and that isn't set. [`Error::FileInUse`] if another Pagefold or
+    /// process has the file [locked](Self::lock). [`Error::PageBusy`] if a pinned page differs from
+    /// the file because another process has changed the file since the page was read. With
+    /// [`truncate`](Self::truncate), those of [`File::set_len`]. The file may have been created
+    /// despite an error: a second [`create_new`](Self::create_new) then finds it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         if !self.write && (self.create || self.create_new || self.truncate) {

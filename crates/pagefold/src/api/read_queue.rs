@@ -1,7 +1,7 @@
 //! A queue of concurrent reads for one thread: each read is returned when its pages have arrived.
 //!
 //! A batch ends with its slowest read, so the device idles towards the end of the batch. With a
-//! queue, the caller can push a new read whenever it takes a completed read out, and so keep as
+//! queue, the caller can push a new read whenever it takes a completed read out. So it keeps as
 //! many reads in the queue as it wants. The queue needs no thread of its own: the thread that waits
 //! for a read helps the backend (`io`) to complete requests.
 //!
@@ -32,8 +32,8 @@ use crate::read::call::Purpose;
 /// caller waits and no read is ready to be returned. It collects more reads than this only while
 /// the limit on pages in flight is reached.
 const PUT_OFF_MAX: usize = 8;
-/// Fewer reads are enough if they are this part of all reads in the queue, so that the device
-/// doesn't idle.
+/// In a short queue, fewer reads are launched together: 1/`PUT_OFF_SHARE` of all reads in the
+/// queue. Otherwise the device would idle.
 const PUT_OFF_SHARE: usize = 4;
 
 /// A queue of reads of one file, for one thread at a time: see [`push`](Self::push) and

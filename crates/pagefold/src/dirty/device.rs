@@ -10,9 +10,9 @@
 //! (`dirty_part`).
 //!
 //! # Invariants
-//! - PART-1. A dirty page is counted in one part (`DirtyPart`): that of the page's file, and of the
-//!   group that the page is charged to. A dirty page never moves to another group; only clean pages
-//!   do (`file::recharge`).
+//! - PART-1. A dirty page is counted in exactly one part (`DirtyPart`): the part of the page's file
+//!   and of the group that the page is charged to. A dirty page never moves to another group; only
+//!   clean pages do (`file::recharge`).
 //! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for
 //!   parts; or the thread that made the part's first page dirty is about to add the part to the
 //!   list. The flusher removes a part from the list in three steps:
@@ -246,8 +246,8 @@ pub(crate) trait Flushed: Send + Sync {
 
 // Times are Relaxed: hints for the flusher.
 impl DirtyPart {
-    /// Creates a part of a `file` whose writes have been failing since `failed_ms`, if that isn't
-    /// 0.
+    /// Creates a part of `file`. If `failed_ms` isn't 0, writes to the file have been failing since
+    /// then.
     pub(crate) fn new(
         file: &Weak<dyn Flushed>,
         group: &Arc<GroupState>,

@@ -118,8 +118,8 @@ impl Handle {
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
-    /// Writes back `pages`, or all pages if `pages` is `None`, and makes them durable: what was
-    /// written through any handle.
+    /// Writes back `pages`, or all pages if `pages` is `None`, and makes them durable. This
+    /// includes what was written through other handles.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
         let result = self.file.in_time(move |file| {

@@ -6,7 +6,8 @@
 //! while appended bytes wait for write-back.
 //!
 //! # Invariants
-//! - N1. Both change only under `extension`, except that write-back raises `disk_len`, up to `len`.
+//! - N1. `len` and `disk_len` change only under `extension`, except that write-back raises
+//!   `disk_len`, up to `len`.
 //! - N2. Every byte from `disk_len` to `len` was written by a caller of Pagefold. So write-back
 //!   never fills a gap with zeros; such zeros could overwrite bytes that another process has
 //!   appended. A write that would leave a gap makes the file itself longer first
@@ -363,15 +364,15 @@ impl FileState {
         self.map.next_written(page..page + 1).is_some()
     }
 
-    /// Returns whether another process has truncated the file, which wasn't taken over yet.
+    /// Returns whether another process has truncated the file, and this wasn't adopted yet.
     pub(crate) fn is_cut_off(&self) -> Result<bool, IoError> {
         let known = self.disk_len(); // N5
         Ok(uninterrupted(|| self.backing.len())? < known)
     }
 
-    /// Takes over a truncation by another process, before a write-back of what was written to the
-    /// file. A failure is ignored: a write-back that finds a truncation fails itself (B6 of
-    /// `writeback`), because it would bring back what was cut off.
+    /// Adopts a truncation by another process, before the file is written back. A failure is
+    /// ignored: a write-back that finds a truncation fails itself (B6 of `writeback`), so that it
+    /// doesn't bring the truncated bytes back.
     pub(crate) fn notice_cut(&self) {
         if self.writer().is_some() && self.is_cut_off() == Ok(true) {
             let _ = self.refresh_len_here();

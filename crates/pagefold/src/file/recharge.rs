@@ -95,8 +95,8 @@ impl Manager {
                     Recharge::Held => held = Some(group),
                 }
             }
-            // A thread that has just loaded a page holds it until it has listed it, and reclaim
-            // holds the pages that it looks at: for a moment.
+            // Such a page is held only for a moment: by the thread that has just loaded it and is
+            // about to list it, or by reclaim, which looks at it. So this waits, and tries again.
             let Some(group) = held.and_then(|group| self.groups.get(group)) else { return Ok(recharged) };
             if !self.await_landings(Some(&group), &mut turns) {
                 return Ok(recharged);

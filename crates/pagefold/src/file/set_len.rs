@@ -9,21 +9,20 @@
 //!   load or create pages past the lowered `len`. Readers find these pages once `len` is restored,
 //!   so their content must be right. It is right, because it depends on `disk_len`, not on `len`,
 //!   and `disk_len` changes only together with the file.
-//! - Z2. The page with the new end is held from before the truncation until its tail is zeroed, so
-//!   that no other thread pins the page, or loads its old content, in between. If the page is in
-//!   memory, this thread holds it the way a writer does; otherwise it sets the page's word to
-//!   *loading*.
+//! - Z2. The page with the new end is held from before the truncation until its tail is zeroed. In
+//!   between, no other thread pins the page, or loads its old content. If the page is in memory,
+//!   this thread holds it the way a writer does; otherwise it sets the page's word to *loading*.
 //! - Z3. A page past the end may stay in memory if another thread began to use the page just before
 //!   the truncation. The tail of the page with the new end may stay, too: if the page map had no
 //!   room for that page's word, the page couldn't be held. No reader finds these bytes, and
 //!   write-back doesn't write them. They are corrected before the file grows again (N3 of
 //!   `length`).
-//! - Z4. While the file is made longer on its device, nothing keeps the page with the old end out
-//!   of memory if it wasn't there. A thread may load the page just before another process appends
-//!   to it, and so without the bytes that were appended. So this thread looks at the page once more
-//!   when the file is longer, and no process can append before the new end. If the page can't be
-//!   removed because it stays in use for seconds, the call fails. The file's new length is then
-//!   adopted as if another process had set it.
+//! - Z4. If the page with the old end isn't in memory, nothing keeps other threads from loading it
+//!   while the file is made longer on its device. A thread may load the page just before another
+//!   process appends to it, and so without the bytes that were appended. So this thread looks at
+//!   the page once more when the file is longer: from then on, no process can append before the new
+//!   end. If the page can't be removed because it stays in use for seconds, the call fails. The
+//!   file's new length is then adopted as if another process had set it.
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};

@@ -1,6 +1,6 @@
-//! Limits how long a call waits for a device: [`io_timeout`](crate::Builder::io_timeout), if set.
+//! Limits how long a call waits for a device, if [`io_timeout`](crate::Builder::io_timeout) is set.
 //!
-//! A call that needs a device waits for one of three things, and for each at most that long:
+//! A call that needs a device waits for one of three things, and for each at most that timeout:
 //!
 //! | it waits for | after the timeout |
 //! |---|---|

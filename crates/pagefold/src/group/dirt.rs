@@ -1,4 +1,4 @@
-//! A group's record of its dirty pages. They are counted per file, when they are written
+//! A group's record of its dirty pages. The pages are counted in parts, one for each file
 //! (`dirty::device`).
 
 use sync::atomic::{AtomicU64, Ordering};

@@ -18,8 +18,8 @@ pub(crate) enum Shortage {
 const SHARE_SHIFT: u32 = 11;
 /// The reserve has at least this many pages,
 const PAGES_MIN: u64 = 32;
-/// and at least this many for each CPU, because all CPUs may miss at the same time. On a machine
-/// with many CPUs, `limit >> CPUS_SHARE_SHIFT` bounds this second minimum.
+/// and at least this many for each CPU, because all CPUs may miss at the same time. But this second
+/// minimum is at most `limit >> CPUS_SHARE_SHIFT`, which matters on a machine with many CPUs.
 const PAGES_PER_CPU: u64 = 8;
 const CPUS_SHARE_SHIFT: u32 = 6;
 /// Smaller limits have no reserve: a thread that needs a page reclaims it.

@@ -125,8 +125,8 @@ impl GroupState {
         fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`.
     }
 
-    /// Returns whether the group has more than its limit, which was lowered. Most often this reads
-    /// no counter that is often written.
+    /// Returns whether the group exceeds its limit because the limit was lowered. Usually reads no
+    /// counter that other threads write often.
     pub(crate) fn has_to_shrink(&self) -> bool {
         // Relaxed: if this comes a little late, a CPU's stock keeps a charge.
         let limit = self.to_shrink_to.load(Ordering::Relaxed);
@@ -165,8 +165,8 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Returns the most pages that were ever charged, if `pages` are now. Pages that take charges
-    /// out of a stock don't raise the peak themselves.
+    /// Returns the largest number of pages that were ever charged. `pages` is the number now. It is
+    /// passed because pages that take charges out of a stock don't raise the peak themselves.
     pub(crate) fn peak_of(&self, pages: u64) -> u64 {
         self.peak.fetch_max(pages, Ordering::Relaxed).max(pages)
     }
@@ -267,8 +267,8 @@ impl GroupState {
         Shortage::of(max, max.saturating_sub(self.charged()))
     }
 
-    /// Returns how many pages may be charged before the reserve is short. Without bound if the
-    /// group has stocks.
+    /// Returns how many pages may be charged before the reserve is short; `u64::MAX` if the group
+    /// has stocks.
     pub(crate) fn beside_reserve(&self) -> u64 {
         if self.has_stocks() {
             return u64::MAX;
@@ -329,9 +329,9 @@ impl GroupState {
         self.clock.now(self.charged_for_pages())
     }
 
-    /// Returns the time for a pass over a stripe, in a unit that suits the group's size: if many
-    /// CPUs use the group, that of the stripe's last batch, as long as it brought next to nothing
-    /// to the clock since.
+    /// Returns the time for a pass over a stripe. If many CPUs use the group, this is the time of
+    /// the stripe's last batch, unless the stripe has added evictions to the group's clock since
+    /// then. Otherwise reads the clock, whose unit is first fitted to the group's size.
     pub(crate) fn time_of_pass(&self, stripe: &Stripe) -> Now {
         if let Some(last) = self.lists.recent_time_of(stripe)
             && !stripe.needs_time()
@@ -349,8 +349,8 @@ impl GroupState {
         self.clock.now(size)
     }
 
-    /// Returns the group's time for one page that comes back: if many CPUs use the group, the time
-    /// of the last batch of this CPU's stripe.
+    /// Returns the group's time for one page that comes back. If many CPUs use the group, this is
+    /// the time of the last batch of this CPU's stripe.
     fn recent_now(&self) -> Now {
         self.lists.recent_time().unwrap_or_else(|| self.now())
     }

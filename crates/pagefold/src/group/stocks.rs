@@ -4,14 +4,15 @@
 //! stock of its CPU, and returns it there. The group's counter is changed only if the stock is
 //! empty or full, and then by a batch at least.
 //!
-//! Charges in stock count as charged, so a limit holds at every moment. But no page uses them. So
-//! all stocks of a group together hold at most an eighth of its limit, and the group's statistics
-//! leave them out. Small groups have no stocks.
+//! Charges in stock count as charged, so a group never exceeds its limit, not even for a moment
+//! (unless the limit is lowered). But no page uses them. So all stocks of a group together hold at
+//! most an eighth of its limit, and the group's statistics leave them out. Small groups have no
+//! stocks.
 //!
-//! Before a thread evicts a page, it takes charges from other CPUs' stocks: if the limit is
-//! reached, or if the thread lost a race for the counter while no more of the limit was left than
-//! stocks may hold. The thread looks at a few CPUs each time, round robin; on a machine with few
-//! CPUs these are all.
+//! Before a thread evicts a page, it takes charges from other CPUs' stocks. It does so if the limit
+//! is reached. It also does so if it lost a race for the counter, and no more of the limit was left
+//! than stocks may hold. The thread looks at a few CPUs each time, round robin; on a machine with
+//! few CPUs these are all.
 //!
 //! A stock is one word: the group's number plus one, and the number of charges. Any thread may
 //! empty any stock. A group's stock on a CPU is at index `group number % STOCKS`. A group that
@@ -75,8 +76,8 @@ impl Stock {
         Some(Self { group: group as u32, pages: word & ((1 << GROUP_SHIFT) - 1) })
     }
 
-    /// Empties the stock if it holds charges of `group`, or of any group if that is `None`. Returns
-    /// what it held.
+    /// Empties the stock if it holds charges of `group`, or of any group if `group` is `None`.
+    /// Returns what the stock held.
     fn empty(word: &AtomicU64, group: Option<u32>) -> Option<Self> {
         let now = word.load(Ordering::Relaxed);
         let stock = Self::of_word(now).filter(|stock| group.is_none_or(|group| group == stock.group))?;
@@ -109,9 +110,9 @@ impl ChargeStocks {
         taken.map_or(0, |_| got)
     }
 
-    /// Puts charges into this CPU's stock. If there are more than [`BATCHES`] batches then, leaves
-    /// one batch, so that the next ones fit. Returns how many charges are left over, and the
-    /// displaced stock of another group.
+    /// Puts charges into this CPU's stock. If the stock would then have more than [`BATCHES`]
+    /// batches, leaves only one batch in it, so that the next charges fit. Returns how many charges
+    /// are left over, and the stock of another group that was displaced.
     pub(crate) fn put(&self, group: u32, pages: u64, batch: u64) -> (u64, Option<Stock>) {
         let stock = self.cpus.here().of(group);
         let mut word = stock.load(Ordering::Relaxed);

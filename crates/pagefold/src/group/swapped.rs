@@ -21,8 +21,8 @@ use crate::lru::cost::{AnonymousCost, Cost};
 
 /// Slots that a group may have beyond its `swap_max` while pages are exchanged.
 pub(crate) const BEYOND_MAX: u64 = 8;
-/// After reclaim failed, `pages / SKIPPED_SHARE` exchanges skip reclaim, which looks at all of the
-/// group's pages, before it is tried again.
+/// After reclaim has looked at all `pages` of a group in vain, the next `pages / SKIPPED_SHARE`
+/// exchanges skip reclaim.
 const SKIPPED_SHARE: usize = 8;
 
 /// The swap counters of one group. All accesses are `Relaxed`: they are only numbers.
@@ -36,8 +36,8 @@ pub(crate) struct Swapped {
     in_use: AtomicU64,
     /// How many more pages are exchanged without trying reclaim first.
     reclaims_to_skip: AtomicU32,
-    /// Pages swapped in, pages swapped out, and those of the latter that needed no slot because
-    /// they repeat one word.
+    /// The numbers of pages swapped in and swapped out, and of pages swapped out that needed no
+    /// slot because they repeat one word.
     pub(crate) ins: ThreadCounter,
     pub(crate) outs: ThreadCounter,
     pub(crate) same_filled: ThreadCounter,

@@ -1,9 +1,10 @@
-//! A counter of dirty pages.
+//! A counter of unclean pages: those that are dirty, held or unstable.
 
 use sync::atomic::{AtomicU64, Ordering};
 
-/// The number of dirty pages of a group, of a part, or in total. It may be negative for a moment,
-/// because a page may be subtracted before it was added.
+/// The number of unclean pages of a group, of a `DirtyPart`, or of all groups. The stored value can
+/// be negative for a moment, because one thread may subtract a page before another has added it;
+/// [`get`](Self::get) then returns 0.
 #[derive(Debug, Default)]
 pub(crate) struct UncleanCount(AtomicU64);
 

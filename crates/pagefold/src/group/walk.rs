@@ -3,7 +3,8 @@
 //!
 //! A look is in vain if it frees no page. Such looks are counted since a page was last freed. Once
 //! reclaim has looked at every page in vain, it evicts even pages that are used again and again
-//! ([`insists`](Walk::insists)). A page that is freed so lowers the count by a few looks only.
+//! ([`insists`](Walk::insists)). Each page that it frees in this way lowers the count by only a few
+//! looks.
 //!
 //! Once reclaim has looked at every page a second time, no page can be evicted: all are pinned,
 //! dirty, or have no slot in swap. The group then *rests*: reclaim doesn't look at its pages, for
@@ -35,10 +36,10 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Counts looks at pages, of which `freed` were freed. `insisted` is set if reclaim insisted,
-    /// and then `len` is the number of the group's pages. Reclaim insists again after a few looks
-    /// for each page that it freed so, rather than after a walk over all pages: most of them may be
-    /// pinned.
+    /// Counts looks at pages, of which `freed` were freed. `insisted` is set if reclaim insisted;
+    /// only then is `len` called, for the number of the group's pages. After that, reclaim insists
+    /// again after a few looks for each page that it freed by insisting, not after a walk over all
+    /// pages: most of them may be pinned.
     pub(crate) fn looked(&self, looks: usize, freed: usize, insisted: bool, len: impl FnOnce() -> usize) {
         let before = self.in_vain.load(Ordering::Relaxed);
         if freed > 0 && insisted {

@@ -1,18 +1,20 @@
 //! The clock of a group: time is counted in loads.
 //!
 //! Loads are the only events that cost a group something, and counting hits would cost each hit a
-//! write. So ages, intervals and distances are numbers of loads. They need no counter of their own:
-//! each loaded page was evicted since, or is still charged.
+//! write. So ages, intervals and distances are numbers of loads. Loads need no counter of their
+//! own: each loaded page was evicted since, or is still charged. So their number is that of all
+//! evictions plus the group's size.
 //!
 //! Frames and shadows keep times in few bits: in *units* of 2^`shift` loads, modulo a power of two.
-//! A unit is about 1/256 of the group's size; a few times less or more does no harm. If the group
-//! outgrows that, or shrinks below, the unit changes, and the times that were kept before mislead
-//! once: a page may then seem older or younger than it is.
+//! A unit is about 1/256 of the group's size; a few times less or more does no harm. If the group's
+//! size changes further, the unit changes, and times that were kept in the old unit mislead once: a
+//! page may then seem older or younger than it is.
 //!
-//! All of a group's CPUs write to the counters' cache line, so they read it once for each batch of
-//! pages. If the group has several stripes and is large, each stripe brings evictions there several
-//! at once. Until it does, passes over the stripe use the time of its last batch ([`LastTime`]), as
-//! do pages that come back one by one. In a group with one stripe, few CPUs use the line.
+//! All of a group's CPUs write to the cache line of the clock's counters, so a CPU reads them only
+//! once for each batch of pages. If the group has several stripes and is large, each stripe
+//! collects several evictions before it adds them to the counters. Until it does, passes over the
+//! stripe use the time of the stripe's last batch ([`LastTime`]), as do pages that come back one by
+//! one. In a group with one stripe, few CPUs use the cache line.
 
 use sync::CachePadded;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -115,9 +117,10 @@ impl Now {
         self.stamp().wrapping_sub(loads >> self.shift)
     }
 
-    /// Returns the loads since the moment of a stamp of which `bits` bits were kept. A stamp that
-    /// seems to be of a later moment counts as one of this moment: the group has lost pages other
-    /// than by eviction. So the oldest eighth of all moments reads as recent.
+    /// Returns the loads since the moment of a stamp of which `bits` bits were kept. A stamp may
+    /// seem to lie in the future, because the group has lost pages other than by eviction. Then
+    /// this returns 0. An eighth of all stamps counts as future, so the oldest eighth of all
+    /// moments reads as recent.
     pub(crate) fn since(self, stamp: u64, bits: u32) -> u64 {
         let range = 1 << bits;
         let units = self.stamp().wrapping_sub(stamp) & (range - 1);
@@ -149,8 +152,8 @@ impl Now {
     }
 }
 
-/// A moment that was noted some time ago, on a cache line that few CPUs write to. Its parts may be
-/// of two moments, if two threads noted theirs at once.
+/// A moment that was noted some time ago, on a cache line that few CPUs write to. If two threads
+/// note a moment at once, its parts may be of both.
 #[derive(Debug)]
 pub(crate) struct LastTime(CachePadded<Parts>);
 

@@ -13,16 +13,17 @@ use crate::lru::list::Recent;
 
 /// Pages in a full batch.
 pub(crate) const BATCH_MAX: usize = 32;
-/// A page waits only if its group has at least this many times the pages of the batch: while the
-/// group grows, and when it is full. Pages that wait can't be reclaimed, so a full group has less
+/// A batch may have at most 1/`GROWING_SHARE` of its group's pages while the group grows, and
+/// 1/`FULL_SHARE` when it is full. Pages that wait can't be reclaimed, so a full group has less
 /// memory meanwhile.
 const GROWING_SHARE: u64 = 64;
 const FULL_SHARE: u64 = 256;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
-/// How many pages may wait: what the group of a batch's first page allowed then. The group's
-/// counters are on cache lines that other CPUs write to, so they aren't read for each page.
+/// How many pages may wait in a batch: as many as the group of its first page allowed when that
+/// page was added. The group's counters are on cache lines that other CPUs write to, so they aren't
+/// read for each page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience {
     pages: u64,
@@ -61,8 +62,9 @@ impl EntryBatches {
         Self { batches: PerCpu::new(Mutex::default) }
     }
 
-    /// Adds a page to this CPU's batch. Takes and returns the batch if it is full, or too large for
-    /// its group, or for the group of the page, which has a limit of `max` pages.
+    /// Adds a page to this CPU's batch. Takes and returns the batch if it is full. Also does so if
+    /// the batch is too large for the group of its first page, or for the group of this page, whose
+    /// limit is `max` pages.
     pub(crate) fn add(
         &self,
         frames: &Frames,

@@ -15,8 +15,8 @@ impl Interval {
     /// The longest interval, in loads.
     const MAX: u64 = 15 << 30;
 
-    /// Rounds `loads`, at least 1, up or down. `chance` decides: any number whose lower bits are
-    /// evenly distributed. So a mean that moves by less than a step still moves on average.
+    /// Rounds `loads`, at least 1, up or down, as `chance` decides: any number whose lower bits are
+    /// evenly distributed. So even a mean that moves by less than a step moves on average.
     pub(crate) fn rounded(loads: u64, chance: u64) -> Self {
         let place = |loads: u64| loads.ilog2().saturating_sub(DIGITS);
         let loads = loads.clamp(1, Self::MAX);
@@ -31,9 +31,9 @@ impl Interval {
         (self != Self::UNKNOWN).then(|| u64::from(self.0 - (place << DIGITS)) << place)
     }
 
-    /// Returns the mean after a refault, `loads` after the page's last known use. A new interval
-    /// counts an eighth. A first interval is doubled, because intervals that are seen at all are
-    /// more often the short ones.
+    /// Returns the mean after a refault, `loads` after the page's last known use. The new interval
+    /// counts one eighth. A first interval is doubled, because short intervals are observed more
+    /// often than long ones.
     pub(crate) fn after_refault(self, loads: u64, chance: u64) -> Self {
         let mean = self.loads().map_or(2 * loads, |mean| (7 * mean + loads) / 8);
         Self::rounded(mean, chance)
@@ -47,8 +47,9 @@ impl Interval {
     }
 
     /// Returns the interval that a page of main is expected to have, `age` loads after its last
-    /// known use: its mean, but no more than its age, until it is late by as much again; from then
-    /// on, or if no mean is known, its age.
+    /// known use. This is its mean interval, or its age if that is less. Once its age reaches twice
+    /// the mean, the page is late, and this is its age. If no mean is known, this is always its
+    /// age.
     pub(crate) fn expected(self, age: u64) -> u64 {
         match self.loads() {
             Some(mean) if age < 2 * mean => age.min(mean),

@@ -19,25 +19,26 @@
 //! - **young** absorbs the uses that come in a burst with the load, such as several small reads of
 //!   one page in a row. When a page leaves young, its uses are forgotten. So a scan, which uses
 //!   each page in one burst only, never counts as use.
-//! - **window**: its length follows what a place in it saves, compared with one in main (`window`).
-//!   In a long window, a page that is used is used repeatedly, and challenges a page of main when
-//!   it reaches the end. In a window of little more than a hundredth of the pages, all uses may be
-//!   one burst, so a page that was used there leaves all the same, and main learns of it when it
-//!   comes back.
+//! - **window**: its length depends on what a place in the window saves, compared with a place in
+//!   main (`window`). In a long window, a use shows that the page is used repeatedly. So the page
+//!   challenges a page of main when it reaches the end. In a window of little more than a hundredth
+//!   of the pages, all uses may belong to one burst. So a page that was used there is evicted all
+//!   the same, and main learns of it when it comes back.
 //! - **main** gets the pages that came back, or were used in the window, as long as there is room.
 //!   Then a page gets in only if it wins a *challenge*.
 //! - **challenge**: the page is compared with up to two pages from the end of main. The first of
 //!   these that wasn't used since it was last looked at, and is expected to have the longer
-//!   interval, is *beaten*, and loses its place. A page is expected to keep its mean interval. If
-//!   it is late by as much again, its age takes the place of the mean (`interval`). If pages differ
-//!   in what it costs to bring them back, their intervals are divided by that (`cost`).
+//!   interval, is *beaten*, and loses its place. A page is expected to keep its mean interval. Once
+//!   its age is twice the mean, its age takes the place of the mean (`interval`). If pages differ
+//!   in what it costs to bring them back, each interval is divided by its page's cost (`cost`).
 //! - A **shadow** stays in the page's word when the page is evicted: its mean interval, the time of
-//!   its last use, and when it left which list (`shadow`). A page that comes back within 16 times
-//!   the group's size has this history; one that comes back later is new. Page maps hold the
-//!   shadows anyway, so the history takes no memory of its own.
+//!   its last use, and when it left which list (`shadow`). The history counts if the page comes
+//!   back within 16 times the group's size, in loads; later the page counts as new. Page maps hold
+//!   the shadows anyway, so the history takes no memory of its own.
 //!
-//! A page that was read ahead is decided on when it is used. Until then it may wait in the window,
-//! for a quarter of the group's size in loads, or longer if pages of main are idle.
+//! A page that was read ahead gets its place only after its first use. Until then it may wait in
+//! the window, for as many loads as a quarter of the group's size, or longer if pages of main are
+//! idle.
 //!
 //! For a loop that is larger than memory, no page of main is ever beaten, as all have the same
 //! interval. So a part of the loop stays, and the window is as short as it may be. If the pages of
@@ -96,8 +97,8 @@ use crate::lru::stripe::{Forecast, Stripe};
 const STRIPE_CPUS: usize = 4;
 /// A group gets its stripes when it has at least this many pages for each.
 const STRIPE_PAGES: usize = 64;
-/// With so many pages for each stripe, the group's pages that come between two batches of a stripe
-/// (about 32 for each) are 1/16 of its size.
+/// If each stripe has at least this many pages, the group loads few pages between two batches of
+/// one stripe: about 32 for each stripe, which is at most 1/16 of the group's size.
 const RECENT_PAGES: u64 = 512;
 /// A CPU reclaims from another stripe once in this many turns.
 const OWN_TURNS: usize = 8;
@@ -147,13 +148,13 @@ impl GroupLists {
     }
 
     /// Returns the time of the last batch of this CPU's stripe, if all of the group's CPUs together
-    /// bring in few pages between two batches of one stripe. `None` in a group with one stripe,
-    /// where the time itself is read by few CPUs.
+    /// bring in few pages between two batches of one stripe. Returns `None` in a group with one
+    /// stripe, where few CPUs read the clock itself.
     pub(crate) fn recent_time(&self) -> Option<Now> {
         self.recent_time_of(self.stripe(self.own()))
     }
 
-    /// As [`recent_time`](Self::recent_time), of another stripe.
+    /// Does the work of [`recent_time`](Self::recent_time) for any stripe.
     pub(crate) fn recent_time_of(&self, stripe: &Stripe) -> Option<Now> {
         let stripes = self.stripe_count();
         if stripes == 1 {
@@ -163,8 +164,8 @@ impl GroupLists {
         (last.size >= RECENT_PAGES * stripes as u64).then_some(last)
     }
 
-    /// Returns which evictions, from the window and from main, are to be brought to the group's
-    /// clock: in a group that has a recent time, each stripe brings several at once.
+    /// Returns how many evictions, from the window and from main, have to be added to the group's
+    /// clock now. In a group that has a recent time, each stripe adds several at once.
     pub(crate) fn collect(&self, left: [u64; 2]) -> [u64; 2] {
         let stripe = self.stripe(self.own());
         if self.recent_time_of(stripe).is_some() { stripe.collect(left) } else { left }

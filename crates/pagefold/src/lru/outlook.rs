@@ -3,9 +3,11 @@
 //!
 //! *More memory.* If the window were longer, the pages that come back soon after they left it would
 //! still be there. If main were longer, it would hold pages that lost their challenges lately, and
-//! each of them would be used once in its interval. The larger of the two counts. *Less memory*:
-//! the pages that would have to go are about as good as those that have just lost, so the same
-//! intervals tell what goes with them.
+//! each of them would be used once in its interval. The larger of these two numbers of loads is
+//! reported.
+//!
+//! *Less memory.* The pages that would have to go are about as good as pages that have just lost a
+//! challenge. So the intervals of those pages tell how many loads would be added.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -19,8 +21,8 @@ const ONCE: u64 = 1 << 32;
 const MEMORY: i64 = 1024;
 /// A lost challenge changes the mean rate by this part.
 const RATE_MEMORY: i64 = 64;
-/// A page came back soon if less than this part of the group's size left the same list since:
-/// window, main (`GroupState`).
+/// A page came back soon if fewer pages than this part of the group's size left the same list
+/// since. The first number is for the window, the second for main (`GroupState`).
 const SOON: [f64; 2] = [0.5, 0.25];
 /// The change of memory that is asked for.
 const TENTH: f64 = 0.1;
@@ -85,8 +87,8 @@ impl Outlook {
         self.soon().max(self.uses(pages))
     }
 
-    /// The part of the loads that brought back a page of which a tenth of the pages, at most, had
-    /// left the same list since.
+    /// Estimates the part of the loads that brought back a page soon: when at most a tenth of the
+    /// group's size had left the same list since.
     fn soon(&self) -> f64 {
         let to_window = self.share(Origin::SoonToWindow) + self.share(Origin::AtOnceToWindow);
         to_window * TENTH / SOON[0] + self.share(Origin::SoonToMain) * TENTH / SOON[1]

@@ -148,8 +148,8 @@ impl Rank {
         Self { bits: self.bits & !KIND | kind as u32 }
     }
 
-    /// The rank in main or the window of a page that has got its place: its origin doesn't matter
-    /// any more.
+    /// Returns the rank of a page that gets its place, in main or in the window. Its origin doesn't
+    /// matter any more.
     pub(crate) fn settled(self, kind: Kind) -> Self {
         self.on(kind).with_origin(Origin::New)
     }

@@ -15,21 +15,21 @@ use crate::lru::rank::{KINDS, Kind, Origin, Place, Rank};
 use crate::lru::window::{Window, step};
 use crate::stats::pattern::AccessPattern;
 
-/// The number of pages of main that a page may challenge. With more, better candidates are found,
-/// but pages change places that are about as good.
+/// The number of pages of main that a page may challenge. A larger number finds worse pages in
+/// main, but also displaces pages that are about as good as the challenger.
 pub(crate) const LOOKS: usize = 2;
 /// While a stripe grows, up to this part of it may be young beyond the usual.
 const GROWING_YOUNG: usize = 128;
-/// If pages are written when they leave, so many leave at a time, for requests of a good size, but
-/// at most this part of the pages.
+/// If pages are written when they leave, at least `WRITE_BATCH` leave at a time, so that requests
+/// have a good size. In a small stripe, the minimum is 1/`WRITE_SHARE` of its pages.
 const WRITE_BATCH: usize = 16;
 const WRITE_SHARE: usize = 16;
 /// In a group of several stripes, a pass frees the step of so many stripes at most.
 const STRIPES_A_STEP: usize = 4;
 /// See [`Stripe::waiting`].
 const WAITING: usize = 4;
-/// Evictions that a stripe of a large group brings to the group's clock together. A stripe has at
-/// least 512 pages there, so the clock is late by 1/32 of the group's size at most.
+/// A stripe of a large group adds its evictions to the group's clock when it has this many. Such a
+/// stripe has at least 512 pages, so the clock is late by at most 1/32 of the group's size.
 const UNCOUNTED_MAX: u64 = 16;
 
 /// If a smaller share of the loads brings back pages, they are a scan.
@@ -52,8 +52,8 @@ pub(crate) struct Forecast {
 pub(crate) enum Reach {
     /// Those of main, and those of the window that exceed its target.
     Usual,
-    /// Also the rest of the window but a few pages, for a pass after a walk that freed nothing.
-    /// Else main could consist of pages that are pinned, and no pass would look at the window.
+    /// Also the rest of the window, except a few pages. For a pass after a walk that freed nothing:
+    /// if main consists of pinned pages, no other pass looks at the window.
     Window,
     /// All, young pages too.
     All,
@@ -154,8 +154,8 @@ impl Stripe {
         self.time.get()
     }
 
-    /// Returns whether a pass has to read the group's clock: once after each time that evictions
-    /// were brought to it.
+    /// Returns whether a pass has to read the group's clock: once after each time that the stripe
+    /// added evictions to it.
     pub(crate) fn needs_time(&self) -> bool {
         // Relaxed, also below: only the policy depends on the time.
         let is_due = self.time_is_due.load(Ordering::Relaxed);
@@ -165,8 +165,8 @@ impl Stripe {
         is_due
     }
 
-    /// Keeps evictions from the window and from main until there are enough to be brought to the
-    /// group's clock. Returns those that are to be brought there now.
+    /// Collects evictions from the window and from main until there are enough to add to the
+    /// group's clock. Returns the numbers to add now.
     pub(crate) fn collect(&self, left: [u64; 2]) -> [u64; 2] {
         let add = |(count, pages): (&AtomicU64, u64)| count.fetch_add(pages, Ordering::Relaxed) + pages;
         if self.uncounted.iter().zip(left).map(add).sum::<u64>() < UNCOUNTED_MAX {
@@ -199,8 +199,8 @@ impl Stripe {
         self.window.main_max(self.pages()).saturating_sub(in_main)
     }
 
-    /// Returns for how many loads a page that was read ahead may wait for its first use: for as
-    /// many as there are pages in the window and idle pages in main, or a quarter of the pages.
+    /// Returns for how many loads a page that was read ahead may wait for its first use: the
+    /// window's target plus the number of idle pages in main, but at least a quarter of the pages.
     pub(crate) fn waiting(&self) -> usize {
         (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING)
     }
@@ -293,9 +293,10 @@ impl Stripe {
         self.outlook.placed(&placed);
     }
 
-    /// Compares each challenger with up to [`LOOKS`] pages from the end of main. The first of these
-    /// that isn't in use, and that is expected to be used at least `margin` times later than the
-    /// challenger, if they cost the same, loses its place.
+    /// Compares each challenger with up to [`LOOKS`] pages from the end of main. One of these pages
+    /// loses its place to the challenger: the first one that isn't in use, and that is expected to
+    /// be used at least `margin` times later than the challenger. (If the two don't cost the same,
+    /// see `cost`.)
     pub(crate) fn challenge(
         &self,
         frames: &Frames,
@@ -411,12 +412,12 @@ impl Stripe {
     }
 
     /// Returns how many pages a pass should free for a thread that wants `wanted`, in a group of
-    /// `stripes` stripes. If `writes` is set, they are written to a device, and each batch is a
-    /// request. A thread that wants one page may get no more (R6).
+    /// `stripes` stripes. If `writes` is set, the pages are written to a device, and each batch is
+    /// a request. A thread that wants one page may get no more (R6).
     ///
-    /// A thread frees all pages that it wants from one stripe. The more stripes there are, the
-    /// larger a part of the stripe that is. Freed in one pass, they cost fewer writes to what the
-    /// stripe's CPUs share than in many.
+    /// A thread frees all pages that it wants from one stripe. With more stripes, these are a
+    /// larger part of the stripe. One pass that frees them all writes less often to cache lines
+    /// that the stripe's CPUs share than many passes would.
     pub(crate) fn batch(&self, wanted: usize, writes: bool, stripes: usize) -> usize {
         let pages = self.pages();
         let least = if writes && wanted > 1 { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };
@@ -496,8 +497,8 @@ impl Stripe {
         self.main().cut(frames, wanted, into, leftovers);
     }
 
-    /// Puts back, at the cold ends and in the order in which they were cut, pages that nothing
-    /// looked at.
+    /// Puts pages back that were cut but not looked at: at the cold ends, in the order in which
+    /// they were cut.
     pub(crate) fn return_cut<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in rest.iter().rev() {

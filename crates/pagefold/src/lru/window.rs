@@ -1,19 +1,19 @@
 //! The size of the window: for how long pages that have no place in main stay in memory.
 //!
 //! A page that comes back soon after it left the window shows that the window may be too small.
-//! Whether it is depends on main. If the page finds a page of main that it displaces, memory lies
-//! idle there while the window is short of it, so the window grows. If it finds none, main is in
-//! use, and the window shrinks. So in a loop that is larger than the memory, where no page of main
-//! is ever displaced, the window stays as small as it may be, although every page comes back. A
-//! page that comes back soon after it left *main* shrinks the window as well.
+//! Whether it is too small depends on main. If the page displaces a page of main, memory lies idle
+//! in main while the window lacks memory, so the window grows. If the page can't displace any, main
+//! is in use, and the window shrinks. So in a loop that is larger than the memory, where no page of
+//! main is ever displaced, the window stays as small as it may be, although every page comes back.
+//! A page that comes back soon after it left *main* shrinks the window as well.
 //!
 //! Main may be in use and the window still too small: if pages are used several times at moderate
-//! distances and then no more, all pages of main were used not long ago. Then what a place saves is
-//! compared. Suppose that a share s of the loads bring back a page that was among the last d to
-//! leave the window. Then a place more in the window would save s / d of a load in each load. A
-//! place less in main would cost 1 / e, if the pages at its end are used again after e loads. So
-//! the window grows if s × e > d. In a loop, e is the distance at which pages come back: no more
-//! than d, or s is 0.
+//! distances and then no more, all pages of main were used not long ago. In this case the savings
+//! of a place are compared. Suppose that a share s of the loads bring back a page that was among
+//! the last d to leave the window. Then one place more in the window would save s / d of a load in
+//! each load. One place less in main would cost 1 / e of a load, if the pages at main's end are
+//! used again after e loads. So the window grows if s × e > d. In a loop, e is the distance at
+//! which pages come back: no more than d, or s is 0. So the window doesn't grow.
 //!
 //! The window grows fast if many challenges are won, because then the working set changes, and
 //! slowly if few are. Steps are numbers of pages, whatever the memory's size: a miss moves the
@@ -27,16 +27,16 @@ use crate::lru::rank::Origin;
 /// The window's least and largest part of the pages.
 const LEAST: usize = 100;
 const MOST: (usize, usize) = (9, 10);
-/// Each time that reclaim frees pages, it forgets this part of the difference to the largest number
-/// of pages of earlier times.
+/// Each time that reclaim frees pages, the largest number of pages so far (`full`) falls by
+/// 1/`FORGETS_MOST` of its distance to the number now.
 const FORGETS_MOST: usize = 8;
-/// Each pass that meets no page that was read ahead and not used forgets this part of the room that
-/// such pages took.
+/// Each pass that meets no unused page of readahead gives back 1/`FORGETS_AHEAD` of the room that
+/// such pages took (`ahead`).
 const FORGETS_AHEAD: usize = 64;
 /// Uses in a window tell something if it has more than this many times the least length.
 const LONG: usize = 2;
-/// A page was among the last to leave the window if at most this part of the group's size left it
-/// since.
+/// A page was among the last to leave the window if at most 1/`AT_ONCE` of the group's size left
+/// the window since.
 pub(crate) const AT_ONCE: u64 = 32;
 /// A look at the end of main changes the expected interval of the pages there by this part.
 const END_MEMORY: u64 = 64;
@@ -81,8 +81,8 @@ pub(crate) struct Window {
     end: AtomicU64,
     /// New pages that left the window unused, since the window shrank for that.
     unused: AtomicUsize,
-    /// How many pages were outside of main beyond the target when pages that had been read ahead
-    /// were spared, decreasing since.
+    /// The number of pages outside main beyond the target, as of the last pass that spared pages
+    /// that had been read ahead. Decreases after that.
     ahead: AtomicUsize,
     /// The largest number of pages before reclaim lately.
     full: AtomicUsize,
@@ -94,9 +94,9 @@ impl Window {
         self.target.load(Ordering::Relaxed).max(1)
     }
 
-    /// Returns whether the window is so long that a page that was used in it is used repeatedly. In
-    /// a window of about the least length, all uses may be of one burst: those of a few readers
-    /// that follow each other through a file, for example.
+    /// Returns whether the window is so long that a use in it shows that the page is used
+    /// repeatedly. In a window of about the least length, all uses may belong to one burst, for
+    /// example of a few readers that follow each other through a file.
     pub(crate) fn is_long(&self) -> bool {
         self.target() > LONG * (self.base() / LEAST).max(1)
     }
@@ -108,8 +108,8 @@ impl Window {
         full == 0 || pages > full + slack || full > pages + pages / 8 + slack
     }
 
-    /// Returns whether pages that were used lately are what is used again: the window has a good
-    /// part of `pages` pages.
+    /// Returns whether most pages that are used again were used lately. This is so if the window
+    /// has a good part of `pages` pages.
     pub(crate) fn is_recency(&self, pages: usize) -> bool {
         self.target() > pages / 8
     }

@@ -1,5 +1,5 @@
-//! The state of taking memory back from pages (`reclaim::room`): the batch size, what it may cost,
-//! and whether the budget is being lowered.
+//! What `reclaim::room` keeps for taking memory back from pages: the batch size, which pages may be
+//! evicted ([`Cost`]), and the state of lowering the budget.
 
 use sync::atomic::AtomicBool;
 use sync::lock::Mutex;

@@ -14,8 +14,8 @@
 //! - O2. A visitor only tries to lock a place, and never waits for it. The reason is that one visit
 //!   may lead to another in the same thread: a fault reclaims, and reclaim moves compressed pages
 //!   to other swap areas. The second visit may be to the very place that the thread has locked
-//!   already. If `forget` waits for that place by then, the lock grants no further share before
-//!   `forget` has had its turn, and `forget` waits for the first visit to end. So if visitors
+//!   already. Suppose that `forget` waits for that place by then. The lock grants no further share
+//!   before `forget` has had it, and `forget` waits for the first visit to end. So if visitors
 //!   waited, the two threads would deadlock:
 //!   ```text
 //!     visitor: shares place A                     last handle: forget(A) waits for the visitor
@@ -23,10 +23,10 @@
 //!   ```
 //!   If `forget` waits for the place, its region is being removed and the page with it, so the
 //!   visitor may skip the page.
-//! - O3. A visitor borrows the space from the place, and takes no reference to the space. When the
-//!   last handle or owned guard of a space is dropped, it first empties all of the space's places,
-//!   and only then drops the space. So a space is torn down by the thread that drops the last of
-//!   them. It is never torn down by a visitor: a visitor works for another tenant.
+//! - O3. A visitor borrows the space from the place, and takes no reference to the space. The
+//!   thread that drops the last handle or owned guard of a space first empties all of the space's
+//!   places, and only then drops the space. So that thread tears the space down. A visitor never
+//!   does: it works for another tenant.
 //!
 //! Lock order: a thread that locks a place may hold only a compressed area's clock and, in a visit
 //! within a visit, other places (O2). A thread that holds a place may put a page word in *loading*,
@@ -91,8 +91,8 @@ impl Default for SpaceTable {
 }
 
 impl SpaceTable {
-    /// Returns the state that all spaces share beyond this table. The first space creates it. Its
-    /// type isn't known here.
+    /// Returns the state that all spaces share beyond this table, of a type that isn't known here.
+    /// The first space creates the state.
     ///
     /// # Panics
     /// If two callers ask for different types.

@@ -1,8 +1,8 @@
 //! Decides which groups give up pages when the whole budget is short.
 //!
 //! The choice depends on two numbers of each group, both divided by `min(limit, budget)`. The
-//! group's *share* is everything that is charged to the group. Its *spare share* is the part of
-//! that which isn't dirty.
+//! *share* of a group counts everything that is charged to the group. Its *spare share* leaves out
+//! dirty pages.
 //!
 //! - R1. A group takes pages only from itself, and from groups whose share is at least its own. So
 //!   a group that pins, maps or dirties all of its pages can't empty smaller groups: if only
@@ -20,9 +20,9 @@
 //!   ([`Walk`](crate::group::walk::Walk)). By R2 such a group may look as if it had pages to give
 //!   although all of them are pinned. Pins aren't counted anywhere, so reclaim finds this out only
 //!   by looking at the pages.
-//! - R4. While frames are short, a group gets no free frame if none of its own pages can be evicted
-//!   and, by R1, no other group can give it any. The frames that are free then were freed by other
-//!   groups for their own use (`Manager::has_to_give_first`).
+//! - R4. While frames are short, a group gets no free frame if two things hold: none of its own
+//!   pages can be evicted, and by R1 no other group can give it any. The frames that are free then
+//!   were freed by other groups for their own use (`Manager::has_to_give_first`).
 //! - R5. Some pages are freed in advance, before any group needs them. These pages come only from
 //!   groups whose share is close to the largest. So a small group gives up pages only for its own
 //!   use.
@@ -166,8 +166,8 @@ impl Ranking {
             }
         }
         let own = need.floor(budget);
-        // Groups without a handle come first. But their pages may be unable to go, so they don't
-        // keep others out.
+        // A group without a handle has an infinite share, so it comes first. But perhaps none of
+        // its pages can be evicted. So it isn't counted here: it would exclude all other groups.
         let shares = seen.iter().map(|it| it.share).filter(|share| share.is_finite());
         let large = shares.fold(0.0, f64::max) * LARGE;
         let asks = |it: &Candidate| need.group().is_some_and(|group| group.id == it.group);
@@ -196,8 +196,8 @@ impl Ranking {
         }
     }
 
-    /// Returns all groups that pages may be taken from, those first that can give the most. For a
-    /// caller that would fail otherwise.
+    /// Returns all groups that pages may be taken from; those that can give the most come first.
+    /// For a caller that would fail otherwise.
     pub(crate) fn all_candidates(&self, groups: &GroupTable, need: For<'_>, budget: u64) -> Vec<Candidate> {
         let floor = need.floor(budget);
         let mut all = Vec::new();

@@ -94,8 +94,8 @@ impl Manager {
                 failed_for_good = 0;
                 continue;
             }
-            // The next attempt retries even if nothing is in flight any longer: it may have arrived
-            // just after the last look.
+            // Even if nothing is in flight any more, another attempt follows: a page may have
+            // arrived just after the last look.
             let awaited = soon || unclean || self.in_flight(whose);
             if awaited {
                 failed_for_good = 0;
@@ -103,8 +103,8 @@ impl Manager {
                 failed_for_good += 1;
             }
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
-                // Last resort: groups that rest may have unpinned pages by now, and with many
-                // groups not all were asked.
+                // Last resort: pages of groups that rest may have been unpinned by now, and if
+                // there are many groups, not all were asked.
                 if !std::mem::replace(&mut in_earnest, true)
                     && self.reclaim_in_earnest(group, short == Short::Charge, DIRECT_BATCH) > 0
                 {
@@ -155,8 +155,8 @@ impl Manager {
         give: impl FnMut(ChargedFrame<'a>),
     ) -> Result<(), Short> {
         if !self.charges.has(group.id, wanted as u64) {
-            // Before more is charged: the charges of the pages that are freed here go to this CPU's
-            // stock, and the group's counter, which all CPUs share, may stay as it is.
+            // Called before more is charged. The charges of the pages that this frees go to this
+            // CPU's stock. So the group's counter, which all CPUs share, may not have to change.
             self.keep_reserves(group);
         }
         self.frames_of_reserve(group, wanted, give)

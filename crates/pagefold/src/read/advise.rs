@@ -67,16 +67,15 @@ impl Handle {
 }
 
 impl FileState {
-    /// Makes pages the next to be evicted: moves them to the cold ends of their groups' lists, as
-    /// never used.
+    /// Makes pages the next to be evicted: moves each to the cold end of its group's LRU list
+    /// *window*, and clears its history and its uses.
     fn cool(&self, pages: Range<u64>) {
         let (manager, frames) = (&*self.manager, &*self.manager.frames);
         manager.drain_entries();
         for page in self.map.pages_in_memory(pages) {
             let PageState::Resident { frame } = self.map.state(page) else { continue };
             let Some(isolated) = frames.isolate(frame) else { continue };
-            // The frame may have become another page's. At worst that page loses its place on a
-            // list.
+            // The frame may hold another page by now. At worst, that page is evicted next.
             let group = manager.groups.get(frames.group(frame)).filter(|_| frames.owner(frame) != ANONYMOUS);
             let Some(group) = group else {
                 manager.return_isolated(isolated);

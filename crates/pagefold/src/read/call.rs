@@ -68,8 +68,8 @@ impl Call {
         (self.pages, self.launched, self.is_late) = (pages, 0, false);
     }
 
-    /// Creates a call that wants `pages`, which isn't reported to readahead because its user knows
-    /// the next accesses.
+    /// Creates a call that wants `pages`. The call isn't reported to readahead, because its user
+    /// has announced the accesses.
     pub(crate) fn told(pages: Range<u64>) -> Self {
         Self { pages, told: true, ..Self::default() }
     }

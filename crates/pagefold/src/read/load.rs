@@ -305,8 +305,7 @@ impl Handle {
     /// page isn't in memory, because its word is in *loading*. If it was written back, the device
     /// has the added bytes, and they are counted here.
     ///
-    /// The length in memory isn't used, because `set_len` may be trying it and may restore the old
-    /// one.
+    /// The length in memory isn't used: `set_len` may have lowered it, and may still restore it.
     pub(crate) fn expected(&self, page: u64) -> usize {
         let kept = self.file.disk_len().saturating_sub(page << self.file.page_shift());
         kept.min(self.file.page_bytes()) as usize

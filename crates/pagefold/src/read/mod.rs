@@ -75,10 +75,10 @@ impl Handle {
             }
             let end = at + there as u64;
             if done < buf.len() && !end.is_multiple_of(self.file.page_bytes()) {
-                // The copy ends at the end of the file, inside a page. If the file has grown since,
-                // the bytes after the old end are read, too. One write may have changed bytes on
-                // both sides of that end, and the result must not mix old and new bytes. So the
-                // bytes before that end are read again.
+                // The copy stopped at the file's known end, inside a page. If the file has grown,
+                // the rest of the page is wanted, too. One write may have changed bytes on both
+                // sides of the old end, and the result must not mix old and new bytes. So if the
+                // cache has the new length (`Grown`), the bytes before the old end are read again.
                 match self.read_beyond(end, &mut buf[done..])? {
                     Beyond::Nothing => break,
                     Beyond::Apart(n) => done += n,
@@ -119,9 +119,9 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads into `into` the last bytes of the file: those from `at` to the end that the caller
-    /// found, all in one page. Returns false if the file no longer ends there, or if the page was
-    /// evicted again.
+    /// Reads the last bytes of the file into `into`: those from `at` to the file's end as the
+    /// caller has seen it. All of them lie in one page. Returns false if the file no longer ends
+    /// there, or if the page was evicted again.
     ///
     /// The bytes and the file's length are from the same moment. A writer changes both within one
     /// change of the page's version (L1 of `write`). If this function copies the bytes without a
@@ -140,8 +140,8 @@ impl Handle {
         Ok(is_end())
     }
 
-    /// Checks whether another process has made the file longer than is known, so that it has a byte
-    /// at `at`, past the known end.
+    /// Checks whether the file has a byte at `at`, past the known end, because another process has
+    /// made the file longer.
     ///
     /// Pagefold can't adopt the file's new length while the page that contains the old end is in
     /// use. In that case the bytes are read directly from the file, up to the end of a page, and

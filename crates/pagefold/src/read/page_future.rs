@@ -80,8 +80,8 @@ pub struct PageFuture<'a> {
     state: State<'a>,
     /// Wakes the future at the end of a pause, or of the device's time limit.
     timer: Option<Timer>,
-    /// Three counts: the future's loads that brought no page; loaded pages that the future lost
-    /// again; its tries for a frame.
+    /// Three counts: the future's loads that brought no page; its loaded pages whose pins were
+    /// taken away; its tries for a frame.
     tries: u32,
     lost: u32,
     tries_pinned: u32,
@@ -161,8 +161,9 @@ impl<'a> PageFuture<'a> {
         }
     }
 
-    /// Creates a reader's future of the page that contains byte `at`. It asks for the file's length
-    /// if the byte lies past the known end, even in a page that begins before the end.
+    /// Creates a reader's future of the page that contains byte `at`. If the byte lies past the
+    /// known end of the file, the future asks for the file's length, even if the page begins before
+    /// the known end.
     pub(crate) fn of_byte(handle: &'a Handle, at: u64) -> Self {
         let mut future = Self::new(handle, at >> handle.file.page_shift());
         future.byte = Some(at);
@@ -356,8 +357,8 @@ impl<'a> PageFuture<'a> {
         Ok(Look::Wait)
     }
 
-    /// Returns whether the file is known to have the page, which starts at `start`, or the reader's
-    /// byte in it. If not, has a worker refresh the length.
+    /// Returns whether the known length of the file includes byte `start`, where the page begins,
+    /// or, for a reader, the byte that the reader wants. If not, has a worker refresh the length.
     fn reach(&mut self, start: u64, waker: &Waker) -> Result<bool, Error> {
         let file = &self.handle.file;
         let (first, is_readers) = (self.byte.unwrap_or(start), self.byte.is_some());

@@ -14,15 +14,15 @@ use io::Batch;
 
 /// The largest window, in bytes.
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
-/// A window is at most 1/`LIMIT_SHARE` of the pages that the group may hold: several streams have
-/// two windows each at a time.
+/// A window is at most 1/`LIMIT_SHARE` of the pages that the group may hold, because several
+/// streams may have two windows each at the same time.
 const LIMIT_SHARE: u64 = 64;
 /// How many pages after a mark are looked for at most.
 const FOLLOWERS_MAX: u64 = 1024;
 
 impl Handle {
-    /// Begins to load pages that may be used after an access to `pages`. `missing` is the first of
-    /// these pages that isn't in memory.
+    /// Begins to load pages that may be used after an access to `pages`. `missing` is the first
+    /// page of `pages` that isn't in memory.
     pub(crate) fn read_ahead_of(&self, pages: Range<u64>, missing: u64) {
         let Some(bounds) = self.bounds() else { return };
         let is_used = |page| self.file.map.is_used(page);

@@ -12,10 +12,10 @@
 //! marker: `mm/readahead.c`, PG_readahead.)
 //!
 //! An access can continue a *stream* in two ways. It continues the stream *in sequence* if it
-//! begins where the stream's last access ended or, in a stream that goes backwards, if it ends
-//! where the stream's last access began. It continues the stream with a *stride* if its distance
-//! from the stream's last access is the same as the distance between the stream's last two
-//! accesses. A handle follows several streams at once, because many readers may share the handle.
+//! begins where the stream's last access ended. (In a stream that goes backwards, the access must
+//! end where the last one began.) It continues the stream with a *stride* if its distance from the
+//! stream's last access is the same as the distance between the stream's last two accesses. A
+//! handle follows several streams at once, because many readers may share the handle.
 //!
 //! A stream is *believed* after two accesses have continued it, both in sequence or both with the
 //! same stride. From then on pages are read ahead for the stream. Each window is twice as large as
@@ -31,8 +31,8 @@
 //! windows are allowed from the start.
 //!
 //! Pages that are read ahead must stay in memory until they are used. Until then they are on
-//! reclaim's lists *young* and *cold* (see `lru`), which hold only a small part of the group's
-//! pages. Each page that another reader loads moves the waiting pages closer to eviction.
+//! reclaim's lists *young* and *window* (see `lru`), which may hold only a small part of the
+//! group's pages. Each page that another reader loads moves the waiting pages closer to eviction.
 //!
 //! So the size of a window depends on how fast the group evicts. A stream remembers how many pages
 //! the group had evicted when the stream's last window was requested. While the reader uses this
@@ -67,16 +67,16 @@ const BELIEVED: u32 = 2;
 const STRIDE_MAX: u64 = 1 << 12;
 /// The first window, in pages.
 const WINDOW_MIN: u64 = 2;
-/// The most requests in one window. If there are more than a disk processes at once, the further
-/// ones are only submitted too early.
+/// The most requests in one window. A disk doesn't process more at once, so further requests would
+/// only be submitted too early.
 const BLOCKS_MAX: u64 = 64;
 /// The group's allowance of evictions, while a reader uses one window, is 1/`WAITING_SHARE` of the
 /// number of pages that can wait on the lists. If the group evicts more, the next window shrinks.
 /// The allowance is only a part of that number, because a stream has two windows at a time, and
 /// other readers may follow the stream's reader.
 const WAITING_SHARE: u64 = 4;
-/// The pages that a window may have in any case, however many readers there are: with smaller
-/// windows a disk does much less.
+/// A window may have this many pages in any case, however many readers there are: with smaller
+/// windows, a disk does much less.
 const CROWDED: u64 = 16;
 /// This many blocks behind a reader are looked at,
 const LOOKED_AT: i64 = 64;

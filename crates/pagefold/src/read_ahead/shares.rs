@@ -9,7 +9,7 @@ use sync::lock::{Mutex, MutexGuard, OnceBox};
 use crate::read_ahead::Streams;
 use io::Queue;
 
-/// Once CPUs have contended for a share, each group of `CPUS_SHARING` CPUs uses a share of its own.
+/// Once CPUs have contended for a share, each set of `CPUS_SHARING` CPUs uses a share of its own.
 /// So a miss touches a cache line that few other CPUs use.
 const CPUS_SHARING: usize = 8;
 /// How often the lock is tried. If that fails, the access isn't noted, which does no harm.

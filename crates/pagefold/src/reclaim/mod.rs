@@ -1,11 +1,11 @@
 //! Reclaim: evicts pages to free frames. If a group is at its limit, reclaim evicts pages of that
 //! group. If the whole budget is short, reclaim evicts pages of the groups that `ranking` chooses.
 //!
-//! A *pass* removes a batch of pages from the lists of one stripe of a group (a group's lists are
-//! split into stripes so that CPUs don't contend) and looks at each page. It evicts the pages that
-//! have to go and puts the others back where `lru` decides. Each of these pages is *isolated*
-//! meanwhile: only the thread that has isolated a page looks at it. So passes of several threads
-//! over one group, or one stripe, run in parallel.
+//! A *pass* removes a batch of pages from the lists of one stripe of a group, and looks at each
+//! page. (A group's lists are split into stripes so that CPUs don't contend.) The pass evicts the
+//! pages that have to go and puts the others back where `lru` decides. Each of these pages is
+//! *isolated* meanwhile: only the thread that has isolated a page looks at it. So passes of several
+//! threads over one group, or one stripe, run in parallel.
 //!
 //! A dirty page of a file can't be evicted before it is written back. The pass puts it back into
 //! the *window*, whose pages are evicted first, and evicts a page of *main* instead (see `lru`). So
@@ -23,8 +23,8 @@
 //! none could be freed, `walk` remembers this. Further calls for the group then return at once,
 //! until something has changed or a pause has passed.
 //!
-//! Before a call of a user fails for want of a page, all pages that may be evicted for the call are
-//! looked at once more, whatever `walk` remembers.
+//! Before a user's call fails for want of a page, reclaim looks once more at all pages that may be
+//! evicted for the call, whatever `walk` remembers.
 
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
@@ -73,9 +73,10 @@ pub(crate) struct Pass {
 
 /// For which group pages are freed.
 ///
-/// The youngest pages of a group go only for the group itself. If all of its other pages are dirty
-/// and can't be written, it goes on with these, one after the other. If they went for others, the
-/// group couldn't bring in any page, because it may not take pages of groups with smaller shares.
+/// A group's youngest pages are evicted only for the group itself. If all of its other pages are
+/// dirty and can't be written, the group makes progress by evicting its youngest pages, one after
+/// the other. If they were evicted for other groups, this group couldn't load any page: it may not
+/// take pages of groups with smaller shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Own,
@@ -410,9 +411,9 @@ impl Manager {
     }
 }
 
-/// The margin by which a hot page of the window has to win. Its uses may have been long ago, and it
-/// isn't known when. Without a margin, a scan makes pages of a hot set that was left alone push out
-/// each other.
+/// The margin by which a hot page of the window has to win. Its uses may lie far back, at an
+/// unknown time. Without a margin, a scan would make the pages of a hot set that is no longer used
+/// displace each other.
 const HOT_MARGIN: u64 = 2;
 
 /// Pages of the window that get a place in main if they win it from a page there.

@@ -1,9 +1,9 @@
 //! The background reclaimer: one thread that refills reserves that other threads empty faster than
 //! they refill them (`reserve`).
 //!
-//! The reclaimer sleeps until a thread takes a frame, finds less than half of a group's or of the
-//! whole budget's reserve left, and doesn't free enough pages itself. That thread wakes the
-//! reclaimer through the `doorbell`. If the doorbell has been rung already, ringing it again costs
+//! The reclaimer sleeps until a thread wakes it through the `doorbell`. A thread does so if it
+//! takes a frame, finds less than half of a reserve left (its group's or the whole budget's), and
+//! doesn't free enough pages itself. If the doorbell has been rung already, ringing it again costs
 //! one load.
 
 use sync::Arc;

@@ -1,11 +1,11 @@
 //! Decides which threads refill the reserve of free pages (`group::reserve`).
 //!
-//! A reserve is a part of a group's limit, or of the whole budget, that is kept free so that a
-//! thread that needs a page gets one at once. Evicting a clean page costs no more than looking at
-//! it. So a thread that takes pages out of the reserve also frees a few, while the lists and
-//! the records of the coldest pages are in its CPU's caches. (When a background thread freed all
-//! pages, it took 224 ns of CPU time a page in a loop of random 4 KiB reads from memory, mostly
-//! waiting for cache lines that the reading CPU held.)
+//! A reserve is a part of a group's limit, or of the whole budget. It is kept free so that a thread
+//! that needs a page gets one at once. Evicting a clean page costs no more than looking at it. So a
+//! thread that takes pages out of the reserve also frees a few, while the lists and the records of
+//! the coldest pages are in its CPU's caches. (A background thread that freed all pages took 224 ns
+//! of CPU time a page, in a loop of random 4 KiB reads from memory. Most of that was waiting for
+//! cache lines that the reading CPU held.)
 //!
 //! Normally one thread at a time refills the reserve. If much is missing, because threads take
 //! pages faster than one thread frees them, each thread that takes a page helps. If that isn't
@@ -22,8 +22,8 @@ use crate::manager::ranking::For;
 /// How many pages a thread tries to free when it is asked to help: `HELP_BATCHES` batches of
 /// charges, but at most `HELP_BATCH_MAX` pages. (`HELP_BATCH_MAX` pages if charges aren't batched.)
 /// A thread is asked each time its CPU's stock of charges is empty. It tries to free more than one
-/// batch, because some of the pages that it looks at stay, and the background reclaimer would have
-/// to free the rest at twice the cost.
+/// batch, because some of the pages that it looks at stay. The background reclaimer would have to
+/// free the rest, at twice the cost.
 const HELP_BATCHES: usize = 2;
 const HELP_BATCH_MAX: usize = 64;
 

@@ -50,8 +50,8 @@ const DRAIN_ATTEMPTS: u32 = 3;
 /// that are being loaded, or evicted. `BEGUN_WAIT` is for a drain that has already evicted pages.
 const HELD_WAIT: Duration = Duration::from_millis(1);
 const BEGUN_WAIT: Duration = Duration::from_secs(1);
-/// The first and the longest pause between two attempts. The others are half as long as what was
-/// waited before.
+/// The shortest and the longest pause between two attempts. In between, a pause is half as long as
+/// the drain has waited so far.
 const DRAIN_PAUSE: Duration = Duration::from_micros(50);
 const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// How often a call makes room for a page's word before it gives up. Each time, other threads may
@@ -62,8 +62,8 @@ const ROOMS_MAX: u32 = 64;
 /// `LOWERING_TURNS` times: for a second in all.
 const LOWERING_PAUSE: Duration = Duration::from_micros(100);
 const LOWERING_TURNS: u32 = 10_000;
-/// How often such a thread tries again because the lowering has ended without room for it: the
-/// thread itself hasn't drained an extent yet.
+/// How often such a thread tries again after the lowering has ended without leaving room for it. It
+/// tries again because it couldn't drain an extent itself during the lowering.
 const LOWERINGS_MAX: u32 = 16;
 
 /// How often a call has made room for one page's word.
@@ -453,8 +453,8 @@ mod tests {
     const PAGES: u64 = 20;
 
     /// A regression: while a thread was lowering the budget, another thread uncharged all that was
-    /// beyond the new budget. Then 0 extents were wanted, and a search that doubled this number
-    /// went on forever.
+    /// beyond the new budget. Then 0 extents were wanted. A search that doubled this number went on
+    /// forever.
     #[test]
     fn a_search_for_extents_of_no_bytes_ends() {
         let disk = SimulatedDisk::default();
@@ -465,9 +465,9 @@ mod tests {
         assert_eq!(mm.manager().drain_for_good(0), 1);
     }
 
-    /// Fills memory mostly with pages of a file. After every fifty of them calls `keep`, which
-    /// makes one other page. Returns whether an extent could be drained without evicting pages in
-    /// use, and how many pages were evicted for that.
+    /// Reads 3,000 pages of a file, and calls `keep` after every fifty. `keep` may add one page of
+    /// another kind. Then tries to drain an extent at [`Cost::Unused`]. Returns whether that
+    /// succeeded, and how many pages it evicted.
     fn drain_beside(group: &Group, mut keep: impl FnMut(u64)) -> (bool, u64) {
         let file = group.open("file").unwrap();
         file.advise(0..1, Advice::Random).unwrap();
@@ -523,8 +523,8 @@ mod tests {
         assert!(made.is_ok() && charges == 1, "{made:?}");
     }
 
-    /// A regression: the lowering ended just before the call looked whether it had to wait for it.
-    /// The call failed, although it had not tried to drain an extent itself.
+    /// A regression: the lowering ended just before the call checked whether it had to wait for the
+    /// lowering. The call failed, although it had not tried to drain an extent itself.
     #[test]
     fn a_call_tries_itself_after_a_lowering() {
         let (made, charges) = make_room_in_vain(|manager, call| {
@@ -618,9 +618,8 @@ mod tests {
     }
 
     /// A regression: to make room for a part of a page map, an extent's clean pages were evicted
-    /// even if another page in the extent couldn't leave memory, because that page was dirty or
-    /// there was no place in swap for it. That gained nothing, and the next extents were tried in
-    /// the same way.
+    /// even if another page in the extent couldn't leave memory: it was dirty, or there was no
+    /// place in swap for it. That gained nothing, and the next extents were tried in the same way.
     #[test]
     fn no_page_is_evicted_for_an_extent_that_cannot_be_drained() {
         let (is_drained, evicted) = drain_beside(&group(builder()), |_| ());

@@ -4,11 +4,12 @@
 //! Ordinary reclaim may look at a page several times while it frees many, and by the second look a
 //! page in use may count as unused. Here each page is looked at at most once for the whole advice.
 //!
-//! The number of looks is the number of pages that the group had when it was first asked to give
-//! pages for this advice. Pages of the window are looked at first (see `lru`). A page that was used
-//! since the last look moves to main. A page that may have been used is put back to be looked at
-//! again later. A page of main that was used repeatedly is evicted only if it is late: unused for
-//! longer than twice its mean interval. The other pages are evicted.
+//! Each group has as many looks as it had pages when it was first asked to give pages for this
+//! advice. Pages of the window are looked at first (see `lru`). A page of the window that was used
+//! since the last look moves to main. A page that was read ahead and not used yet is spared for
+//! some time (`Stripe::waiting`). A page of main stays if it was used since the last look. It also
+//! stays if its mean interval is known and it isn't late, that is, unused for twice that interval.
+//! All other pages are evicted.
 //!
 //! Pages that the advice itself has loaded come behind all candidates in the lists, so they aren't
 //! evicted to make room for further pages of the advice. The advice doesn't use the reserves

@@ -280,8 +280,8 @@ impl SpaceState {
             if map.is_held(page) && (guards == Guards::Gone || is_loading()) {
                 backoff.wait_or(busy)?;
             } else if map.is_held(page) || whom == Awaited::All && map.is_pinned(page) {
-                // A thread that pinned the page after looking at the old entry releases it in
-                // moments; a user may not.
+                // A thread that pinned the page after it had read the old entry releases the page
+                // within moments. A user may keep a pin for long.
                 if !backoff.wait_shortly() {
                     return Err(busy());
                 }

@@ -43,8 +43,8 @@ const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);
 const OUTRUN_MAX: u32 = 8;
 
 impl SpaceState {
-    /// Brings a page into memory, as [`fault`](Self::fault) does. But if another thread is loading
-    /// the page, waits for that load instead of taking memory.
+    /// Brings a page into memory, as [`fault`](Self::fault) does. If another thread is already
+    /// loading the page, waits for that load, and neither charges the group nor takes a frame.
     pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         match region.map.state(page % REGION_PAGES) {
             PageState::Loading => self.outcome(page, region.map.wait(page % REGION_PAGES), || region.swapped_to(page)),

@@ -37,9 +37,9 @@ impl Fault<'_> {
     }
 
     /// Returns whether the caller should look the page up again because the access may still
-    /// succeed. This is so in two cases, if the access is permitted in them: a file is mapped at
-    /// the page's address by now, or the page's entry is being changed. During a change, the old
-    /// protection decides what is permitted.
+    /// succeed. This is so in two cases: a file is mapped at the page's address by now, or the
+    /// page's entry is being changed. In both cases the entry must permit the access; during a
+    /// change, the old protection counts.
     pub(super) fn may_go_on(self, entry: Entry) -> bool {
         let permitted = match self {
             Self::Read => entry.restored().may_read(),

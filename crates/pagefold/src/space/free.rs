@@ -44,8 +44,8 @@ impl SpaceState {
         debug_assert!(held.is_none(), "each page was waited for");
     }
 
-    /// Takes `pages` out of memory, except those that other threads hold for longer than `patience`
-    /// allows, for all of them together. Returns the first of these.
+    /// Takes `pages` out of memory. Leaves out pages that other threads hold for too long:
+    /// `patience` limits the wait for all pages together. Returns the first page that was left out.
     pub(super) fn free_unheld(&self, pages: Pages, patience: &mut Backoff) -> Option<u64> {
         self.free_unless_held(pages, Some(patience))
     }

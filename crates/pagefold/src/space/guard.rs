@@ -228,8 +228,8 @@ impl SpaceState {
         Some(PageMut::new(owner(Some(mapped), None), charge, access, len))
     }
 
-    /// Checks that a page may be changed. If it may not, the caller of the space gets that error
-    /// even if there is no room for a copy.
+    /// Checks that a page may be changed. Called before room for a copy is obtained: if the page
+    /// may not be changed, the user gets that error even if there is no room.
     fn check_change(&self, page: u64) -> Result<(), Error> {
         self.manager().refuse_child()?;
         self.writable(page).map(|_| ())

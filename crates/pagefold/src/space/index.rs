@@ -1,5 +1,5 @@
-//! The one index of a space: what is mapped where. It is read without a lock. `tree` has the layout
-//! of its words.
+//! The index of a space, which tells what is mapped at each page. Readers take no lock. `tree` has
+//! the layout of the index's words.
 //!
 //! A thread that changes entries makes the tables that it needs while it holds the lock of the
 //! entries' pages. It does so once it knows that something is, or will be, mapped at these pages.
@@ -208,15 +208,15 @@ impl Index {
     /// All pages that a space may have.
     pub(super) const ALL: Pages = Pages { first: 0, end: (PARTS as u64) << PART_SHIFT };
 
-    /// Returns a record, and the first page of the region that it serves now. `None` if it serves
-    /// none.
+    /// Returns a record, and the first page of the region that it serves now. Returns `None` if the
+    /// record serves no region.
     pub(super) fn region_of_slot(&self, slot: u32) -> Option<(&Region, u64)> {
         let region = self.regions.get(slot)?;
         Some((region, region.first())).filter(|(_, first)| *first < Self::ALL.end)
     }
 
-    /// Removes all records from the owners of page words, so that no page word leads to them any
-    /// more.
+    /// Removes the space's regions from the table of page owners (`manager::page_owners`), so that
+    /// no page word leads to the space any more.
     pub(super) fn forget(&self, manager: &Manager) {
         let made = self.records.lock().made;
         (0..made)
@@ -254,8 +254,8 @@ impl Index {
         self.leaf(payer, link, at)
     }
 
-    /// Returns the record of a page's region, for its page word, and makes one if there is none.
-    /// `None` if nothing is mapped there.
+    /// Returns the record of a page's region, which has the page's word. Makes the record if there
+    /// is none. Returns `None` if nothing is mapped at the page.
     pub(super) fn region_for_page(&self, payer: Payer<'_>, page: u64) -> Result<Option<&Region>, Error> {
         match self.look(page) {
             (_, Some(region)) => return Ok(Some(region)),
@@ -273,8 +273,8 @@ impl Index {
         self.tree.top(page).expect("the page is in the space")
     }
 
-    /// Returns the part that has a page, with memory. `None` if nothing is mapped there and the
-    /// cause is a touch.
+    /// Returns the table of the part that contains a page, and makes the table, or gives it memory,
+    /// if need be. Returns `None` if the cause is a touch, and nothing is mapped in the part.
     fn part(&self, payer: Payer<'_>, page: u64, cause: Cause) -> Result<Option<Table>, Error> {
         let word = self.top_word(page);
         loop {
@@ -320,8 +320,8 @@ impl Index {
         }
     }
 
-    /// Returns the link to a page's region in a part. `None` if nothing is mapped there and the
-    /// cause is a touch.
+    /// Returns the link to a page's region, and makes the region's record if need be. Returns
+    /// `None` if the cause is a touch, and nothing is mapped in the region.
     fn region_link(&self, payer: Payer<'_>, part: Table, page: u64, cause: Cause) -> Result<Option<u64>, Error> {
         let word = self.tables().word(part, page >> REGION_SHIFT);
         loop {
@@ -424,8 +424,9 @@ impl Index {
             if is_link(leaf) {
                 self.change_leaf(payer, granule, leaf, at..end, to);
             } else {
-                // All of the granule is locked, so no other thread changes the word: if the caller
-                // had locked a part, the granule would have got a leaf when it prepared the pages.
+                // All of the granule is locked, so no other thread changes the word. If the caller
+                // had locked only a part of the granule, `prepare` would have given the granule a
+                // leaf.
                 debug_assert!(is_whole(at..end), "a part of a granule without a leaf");
                 granule.store(to(leaf), Ordering::Release);
             }
@@ -433,8 +434,8 @@ impl Index {
         }
     }
 
-    /// Changes pages of a leaf. If they are the whole leaf, and all have the same entry afterwards,
-    /// gives the leaf back.
+    /// Changes pages of a leaf. If they are all pages of the leaf, and have the same entry
+    /// afterwards, gives the leaf back.
     fn change_leaf(
         &self,
         payer: Payer<'_>,
@@ -460,8 +461,8 @@ impl Index {
         }
     }
 
-    /// Replaces a granule's leaf by one entry if its pages are alike. The caller has locked all of
-    /// it.
+    /// Replaces a granule's leaf by one entry if all pages of the granule have the same entry. The
+    /// caller must have locked the whole granule.
     fn close_leaf(&self, payer: Payer<'_>, granule: &AtomicU64, leaf: u64) -> Close {
         if !tree::close_leaf(self.tables(), granule, leaf) {
             return Close::Needed;

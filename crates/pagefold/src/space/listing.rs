@@ -17,8 +17,8 @@ use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;
 use crate::size::Size;
 
-/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. It is printed
-/// as a line like those there.
+/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. It prints as a
+/// line like those of that file.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -112,8 +112,9 @@ impl Run {
 }
 
 impl Space {
-    /// Returns all areas in order of address, as they are at one moment. Until this returns,
-    /// threads that map, unmap or change protection wait. In a forked child, returns no areas.
+    /// Returns all areas in order of address, as of one moment. This call locks the whole space for
+    /// reading, so concurrent calls that map, unmap, move or protect wait until it returns. In a
+    /// forked child, returns an empty list.
     #[must_use]
     pub fn areas(&self) -> Vec<Area> {
         let state = &*self.state;

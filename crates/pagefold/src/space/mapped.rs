@@ -12,14 +12,14 @@
 //! A mapping takes the same memory whatever the number of CPUs. Unmapping looks only at the CPUs
 //! that used the mapping.
 //!
-//! - M1. A mapping is put into its place before any entry has its number. It stays there until all
-//!   entries that still have the number are *vacated*: a vacated entry permits no access, and is
-//!   removed next. Suppose that a thread reads an entry that permits the access, but doesn't find
-//!   the mapping that the entry names. Then the entry has changed since the thread read it, and the
-//!   thread looks at the entry again. (`pages` counts the pages of the mapping; only changes of
-//!   entries update it.)
-//! - M2. Numbers don't come back: they count up above the place in the table. (After 2^40 mappings,
-//!   a space reports an error.)
+//! - M1. A mapping is put into its place in the table before any entry has its number. It stays
+//!   there until all entries that still have the number are *vacated*: a vacated entry permits no
+//!   access, and is removed next. Suppose that a thread reads an entry that permits the access, but
+//!   doesn't find the mapping that the entry names. Then the entry has changed since the thread
+//!   read it, and the thread looks at the entry again. (`pages` counts the pages of the mapping;
+//!   only changes of entries update it.)
+//! - M2. No number is used twice. The low bits of a number are the mapping's place in the table;
+//!   the bits above them count up. (After 2^40 mappings, a space reports an error.)
 //! - M3. The thread that drops the last handle of a mapped file closes the file, and closing may
 //!   write to the file. So the thread must hold no lock when it drops the handle.
 

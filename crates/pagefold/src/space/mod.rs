@@ -55,11 +55,11 @@
 //!   inaccessible.
 //! - S2. A touch takes no range lock, and a hit writes nothing that CPUs share. A fault obtains its
 //!   frame before it puts the page word in *loading*.
-//! - S3. A reader may treat a vacant page as zeros, or a same-filled page in swap as copies of its
-//!   fill word, only if the page's entry was the same before and after the reader looked at the
-//!   page word. After a page of own memory was unmapped, it never has the same mapping number again
-//!   (ENTRY-1 of `entry`). So if the reader finds the same entry both times, the page was mapped
-//!   all the time in between.
+//! - S3. A reader may treat a vacant page as zeros, and a same-filled page in swap as copies of its
+//!   fill word, on one condition: the page's entry was the same before and after the reader looked
+//!   at the page word. After a page of own memory was unmapped, it never has the same mapping
+//!   number again (ENTRY-1 of `entry`). So if the reader finds the same entry both times, the page
+//!   was mapped all the time in between.
 //! - S4. If a page has a swap slot, the thread that unmaps the page finds that slot, even while
 //!   another thread swaps the page out or in. If the page is in swap, its page word has the slot.
 //!   If the page kept its slot when it came back into memory, the record of its frame has the slot
@@ -162,8 +162,8 @@ pub struct Space {
     known: Arc<Known>,
 }
 
-/// Keeps the space registered as the owner of its page words (`manager::page_owners`). Dropping the
-/// last handle, or a later owned guard, ends that and tears the space down.
+/// Keeps the space registered as the owner of its page words (`manager::page_owners`). Dropped with
+/// the last handle or owned guard. This ends the registration, and the space is torn down.
 struct Known(Arc<SpaceState>);
 
 /// The state that all handles of a space share.
@@ -187,9 +187,9 @@ struct SpaceState {
 }
 
 impl Group {
-    /// Creates an empty address space, whose memory is charged to this group. With swap, that
-    /// memory is swapped out when memory is short. Without swap, that memory is never evicted: at
-    /// the group's limit, accesses that need memory fail.
+    /// Creates an empty address space, whose memory is charged to this group. With swap, anonymous
+    /// memory is swapped out when memory is short. Without swap, anonymous memory is never evicted:
+    /// at the group's limit, accesses that need memory fail.
     ///
     /// # Errors
     /// [`Error::LimitReached`], or no room in the budget for the space's index.
@@ -374,8 +374,8 @@ impl SpaceState {
         }
     }
 
-    /// Takes addresses that no other thread is given, and where nothing is mapped as far as a look
-    /// without a lock shows.
+    /// Takes addresses that no other thread is given. As far as a look without a lock shows,
+    /// nothing is mapped there.
     fn take_addresses(&self, count: u64) -> Option<Pages> {
         loop {
             let pages = self.addresses.take(count)?;
@@ -388,8 +388,8 @@ impl SpaceState {
 
     /// Handles addresses that were taken for a new mapping, but turned out to be partly in use:
     /// another caller had mapped something there, at an address of its own choice. Gives the free
-    /// parts back to the free addresses. Removes each mapped run from them, including the part of
-    /// the run past the end of `pages`, if there is one.
+    /// parts back to the free addresses. Removes each mapped run from the free addresses, including
+    /// the part of the run past the end of `pages`, if there is one.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {

@@ -1,21 +1,21 @@
-//! Swap readahead (*reading along*): pages in the slots next to the wanted page's come back from
-//! swap with it.
+//! Swap readahead (*reading along*): when a fault brings a page back from swap, pages in the slots
+//! next to that page's slot come back with it.
 //!
 //! Slots are allocated in the order in which pages leave memory. That is roughly the order in which
 //! the pages were last used. So if a thread uses the pages in the same order again, it faults on
 //! consecutive slots, whatever the pages' addresses are.
 //!
-//! The policy is that of files (`read_ahead`), for each space, with slots in place of pages. Two
-//! steps in a row count as a stream. If the pages that were read along are used, the next fault
-//! reads more pages along, up to 256 KiB. If they are evicted unused, the next fault reads fewer,
-//! down to none.
+//! The policy is the one for files (`read_ahead`), with slots in place of pages; each space has its
+//! own streams. Two steps in a row count as a stream. If the pages that were read along are used,
+//! the next fault reads more pages along, up to 256 KiB. If they are evicted unused, the next fault
+//! reads fewer, down to none.
 //!
 //! The pages read along are in the same region as the wanted page, and in the slots next to its
-//! slot, without gaps. So one request reads them all. They left memory at about the same time as
-//! the wanted page (`Shadow::left_with`). That needn't be so for neighbours: a page keeps its slot
-//! when it comes back unchanged, and then it may leave at any time. Nothing is read along if a read
-//! from swap only copies memory, or if pages have to be decompressed: then one request for several
-//! pages gains nothing.
+//! slot, without gaps. So one request reads them all. Only pages that left memory at about the same
+//! time as the wanted page are read along (`Shadow::left_with`). Pages in neighbouring slots may
+//! have left at other times: a page keeps its slot when it comes back unchanged, and may leave
+//! again at any time. Nothing is read along if a read from swap only copies memory, or if pages
+//! have to be decompressed: then one request for several pages gains nothing.
 //!
 //! - A1. Memory for the neighbours is charged and taken, with reclaim if need be, before the first
 //!   word is put in *loading*. The thread may then find that another thread is loading the wanted

@@ -28,8 +28,8 @@
 //! - REGION-3. A record that was made for a region becomes the region's only when a thread has
 //!   found the link to the record. If two threads each make a record for one region, only one of
 //!   them can store its link, and the other record is given back. Without this rule, a third thread
-//!   could use the record that has no link, if the thread knows that record from an earlier time
-//!   when it was this region's:
+//!   could use that other record, if it knows the record from an earlier time when the record was
+//!   this region's:
 //!   ```text
 //!     late toucher, of an earlier time       this record's maker              the other maker
 //!     has found this record: it was the region's
@@ -109,8 +109,8 @@ impl Region {
         region_link(self.map_number(), count)
     }
 
-    /// Ends *pending* (REGION-3), as the caller has found `link`. The link leads here, or led here
-    /// in an earlier stay, and then nothing changes.
+    /// Ends *pending* (REGION-3), as the caller has found `link`. The link leads to this record, or
+    /// led to it in an earlier stay. In the latter case nothing changes.
     #[inline]
     pub(super) fn linked(&self, link: u64) {
         // Relaxed: a thread that found the link also sees what `begin` stored before.
@@ -121,8 +121,8 @@ impl Region {
         }
     }
 
-    /// Makes this no region's record. Returns whether the record can be used again: false when its
-    /// count is used up.
+    /// Ends the record's stay, so that the record is no region's. Returns whether the record can be
+    /// used again: true until its count is used up.
     pub(super) fn end(&self) -> bool {
         let count = self.stay.load(Ordering::Relaxed) & COUNT_MAX;
         self.stay.store(count, Ordering::Release);
@@ -135,8 +135,8 @@ impl Region {
         self.map.pages_in_memory(0..REGION_PAGES).next().is_some()
     }
 
-    /// Returns the entry of a page of the space, or no entry if the record isn't that page's
-    /// region's.
+    /// Returns the entry of a page of the space. Returns no entry if the record doesn't belong to
+    /// that page's region.
     #[inline]
     pub(super) fn entry(&self, page: u64) -> Entry {
         loop {

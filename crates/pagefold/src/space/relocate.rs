@@ -143,8 +143,9 @@ impl SpaceState {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
         self.vacate(old)?;
-        // Before any entry of `new` is changed. A move that fails changes all entries of `new`, and
-        // other threads may have mapped pages in the same granules as its ends.
+        // Makes the tables for the ends of `new` before any entry of `new` is changed. If the move
+        // fails, all entries of `new` are removed. Without these tables, that could also remove
+        // entries of other threads' pages, in the granules at the ends of `new`.
         self.prepare(new).inspect_err(|_| self.restore(old))?;
         let by = new.first.wrapping_sub(old.first);
         let moving = self.enter_new(old, by).and_then(|()| self.reserve(old, by)).inspect_err(|_| {
@@ -162,12 +163,12 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Puts the entries of vacated pages into the new place, with other numbers. They are vacated
-    /// there as well.
+    /// Stores the entries of the vacated pages `old` at the new place, with new numbers. The pages
+    /// are vacated there, too.
     fn enter_new(&self, old: Pages, by: u64) -> Result<(), Error> {
         let own = self.manager().spaces.numbers.fresh();
-        // The last run's mapping, before and after. Successive runs of one mapping, which differ in
-        // protection or advice, stay one mapping.
+        // The last run's mapping: its old number and its new number. Successive runs of one
+        // mapping, which differ in protection or advice, stay one mapping.
         let mut last = None;
         self.index.runs(old).try_for_each(|(run, entry)| {
             let new = run.moved(by);

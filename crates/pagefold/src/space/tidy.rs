@@ -61,8 +61,8 @@ impl Drop for Locked<'_> {
 }
 
 impl SpaceState {
-    /// Notes the tables at the ends of pages that are unmapped, and still locked, and those in
-    /// between. Returns whether many tables are noted.
+    /// Notes the tables that cover `pages`: those at both ends, and those in between. The pages are
+    /// unmapped, but still locked. Returns whether many tables are noted.
     pub(super) fn note(&self, pages: Pages) -> bool {
         let marked = [pages.first, pages.end - 1].map(|page| self.index.mark(page));
         if marked == [None, None] && pages.first >> REGION_SHIFT == (pages.end - 1) >> REGION_SHIFT {

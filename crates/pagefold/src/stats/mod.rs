@@ -19,7 +19,7 @@ use crate::stats::swap_areas::SwapAreaStats;
 
 /// The events that a group, or a file, counts. Some events happen with every miss. Once such an
 /// event has happened more than a few times, each thread counts it in a number of its own
-/// ([`ThreadCounter`]), so that threads with misses don't contend for a cache line.
+/// ([`ThreadCounter`]). So threads with misses don't contend for a cache line.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Hits of closed handles.

@@ -120,11 +120,12 @@ impl SwapArea {
     ///
     /// By default this depends on the disk that the file or device is on. On a disk that rotates,
     /// slots are allocated one after the other ([`Placement::Sequential`]). On any other disk, and
-    /// in memory, each CPU has a cluster of slots of its own ([`Placement::PerCpu`]). So has each
-    /// CPU on a virtual disk, of which the kernel often says that it rotates. `placement` and
-    /// `placement_reason` in [`SwapAreaStats`] say what was chosen, and why.
+    /// in memory, each CPU has a cluster of slots of its own ([`Placement::PerCpu`]). A virtual
+    /// disk counts as one that doesn't rotate, even if the kernel says that it rotates, which is
+    /// often wrong. `placement` and `placement_reason` in [`SwapAreaStats`] say what was chosen,
+    /// and why.
     ///
-    /// Set the placement where that is wrong: for example, if the host keeps a virtual disk on a
+    /// Set the placement if the default is wrong, for example if the host keeps a virtual disk on a
     /// rotating disk.
     ///
     /// ```
@@ -154,7 +155,9 @@ impl SwapArea {
 
     /// Encrypts each page that is written to the area (AES-256-GCM). The key is created when the
     /// area is added, and exists only in memory. So after the process has ended, the pages on the
-    /// disk can't be read. Compressed pages don't leave memory, and aren't encrypted.
+    /// disk can't be read. A [compressed](Self::compressed) area keeps its pages in memory, and
+    /// doesn't encrypt them. But it moves old pages to other areas, if there are any: encrypt those
+    /// areas, too.
     ///
     /// Reading a page back fails with an error if the page was changed on the disk, or replaced by
     /// an older one. Without encryption, only accidental changes are detected; with encryption,

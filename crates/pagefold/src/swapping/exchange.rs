@@ -13,7 +13,7 @@
 //!
 //! An exchange is wasted if another thread brings the incoming page back first, or if the incoming
 //! page can't be read. Then the outgoing page occupies a slot, so the group has one more slot in
-//! use than before, and any thread may get the frame that the outgoing page left. Three rules limit
+//! use than before. Any thread may get the frame that the outgoing page left. Three rules limit
 //! this loss:
 //! - The outgoing page leaves memory only if the incoming page is still *wanted* after the outgoing
 //!   page was written.

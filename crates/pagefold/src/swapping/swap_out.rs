@@ -202,8 +202,9 @@ impl Manager {
 
     /// Frees the outdated slots of the given pages. A page that is read back from swap keeps its
     /// slot, but once the page is written to, the bytes in the slot are outdated. To leave memory
-    /// again, the page needs a new slot, but the group is so close to its limit that the page can't
-    /// have the old slot and the new one at once. Returns whether any of the pages had a slot.
+    /// again, the page needs a new slot. Called if the group is so close to its limit that the page
+    /// can't have the old slot and the new one at once. Returns whether any of the pages had a
+    /// slot.
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));

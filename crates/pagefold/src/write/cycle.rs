@@ -74,8 +74,8 @@ pub(crate) struct Cycle<'a> {
     /// Requests that are about to be submitted.
     requests: Vec<Request>,
     answers: Arc<Answers>,
-    /// The number of pages written since the last stage ended, when that was, and the number of
-    /// pages written before.
+    /// The number of pages written since the last stage ended, the time at which it ended, and the
+    /// number of pages written before that.
     written: u64,
     stage_start: Instant,
     written_in_all: u64,

@@ -38,8 +38,8 @@ use crate::file::handle::Handle;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
-/// A limit leaves 1/`CLEAN_SHARE` of its pages for clean ones, and at least `CLEAN_MIN`, or a
-/// quarter of the limit if that is less.
+/// Of the pages of a limit, 1/`CLEAN_SHARE` have to stay clean, and at least `CLEAN_MIN`, but no
+/// more than a quarter of the limit.
 const CLEAN_SHARE: u64 = 8;
 const CLEAN_MIN: u64 = 64;
 /// If `max` pages of a limit may be dirty, the flusher writes from `max / WRITTEN_FROM` on,

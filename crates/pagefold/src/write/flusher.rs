@@ -16,14 +16,14 @@
 //! threads, up to 64. (If 64 devices don't answer, other devices wait.)
 //!
 //! While there are dirty pages, one of the threads that wait at the queue wakes up every half
-//! second, and puts all devices with dirty pages into the queue, so that old pages are written. If
+//! second. It puts all devices with dirty pages into the queue, so that old pages are written. If
 //! there are no dirty pages, the threads sleep without waking up.
 //!
 //! # Need
-//! A file needs to be written if its dirty pages are old, if any tenant waits for memory, or if it
-//! has dirty pages of a group that has many dirty pages ([`wants_writing`](Manager::wants_writing))
-//! or waits for memory. A group with many dirty pages causes only files with dirty pages of that
-//! group to be written.
+//! A file needs to be written in three cases: its dirty pages are old; a thread can't get a frame;
+//! or the file has dirty pages of a group that has many dirty pages
+//! ([`wants_writing`](Manager::wants_writing)), or whose threads wait for pages to become clean. In
+//! the last case, only files with dirty pages of that group are written.
 //!
 //! A file's need grows while the file waits, so no file starves. A file that couldn't be written is
 //! left alone for a second.

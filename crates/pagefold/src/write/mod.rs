@@ -29,8 +29,8 @@
 //!
 //! - L4. A page is charged to the group that makes it dirty, and stays charged to that group until
 //!   it is clean. If a clean page is charged to another group, the writer first recharges the page
-//!   to its own group. So the dirty pages of one group never count towards another group's limit,
-//!   and a writer is throttled, or its call fails, only because of its own group's pages.
+//!   to its own group. So the dirty pages of one group never count towards another group's limit. A
+//!   writer is throttled, or its call fails, only because of its own group's pages.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 

@@ -13,10 +13,10 @@
 //!
 //! There are three kinds of cycles:
 //! - A *full* cycle serves a `sync`. It goes through the whole file, or a range.
-//! - A *sweep* is run by the flusher. It begins no more requests after half a second, or earlier if
-//!   the file no longer needs to be written, or if a call waits for the lock `turn` to run a cycle
-//!   of its own. The next sweep continues where the last one ended. The sweeps that together go
-//!   through the file once make a *round*.
+//! - A *sweep* is run by the flusher. It begins no more requests after half a second. It stops
+//!   earlier if the file no longer needs to be written, or if a call waits for the lock `turn` to
+//!   run a cycle of its own. The next sweep continues where the last one ended. The sweeps that
+//!   together go through the file once make a *round*.
 //! - A *farewell* cycle goes through the whole file after the file's last handle was dropped, or
 //!   when the process exits. It doesn't sync the file (B7).
 //!
@@ -52,14 +52,14 @@
 //!   If writers are as fast as the disk, a full cycle settles only about twice as many pages as
 //!   were unclean when it began. While the cycle writes `n` pages, writers make another `n` dirty.
 //!   Half of these lie ahead of the cycle, which has to write them, too: 1 + 1/2 + 1/4 + … = 2.
-//! - B6. If another process has made the file shorter, the cycle fails. Nothing is written to the
-//!   file until the new length has been applied to the cache (`length`); otherwise write-back would
-//!   bring the truncated bytes back. This isn't a guarantee: another process may truncate the file
-//!   between the cycle's check and the cycle's last write.
+//! - B6. If a cycle finds that another process has shortened the file, the cycle fails. Nothing is
+//!   written to the file until the cache has the new length (`length`), because write-back would
+//!   bring the truncated bytes back. A gap remains: the other process may truncate the file after
+//!   the cycle's check and before its last write.
 //!
 //! - B7. When a file's last handle is dropped, its dirty pages are written but not synced. The
 //!   operating system then has the bytes, as after `write` and `close`. The pages then count as
-//!   clean. A file without a handle gets no new dirty pages, so all of these bytes were written
+//!   clean. A file without a handle gets no new dirty pages. So all of these bytes were written
 //!   through handles that are gone, and no user is left to whom a sync could be promised.
 //!
 //!   If the file has a handle again when a stage ends, the stage syncs. If a handle is opened

@@ -1,4 +1,4 @@
-//! Replaces `cold_codec` in builds without the feature `zstd`: no page is tightened.
+//! Replaces `cold_codec` in builds without the feature `zstd`: no page is recompressed.
 
 use sync::SharedBytes;
 
