@@ -158,6 +158,26 @@ fn a_group_hands_its_pages_over_before_it_ends() {
     assert_eq!((heir.stats().misses, pages(&heir)), (misses, before), "all of them are there still");
 }
 
+/// Regression: room was made for memory of spaces, too, which doesn't move. The heir lost pages
+/// for nothing; or if there was more of it than the heir may have, no room was made at all.
+#[test]
+fn room_is_made_only_for_the_pages_that_are_handed_over() {
+    for (limit, moved) in [(64, 10), (100, 10)] {
+        let mm = manager(512, disk(2, 100 * PAGE));
+        mm.add_swap(pagefold::SwapArea::memory("1MiB")).unwrap();
+        let (leaving, heir) = (group(&mm, "leaving", 200), group(&mm, "heir", limit));
+        let space = leaving.space().unwrap();
+        let area = space.map(60 * PAGE, pagefold::Protection::ReadWrite).unwrap();
+        space.write_at(&vec![1; 60 * PAGE as usize], area.start).unwrap();
+        let (ours, theirs) = (leaving.open("f0").unwrap(), heir.open("f1").unwrap());
+        [&ours, &theirs].map(|file| file.advise(0..1, pagefold::Advice::Random).unwrap());
+        read(&ours, 0, 0, 10 * PAGE as usize).unwrap();
+        read(&theirs, 1, 0, limit as usize * PAGE as usize).unwrap();
+        assert_eq!(leaving.hand_over(&heir).unwrap(), moved * PAGE, "limit {limit}");
+        assert!(heir.stats().evictions < 2 * moved, "{:?}", heir.stats());
+    }
+}
+
 /// Pages go to and fro between two groups that are short of memory, while they are read, written,
 /// reclaimed and dropped.
 #[test]

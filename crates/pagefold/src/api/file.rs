@@ -362,7 +362,7 @@ impl File {
         group.check_manager(&file.manager)?;
         let pages = range.start >> file.page_shift()..range.end.min(self.len()).div_ceil(file.page_bytes());
         let manager = &file.manager;
-        manager.make_place(group.state(), manager.movable(file, pages.clone(), group.state()));
+        manager.make_place(group.state(), manager.movable(file, pages.clone(), None, group.state()));
         Ok(manager.recharge(file, pages, None, group.state())? * file.page_bytes())
     }
 

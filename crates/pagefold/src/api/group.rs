@@ -263,10 +263,12 @@ impl Group {
             return Ok(0);
         }
         manager.drain_entries();
-        manager.make_place(to.state(), self.state().lists.len() as u64);
+        let (files, from) = (self.pagefold().files().all(), Some(self.state().id));
+        let movable = files.iter().map(|file| manager.movable(file, 0..u64::MAX, from, to.state()));
+        manager.make_place(to.state(), movable.sum());
         let mut pages = 0;
-        for file in self.pagefold().files().all() {
-            pages += manager.recharge(&file, 0..u64::MAX, Some(self.state().id), to.state())?;
+        for file in files {
+            pages += manager.recharge(&file, 0..u64::MAX, from, to.state())?;
         }
         Ok(pages * self.page_size())
     }

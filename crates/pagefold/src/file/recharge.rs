@@ -54,9 +54,12 @@ impl Manager {
     }
 
     /// Returns the most of a file's `pages` that [`recharge`](Self::recharge) would move.
-    pub(crate) fn movable(&self, file: &FileState, pages: Range<u64>, to: &GroupState) -> u64 {
+    pub(crate) fn movable(&self, file: &FileState, pages: Range<u64>, from: Option<u32>, to: &GroupState) -> u64 {
         let is_movable = |&page: &u64| match file.map.state(page) {
-            PageState::Resident { frame } => self.frames.group(frame) != to.id,
+            PageState::Resident { frame } => {
+                let group = self.frames.group(frame);
+                from.map_or(group != to.id, |from| group == from)
+            }
             _ => false,
         };
         file.map.pages_in_memory(pages).filter(is_movable).count() as u64

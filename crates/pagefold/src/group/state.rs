@@ -121,8 +121,17 @@ impl GroupState {
     }
 
     fn limit_changed(&self) {
-        self.to_shrink_to.store(self.max(), Ordering::Relaxed);
-        fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`.
+        loop {
+            // If another thread changes the limit meanwhile, the last of the two to store here sees
+            // the other's limit below: its second fence comes after the other's first.
+            fence(Ordering::SeqCst);
+            let max = self.max();
+            self.to_shrink_to.store(max, Ordering::Relaxed);
+            fence(Ordering::SeqCst); // Pairs with the charge in `try_charge`, too.
+            if self.max() == max {
+                return;
+            }
+        }
     }
 
     /// Returns whether the group exceeds its limit because the limit was lowered. Usually reads no
@@ -239,7 +248,7 @@ impl GroupState {
 
     /// Returns whether the group has neither a handle nor a page and so can be forgotten.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_abandoned() && self.charged() == 0 && self.swapped.pages() == 0
+        self.is_abandoned() && self.charged() == 0 && self.swapped.pages() == 0 && self.unclean.exact() == 0
     }
 
     pub(crate) fn abandon(&self) {

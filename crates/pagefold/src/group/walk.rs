@@ -12,9 +12,14 @@
 //! once. Unpinning a page doesn't, because pins aren't counted anywhere: pages that were unpinned
 //! meanwhile are found only after the rest.
 //!
+//! If a group has several stripes, a walk visits one after the other, and looks at as many pages of
+//! each as the stripe has. So it has looked at all of the group's pages when it has counted that
+//! many looks. Reclaim begins at the stripe of its CPU. After a look in vain there, it goes on where
+//! the last looks in vain ended, whichever thread made them, until a page is freed.
+//!
 //! All accesses are `Relaxed`, and lost updates do no harm: only policy depends on them.
 
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Looks beyond the number of pages, because that number changes.
 const SLACK: u64 = 64;
@@ -33,6 +38,10 @@ const NOT_YET: u64 = 0;
 pub(crate) struct Walk {
     in_vain: AtomicU64,
     rests_until_us: AtomicU64,
+    /// The stripe that the walk has come to,
+    stripe: AtomicUsize,
+    /// and the looks in vain at that stripe's pages.
+    here: AtomicUsize,
 }
 
 impl Walk {
@@ -54,9 +63,32 @@ impl Walk {
             }
             return;
         }
-        // A look at empty lists counts, too, so that every walk ends.
-        let looks = if looks == 0 { SLACK / 4 } else { looks as u64 };
-        self.in_vain.store(before + looks, Ordering::Relaxed);
+        self.in_vain.store(before + looks as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a look at all of the group's lists that found them empty, so that every walk ends.
+    pub(crate) fn found_nothing(&self) {
+        self.in_vain.fetch_add(SLACK / 4, Ordering::Relaxed);
+    }
+
+    /// Returns the stripe at which to go on, if the last looks were in vain.
+    pub(crate) fn place(&self) -> Option<usize> {
+        (self.in_vain.load(Ordering::Relaxed) > 0).then(|| self.stripe.load(Ordering::Relaxed))
+    }
+
+    /// Notes `looks` looks in vain at a stripe of `len` pages, one of `stripes`. Returns the stripe
+    /// at which to go on.
+    pub(crate) fn go_on(&self, stripe: usize, looks: usize, len: usize, stripes: usize) -> usize {
+        let place = self.stripe.load(Ordering::Relaxed);
+        if place != stripe {
+            return place;
+        }
+        let here = self.here.load(Ordering::Relaxed) + looks;
+        let is_over = here >= len;
+        let next = if is_over { (stripe + 1) % stripes } else { stripe };
+        self.here.store(if is_over { 0 } else { here }, Ordering::Relaxed);
+        self.stripe.store(next, Ordering::Relaxed);
+        next
     }
 
     /// Returns whether reclaim has to evict pages even if they are used.

@@ -121,10 +121,10 @@ impl GroupLists {
         self.stripes().map(Stripe::len).sum()
     }
 
-    /// Estimates how many pages can wait for their first use without taking room from main: the
-    /// number for this CPU's stripe, times the number of stripes.
+    /// Estimates how many pages can wait for their first use without taking room from main: as many
+    /// as are loaded while a page of this CPU's stripe may wait.
     pub(crate) fn waiting(&self) -> u64 {
-        (self.stripe_count() * self.stripe(self.own()).waiting()) as u64
+        self.stripe(self.own()).waiting()
     }
 
     fn stripes(&self) -> impl Iterator<Item = &Stripe> {
@@ -136,12 +136,15 @@ impl GroupLists {
         self.stripe(self.own()).grows()
     }
 
-    /// Returns the pattern of the group's largest stripe, and the stripes' mean forecasts.
+    /// Returns the pattern of the group's largest stripe, and the mean of the stripes' forecasts, in
+    /// which each stripe counts by its pages.
     pub(crate) fn forecast(&self) -> Forecast {
-        let forecasts: Vec<_> = self.stripes().map(|stripe| (stripe.len(), stripe.forecast())).collect();
+        let len = self.len();
+        let forecasts: Vec<_> = self.stripes().map(|stripe| (stripe.len(), stripe.forecast(len))).collect();
         let largest = forecasts.iter().max_by_key(|(len, _)| len);
         let mean = |of: fn(&Forecast) -> f64| {
-            forecasts.iter().map(|(_, forecast)| of(forecast)).sum::<f64>() / forecasts.len() as f64
+            let sum: f64 = forecasts.iter().map(|(pages, forecast)| *pages as f64 * of(forecast)).sum();
+            sum / len.max(1) as f64
         };
         let pattern = largest.map_or_else(Default::default, |(_, forecast)| forecast.pattern);
         Forecast { pattern, more: mean(|it| it.more), less: mean(|it| it.less) }
@@ -201,8 +204,9 @@ impl GroupLists {
     fn grow(&self) {
         let count = (sync::cpu::count() / STRIPE_CPUS).min(STRIPES_MAX);
         if count > 1 && self.more.get().is_none() && self.first.len() >= count * STRIPE_PAGES {
-            let new = |stripe| Stripe::new(self.group, stripe as u8);
+            let new = |stripe| Stripe::new(self.group, stripe as u8).one_of(count);
             let _ = self.more.get_or_init(|| (1..count).map(new).collect());
+            self.first.is_one_of(count);
         }
     }
 
@@ -227,11 +231,12 @@ impl GroupLists {
         }
     }
 
-    /// Moves an isolated, listed frame to the cold end of the window, without history or uses.
-    pub(crate) fn cool(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
+    /// Moves an isolated, listed frame to the cold end of the window, without history or uses. A
+    /// page that was read ahead and not used yet waits no longer for its first use.
+    pub(crate) fn cool(&self, frames: &Frames, frame: IsolatedFrame, now: Now, leftovers: &mut Leftovers) {
         self.unlink(frames, &[frame.id()]);
         let rank = Rank::of(frames, frame.id());
-        rank.coldest().give(frames, &frame);
+        rank.coldest(now).give(frames, &frame);
         let _ = frames.take_use(frame.id());
         self.stripe(usize::from(rank.place().stripe)).put_back_coldest(frames, frame, leftovers);
     }

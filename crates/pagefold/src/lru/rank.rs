@@ -131,6 +131,10 @@ impl Rank {
         Interval::from_bits(u64::from((self.bits & INTERVAL) >> INTERVAL_SHIFT))
     }
 
+    fn with_stamp(self, stamp: u64) -> Self {
+        Self { bits: self.bits & !STAMP | (stamp as u32) << STAMP_SHIFT }
+    }
+
     pub(crate) fn with_interval(self, interval: Interval) -> Self {
         Self { bits: self.bits & !INTERVAL | (interval.bits() as u32) << INTERVAL_SHIFT }
     }
@@ -154,9 +158,10 @@ impl Rank {
         self.on(kind).with_origin(Origin::New)
     }
 
-    /// The rank in the window of a page without history, in the same stripe.
-    pub(crate) fn coldest(self) -> Self {
-        self.settled(Kind::Window).with_interval(Interval::UNKNOWN)
+    /// The rank in the window of a page without history, in the same stripe. Its last known use is
+    /// as many loads ago as the group has pages.
+    pub(crate) fn coldest(self, now: Now) -> Self {
+        self.settled(Kind::Window).with_interval(Interval::UNKNOWN).with_stamp(now.stamp_before(now.size))
     }
 
     pub(crate) fn in_stripe(self, stripe: usize) -> Self {
@@ -165,7 +170,7 @@ impl Rank {
 
     /// The rank of a page whose last known use is now.
     pub(crate) fn used_at(self, now: Now) -> Self {
-        Self { bits: self.bits & !STAMP | (now.stamp() as u32) << STAMP_SHIFT }
+        self.with_stamp(now.stamp())
     }
 
     /// Returns the loads since the page's last known use.
@@ -218,7 +223,9 @@ mod tests {
                     assert_eq!((rank.settled(kind).origin(), rank.settled(kind).place()), (Origin::New, rank.place()));
                     assert_eq!(rank.leaves() == Left::Main, matches!(kind, Kind::Main | Kind::Beaten));
                 }
-                assert_eq!((rank.coldest().interval(), rank.coldest().place().kind), (Interval::UNKNOWN, Kind::Window));
+                let coldest = rank.coldest(now);
+                assert_eq!((coldest.interval(), coldest.place().kind), (Interval::UNKNOWN, Kind::Window));
+                assert_eq!(coldest.age(now), 1 << 20);
             }
         }
         assert_eq!(Rank::unlisted().leaves(), Left::Window);

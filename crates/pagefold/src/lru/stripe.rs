@@ -109,6 +109,8 @@ pub(crate) struct Stripe {
     away: AtomicUsize,
     /// How often a CPU of this stripe chose a stripe to reclaim from.
     turns: AtomicUsize,
+    /// The number of stripes that the group has. Time is counted in loads of all of them.
+    of: AtomicUsize,
 }
 
 impl Stripe {
@@ -124,7 +126,24 @@ impl Stripe {
             time_is_due: AtomicBool::new(true),
             away: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),
+            of: AtomicUsize::new(1),
         }
+    }
+
+    /// Makes the stripe one of `stripes`.
+    pub(crate) fn one_of(self, stripes: usize) -> Self {
+        self.is_one_of(stripes);
+        self
+    }
+
+    /// Notes that the group now has `stripes` stripes.
+    pub(crate) fn is_one_of(&self, stripes: usize) {
+        self.of.store(stripes, Ordering::Relaxed);
+    }
+
+    /// Estimates the loads of the group while this stripe has `loads` loads.
+    fn of_group(&self, loads: usize) -> usize {
+        loads * self.of.load(Ordering::Relaxed)
     }
 
     pub(crate) fn list(&self, kind: Kind) -> &LruList {
@@ -199,10 +218,12 @@ impl Stripe {
         self.window.main_max(self.pages()).saturating_sub(in_main)
     }
 
-    /// Returns for how many loads a page that was read ahead may wait for its first use: the
-    /// window's target plus the number of idle pages in main, but at least a quarter of the pages.
-    pub(crate) fn waiting(&self) -> usize {
-        (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING)
+    /// Returns for how many loads of the group a page that was read ahead may wait for its first
+    /// use. Meanwhile this stripe has as many loads as the window's target plus the number of idle
+    /// pages in main, but at least a quarter of its pages.
+    pub(crate) fn waiting(&self) -> u64 {
+        let here = (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING);
+        self.of_group(here) as u64
     }
 
     /// See [`Window::grows`].
@@ -210,8 +231,9 @@ impl Stripe {
         self.window.grows(self.pages())
     }
 
-    /// Returns the workload's pattern, and what a tenth more or less memory would change.
-    pub(crate) fn forecast(&self) -> Forecast {
+    /// Returns the workload's pattern, and what a tenth more or less memory would change if all of
+    /// the group's `all` pages were like those of this stripe.
+    pub(crate) fn forecast(&self, all: usize) -> Forecast {
         let (pages, fits) = (self.pages(), self.grows());
         let back = self.outlook.back();
         let pattern = match () {
@@ -224,7 +246,7 @@ impl Stripe {
         if fits {
             return Forecast { pattern, more: 0.0, less: 0.0 };
         }
-        Forecast { pattern, more: self.outlook.more(pages), less: self.outlook.less(pages) }
+        Forecast { pattern, more: self.outlook.more(all), less: self.outlook.less(all) }
     }
 
     /// Lists loaded pages, which become the youngest. While the stripe grows, young pages get their
@@ -310,7 +332,7 @@ impl Stripe {
         for opponent in &opponents {
             frames.prefetch_word(opponent);
         }
-        let is_short = self.window.is_short(self.outlook.at_once(), self.pages());
+        let is_short = self.window.is_short(self.outlook.at_once(), self.of_group(self.pages()));
         let mut opponents = opponents.into_iter();
         let (mut outcome, mut kept) = (Outcome::default(), Batch::<{ LOOKS * BATCH_MAX }>::new());
         for challenger in challengers {
@@ -411,15 +433,15 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Returns how many pages a pass should free for a thread that wants `wanted`, in a group of
-    /// `stripes` stripes. If `writes` is set, the pages are written to a device, and each batch is
-    /// a request. A thread that wants one page may get no more (R6).
+    /// Returns how many pages a pass should free for a thread that wants `wanted`. If `writes` is
+    /// set, the pages are written to a device, and each batch is a request. A thread that wants one
+    /// page may get no more (R6).
     ///
     /// A thread frees all pages that it wants from one stripe. With more stripes, these are a
     /// larger part of the stripe. One pass that frees them all writes less often to cache lines
     /// that the stripe's CPUs share than many passes would.
-    pub(crate) fn batch(&self, wanted: usize, writes: bool, stripes: usize) -> usize {
-        let pages = self.pages();
+    pub(crate) fn batch(&self, wanted: usize, writes: bool) -> usize {
+        let (pages, stripes) = (self.pages(), self.of.load(Ordering::Relaxed));
         let least = if writes && wanted > 1 { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };
         wanted.clamp(least, step(pages * stripes.min(STRIPES_A_STEP)).max(least))
     }
@@ -552,7 +574,7 @@ mod tests {
         stripe.put_back(&frames, load(0, Kind::Young), &mut leftovers);
         (1..4).for_each(|page| stripe.put_back(&frames, load(page, Kind::Window), &mut leftovers));
         for (reach, young_left) in [(Reach::Usual, 1), (Reach::Window, 1), (Reach::All, 0)] {
-            let cut = stripe.cut(&frames, stripe.batch(4, false, 1), reach, now, &mut leftovers);
+            let cut = stripe.cut(&frames, stripe.batch(4, false), reach, now, &mut leftovers);
             assert_eq!((cut.window.len(), stripe.list(Kind::Young).len()), (1, young_left));
             stripe.put_back(&frames, cut.window, &mut leftovers);
             stripe.returned(1);
@@ -565,7 +587,8 @@ mod tests {
         let (stripe, batches) = (Stripe::new(7, 0), [1, 5, 50]);
         let of = |pages: usize, writes, stripes| {
             stripe.away.store(pages, Ordering::Relaxed);
-            batches.map(|wanted| stripe.batch(wanted, writes, stripes))
+            stripe.is_one_of(stripes);
+            batches.map(|wanted| stripe.batch(wanted, writes))
         };
         assert_eq!((of(1024, false, 1), of(1024, true, 1)), ([1, 5, 8], [1, 16, 16]));
         assert_eq!((of(64, false, 1), of(64, true, 1)), ([1, 1, 1], [1, 4, 4]));

@@ -82,7 +82,7 @@ impl FileState {
                 continue;
             };
             let mut leftovers = Leftovers::default();
-            group.lists.cool(frames, isolated, &mut leftovers);
+            group.lists.cool(frames, isolated, group.now(), &mut leftovers);
             manager.settle(&group, leftovers);
         }
     }

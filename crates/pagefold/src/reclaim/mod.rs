@@ -200,17 +200,17 @@ impl Manager {
     /// group rests.
     fn look_through(&self, group: &GroupState, wanted: usize, need: Whose) -> Pass {
         let mut result = Pass::default();
-        let (start, stripes) = (group.lists.to_reclaim(), group.lists.stripe_count());
         let bound = LOOKS_PER_PAGE * wanted + BATCH_MAX;
-        let mut fruitless = 0;
+        let mut at = start(group);
+        let mut empty = 0;
         while result.freed < wanted && result.looked_at < bound && !self.rests(group) {
-            // If a stripe's pages can't go, those of the other stripes still may.
-            let stripe = group.lists.stripe((start + fruitless) % stripes);
-            let pass = self.pass(group, stripe, wanted - result.freed, need);
+            let pass = self.pass_at(group, &mut at, wanted - result.freed, need);
             result.freed += pass.freed;
             result.looked_at += pass.looked_at;
-            fruitless += usize::from(pass.freed == 0);
-            if pass.looked_at == 0 && fruitless >= stripes {
+            empty = if pass.looked_at == 0 { empty + 1 } else { 0 };
+            // The stripe of this CPU, and all of the walk's.
+            if empty > group.lists.stripe_count() {
+                group.walk.found_nothing();
                 break;
             }
         }
@@ -272,7 +272,18 @@ impl Manager {
 
     /// Runs one pass over the lists of the stripe that this CPU should reclaim from.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        self.pass(group, group.lists.stripe(group.lists.to_reclaim()), wanted, Whose::Others)
+        self.pass_at(group, &mut start(group), wanted, Whose::Others)
+    }
+
+    /// Runs one pass over stripe `at`. If that frees no page, `at` becomes the stripe at which to
+    /// go on.
+    fn pass_at(&self, group: &GroupState, at: &mut usize, wanted: usize, need: Whose) -> Pass {
+        let stripe = group.lists.stripe(*at);
+        let pass = self.pass(group, stripe, wanted, need);
+        if pass.freed == 0 {
+            *at = group.walk.go_on(*at, pass.looked_at, stripe.len(), group.lists.stripe_count());
+        }
+        pass
     }
 
     pub(crate) fn budget_pages(&self) -> u64 {
@@ -299,7 +310,7 @@ impl Manager {
         };
         let cost = group.swapped.cost();
         stripe.set_anonymous_cost(cost);
-        let batch = stripe.batch(wanted, cost == Cost::WRITTEN, group.lists.stripe_count());
+        let batch = stripe.batch(wanted, cost == Cost::WRITTEN);
         let cut = stripe.cut(frames, batch, reach, now, &mut leftovers);
         let mut looked_at = cut.window.len() + cut.main.len();
         let away = looked_at;
@@ -416,6 +427,12 @@ impl Manager {
 /// displace each other.
 const HOT_MARGIN: u64 = 2;
 
+/// Returns the stripe at which reclaim should begin: that of this CPU, or that at which the last
+/// looks in vain ended.
+fn start(group: &GroupState) -> usize {
+    group.walk.place().unwrap_or_else(|| group.lists.to_reclaim())
+}
+
 /// Pages of the window that get a place in main if they win it from a page there.
 #[derive(Default)]
 struct Challengers {
@@ -428,7 +445,7 @@ struct Challengers {
 /// of the window that get a place in main only if they win it from a page there
 /// ([`Stripe::challenge`]).
 fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, sorting: &mut Sorting) -> Challengers {
-    let waiting = stripe.waiting() as u64;
+    let waiting = stripe.waiting();
     for frame in cut.window.iter().chain(&cut.main) {
         frames.prefetch_word(frame);
     }

@@ -237,6 +237,8 @@ impl Manager {
         // such an area accepts no new pages.
         while self.swap.give_way(self) {}
         self.groups.budget_changed(size.0 / self.frames.page_size() as u64);
+        // Charges that CPUs have in stock are used before a page has to go.
+        self.drain_charges(None);
         Ok(())
     }
 
