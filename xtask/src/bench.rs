@@ -31,8 +31,8 @@ pub(crate) fn on_real_cpus(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Flags from the environment win over all others, silently: those that choose a backend can't be
-/// meant.
+/// Refuses variables of the environment that would override what these commands choose:
+/// `CARGO_ENCODED_RUSTFLAGS`, which cargo prefers silently, and `RUSTFLAGS` with a backend.
 fn refuse_other_backends() -> Result<(), ExitCode> {
     let chooses = |name: &str| env::var(name).is_ok_and(|flags| flags.contains("pagefold_"));
     if env::var_os("CARGO_ENCODED_RUSTFLAGS").is_some() {
@@ -46,7 +46,7 @@ fn refuse_other_backends() -> Result<(), ExitCode> {
     Ok(())
 }
 
-/// In the caller's directory, so that the names of files mean what they say.
+/// The command runs in the caller's directory, so that relative paths in its arguments work.
 fn bench(kind: &str, arguments: Vec<OsString>) -> Command {
     let mut command = cargo();
     command.args(["run", "--release", "--package", "bench", "--manifest-path"]).arg(manifest());
@@ -58,7 +58,7 @@ fn bench(kind: &str, arguments: Vec<OsString>) -> Command {
     command
 }
 
-/// Becomes the command, so that its exit code is ours and Ctrl-C has one program to end.
+/// Replaces this process by the command: its exit code is ours, and Ctrl-C has one program to end.
 fn run(mut command: Command) -> ExitCode {
     let error = command.exec();
     eprintln!("can't run {:?}: {error}", command.get_program());

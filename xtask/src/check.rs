@@ -11,10 +11,10 @@ use std::{iter, thread};
 use crate::limited;
 use crate::workspace::{self, root, target_directory};
 
-/// How many checks run at once: some build while others' tests wait for each other.
+/// How many checks run at once: while the tests of some wait, others can build.
 const SIDE_BY_SIDE: usize = 3;
-/// The longest that a check may take, with what it builds, if nothing else is said: a test may
-/// hang. Over ten times what any takes on a quiet machine.
+/// The default limit of a check's time, builds included: a test may hang. It is over ten times what
+/// any check takes on a quiet machine.
 const LIMIT: Duration = Duration::from_mins(60);
 
 /// One check: a name, and the command that makes it.
@@ -25,7 +25,7 @@ pub(crate) struct Check {
     must_fail: bool,
     /// Its target directory, which one check at a time builds in.
     directory: &'static str,
-    /// It only runs what checks before it have built in its directory, if there are any.
+    /// The check needn't build: earlier checks, if there are any, have built what it runs.
     is_built: bool,
     /// The lane that it belongs to, if any.
     lane: Option<&'static str>,
@@ -39,37 +39,37 @@ pub(crate) struct Outcome {
     pub(crate) lane: Option<&'static str>,
     pub(crate) passed: bool,
     pub(crate) time: Duration,
-    /// What repeats it, for a shell.
+    /// The shell command that repeats it.
     pub(crate) command: String,
     /// What it printed.
     printed: String,
 }
 
 impl Outcome {
-    /// What failed, why, and what repeats it.
+    /// Returns what failed, why, and the command that repeats it.
     pub(crate) fn failure(&self) -> String {
         format!("failed: {}: {}\n  repeat with: {}", self.name, self.first_error(), self.command)
     }
 
-    /// The first that it printed of what went wrong, in one line.
+    /// Returns the first error that the check printed, in one line.
     fn first_error(&self) -> String {
-        // What tests print that pass stands above.
+        // The output of tests that passed comes before `FAILURES`.
         let of_failures = self.printed.split_once(FAILURES).map_or(&*self.printed, |(_, rest)| rest);
         let mut lines = of_failures.lines().skip_while(|line| !ERRORS.iter().any(|error| line.contains(error)));
         let first = lines.next().unwrap_or("see its output").trim();
-        // What a panic says stands in the line below.
+        // The message of a panic is in the line after it.
         let rest = if first.contains("panicked at ") { lines.next().unwrap_or_default().trim() } else { "" };
         [first, rest].join(" ").chars().take(ERROR_MAX).collect()
     }
 }
 
-/// Where tests begin to say which of them failed, and why.
+/// Where the test harness begins to print which tests failed, and why.
 const FAILURES: &str = "\nfailures:\n";
 /// The most characters that are shown of an error.
 const ERROR_MAX: usize = 300;
 /// How many of the last lines of a check that failed are printed again at the end.
 const LINES_AGAIN: usize = 40;
-/// What begins a line that says what went wrong, or stands in it.
+/// A line with one of these says what went wrong.
 const ERRORS: [&str; 10] = [
     "error[",
     "error: ",
@@ -84,19 +84,19 @@ const ERRORS: [&str; 10] = [
 ];
 
 impl Check {
-    /// The same with a variable of the environment.
+    /// Returns the same check with an environment variable set.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// The same of what checks before it have built: it waits for these, and then runs beside
-    /// others of its directory.
+    /// Returns the same check, for tests that earlier checks build: it waits for those checks, and
+    /// then runs beside others of its directory.
     pub(crate) fn built(self) -> Self {
         Self { is_built: true, ..self }
     }
 
-    /// The same as a part of a lane.
+    /// Returns the same check as a part of a lane.
     pub(crate) fn of_lane(self, lane: &'static str) -> Self {
         Self { lane: Some(lane), ..self }
     }
@@ -105,7 +105,7 @@ impl Check {
         self.name
     }
 
-    /// The command, as one would type it.
+    /// Returns the command as a user would type it.
     fn typed(&self) -> String {
         let variables = self
             .command
@@ -117,17 +117,18 @@ impl Check {
         variables.chain(iter::once(program.to_owned())).chain(arguments).collect::<Vec<_>>().join(" ")
     }
 
-    /// The same, with another limit.
+    /// Returns the same check with another time limit.
     pub(crate) fn may_take(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// The same, that passes if the command fails.
+    /// Returns the same check, which passes if its command fails.
     pub(crate) fn must_fail(self) -> Self {
         Self { must_fail: true, ..self }
     }
 
-    /// Runs it, with its output as it comes, or, if there are others beside it, whole at the end.
+    /// Runs the check. If it runs `alone`, its output is printed as it comes; otherwise all at the
+    /// end.
     fn run(self, alone: bool) -> Outcome {
         let typed = self.typed();
         let Self { name, command, must_fail, lane, limit, .. } = self;
@@ -214,7 +215,7 @@ impl Queue {
     }
 }
 
-/// Runs all of them, those that build in one directory in their order.
+/// Runs all checks. Those that build in one directory run one after the other, in their order.
 pub(crate) fn run(checks: Vec<Check>) -> Vec<Outcome> {
     let in_turn = checks.iter().all(|check| !check.is_built && check.directory == checks[0].directory);
     let alone = checks.len() == 1 || in_turn;
@@ -241,8 +242,8 @@ pub(crate) fn run(checks: Vec<Check>) -> Vec<Outcome> {
     })
 }
 
-/// Prints a table of all, the last that those printed which failed, and at the end the first error
-/// of each and the command that repeats it.
+/// Prints the last lines of each failed check, then a table of all checks, and at the end the first
+/// error of each failed check and the command that repeats it.
 pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
     let failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
     for Outcome { name, printed, .. } in failed.iter().filter(|outcome| !outcome.printed.is_empty()) {
@@ -266,13 +267,13 @@ pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What tests said that this machine lacks, each once: `not here: io_uring`.
+/// Returns what this machine lacks, according to the tests, each item once: `not here: io_uring`.
 fn not_here(outcomes: &[Outcome]) -> BTreeSet<&str> {
     let lines = outcomes.iter().flat_map(|outcome| outcome.printed.lines());
     lines.filter_map(|line| line.find("not here: ").map(|at| line[at..].trim())).collect()
 }
 
-/// A check that cargo makes.
+/// Creates a check that runs cargo.
 pub(crate) fn cargo(name: &'static str, arguments: &str) -> Check {
     let mut command = workspace::cargo();
     command.args(arguments.split_whitespace()).current_dir(root());
@@ -301,14 +302,14 @@ pub(crate) fn virtual_cpus(name: &'static str, tests: &str) -> Check {
     cargo_with(name, "--cfg pagefold_manycore", "virtual", &format!("{} {tests}", test_in_release(&[])))
 }
 
-/// As [`cargo`], with compiler flags and a target directory for them.
+/// Creates a check that runs cargo with compiler flags, which have a target directory of their own.
 pub(crate) fn cargo_with(name: &'static str, flags: &str, directory: &'static str, arguments: &str) -> Check {
     let mut check = cargo(name, arguments);
     check.command.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target_directory(directory));
     Check { directory, ..check }
 }
 
-/// A check that this program makes.
+/// Creates a check that runs this program.
 pub(crate) fn this_program(name: &'static str, directory: &'static str, arguments: &str) -> Check {
     let mut check = cargo(name, "");
     check.command = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
@@ -325,27 +326,27 @@ pub(crate) fn loom(name: &'static str, tests: &str) -> Check {
     cargo_with(name, &format!("--cfg {LOOM_CFG}"), LOOM, &format!("test --release {tests}"))
 }
 
-/// The arguments of a check with a sanitizer. These are in the stable compiler, behind a flag;
-/// naming the target keeps them out of build scripts.
+/// Returns the arguments of a check with a sanitizer. Sanitizers are in the stable compiler, behind
+/// a flag. Naming the target keeps them out of build scripts.
 fn with_target(arguments: &str) -> String {
     let (test, rest) = arguments.split_once(" -- ").unwrap_or((arguments, ""));
     format!("{test} --target x86_64-unknown-linux-gnu -- {rest}")
 }
 
-/// Sees memory that is used after it was freed: by a device too, if it is the kernel that copies,
-/// or if a thread reads it later.
+/// Creates a check that sees uses of freed memory. It also sees those of a device, if the kernel
+/// does the copying, or if a thread reads the memory later.
 pub(crate) fn address_sanitizer(name: &'static str, arguments: &str) -> Check {
     let check = cargo_with(name, "-Zsanitizer=address", "asan", &with_target(arguments));
     check.env("RUSTC_BOOTSTRAP", "1")
 }
 
-/// Sees memory that is read and written at once.
+/// Creates a check that sees data races.
 pub(crate) fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
     let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg pagefold_tsan";
     let check = cargo_with(name, flags, "tsan", &with_target(arguments));
     let suppressions = root().join("crates/frames/tests/tsan.supp");
     let options = format!("halt_on_error=1 suppressions={}", suppressions.display());
-    // What is suppressed is told by names that line tables alone don't have.
+    // Suppressions contain names of functions, which line tables alone don't have.
     check.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", &options).env("CARGO_PROFILE_DEV_DEBUG", "limited")
 }
 

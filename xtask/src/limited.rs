@@ -1,5 +1,5 @@
-//! Commands that end: by themselves, after their limit, or with this program. With each ends all
-//! that it started.
+//! Runs commands that end in any case: by themselves, after their limit, or with this program. When
+//! a command ends, all processes that it started are killed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -17,13 +17,13 @@ use signal_hook::iterator::Signals;
 /// How often a command is asked whether it has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a command that is told to end may take for that.
+/// The time that a command has to end after it was told to.
 const TIME_TO_END: Duration = Duration::from_millis(200);
 
 /// The process groups of commands that run.
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Runs a command until it ends, or `has_to_end`; `None` then.
+/// Runs a command until it ends, or until `has_to_end`. Returns `None` in the second case.
 fn run_until(command: &mut Command, mut has_to_end: impl FnMut() -> bool) -> io::Result<Option<ExitStatus>> {
     let mut child = command.stdin(Stdio::null()).process_group(0).spawn()?;
     let group = Pid::from_child(&child);
@@ -35,7 +35,7 @@ fn run_until(command: &mut Command, mut has_to_end: impl FnMut() -> bool) -> io:
         }
     };
     if status.is_none() {
-        // What runs commands with limits itself can end them.
+        // A command that runs commands with limits itself can end them now.
         let _ = kill_process_group(group, Signal::TERM);
         thread::sleep(TIME_TO_END);
     }
@@ -45,20 +45,20 @@ fn run_until(command: &mut Command, mut has_to_end: impl FnMut() -> bool) -> io:
     Ok(status)
 }
 
-/// Runs a command: also returns what it prints to either stream, in its order. `None` if it had to
-/// be ended, as it took longer than the limit.
+/// Runs a command. Also returns what it prints to both streams, in order. The status is `None` if
+/// the command took longer than the limit, and was ended.
 ///
 /// # Errors
-/// The system's, if the command can't be started, or there is no place for what is printed.
+/// The system's, if the command can't be started, or its output can't be stored.
 pub(crate) fn printed(command: Command, limit: Duration) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
     let start = Instant::now();
     printed_until(command, |_| start.elapsed() >= limit)
 }
 
-/// The same, and passes on to `out` what is printed, as it comes.
+/// Runs a command like [`printed`], and passes its output on to `out` as it comes.
 ///
 /// # Errors
-/// As [`printed`]; those of `out` don't matter.
+/// Those of [`printed`]. Errors of `out` are ignored.
 pub(crate) fn passed_on(
     command: Command,
     limit: Duration,
@@ -83,7 +83,7 @@ pub(crate) fn passed_on(
     Ok((status, printed))
 }
 
-/// The same, until `has_to_end`, which gets what was printed so far.
+/// Runs a command until it ends, or until `has_to_end`, which gets the output so far.
 fn printed_until(
     mut command: Command,
     mut has_to_end: impl FnMut(&File) -> bool,

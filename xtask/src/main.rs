@@ -1,5 +1,5 @@
-//! `cargo xtask`: every check of the workspace, in a few commands. Behind `cargo bench-virtual` and
-//! `cargo bench-real`, the benchmarks.
+//! `cargo xtask`: every check of the workspace, in a few commands. `cargo bench-virtual` and `cargo
+//! bench-real`, which run the benchmarks, are commands of this program, too.
 //!
 //! Builds that need other flags get target directories of their own, so that they don't throw each
 //! other's out, and run side by side.
@@ -35,8 +35,8 @@ enum Task {
     /// Formatting, lints, unit and integration tests, examples in the documentation; without those
     /// of `lab/`
     Test {
-        /// What `.ci/run` executes: these as a release build, the documentation, and `prove
-        /// --gate`; side by side
+        /// The gate, as `.ci/run` runs it: these checks as a release build, the documentation, and
+        /// `prove --gate`, side by side
         #[arg(long)]
         long: bool,
         /// Only the checks whose names contain this; may be repeated
@@ -50,10 +50,11 @@ enum Task {
     Prove(ProveArgs),
     /// Apply patches that each break one rule, and see that a check fails with each
     Planted(PlantedArgs),
-    /// What of the code each lane runs, and what none does
+    /// List which functions, errors, transitions and rare states each lane reaches, and which none
+    /// does
     Reach(ReachArgs),
-    /// The product in guests with other kernels, with one CPU, without /proc, io_uring or AVX; one
-    /// is killed while it writes. Needs qemu, and fetches the kernels from Debian
+    /// Test the product in guests with other kernels, with one CPU, without /proc, io_uring or AVX;
+    /// one guest is killed while it writes. Needs qemu, and fetches the kernels from Debian
     Kernels(KernelsArgs),
     /// What is run before a release: packages, public items, dependencies, the lowest Rust version.
     /// Publishes nothing
@@ -64,7 +65,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// The same on the CPUs that there are: also `cargo bench-real`
+    /// The same experiments on the CPUs of this machine: also `cargo bench-real`
     #[command(disable_help_flag = true)]
     BenchReal {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
         Task::BenchVirtual { arguments } => return bench::on_virtual_cpus(arguments),
         Task::BenchReal { arguments } => return bench::on_real_cpus(arguments),
         Task::Tidy => return tidy::run(&long_checks().iter().map(Check::name).collect::<Vec<_>>()),
-        // Run by a check, which has chosen the flags of what it builds.
+        // A check runs each of these, and has chosen the compiler flags for it.
         Task::Planted(args) => return prove::planted::run(&args),
         Task::Reach(args) => return prove::reach::run(&args),
         Task::Kernels(args) => return prove::kernels::run(&args),
@@ -120,15 +121,15 @@ fn short_checks() -> Vec<Check> {
     ]
 }
 
-/// The gate. What builds in the usual directory is made one after the other, beside what has a
-/// directory of its own, and what only runs.
+/// The gate's checks. Those that build in the usual directory run one after the other. Beside them
+/// run checks with a directory of their own, and checks that build nothing.
 fn long_checks() -> Vec<Check> {
     let skipped: String = prove::lanes::SEEDED_IN_THE_GATE.map(|test| format!(" --skip {test}")).concat();
     let mut checks = vec![
         formatting(),
         tidy(),
         lints(),
-        // What passing tests print says what they did without.
+        // Tests that pass print what they did without.
         tests("tests", &format!("--no-fail-fast -- --show-output{skipped}")),
     ];
     checks.extend(prove::gate_checks());
@@ -145,15 +146,15 @@ fn tidy() -> Check {
     this_program("tidy", "", "tidy")
 }
 
-/// In the release profile, like all that the gate compiles in the usual directory: macros and build
-/// scripts are then compiled once.
+/// Uses the release profile, as does all that the gate compiles in the usual directory. So macros
+/// and build scripts are compiled only once.
 fn lints() -> Check {
     cargo("lints", "clippy --release --workspace --all-targets -- -D warnings")
 }
 
-/// Builds of the library with no feature, and with each one alone; and of the command line with the
-/// features that it has on its own, as for the README's first command. clippy rather than `check`,
-/// as code that only a feature uses is a warning without it, and warnings are errors.
+/// Builds the library without features, and with each feature alone; and the command line with its
+/// own features, as the README's first command does. Uses clippy, with warnings as errors, rather
+/// than `check`: without its feature, code that only one feature uses causes a warning.
 fn features() -> Vec<Check> {
     let with = |name, features: &str| {
         let arguments =

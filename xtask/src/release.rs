@@ -1,5 +1,5 @@
-//! `cargo xtask release`: what is run before a release, and not by the gate: it needs a network, or
-//! tools that aren't everywhere, or compares with an earlier release. Publishes nothing.
+//! `cargo xtask release`: what is run before a release but not by the gate, because it needs a
+//! network or uncommon tools, or compares with an earlier release. Publishes nothing.
 //!
 //! Each step is one command. A step whose tool isn't here is *missing*, which fails the run unless
 //! the user allows it. [`plan`] decides what is run, from a [`Situation`] and nothing else.
@@ -92,9 +92,9 @@ struct Situation {
 enum Plan {
     /// Run this program with these arguments.
     Run(Vec<String>),
-    /// Nothing, as a tool isn't here; this installs it.
+    /// Do nothing: a tool isn't here, and this command installs it.
     Missing(String),
-    /// Nothing, for this reason.
+    /// Do nothing, for this reason.
     Impossible(String),
 }
 

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The root of the workspace. That for which `cargo run` was called, if it was: workspaces may have
-/// a target directory in common, and then this program was perhaps built for another one.
+/// Returns the root of the workspace for which `cargo run` was called, or else of this program's
+/// own. Workspaces may share a target directory, so this program may have been built for another
+/// workspace.
 pub(crate) fn root() -> PathBuf {
     let own = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&own).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
@@ -17,9 +18,10 @@ pub(crate) fn manifest() -> PathBuf {
     root().join("Cargo.toml")
 }
 
-/// The cargo that runs us, without what it says of this package in our environment. Build scripts
-/// run again if that changes (`ring`'s does), and then all that depends on them is built again:
-/// each time that a check's command is repeated in a shell, and the next time that we run it.
+/// Returns the cargo that runs this program, without the variables that describe this package. When
+/// these change, some build scripts (`ring`'s) run again, and all that depends on them is built
+/// again. That would happen when a check's command is repeated in a shell, and again at the next
+/// run.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in env::vars_os() {
@@ -30,15 +32,15 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Where builds with other flags go, beside the usual ones, so that they don't throw each other
-/// out.
+/// Returns the target directory of builds with other flags. In the usual directory, the builds
+/// would replace each other.
 pub(crate) fn target_directory(name: &str) -> PathBuf {
     let mut usual = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| root().join("target").into_os_string());
     usual.push(format!("-{name}"));
     usual.into()
 }
 
-/// What a command prints that has to succeed.
+/// Runs a command that has to succeed. Returns what it prints.
 pub(crate) fn succeed(command: &mut Command) -> Result<Vec<u8>, String> {
     let name: OsString = command.get_program().to_owned();
     let output = command.output().map_err(|error| format!("{}: {error}", name.display()))?;

@@ -1,5 +1,5 @@
-//! The pages that a run has touched, in order. They aren't recorded: the operations of each thread
-//! are planned once more, as far as the thread came.
+//! The pages that a run has touched, in order. They aren't recorded during the run. Instead, the
+//! operations of each thread are planned once more, up to the last one that the thread executed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::trace_request::Op;
 use crate::worker::Extent;
 
-/// Progress is told after so many operations.
+/// The number of operations between two calls of `progress`.
 const STEP: u64 = 1 << 16;
 
 /// How far a run came.
@@ -26,8 +26,9 @@ pub(crate) struct Done {
     pub(crate) len: u64,
 }
 
-/// Returns the pages. Operations of several threads alternate, as if each thread had been equally
-/// fast all the time. `progress` gets the number of operations so far.
+/// Returns the pages that the run touched, in order. The real order among threads isn't known, so
+/// each thread's operations are spread evenly over the run. `progress` gets the number of
+/// operations so far.
 ///
 /// # Errors
 /// More accesses than can be counted; errors of `progress`.
@@ -88,8 +89,8 @@ impl FileEnd {
 /// The numbers of the threads in the order of their operations.
 struct Turns {
     totals: Vec<u64>,
-    /// The part of the run after which a thread's next operation comes; the thread; and how many it
-    /// has had.
+    /// For each thread that has operations left: the fraction of the run after which its next
+    /// operation comes, the thread's number, and the number of operations that it has had.
     next: BinaryHeap<Reverse<(u64, usize, u64)>>,
 }
 

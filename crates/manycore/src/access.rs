@@ -8,8 +8,8 @@
 //! | no core has a copy | memory | memory |
 //!
 //! A line that no core has comes from the socket's cache, if it was evicted to there, or else from
-//! the memory that it is in. That is the memory of the socket whose core touched the line first.
-//! Reading it occupies the memory's bus, and from another socket also the links between the two.
+//! memory. A line's memory is that of the socket whose core touched the line first. Reading it
+//! occupies the bus of that memory and, from another socket, the links between the two sockets.
 //!
 //! An access that isn't a hit and doesn't go to memory needs a transfer. The transfer waits until
 //! the line isn't busy, and then makes the line busy. If the transfer moves ownership, or the line
@@ -44,9 +44,9 @@
 //! A read-modify-write, a fence and a sequentially consistent store wait until the store buffer is
 //! empty, as on x86.
 //!
-//! A prefetch requests a line, and its core continues at once. An access that comes before the line
-//! waits for the rest of the time. A core fetches a few lines at a time, and ignores prefetches
-//! beyond.
+//! A prefetch requests a line, and its core continues at once. An access to the line waits for the
+//! rest of the transfer, if the line hasn't arrived yet. A core fetches a few lines at a time, and
+//! ignores further prefetches.
 //!
 //! A core requests a line when the access enters the core's reorder buffer, up to `window` of work
 //! before the access is executed. While an earlier access waits, the core also requests the lines
@@ -92,8 +92,8 @@ struct Between<'a> {
 }
 
 impl Between<'_> {
-    /// Reads a line that no core has for a CPU, from the socket's cache or from memory. Returns how
-    /// long the CPU waits for bus and links, and how long it takes then.
+    /// Reads a line for a CPU, from the socket's cache or from memory. No core has the line.
+    /// Returns how long the CPU waits for bus and links, and how long the read takes then.
     fn read(&mut self, cpu: &Cpu, id: LineId, line: &mut Line) -> (Ticks, Ticks) {
         let (now, socket) = (cpu.clock, cpu.socket);
         if line.in_socket_cache || line.sank_in == socket && self.caches.socket_has(socket, id) {
@@ -123,7 +123,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Requests a line that the core doesn't hold in the way that it needs. `ours`: this CPU was
+    /// Requests a line that the core doesn't hold in the state that it needs. `ours`: this CPU was
     /// the last to access the line.
     fn ask(kind: Kind, cpu: &mut Cpu, id: LineId, line: &mut Line, machine: &mut Between<'_>, ours: bool) -> Self {
         let (now, writes) = (cpu.clock, kind != Kind::Load);
@@ -266,8 +266,9 @@ impl State {
         self.ledger.count(site, subject, transfers, 0);
     }
 
-    /// Puts a line into the cache of the running CPU's core, and what has no room there into the
-    /// socket's. In random order, where times mean nothing, all lines fit.
+    /// Puts line `id` into the cache of the running CPU's core. If that evicts another line, and no
+    /// other core has the evicted line, the evicted line moves to the socket's cache. In random
+    /// order this does nothing: times mean nothing there, so the caches count as unlimited.
     #[inline]
     fn enter_cache(&mut self, id: LineId) {
         let cpu = &self.cpus[self.cpu];
@@ -317,8 +318,8 @@ impl State {
         }
     }
 
-    /// Records that the running CPU has waited: the work behind the access is in its reorder
-    /// buffer.
+    /// Records that the running CPU has waited for `ticks`. By then the accesses that follow have
+    /// entered the CPU's reorder buffer.
     fn waited(&mut self, ticks: Ticks) {
         if ticks != 0 {
             let cpu = &mut self.cpus[self.cpu];
@@ -333,8 +334,8 @@ impl State {
         (cpu.worked, cpu.waited) = (0, 0);
     }
 
-    /// Records that the running CPU has worked: the work behind enters its reorder buffer that much
-    /// later.
+    /// Records that the running CPU has worked for `ticks`. The accesses that follow enter its
+    /// reorder buffer that much later.
     #[inline]
     pub(crate) fn worked(&mut self, ticks: Ticks) {
         let window = self.times.window;

@@ -30,9 +30,9 @@
 //! - A2. A block is on a list only after it was freed, and is removed from the list before it is
 //!   allocated again. Each list has blocks of one size, and all blocks on lists are aligned to a
 //!   line.
-//! - A3. While it holds a list, no code here panics or allocates through this allocator, with one
-//!   exception: a list that grows allocates. `free_blocks` is borrowed at that time, so the nested
-//!   allocation can't borrow a list, and goes to `System`.
+//! - A3. No code here panics, or allocates through this allocator, while it has borrowed a list,
+//!   with one exception: a list that grows allocates. `free_blocks` is borrowed at that time, so
+//!   the nested allocation can't borrow a list, and goes to `System`.
 
 use crate::free_blocks::{KEPT_MAX, LINE};
 use crate::world;
@@ -48,7 +48,8 @@ fn whole_lines(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(size, layout.align().max(LINE)).ok()
 }
 
-/// Returns the number of lines of a block that a list may hold.
+/// Returns the index of the list for such blocks: their number of lines. `None` if no list has
+/// them.
 fn list_of(layout: Layout) -> Option<usize> {
     (layout.align() == LINE && layout.size() <= KEPT_MAX).then_some(layout.size() / LINE)
 }

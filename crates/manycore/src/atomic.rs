@@ -23,7 +23,7 @@ fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
     world.arrive_to_touch(at, address);
     let (line, comes) = world.state.borrow_mut().touch(kind, address);
     if comes {
-        // The core that has the line until then may use it before.
+        // Until the line has arrived, the core that has it may still use it.
         world.arrive_to_touch(at, address);
     }
     let mut state = world.state.borrow_mut();
@@ -40,8 +40,8 @@ fn fails_at_random() -> bool {
     world::current().is_some_and(|world| {
         let mut state = world.state.borrow_mut();
         let fails = state.setup.order == crate::state::Order::Random && state.random.below(16) == 0;
-        // A spin after it must not wait for a change, because this failure wasn't caused by a
-        // value.
+        // A spin hint after this failure must not wait for a change, because no value caused the
+        // failure.
         state.current().watched_over |= fails;
         fails
     })
@@ -183,8 +183,8 @@ macro_rules! atomic {
                 self.0.into_inner()
             }
 
-            /// Returns the address of the value. Accesses through the pointer are free of charge,
-            /// and not seen.
+            /// Returns the address of the value. The machine doesn't see accesses through this
+            /// pointer, so they are free of charge.
             #[inline]
             #[must_use]
             pub const fn as_ptr(&self) -> *mut $value {

@@ -50,7 +50,8 @@ pub(crate) struct Block {
     pub(crate) filled: u32,
     /// The core that made that write, or `NOBODY` for a device.
     pub(crate) filled_by: u16,
-    /// The core whose caches have the only new copy, unless it was evicted there.
+    /// The core that wrote the block last. Its caches have the bytes, unless they evicted the
+    /// block.
     writer: u16,
     /// The CPU that touched it last.
     pub(crate) last: u16,
@@ -106,7 +107,7 @@ impl Blocks {
         &mut self.blocks[id as usize]
     }
 
-    /// Returns the socket in whose memory the block is, which is that of the first call.
+    /// Returns the socket in whose memory the block is: the `socket` of the first call.
     pub(crate) fn home(&mut self, id: BlockId, socket: u16) -> u16 {
         let home = &mut self.blocks[id as usize].home;
         if *home == NOBODY {
@@ -181,7 +182,8 @@ impl Blocks {
         block.filled_by = core;
     }
 
-    /// Puts the block into the caches of a core. A block evicted there goes to the socket's cache.
+    /// Puts the block into a core's caches. A block evicted from the larger one goes to the
+    /// socket's cache.
     fn bring(&mut self, id: BlockId, core: u16, socket: u16) {
         let version = self.blocks[id as usize].version;
         self.first[usize::from(core)].put(id, version);

@@ -180,9 +180,9 @@ impl State {
         (shared, shared && place != Place::Memory)
     }
 
-    /// Charges the core for moving the bytes, depending on where they are; the memory bus if they
-    /// are in memory; and the links if they are in another of the two `sockets`, the core's and the
-    /// bytes'.
+    /// Charges the core for moving the bytes, depending on where they are. Also charges the memory
+    /// bus, if they are in memory, and the links, if `sockets` differ: the core's socket, and that
+    /// of the bytes.
     fn move_at(&mut self, how: Move, place: Place, bytes: u64, sockets: [u16; 2]) {
         let times = &self.times;
         let memory = (times.first_touch, times.memory_read.time_of(bytes), times.zero_bus.time_of(bytes));

@@ -84,7 +84,7 @@ costs! {
     pause: 10.0, "ns";
     /// Reading the clock.
     clock_read: 20.0, "ns";
-    /// Asking the operating system to run somebody else.
+    /// Asking the operating system to run another thread.
     yield_call: 300.0, "ns";
     /// Parking: what the parking thread spends in the operating system.
     park_call: 700.0, "ns";

@@ -73,7 +73,7 @@ impl CoreSet {
     }
 }
 
-/// The state of a line. Aligned, so that it lies in two lines of the host, which come together.
+/// The state of a line. Aligned so that it is exactly two of the host's lines, which come together.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(128))]
 pub(crate) struct Line {
@@ -150,7 +150,8 @@ pub(crate) struct Directory {
     slots: Vec<(u64, LineId)>,
     /// `64 - log2(slots)`.
     shift: u32,
-    /// Of each line with `has_waiters`: the CPUs, in the order in which they began to wait.
+    /// For each line with `has_waiters`: the CPUs that wait, in the order in which they began to
+    /// wait.
     waiters: Table<LineId, Vec<u16>>,
 }
 
@@ -213,14 +214,14 @@ impl Directory {
         &mut self.lines[id as usize]
     }
 
-    /// Asks the host for the slot in which the line at an address is looked up.
+    /// Prefetches, on the host, the slot in which the line at an address is looked up.
     #[inline]
     pub(crate) fn expect(&self, address: usize) {
         host::prefetch(&self.slots[self.home((address as u64) >> 6)]);
     }
 
-    /// Asks the host for the state of the line at an address, if it is where its slot is expected.
-    /// Returns its name.
+    /// Prefetches, on the host, the state of the line at an address, if the line is in the slot
+    /// where it is expected. Returns the line's name.
     #[inline]
     pub(crate) fn expect_line(&self, address: usize) -> Option<LineId> {
         let number = (address as u64) >> 6;
@@ -232,13 +233,13 @@ impl Directory {
         Some(id)
     }
 
-    /// Makes a CPU one of those that spin until the line changes.
+    /// Adds a CPU to those that spin until the line changes.
     pub(crate) fn add_waiter(&mut self, id: LineId, cpu: u16) {
         self.line(id).has_waiters = true;
         self.waiters.entry(id).or_default().push(cpu);
     }
 
-    /// The CPU doesn't wait for the line any longer, if it did.
+    /// Records that the CPU doesn't wait for the line any longer. Does nothing if it didn't wait.
     pub(crate) fn remove_waiter(&mut self, id: LineId, cpu: u16) {
         if let Some(waiters) = self.waiters.get_mut(&id) {
             waiters.retain(|&waiter| waiter != cpu);
@@ -249,7 +250,7 @@ impl Directory {
         }
     }
 
-    /// Removes all that wait for the line, and returns them.
+    /// Removes all CPUs that wait for the line, and returns them.
     pub(crate) fn take_waiters(&mut self, id: LineId) -> Vec<u16> {
         self.line(id).has_waiters = false;
         self.waiters.remove(&id).unwrap_or_default()

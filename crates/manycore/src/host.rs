@@ -1,24 +1,24 @@
-//! Prefetches of the host's own caches. Between two events of a virtual CPU all others have theirs,
-//! so what an event needs has left the nearest caches. Nothing depends on these but how long a
-//! simulation takes.
+//! Prefetches into the host's own caches. Between two events of one virtual CPU, all other virtual
+//! CPUs have theirs, so the data that an event needs has left the nearest caches. These prefetches
+//! change only how long a simulation takes, not its results.
 
 /// Bytes in a line of the host.
 const LINE: usize = 64;
 
-/// Asks for the host's line at the beginning of a value.
+/// Prefetches the host's line at the beginning of a value.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
     prefetch_at(std::ptr::from_ref(value).addr());
 }
 
-/// Asks for all of the host's lines of a value.
+/// Prefetches all of the host's lines of a value.
 #[inline]
 pub(crate) fn prefetch_all<T>(value: &T) {
     let first = std::ptr::from_ref(value).addr();
     (0..size_of::<T>()).step_by(LINE).for_each(|offset| prefetch_at(first + offset));
 }
 
-/// Asks for the host's line at an address, which may be any.
+/// Prefetches the host's line at an address, which may be any.
 #[inline]
 pub(crate) fn prefetch_at(address: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -43,8 +43,8 @@ pub(crate) struct Site {
     pub(crate) sums: Sums,
 }
 
-/// A lock, or a named line. All that were made at the same place, or given the same name, are one
-/// subject.
+/// A lock, or a named line. All locks made at one source line are one subject, and so are all
+/// locks, or all lines, with one name.
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) label: String,
@@ -212,7 +212,7 @@ impl Ledger {
         self.chains[id as usize].lost += ticks;
     }
 
-    /// Counts an event under the same keys.
+    /// Counts an event under a site, and under a subject if there is one.
     #[inline]
     pub(crate) fn count(&mut self, site: u32, subject: u32, transfers: u64, shared_writes: u64) {
         let count = |sums: &mut Sums| {

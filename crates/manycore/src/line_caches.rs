@@ -6,9 +6,10 @@
 //! [`WAYS`] lines, and a set evicts its least recently used line. The set of a line follows from
 //! the line's name, so figures don't depend on addresses.
 //!
-//! These caches say nothing of who may write: that is the directory's. An entry here may be stale,
-//! because another core took the line away. It then takes up room until it is evicted, as an
-//! invalid line does not; that makes caches of contended lines a little smaller than they are.
+//! These caches don't record which core may write a line; the directory does. An entry may be
+//! stale, because another core took the line away. Unlike an invalid line in a real cache, a stale
+//! entry takes up room until it is evicted. So a cache of contended lines has a little less room
+//! than a real one.
 //!
 //! Shared bytes that move as blocks are in caches of their own, in [`blocks`](crate::blocks).
 
@@ -63,7 +64,7 @@ impl LineCache {
     }
 }
 
-/// All of them.
+/// The caches of all cores and sockets.
 #[derive(Debug)]
 pub(crate) struct LineCaches {
     cores: Vec<LineCache>,
@@ -82,14 +83,14 @@ impl LineCaches {
         self.cores[usize::from(core)].enter(line)
     }
 
-    /// Asks the host for the set of a core's cache that a line may be in.
+    /// Prefetches, on the host, the set of a core's cache that a line may be in.
     #[inline]
     pub(crate) fn expect(&self, core: u16, line: LineId) {
         let cache = &self.cores[usize::from(core)];
         host::prefetch(&cache.sets[cache.number(line)]);
     }
 
-    /// Records that no core of a socket has the line any longer, and that its cache has it.
+    /// Records that no core has the line any longer, and that the cache of `socket` has it.
     pub(crate) fn sank(&mut self, socket: u16, line: LineId) {
         self.sockets[usize::from(socket)].enter(line);
     }
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(cache.enter(0), None);
         assert_eq!(cache.enter(100), Some(1));
         assert!(cache.has(0) && cache.has(100) && !cache.has(1));
-        // A stay of the same line is one use.
+        // Uses of one line in a row count as one use.
         assert_eq!((cache.enter(100), cache.enter(101)), (None, Some(2)));
     }
 

@@ -25,14 +25,14 @@ pub struct Run<T> {
     pub report: Report,
 }
 
-/// What is counted of each task of a measurement.
+/// Which operations of each task a measurement counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// The operations of so much time. Of the operation that a task is in at the end, only the part
-    /// within that time counts.
+    /// The operations within this much time. Of the operation that a task is executing at the end,
+    /// only the part within the time counts.
     Time(Duration),
-    /// So many operations, at least one. A task that has made them goes on until all tasks have, so
-    /// that all of them meet the same contention.
+    /// This many operations, at least one. A task that has executed them continues until all tasks
+    /// have, so that all of them meet the same contention.
     Operations(u64),
 }
 
@@ -282,12 +282,12 @@ impl Machine {
             let subject = set_up();
             self.run_threads(&offsets, &|task| prepare(&subject, task), &|task| body(&subject, task));
         };
-        // Boxed: what starts and ends a machine is compiled once.
+        // Boxed, so that the code that starts and ends a machine is compiled only once.
         Ok(self.run(Box::new(main) as Box<dyn FnOnce() + Send + '_>)?.report)
     }
 
-    /// Runs a thread for each of `offsets`: those prepare, wait for each other, and begin so many
-    /// nanoseconds later.
+    /// Runs a thread for each of `offsets`. The threads call `prepare`, and wait for each other.
+    /// Each then calls `body` after its offset, in nanoseconds.
     fn run_threads(&self, offsets: &[u64], prepare: &(dyn Fn(usize) + Sync), body: &(dyn Fn(usize) + Sync)) {
         let tasks = offsets.len();
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The ways on which bytes travel between chips: each socket's memory bus, and its links to the
+//! The paths on which bytes travel between chips: each socket's memory bus, and its links to the
 //! other sockets. Each serves one request after the other.
 
 use crate::ticks::Ticks;
@@ -28,8 +28,8 @@ impl Paths {
     }
 
     /// Reserves the links of two sockets for `time`, for a message that is ready to go at `ready`.
-    /// Returns when it goes. A message that isn't ready before `now` takes its share of the links'
-    /// time now: until it is ready, the links carry what others send.
+    /// Returns when the message goes. If it isn't ready yet, the time is reserved from `now` on all
+    /// the same: until the message is ready, the links carry those of others.
     pub(crate) fn link(&mut self, sockets: [u16; 2], now: Ticks, ready: Ticks, time: Ticks) -> Ticks {
         let first = ready.min(now);
         let start = sockets.iter().fold(first, |start, &socket| start.max(self.links[usize::from(socket)]));

@@ -64,13 +64,14 @@ pub(crate) fn operation_took(time: Duration) {
     }
 }
 
-/// Returns for how long memory buses have been reserved when a task's window begins.
+/// Returns for how long memory buses have been reserved so far, at the beginning of a task's
+/// window.
 pub(crate) fn window_begins() -> Ticks {
     world::current().map_or(0, |world| world.state.borrow().paths.reserved)
 }
 
-/// Records that a task has executed so many operations in its window of `time`, which began when
-/// memory buses had been reserved for `before`.
+/// Records the number of operations that a task executed in its window of `time`. `before` is what
+/// [`window_begins`] returned at its beginning.
 pub(crate) fn window_ended(operations: f64, time: Duration, before: Ticks) {
     if let Some(world) = world::current() {
         let mut state = world.state.borrow_mut();

@@ -26,13 +26,14 @@ pub struct Report {
     pub idle_ns: f64,
     /// Operations counted by the program.
     pub operations: u64,
-    /// Operations in a second of virtual time. If each task was measured for a fixed time, the
-    /// operations in that time, and otherwise all operations from start to end.
+    /// Operations in a second of virtual time. If each task was measured in a
+    /// [`Window`](crate::Window), counts the operations in the windows; otherwise all operations
+    /// from start to end.
     pub operations_per_s: f64,
-    /// How long operations took, if each task was measured for a fixed time.
+    /// How long operations took, if each task was measured in a window.
     pub latency: Option<Latency>,
     /// What the sockets' memory moved, as a percentage of its bandwidth, if each task was measured
-    /// for a fixed time or number of operations: the mean of what happened in the tasks' windows.
+    /// in a window: the mean over the tasks' windows.
     pub memory: Option<f64>,
     /// Events that the machine executed: accesses, hints, work.
     pub events: u64,

@@ -217,8 +217,8 @@ impl State {
         !timer_due && self.key(self.cpu) < self.limit
     }
 
-    /// Asks the host for what is needed first when the running CPU's thread touches an address. The
-    /// thread is about to be suspended.
+    /// Prefetches, on the host, what is needed first when the running CPU's thread touches an
+    /// address. The thread is about to be suspended.
     pub(crate) fn will_touch(&mut self, address: usize) {
         self.cpus[self.cpu].touches = address;
         self.directory.expect(address);
@@ -299,7 +299,7 @@ impl State {
         self.task
     }
 
-    /// Asks the host for what the CPU that probably runs next will need.
+    /// Prefetches, on the host, what the CPU that probably runs next will need.
     fn expect_next(&self) {
         let Some(Reverse(key)) = self.ready.peek() else { return };
         let cpu = &self.cpus[(key & 255) as usize];

@@ -52,7 +52,7 @@ impl Doing {
 pub(crate) struct Task {
     pub(crate) name: String,
     pub(crate) doing: Doing,
-    /// Its number among those that are alive.
+    /// Its number among the threads that are alive.
     pub(crate) index: usize,
     /// The CPU that it runs on, or ran on last.
     pub(crate) cpu: u16,
@@ -149,7 +149,7 @@ impl Task {
     }
 }
 
-/// Lines that a CPU keeps for its hold at the same time, even though others have requested them.
+/// The most lines that a CPU holds at the same time although others have requested them.
 const KEPT: usize = 4;
 
 /// A line that came to a CPU. The CPU keeps it until the next request can have reached it.

@@ -11,8 +11,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex as HostMutex, PoisonError};
 
-/// The return value of a thread. Locked only for a moment, and never while another thread is
-/// switched to.
+/// The return value of a thread. Locked only for a moment, and never while the machine switches to
+/// another thread.
 type Packet<T> = Arc<HostMutex<Option<T>>>;
 
 /// A handle for joining a thread. If it is dropped, the thread continues on its own.

@@ -1,7 +1,7 @@
 //! Named work: work of a thread other than atomic accesses, charged by name.
 //!
-//! Outside of a machine all of it is free: the caller does the work itself, and the machine only
-//! has to be told.
+//! These functions only charge a thread for work that its program does itself. Outside of a machine
+//! they do nothing.
 
 use crate::ledger::Spent;
 use crate::state::{Order, State};

@@ -14,7 +14,7 @@ fn lines(count: usize) -> Vec<Line> {
     (0..count).map(|_| Line::default()).collect()
 }
 
-/// Exact costs: nothing varies, nothing is hidden.
+/// Returns a machine with exact costs: no jitter, no residual, no looking ahead.
 fn exact(sockets: usize, cores: usize, threads: usize) -> Machine {
     let costs = Costs { jitter: 0.0, residual: 0.0, window: 0.0, line_hit: 1.0, ..Costs::default() };
     Machine::new(Shape::new(sockets, cores, threads).unwrap(), costs).unwrap()
@@ -73,8 +73,8 @@ fn lines_cost_what_the_table_says() {
         near(ns, costs.line_hit + costs.transfer_machine + costs.transfer_detour);
     };
     cost(&machine, 0, || _ = written.0.load(Relaxed), there_and_back);
-    // A store takes the other copies away without waiting for it; a read-modify-write, of any line,
-    // does.
+    // A store doesn't wait until the other copies are invalidated; a later read-modify-write, of
+    // any line, does.
     near(cost(&machine, 2, look, write), costs.line_hit);
     let (own, looked_at) = (Line::default(), Line::default());
     let store_and_exchange = || {
@@ -157,8 +157,8 @@ fn cores_that_fight_for_a_line_each_make_as_many_accesses_as_there_is_time_for()
         report.operations_per_s * costs.transfer_socket / 1e9
     };
     for cpus in [2, 3, 8] {
-        // Additions of 8 ns, one and as many more as begin within a tenth of 45 ns, a half, nine
-        // tenths.
+        // An addition takes 8 ns. A core makes one, and as many more as begin within the hold: a
+        // tenth, a half, or nine tenths of 45 ns.
         for (hold, expected) in [(0.0, 1.0), (0.1, 1.0), (0.5, 3.0), (0.9, 6.0)] {
             let additions = additions(cpus, hold);
             assert!((expected - 0.5..expected + 0.5).contains(&additions), "{cpus} CPUs, {hold}: {additions}");
@@ -204,8 +204,8 @@ fn a_line_is_asked_for_as_early_as_its_access_is_in_the_reorder_buffer() {
         let hidden = costs.window.min(work as f64);
         near(cost(&machine, 1, || line.0.store(1, Relaxed), work_and_exchange), exchange + work as f64 - hidden);
     }
-    // While a load waits, the next one is on its way too; a read-modify-write behind it isn't asked
-    // for.
+    // While a load waits, the line of the next load is requested, too; that of a read-modify-write
+    // isn't.
     let pair = lines(2);
     let write_both = || pair.iter().for_each(|line| line.0.store(1, Relaxed));
     let look_at_both = || pair.iter().for_each(|line| _ = line.0.load(Relaxed));
@@ -221,7 +221,8 @@ fn a_prefetched_line_is_waited_for_only_as_long_as_it_is_on_its_way() {
     let (transfer, hit) = (costs.transfer_machine, costs.line_hit);
     let all = lines(20);
     let write_all = || all.iter().for_each(|line| line.0.store(1, Relaxed));
-    // What the accesses to the first `count` lines take, if these are prefetched so long before.
+    // What accesses to the first `count` lines take, if the lines are prefetched `before` ns
+    // earlier.
     let takes = |count: usize, writes: bool, before: f64, access: fn(&Line)| {
         let prefetch_and_access = || {
             all[..count].iter().for_each(|line| prefetch(std::ptr::from_ref(line).addr(), writes));
@@ -291,7 +292,7 @@ fn the_end_of_a_spin_is_not_foreseen() {
             if task == 0 {
                 word.0.store(1, Relaxed);
                 work::cpu(1000);
-                // Nor is what stands behind a fence.
+                // The store behind a fence isn't looked ahead to, either.
                 fence(SeqCst);
                 return flag.0.store(1, Relaxed);
             }
@@ -320,7 +321,7 @@ fn bytes_cost_what_the_cache_they_are_in_costs() {
     near(cost(&machine, 0, read(4096), read(4096)), costs.line_hit + rate(costs.first_cache_rate));
     near(cost(&machine, 1, read(4096), read(4096)), costs.socket_hit + rate(costs.socket_cache_rate));
     near(cost(&machine, 2, read(4096), read(4096)), memory + costs.memory_detour);
-    // What another core wrote comes from there, be it all or a few bytes.
+    // Bytes that another core wrote come from that core, whether many or few.
     let from_writer = costs.transfer_machine + costs.line_hit + rate(costs.socket_cache_rate);
     near(cost(&machine, 2, write, read(4096)), from_writer);
     near(cost(&machine, 2, write, read(8)), costs.transfer_machine + costs.line_hit);
@@ -355,7 +356,7 @@ fn a_shared_counter_collapses_while_per_cpu_counters_scale_to_88() {
 #[test]
 fn without_contention_scaling_is_ideal() {
     let machine = Machine::new(Shape::new(2, 22, 1).unwrap(), Costs::default()).unwrap();
-    // Held for so long that waiters spin, and for so long that they park.
+    // The lock is held so briefly that waiters spin, or so long that they park.
     for held in [200, 5_000] {
         let run = |machine: &Machine, cpus: usize| {
             let (counter, lock) = (Line::default(), manycore::Mutex::new(0));
@@ -503,8 +504,8 @@ fn a_conclusion_survives_every_cost_halved_and_doubled() {
     }
 }
 
-/// A reader that sees two different values in one round, as of a sequence lock, tries again: no
-/// write will come any more.
+/// A reader of a sequence lock that has seen two different values in one round retries at once. It
+/// must not wait for another write, because none will come.
 #[test]
 fn who_has_seen_a_change_does_not_wait_for_another() {
     let lines = lines(1);

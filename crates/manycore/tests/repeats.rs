@@ -49,7 +49,7 @@ fn a_known_run_gives_the_known_figures() {
 
 const KNOWN: (u64, u64, f64) = (800, 397, 18_409.736);
 
-/// Two seeds' worth of nothing found would be luck; this many isn't.
+/// With two seeds, finding nothing could be luck; with this many it couldn't.
 const SEEDS: std::ops::Range<u64> = 0..200;
 
 fn small() -> Machine {
@@ -163,8 +163,8 @@ fn random_order_ends_spins_without_hints() {
     small().explore(0..50, run).unwrap();
 }
 
-/// The loop looked at the flag, then waited for something else within the turn. Meanwhile the flag
-/// was stored to; the hint at the turn's end waited for another store to it, for ever.
+/// Regression: a loop read the flag, and then waited for a lock, or in an inner spin. Meanwhile the
+/// flag was set. The hint at the end of the round waited for another store to the flag, for ever.
 #[test]
 fn a_spin_knows_of_what_changed_while_it_waited_within_a_turn() {
     let [flag, other] = [const { Line(AtomicUsize::new(0)) }; 2];

@@ -11,7 +11,7 @@ fn machine(cpus: usize) -> Machine {
     Machine::new(Shape::new(1, cpus, 1).unwrap(), Costs::default()).unwrap().events_max(50_000_000)
 }
 
-/// Runs `enter` on `tasks` threads; it has to call its argument under mutual exclusion.
+/// Runs `enter` on `tasks` threads. `enter` has to call its argument under mutual exclusion.
 fn exclusive(cpus: usize, tasks: usize, enter: impl Fn(&dyn Fn()) + Send + Sync) {
     let (inside, entered) = (AtomicUsize::new(0), AtomicUsize::new(0));
     machine(cpus)

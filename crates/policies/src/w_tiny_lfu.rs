@@ -1,11 +1,11 @@
 //! W-TinyLFU: G. Einziger, R. Friedman and B. Manes, *TinyLFU: A Highly Efficient Cache Admission
-//! Policy*, ACM Transactions on Storage 13 (4), 2017. Without adapting the window, which came
-//! later.
+//! Policy*, ACM Transactions on Storage 13 (4), 2017. The window has a fixed size, as in the paper.
+//! Later versions adapt it.
 //!
 //! A new page enters the *window*, an LRU list of a hundredth of the cache. The page that leaves
-//! the window enters the main part only if it was used more often lately than the page that would
-//! have to go. The main part is a segmented LRU list: pages on *probation*, and *protected* pages,
-//! which were used there.
+//! the window enters the main part only if it was used more often lately than the page that the
+//! main part would evict. The main part is a segmented LRU list: a page enters it on *probation*,
+//! and becomes *protected* when it is used there.
 
 use crate::counts::Counts;
 use crate::lists::Lists;
@@ -32,7 +32,8 @@ impl WTinyLfu {
         Self { lists: Lists::new(pages), counts: Counts::new(room), window_room, main_room, protected_room }
     }
 
-    /// Lets the oldest page of the window go, or exchanges it for a page of the main part.
+    /// Removes the oldest page of the window: evicts it, moves it to the main part, or exchanges it
+    /// for a page of the main part.
     fn shorten_window(&mut self) {
         let Some(candidate) = self.lists.pop(WINDOW) else { return };
         let main = self.lists.len(PROBATION) + self.lists.len(PROTECTED);

@@ -7,22 +7,24 @@
 //! change to make, that cost is shared: one thread enters, and makes the changes of all.
 //!
 //! - C1. A thread adds its change to `changes`, and then tries to enter exclusive mode. If another
-//!   thread has exclusive mode, or is entering it, the first thread is done.
-//! - C2. The thread in exclusive mode takes all changes and makes them. After it left, it looks for
-//!   changes once more, and begins again at C1 if there are any.
+//!   thread has exclusive mode, or is entering it, the attempt fails, and the call returns.
+//! - C2. The thread in exclusive mode takes all changes and makes them. After it has left exclusive
+//!   mode, it looks for changes once more. If there are any, it tries to enter exclusive mode
+//!   again.
 //!
-//! **Why no change is forgotten.** Both threads use the mutex of `changes`: A when it looks for
-//! changes after it left, B when it adds its own. If B is first, A finds the change. If A is first,
-//! B sees that A has left, so B's attempt can't fail because of A. No other ordering is needed.
+//! **Why no change is forgotten.** Thread A has left exclusive mode and looks for changes; thread B
+//! adds a change. Both lock the mutex of `changes`. If B locks it first, A finds the change. If A
+//! locks it first, B sees that A has left exclusive mode, so B's attempt to enter can't fail
+//! because of A. No other ordering is needed.
 //!
 //! **A panic.** If `make` panics, the change that it was called with is lost, and the call of
 //! [`change`](CombiningLock::change) that was making the changes unwinds. The changes after it are
 //! put back, and left over.
 //!
-//! **A bound.** A thread begins again at most [`ROUNDS`] times, so that it doesn't go on for others
-//! for ever. Changes that come while it is in its last round may be left over. The next thread with
-//! a change makes them. So changes that were left over when threads stop making changes are made
-//! late, perhaps never: what a change is to free may stay until the lock is dropped.
+//! **A bound.** A call enters exclusive mode at most [`ROUNDS`] times, so that it doesn't work for
+//! other threads for ever. Changes that arrive during its last round may be left over; the next
+//! thread with a change makes them. If no thread makes a change any more, they stay left over:
+//! memory that such a change would free may stay allocated until the lock is dropped.
 
 use core::mem;
 use std::vec;
@@ -31,7 +33,8 @@ use sync::lock::Mutex;
 
 use crate::two_mode_lock::{SharedMode, TwoModeLock};
 
-/// How many times a thread enters exclusive mode for changes, its own and those of others.
+/// The most times that one call enters exclusive mode, for its own change and those of other
+/// threads.
 const ROUNDS: usize = 8;
 
 /// A value that many threads use in shared mode, and changes to it that need exclusive mode, but

@@ -165,7 +165,7 @@ impl SmpList {
         close_run(nodes, first, last);
     }
 
-    /// Holds the edge that leads to `node`, which `link` names, and returns the edge's other end.
+    /// Holds the edge that leads to `node`, and returns the edge's other end. `link` names `node`.
     fn hold_before<N: Nodes + ?Sized>(&self, nodes: &N, node: &Links, link: Link) -> Link {
         let mut backoff = Backoff::new();
         loop {

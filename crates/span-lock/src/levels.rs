@@ -32,9 +32,10 @@
 //!   lower levels; within a level, lower addresses before higher addresses; in a node's queue,
 //!   newer claims before older ones. A claim waits only for claims that don't wait, or whose own
 //!   wait comes later in this order.
-//! - L3. No claim starves. A node's queue is fair (N4), and a claim moves up at most once for each
-//!   level. Step 3 waits for lower claims of two kinds. Some were there before the upper claim. The
-//!   others came later; these give way in their own step 2, and return at the upper level.
+//! - L3. No claim starves. A node's queue is fair (N4), and a claim moves up at most once per
+//!   level. In step 3 an upper claim waits for two kinds of lower claims. Claims made before it are
+//!   finite in number, and end when they are released. Claims made after it see it in their own
+//!   step 2, release their nodes, and queue at the upper level. So they delay it only briefly.
 //!
 //!   However, a lower claim with limited patience could give up instead of returning at the upper
 //!   level, and then retry again and again. Each attempt would delay the upper claim's step 3.
@@ -143,7 +144,7 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Releases a claim that is, or was at first, in the word of one node, whatever claims came since.
+/// Releases a claim that was put into the word of one node, even if other claims have come since.
 #[cold]
 fn release_in(node: &Node, packed: Packed) {
     node.release(node.unpack(packed), packed);

@@ -169,8 +169,8 @@ impl Node {
         }
     }
 
-    /// Makes the claim under the mutex, unless a holder excludes it, or a waiter older than
-    /// `ticket` that has been overtaken too often.
+    /// Makes the claim under the mutex. Fails if a holder excludes the claim, or if an older waiter
+    /// than `ticket` excludes it and has been overtaken too often.
     fn claim_listed(&self, queue: &mut Queue, claim: Claim, packed: Packed, ticket: u64) -> Option<Made> {
         if queue.is_held_against(claim) || queue.is_owed_to_another(claim, ticket) {
             return None;

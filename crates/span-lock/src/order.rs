@@ -129,7 +129,7 @@ mod checked {
                     wanted.range, twice.range, twice.place
                 );
             }
-            // If the thread holds very many ranges, only those locked last.
+            // If the thread holds many ranges, adds edges only from those that it locked last.
             for held in held.into_iter().rev().take(HELD_MAX) {
                 let circle = remember((held, wanted));
                 if let Some((first, second)) = circle {

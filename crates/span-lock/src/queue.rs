@@ -1,5 +1,5 @@
-//! A node's queue: the claims that don't fit into the node's word, and the waiters. All under the
-//! node's mutex.
+//! A node's queue: the claims that don't fit into the node's word, and the waiters. The node's
+//! mutex protects all of it.
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};

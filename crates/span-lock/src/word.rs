@@ -30,7 +30,7 @@ const START_BITS: u32 = u64::BITS - START_SHIFT;
 /// One reader of the full range, in the bits that hold the number of readers.
 const ONE: u64 = 1 << START_SHIFT;
 
-/// A claim as the bits of a word, if it fits; then the bits aren't zero.
+/// A claim as the bits of a word. The bits are zero if the claim doesn't fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packed(pub(crate) u64);
 

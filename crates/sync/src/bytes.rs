@@ -22,8 +22,8 @@
 //!
 //! The caller provides the ordering that makes a torn copy detectable: see `frames`' `page_map`.
 //!
-//! On a virtual machine, a copy is charged as a whole, not word by word, and is made when its turn
-//! comes.
+//! On a virtual machine, a copy is charged in parts of up to 4 KiB, not word by word. Each part is
+//! copied at the moment when the copying thread has its turn.
 
 use core::ops::Range;
 
@@ -105,8 +105,8 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Prefetches the first cache lines of the `len` bytes at `offset`. Looks at no other bytes.
-    /// Virtual CPUs, where bytes have caches of their own, prefetch nothing.
+    /// Prefetches the first cache lines of the `len` bytes at `offset`, at most `LINES_MAX` lines.
+    /// On virtual CPUs, where bytes have caches of their own, prefetches nothing.
     #[inline]
     pub fn prefetch(&self, offset: usize, len: usize) {
         if cfg!(pagefold_manycore) {
@@ -184,7 +184,8 @@ impl<'a> SharedBytes<'a> {
         self.copy_words_to(offset, into);
     }
 
-    /// Copies like [`copy_to`](Self::copy_to), on any machine, and under the checkers.
+    /// Copies like [`copy_to`](Self::copy_to), word by word: for machines other than x86-64, and
+    /// for loom, ThreadSanitizer and Miri.
     #[cfg_attr(all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, miri))), allow(dead_code))]
     fn copy_words_to(&self, offset: usize, into: &mut [u8]) {
         let mut at = offset;

@@ -185,8 +185,8 @@ mod registry {
     use std::alloc::{Layout, alloc_zeroed};
     use std::cell::Cell;
 
-    /// A block in the list of all blocks. Blocks are never freed: there are as many as threads were
-    /// alive at once.
+    /// A block in the list of all blocks. Blocks are never freed: there are at most as many as
+    /// threads were ever alive at the same time.
     struct Node {
         block: &'static Block,
         /// A thread uses the block.
@@ -383,7 +383,7 @@ mod registry {
     }
 }
 
-/// A model's threads are few and short-lived, so they share the number.
+/// A model has few threads, which don't live long, so they all add to the shared number.
 #[cfg(pagefold_loom)]
 mod registry {
     use super::{Block, CounterPlace};

@@ -75,8 +75,8 @@ mod real {
     use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
     use std::cell::Cell;
 
-    /// Values of [`RSEQ`]: CPUs are only pretended; not queried yet; the C library registered no
-    /// restartable sequence.
+    /// Values of [`RSEQ`]. In this order: CPUs are only pretended; the C library hasn't been
+    /// queried yet; the C library registered no restartable sequence.
     const PRETENDED: isize = isize::MIN;
     const UNKNOWN: isize = isize::MIN + 1;
     const ABSENT: isize = isize::MIN + 2;
@@ -179,8 +179,8 @@ mod real {
         unsafe { if *size == 0 { ABSENT } else { *offset } }
     }
 
-    /// Reads `cpu_id`, the second word of the thread's `struct rseq`. Not a CPU number while
-    /// unregistered (−1, −2).
+    /// Reads `cpu_id`, the second word of the thread's `struct rseq`. While the struct is
+    /// unregistered, the word is −1 or −2, and not the number of a CPU.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     fn rseq_cpu(offset: isize) -> usize {

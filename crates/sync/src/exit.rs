@@ -16,7 +16,7 @@ use crate::lock::Mutex;
 
 /// An owner of work that its threads must complete before the process ends.
 pub trait Leaving: Send + Sync {
-    /// Starts the work. Does nothing in a forked child, unless this was created there.
+    /// Starts the work. Does nothing in a forked child, unless this value was created in the child.
     fn begin(&self);
     /// Waits until the work is complete, at most for the given time.
     fn wait(&self, at_most: Duration);

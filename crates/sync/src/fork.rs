@@ -24,8 +24,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// A mark that a forked child doesn't inherit: a page of system memory that is zeroed in the child.
 ///
-/// It is a plain byte, not one of [`atomic`](crate::atomic)'s: it is written before another thread
-/// has the mark, and only read afterwards.
+/// The mark is a plain byte, not one of [`atomic`](crate::atomic)'s types: it is written before
+/// another thread can have the mark, and afterwards it is only read.
 #[derive(Debug)]
 pub struct ForkMark {
     page: NonNull<u8>,
@@ -113,8 +113,8 @@ impl Wiped {
         self.place.take().into_iter().for_each(|place| place.start.store(FREE, Ordering::Release)); // FORK-1
     }
 
-    /// Ends the promise, because the memory goes back to its allocator: children may inherit the
-    /// contents.
+    /// Ends the promise, because the memory goes back to its allocator. From then on, children may
+    /// inherit the contents.
     pub fn end_and_keep(&mut self) {
         if self.place.is_none() {
             // SAFETY: still mapped, by `new`'s contract; contents don't change.
@@ -124,7 +124,8 @@ impl Wiped {
     }
 }
 
-/// Returns whether there is memory that children wipe themselves, because the system refuses to.
+/// Returns whether the system has ever refused to wipe memory in children, so that children wipe it
+/// themselves.
 #[must_use]
 pub fn is_wiped_by_children() -> bool {
     !PLACES.load(Ordering::Acquire).is_null()

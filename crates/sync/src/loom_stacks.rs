@@ -6,10 +6,10 @@
 //! functions below take the place of libc's: a stack that is unmapped is kept, and is returned by a
 //! later call that maps a stack.
 //!
-//! - ST1. Only a mapping that was made here, with `MAP_STACK`, is ever kept: `munmap` looks for its
-//!   address among the thread's [`Stack`]s. All other calls go to the kernel.
+//! - ST1. Only a mapping that was made here, with `MAP_STACK`, is ever kept: `munmap` looks for the
+//!   given address among the thread's [`Stack`]s. All other calls go to the kernel.
 //! - ST2. loom makes and drops the threads of a model on the thread that explores the model. So
-//!   each thread of the host has stacks of its own, and needs no lock.
+//!   each thread of the host has stacks of its own, which need no lock.
 
 use std::cell::RefCell;
 use std::ptr;
@@ -24,24 +24,25 @@ struct Stack {
     address: usize,
     size: size_t,
     is_free: bool,
-    /// Its last page is protected, and stays so.
+    /// The stack's last page is protected, and stays protected.
     is_guarded: bool,
 }
 
-/// A thread's stacks. They have no destructor, because calls go on until the thread has ended: the
-/// stacks are leaked then.
+/// A thread's stacks. They have no destructor, because the functions below are called until the
+/// very end of the thread. So the stacks are leaked when the thread ends.
 type Stacks = [Option<Stack>; STACKS_MAX];
 
 thread_local! {
     static STACKS: RefCell<Stacks> = const { RefCell::new([const { None }; STACKS_MAX]) };
 }
 
-/// Calls `f` with the first stack of which `is_it` holds.
+/// Calls `f` with the first stack for which `is_it` is true.
 fn with_stack<R>(is_it: impl Fn(&Stack) -> bool, f: impl FnOnce(&mut Stack) -> R) -> Option<R> {
     STACKS.with_borrow_mut(|stacks| stacks.iter_mut().flatten().find(|stack| is_it(stack)).map(f))
 }
 
-/// Notes a stack that is in use from now on. If there are too many, it will be unmapped.
+/// Records a stack that is in use from now on. A thread that already has `STACKS_MAX` stacks
+/// records no more: the stack is then unmapped after use.
 fn note(address: usize, size: size_t) {
     let stack = Stack { address, size, is_free: false, is_guarded: false };
     STACKS.with_borrow_mut(|stacks| {
@@ -54,7 +55,7 @@ fn note(address: usize, size: size_t) {
 /// Maps memory.
 ///
 /// # Safety
-/// That of libc's `mmap`.
+/// The contract of libc's `mmap`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
     address: *mut c_void,
@@ -83,7 +84,7 @@ unsafe extern "C" fn mmap(
 /// Changes the protection of memory.
 ///
 /// # Safety
-/// That of libc's `mprotect`.
+/// The contract of libc's `mprotect`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mprotect(address: *mut c_void, size: size_t, protection: c_int) -> c_int {
     let is_its = |stack: &Stack| stack.address == address as usize && protection == libc::PROT_NONE;
@@ -101,7 +102,7 @@ unsafe extern "C" fn mprotect(address: *mut c_void, size: size_t, protection: c_
 /// Unmaps memory.
 ///
 /// # Safety
-/// That of libc's `munmap`.
+/// The contract of libc's `munmap`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(address: *mut c_void, size: size_t) -> c_int {
     let is_it = |stack: &Stack| (stack.address, stack.size) == (address as usize, size);

@@ -13,13 +13,13 @@
 //! number of CPUs, but not with their product.
 //!
 //! # Invariants
-//! - NEARBY-1. Once `take` has returned, no CPU keeps a handle of the thing that was taken. A
-//!   thread that asks for a thing is called a *user* here if its CPU has no handle of the thing
-//!   yet. The user locks the CPU's set to which the handle belongs. While it holds this lock, it
-//!   gets the thing from its home, notes its CPU there, and stores a new handle in the set. A
-//!   thread that [takes](Nearby::take) the thing away begins by emptying the home. Only then, for
-//!   each noted CPU, does it lock and search the set to which that CPU's handle belongs. So either
-//!   the user finds the home empty, or its CPU is noted and the search finds the new handle:
+//! - NEARBY-1. Once `take` has returned, no CPU keeps a handle of the thing that was taken.
+//!   Consider a thread that asks for the thing while its CPU has no handle of it: a *user*. The
+//!   user locks the set of its CPU to which the handle belongs. While it holds this lock, the user
+//!   gets the thing from the home, notes its CPU there, and stores a new handle in the set. A
+//!   thread that [takes](Nearby::take) the thing first empties the home. Then, for each noted CPU,
+//!   it locks and searches the set to which that CPU's handle belongs. So either the user finds the
+//!   home empty, or its CPU is noted and the search finds the new handle:
 //!   ```text
 //!     user: locks its set                     take: locks home: the thing goes; which CPUs?
 //!           locks home: the thing, or none          locks the set of each: waits for the user, and finds its handle

@@ -16,7 +16,7 @@ pub fn prefetch<T>(value: &T) {
     let _ = value;
 }
 
-/// Prefetches the cache line of a value that is about to be written: then no other CPU has it.
+/// Prefetches the cache line of a value that is about to be written. Other CPUs lose their copies.
 #[inline]
 #[cfg_attr(pagefold_manycore, track_caller)]
 pub fn prefetch_to_write<T>(value: &T) {

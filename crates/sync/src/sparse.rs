@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn memory_comes_where_words_are_written_and_goes_again() {
-        // Memory that was written and freed. An allocator that has got back this much once hands it
-        // out again.
+        // Memory that was written and freed. Once an allocator has got back a block of this size,
+        // it keeps freed memory of this size, and hands it out again.
         let bytes = |len| std::hint::black_box(vec![1_u8; len]);
         drop(bytes(16 << 20));
         let (before, _behind) = (bytes(12 << 20), bytes(1 << 20));
@@ -185,7 +185,8 @@ mod tests {
         assert!(done.status.success() && said.contains("1 passed"), "{}\n{said}", done.status);
     }
 
-    /// In a process of its own: elsewhere other tests would reuse the addresses that this frees.
+    /// Runs in a process of its own, because other tests could reuse the addresses that this test
+    /// frees.
     #[test]
     #[ignore = "for a process of its own"]
     fn flags_of_words() {

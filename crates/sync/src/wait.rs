@@ -24,9 +24,9 @@
 //! | [`wait_or`](Backoff::wait_or) | may be a user that keeps a guard | after [`PATIENCE`], with an error |
 //! | [`wait`](Backoff::wait) | needs a few instructions, and depends on no other thread | never |
 //!
-//! A loom model has neither time nor CPUs, so each turn only lets other threads run. A virtual CPU
-//! sleeps in virtual time. Its spin hint waits until another CPU writes to a cache line that the
-//! spinning thread has just read. So one hint per turn is enough.
+//! Under loom there is neither time nor a CPU, so each turn only lets other threads run. On a
+//! virtual CPU, a sleep takes virtual time, and a spin hint waits until another CPU writes to a
+//! cache line that the spinning thread has just read. So one hint per turn is enough.
 
 use crate::thread::{sleep, yield_now};
 use crate::time::{Duration, Instant};
@@ -55,8 +55,8 @@ const SPINS: u32 = 6;
 const AWAKE_TURNS: u32 = if cfg!(pagefold_loom) { 0 } else { 32 };
 /// The number of turns of a short wait: its sleeps take about 15 ms in total.
 const SHORT_TURNS: u32 = AWAKE_TURNS + 18;
-/// The minimum number of turns of a patient wait. A process that was stopped for seconds, with all
-/// its threads, hasn't waited.
+/// The minimum number of turns of a patient wait, however long it takes. If the whole process was
+/// stopped for seconds, the other thread has had no time to finish, so the wait must go on.
 const PATIENT_TURNS: u32 = AWAKE_TURNS + 100;
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);

@@ -1,8 +1,8 @@
-//! `buffered`: reading files through the kernel's cache, where direct I/O can't be had, over
-//! reading the same file directly.
+//! `buffered`: what it takes to read a file through the kernel's cache, as where direct I/O isn't
+//! possible, over what it takes to read the same file directly.
 //!
-//! Both are Pagefold, with a budget that is small beside the file. What the kernel has cached of it
-//! is dropped before each run.
+//! Pagefold makes both reads, with a budget that is small beside the file. Before each run, the
+//! kernel drops what it has cached of the file.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &BufferedArgs) -> Result<()> {
     rows.print(args.json)
 }
 
-/// Megabytes in a second.
+/// Reads the file in the way of `workload`. Returns megabytes a second.
 fn read(scratch: &Scratch, direct: DirectIo, workload: Workload, round: u32) -> Result<f64> {
     scratch.forget()?;
     let fold = Pagefold::builder().memory(MEMORY).backend(Uring::new(direct)?).build()?;

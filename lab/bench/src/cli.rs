@@ -15,8 +15,8 @@ fn command() -> Command {
     peers::commands(bench).subcommand(scaling::virtual_command()).subcommand(scaling::real_command())
 }
 
-/// Does what the command line of this process says. What the aliases of cargo start is called by
-/// their names.
+/// Executes the command line of this process. Help and errors of a build that an alias of cargo has
+/// started call the program by the alias.
 pub(crate) fn run_this() -> Result<()> {
     let arguments = || std::env::args_os().skip(1);
     let kind = arguments().next();
@@ -31,7 +31,7 @@ pub(crate) fn run_this() -> Result<()> {
         }
         _ => {
             let command = command();
-            // A test of it would have every experiment compiled once more.
+            // A unit test of this would compile every experiment once more.
             command.clone().debug_assert();
             run(&command.get_matches())
         }

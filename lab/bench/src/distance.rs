@@ -1,9 +1,9 @@
-//! How far two CPUs are from each other: what a line takes that the other one has written.
+//! The distance of two CPUs: how long a line takes that the other CPU has written.
 //!
-//! A virtual machine's CPUs don't stay where they are: its host moves them, between neighbouring
-//! cores and ones with other caches in between, and a line then takes several times as long. What
-//! two CPUs do to each other can only be compared where that is the same, so it is measured before
-//! and after.
+//! A virtual machine's CPUs don't stay where they are. If the host moves two CPUs from neighbouring
+//! cores to cores with caches between them, a line takes several times as long. Measurements of
+//! what two CPUs do to each other can be compared only at the same distance, so the distance is
+//! measured before and after each run.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ const LINES: u64 = 256;
 const ROUNDS: usize = 25;
 /// Distances that differ by less than a quarter are one.
 const SAME: f64 = 1.25;
-/// If runs between CPUs at another distance are dropped, no more than this is allowed.
+/// If runs at another distance are dropped, distances that differ by more than this are other ones.
 const NEARLY: f64 = 1.1;
 
 /// Whether two transfers took about as long.
@@ -57,7 +57,7 @@ impl Turn {
 }
 
 impl Distance {
-    /// Of a CPU that reads from one that writes.
+    /// The distance of a CPU that reads from one that writes.
     pub(crate) fn new(reader: usize, writer: usize) -> Result<Self> {
         let arena = Arena::new(LINES as usize * PAGE)?;
         let order = arena.link_pages();
@@ -115,9 +115,9 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Runs count in which a line took `wanted` ns, give or take a tenth. Without `wanted`, runs
-    /// are preferred in which a line took about as long as now. What waiting and repeating takes
-    /// may add up to `patience`.
+    /// With `wanted`, only runs count in which a line took that many ns, give or take a tenth.
+    /// Without it, runs are preferred in which a line took about as long as now. Waiting and
+    /// repeating may take up to `patience` in total.
     pub(crate) fn new(distance: Distance, wanted: Option<f64>, patience: Duration) -> Result<Self> {
         let (is_strict, wanted) = match wanted {
             Some(wanted) => (true, wanted),
@@ -132,9 +132,9 @@ impl Placement {
         &self.distance
     }
 
-    /// Makes a run between two looks at the distance, and again if that wasn't as wanted. The run,
-    /// and what a line took before and after. If patience is at its end, the run may be one that
-    /// doesn't [count](Self::counts).
+    /// Makes a run between two looks at the distance, and repeats it if one of them wasn't as
+    /// wanted. Returns the run's result, and what a line took before and after. Once patience is at
+    /// its end, the run may be one that doesn't [count](Self::counts).
     pub(crate) fn keep<R>(&self, mut run: impl FnMut() -> Result<R>) -> Result<(R, [f64; 2])> {
         loop {
             let start = Instant::now();
@@ -158,7 +158,7 @@ impl Placement {
         }
     }
 
-    /// Whether a run counts before and after which a line took so long.
+    /// Returns whether a run counts, by what a line took before and after it.
     pub(crate) fn counts(&self, looks: [f64; 2]) -> bool {
         !self.is_strict || looks.iter().all(|&look| self.is_wanted(look))
     }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::scaling::stage::allowed_cpus;
 
-    /// Where a line takes so long from one CPU to the other in vain.
+    /// Time that no line takes from one CPU to the other.
     const NEVER_NS: f64 = 1e12;
 
     #[test]

@@ -1,10 +1,10 @@
-//! `encrypted-swap`: what it takes to swap a page out and in if it is encrypted, over what it takes
-//! otherwise.
+//! `encrypted-swap`: what it takes to swap a page out and in with encryption, over what it takes
+//! without.
 //!
-//! One thread writes to pages of a space at random, eight times as many as it may have in memory,
-//! so that nearly every write has a page come from swap and another one go there. What encryption
-//! adds is compared with the same library's encrypting and decrypting of one page, alone, in the
-//! same run.
+//! One thread writes to random pages of a space that has eight times as many pages as fit in
+//! memory. So nearly every write brings one page in from swap, and sends another one out. The time
+//! that encryption adds is compared with the time in which the same library encrypts and decrypts a
+//! page, alone, in the same run.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -88,7 +88,8 @@ pub(crate) fn run(args: &EncryptedSwapArgs) -> Result<()> {
     for (place, directory) in places {
         let mut rounds: Vec<Round> = Vec::new();
         for round in 0..args.rounds {
-            // The second of the two on a disk finds it busier: they change places.
+            // On a disk, the second of the two finds the disk busier, so they take turns at being
+            // first.
             let mut costs = [Cost::default(); 2];
             for which in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
                 costs[which] = swap(directory, which == 1, args.writes, round)?;
@@ -148,8 +149,8 @@ fn touch(space: &Space, base: u64, writes: u32, random: &mut Random) -> Result<(
     Ok(())
 }
 
-/// What the library takes to encrypt a page and to decrypt it, in nanoseconds: of pages that aren't
-/// in the nearest cache, as those that go and come aren't.
+/// Returns the nanoseconds that the library takes to encrypt a page and to decrypt it. As with
+/// swapped pages, the page isn't in the nearest cache.
 fn alone() -> Result<f64> {
     const COUNT: u64 = 4096;
     let failed = || "the cipher refuses";

@@ -1,5 +1,5 @@
-//! The same addresses in each run of the program, so that runs on virtual CPUs repeat: some of what
-//! they run chooses by an address, such as the set of a CPU's handles (`sync::Nearby`).
+//! Gives the program the same addresses in each run, so that runs on virtual CPUs repeat. Some of
+//! what they run chooses by an address, such as the set of a CPU's handles (`sync::Nearby`).
 
 use std::env;
 use std::os::unix::process::CommandExt as _;

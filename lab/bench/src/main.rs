@@ -11,9 +11,9 @@
 //! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot
 //! FILE.svg` draws. Everything is small and short with `--quick`.
 //!
-//! There are two builds of this program. With `--cfg pagefold_manycore` all of Pagefold runs on a
-//! virtual machine, and there are the [`experiments`] in their [`scaling`] frame; without it, the
-//! same ones on real threads, and the peers.
+//! There are two builds of this program. With `--cfg pagefold_manycore`, Pagefold runs on a virtual
+//! machine, and the program has the [`experiments`] in their [`scaling`] frame. Without it, the
+//! program has the same experiments on real threads, and the peers.
 
 #[cfg(not(pagefold_manycore))]
 mod buffered;

@@ -27,8 +27,8 @@ pub(crate) fn progress(experiment: &'static str, steps: usize) -> ProgressBar {
     ProgressBar::new(steps as u64).with_style(style).with_prefix(experiment)
 }
 
-/// Makes sure that a plot can be written to `path` later. What is there stays as it is; if nothing
-/// is, nothing stays.
+/// Makes sure that a plot can be written to `path` later. A file that is there stays as it is. If
+/// there is none, none is left.
 pub(crate) fn prepare_plot(path: &Path) -> Result<()> {
     let cannot = || format!("cannot write the plot to {}", path.display());
     let existed = fs::symlink_metadata(path).is_ok();

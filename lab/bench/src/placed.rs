@@ -1,10 +1,10 @@
 //! Where the target of a copy lies.
 //!
 //! Copying a page of 4 KiB that is in the first-level cache takes two to three times as long if the
-//! target's address, modulo 4096, is a little behind the source's: a core takes a load for one of
-//! what it has just stored, as it compares the low bits of addresses first. An allocator puts a
-//! buffer anywhere, so a figure may depend on what was allocated before. A measurement of copies
-//! therefore says where their target is.
+//! target's address, modulo 4096, is a little behind the source's. The core then mistakes a load
+//! for one of what it has just stored, because it compares the low bits of addresses first. An
+//! allocator puts a buffer anywhere, so a figure may depend on what was allocated before. A
+//! measurement of copies therefore chooses where their target is.
 
 /// Addresses that differ by a multiple of this look alike.
 const PAGE: usize = 4096;

@@ -1,7 +1,7 @@
 //! Which pages are read, decided before anything is timed.
 //!
-//! A sequence is a plain array of page numbers that everyone reads from front to back, so it costs
-//! all subjects the same. Popular pages are scattered over the file by a random permutation:
+//! A sequence is a plain array of page numbers that every subject reads from front to back, so it
+//! costs all subjects the same. A random permutation scatters popular pages over the file, so
 //! popularity and position are independent.
 
 use crate::random::Random;
@@ -37,7 +37,7 @@ pub(crate) struct Popularity {
     law: Law,
 }
 
-/// By page, or by rank and then by which page has it.
+/// How a page is drawn: directly, or by its rank and then by which page has that rank.
 #[derive(Debug)]
 enum Law {
     Uniform,

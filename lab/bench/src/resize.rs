@@ -1,8 +1,7 @@
-//! `resize`: what lowering a budget takes by how much it is lowered, and what it does to calls
-//! meanwhile.
+//! `resize`: how long it takes to lower a budget, by how much it is lowered, and what this does to
+//! calls meanwhile.
 //!
-//! The budget is full of frames that nothing is in, as after a large file was closed, or of clean
-//! pages.
+//! The budget is full of empty frames, as after a large file was closed, or of clean pages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,8 +1,8 @@
 //! Executes a part of another process one instruction at a time and counts what it executes.
 //!
 //! The child is this program again, stopped by the kernel at every instruction between two
-//! breakpoints of its main thread (`ptrace`, which needs no privilege for a child). Slow, some
-//! microseconds an instruction, but exact, and it needs no performance counters.
+//! breakpoints of its main thread (`ptrace`, which needs no privilege for a child). This is slow,
+//! some microseconds an instruction, but exact, and needs no performance counters.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -142,8 +142,8 @@ fn is_atomic(instruction: &Instruction) -> bool {
     instruction.has_lock_prefix() || exchanges
 }
 
-/// Tracer and child on one CPU: on two, each step would wait for two wake-ups of the other. Ends
-/// with the value.
+/// Keeps tracer and child on one CPU until it is dropped. On two CPUs, each step would wait for two
+/// wake-ups.
 struct OneCpu(CpuSet);
 
 impl OneCpu {

@@ -4,9 +4,9 @@
 //! kernel of Debian's, and a root file system in memory that has busybox, the command `pagefold`
 //! and a test. The guest's script says `RESULT name status` on the console, for each of its steps.
 //!
-//! One case is killed while it writes, with its kernel. Then a second guest with the same disks
-//! looks for what `sync` had promised. What was promised stands in the test's ledger, on a disk of
-//! its own that is mounted so that each write reaches it.
+//! In one case, the guest is killed while it writes, kernel included. Then a second guest with the
+//! same disks checks what `sync` had promised. The test keeps a ledger of these promises, on a disk
+//! of its own that is mounted so that each write reaches it.
 
 use std::env;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ use clap::builder::PossibleValuesParser;
 use crate::check::{Check, this_program};
 use crate::workspace::{self, cargo, root, target_directory};
 
-/// What a guest may take: ten times what it does.
+/// The limit of a guest's time: ten times what it takes.
 const LIMIT: Duration = Duration::from_mins(5);
 /// How long a guest writes before it is killed, once it has begun.
 const WRITES_FOR: Duration = Duration::from_secs(8);
@@ -54,7 +54,8 @@ struct Case {
     script: &'static str,
     /// Results that the script must report.
     results: usize,
-    /// It is killed while it writes; then this is looked at.
+    /// If the guest is killed while it writes: the script of the second guest, which checks the
+    /// disks.
     then: Option<&'static str>,
 }
 
@@ -169,7 +170,7 @@ fn run_all(args: &KernelsArgs) -> Result<usize, String> {
     Ok(failed)
 }
 
-/// Where programs are; those for the administrator, too.
+/// Returns the search path for programs, the administrator's included.
 fn path() -> OsString {
     let mut path = env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
@@ -180,7 +181,7 @@ fn is_here(program: &str) -> bool {
     env::split_paths(&path()).any(|path| path.join(program).exists())
 }
 
-/// Builds what guests run: the name that it has there, and where it is.
+/// Builds what guests run. Returns each program's name in the guest, and its path here.
 fn build() -> Result<[(&'static str, PathBuf); 2], String> {
     let built = |arguments: &[&str], name: &str| {
         let printed =
@@ -201,7 +202,7 @@ struct Release {
 }
 
 impl Release {
-    /// The newest kernel for clouds of a release, which is fetched if it isn't here.
+    /// Returns a release's newest kernel for clouds, which is fetched if it isn't here.
     fn get(place: &Path, release: &str) -> Result<Self, String> {
         let this = Self { folder: place.join(release) };
         if this.kernel().is_ok() {
@@ -227,7 +228,8 @@ impl Release {
         let parts: Vec<String> =
             parts.filter(|part| part.starts_with("linux-binary-") || part.starts_with("linux-modules-")).collect();
         let is_wanted = |package: &&str| field(package, "Package").is_some_and(|name| parts.contains(&name));
-        // Whole or not at all: this may be ended meanwhile.
+        // The folder gets its name when it is complete, because this program may be ended
+        // meanwhile.
         let unpacked = place.join(format!("{release}.new"));
         for package in packages.split("\n\n").filter(is_wanted).chain([image]) {
             let file = field(package, "Filename").ok_or("a package without a file")?;
@@ -239,7 +241,7 @@ impl Release {
         this.kernel().map(|_| this)
     }
 
-    /// Newer packages have it beside its modules.
+    /// Returns the kernel's path. Newer packages have the kernel beside its modules.
     fn kernel(&self) -> Result<PathBuf, String> {
         first(&self.folder.join("boot"), "vmlinuz-").or_else(|_| first(&self.modules()?, "vmlinuz"))
     }
@@ -251,7 +253,7 @@ impl Release {
     }
 }
 
-/// The first entry of a folder whose name begins so.
+/// Returns the first entry of a folder whose name begins with `prefix`.
 fn first(folder: &Path, prefix: &str) -> Result<PathBuf, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut names = entries.flatten().map(|entry| entry.path());
@@ -260,7 +262,8 @@ fn first(folder: &Path, prefix: &str) -> Result<PathBuf, String> {
 }
 
 impl Case {
-    /// Boots its guests. Returns what the last one said that isn't a result.
+    /// Boots the case's guests. Returns the number of results, or what the second guest found
+    /// promised.
     fn run(&self, place: &Path, release: &Release, programs: &[(&str, PathBuf)]) -> Result<String, String> {
         let root = self.root(place, release, programs)?;
         let disks = ["data", "ledger"].map(|name| place.join(format!("{}.{name}", self.name)));
@@ -285,7 +288,7 @@ impl Case {
         }
     }
 
-    /// Each result that the guest said is a success.
+    /// Checks that the guest reported `wanted` results, and only successes.
     fn judge(&self, printed: &str, wanted: usize) -> Result<(), String> {
         let results: Vec<&str> = printed.lines().filter_map(|line| line.trim().strip_prefix("RESULT ")).collect();
         let is_good = |result: &&&str| match result.split_once(' ') {
@@ -348,7 +351,7 @@ impl Case {
         Ok(root)
     }
 
-    /// Boots a guest, and returns what it says until it ends or, with `kill`, has written for a
+    /// Boots a guest. Returns its output until it ends or, with `kill`, until it has written for a
     /// while.
     fn boot(
         &self,
@@ -398,7 +401,7 @@ impl Case {
     }
 }
 
-/// A guest that doesn't outlive this program's interest.
+/// A guest, which is killed when this is dropped.
 struct Guest(Child);
 
 impl Drop for Guest {
@@ -408,7 +411,7 @@ impl Drop for Guest {
     }
 }
 
-/// What a command prints that has to succeed, as text.
+/// Runs a command that has to succeed. Returns what it prints, as text.
 fn succeed(command: &mut Command) -> Result<String, String> {
     workspace::succeed(command).map(|printed| String::from_utf8_lossy(&printed).into_owned())
 }

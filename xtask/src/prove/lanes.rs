@@ -8,15 +8,15 @@ use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, tests, thr
 use crate::workspace;
 
 /// All lanes. Checks that build in one target directory run one after the other, beside those of
-/// another. Building all tests in the usual directory takes longest. Beside it run first loom's
-/// checks and those on virtual CPUs, then those of the two sanitizers. The checks that only run
-/// what it has built wait for it, and then run beside each other.
+/// other directories. The build of all tests in the usual directory takes longest. Beside it run
+/// the checks of loom and of virtual CPUs, then those of the two sanitizers. Checks that only run
+/// tests of this build wait for it, and then run beside each other.
 pub(crate) static ALL: [Lane; 17] = [
     LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH, TIMES,
     BENCHES, CROWDS, KERNELS,
 ];
 
-/// How long a check may take that is made in a night alone, and one that two hours have room for.
+/// Time limits: of a check that runs only in a night, and of one that needs `--hours 2`.
 const A_NIGHT: Duration = Duration::from_hours(8);
 const AN_HOUR: Duration = Duration::from_hours(1);
 
@@ -38,8 +38,8 @@ const LOOM: Lane = Lane {
     }),
 };
 
-/// Every check has dependencies with the same features, and so the same builds of them: those that
-/// `frames` or the product wants.
+/// All checks have dependencies with the same features, those that `frames` or the product wants.
+/// So each dependency is built only once.
 fn loom_models() -> Vec<Check> {
     let beside_frames = |name, tests: &str| loom(name, &format!("-p pagefold-frames {tests}"));
     vec![
@@ -52,9 +52,9 @@ fn loom_models() -> Vec<Check> {
     ]
 }
 
-/// Of which packages a check takes tests, on virtual CPUs and under each sanitizer: the same in all
-/// of them, as cargo gives a dependency what features the chosen packages want together, and builds
-/// it anew for every other choice.
+/// The packages that checks name on virtual CPUs and under each sanitizer, whichever tests they
+/// run. Cargo gives a dependency the features that the named packages want together, so it would
+/// build the dependency again for every other set of packages.
 const ON_VIRTUAL_CPUS: &str = "-p bench -p pagefold -p pagefold-swap -p smp-list -p span-lock";
 const UNDER_THREAD_SANITIZER: &str =
     "-p pagefold -p pagefold-frames -p pagefold-io -p pagefold-swap -p smp-list -p span-lock";
@@ -82,7 +82,7 @@ const ORDERS: Lane = Lane {
         night: 50_000,
         step: 2_000,
         hours_min: 0.0,
-        // Of `pagefold`; those of swap slots and of `span-lock` are the same each time.
+        // Only those of `pagefold` have seeds; those of swap slots and of `span-lock` never change.
         checks: |seeds| vec![of_seeds(on_virtual_cpus("random orders", "--test random_orders"), seeds)],
     }),
 };
@@ -156,7 +156,7 @@ fn has_cargo_fuzz() -> bool {
     workspace::cargo().args(["fuzz", "--version"]).output().is_ok_and(|output| output.status.success())
 }
 
-/// Inputs that are chosen by what they reach, a minute for each target.
+/// Returns checks that choose inputs by the code that they reach, for a minute per target.
 fn guided() -> Vec<Check> {
     let run = |name, target: &str| {
         let arguments = format!("fuzz run -s none --fuzz-dir fuzz {target} -- -max_total_time=60 -timeout=60");
@@ -267,8 +267,8 @@ const SANITIZERS: Lane = Lane {
     gate: || {
         vec![
             with_thread_sanitizer("ThreadSanitizer: stress", "--test stress"),
-            // With the features that `pagefold` wants of these: the next check then uses the same
-            // builds.
+            // With the features that `pagefold` wants of these packages, so that the next check
+            // uses the same builds.
             address_sanitizer(
                 "AddressSanitizer: io",
                 "test -p pagefold-io -p pagefold-test-disks -p pagefold-sync --no-default-features \
@@ -276,8 +276,8 @@ const SANITIZERS: Lane = Lane {
             ),
             with_address_sanitizer("AddressSanitizer: pagefold", "--test deep --test read_queue"),
             with_thread_sanitizer("ThreadSanitizer: io", "--test requests"),
-            // Without optional features: `swap` has tests of a build that can't encrypt. What is
-            // skipped has one thread.
+            // Without optional features, because `swap` has tests of a build that can't encrypt.
+            // The tests that are skipped have only one thread.
             with_thread_sanitizer(
                 "ThreadSanitizer: pagefold",
                 "--test files --test writes --test space --test deep --test read_queue --test swap \

@@ -5,8 +5,8 @@
 //! the clock or chance. And some checks can go on over more seeds, cuts or kills, of which the gate
 //! makes a fixed number.
 //!
-//! `--gate` makes the first part, as `.ci/run` does; without it the second comes too; `--hours N`
-//! goes on towards the counts of a night.
+//! With `--gate`, as in `.ci/run`, only the gate's checks are made; without it, those by hand as
+//! well. `--hours N` then continues with more seeds, cuts and kills, up to the counts of a night.
 
 pub(crate) mod kernels;
 pub(crate) mod lanes;
@@ -68,12 +68,12 @@ pub(crate) struct Lane {
 pub(crate) struct More {
     /// What is counted.
     unit: &'static str,
-    /// So many in the gate: the first ones, the same each time.
+    /// How many the gate makes: the first ones, the same each time.
     gate: u64,
     night: u64,
-    /// So many at a time with `--hours`.
+    /// How many each step makes with `--hours`.
     step: u64,
-    /// Nothing of it is begun if there are fewer hours: it takes as long.
+    /// The least number of `--hours` with which a step is begun, because it may take that long.
     hours_min: f64,
     checks: fn(Range<u64>) -> Vec<Check>,
 }
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &ProveArgs) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What all lanes do in the gate.
+/// Returns the checks that the gate makes of all lanes.
 pub(crate) fn gate_checks() -> Vec<Check> {
     lanes::ALL.iter().flat_map(|lane| Progress::new(lane).gate_checks()).collect()
 }

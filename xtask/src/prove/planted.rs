@@ -1,12 +1,15 @@
 //! Planted bugs: patches that each break one rule, and the check that has to fail then.
 //!
-//! `planted/NAME.patch` begins with lines `rule: …` (what it breaks), `lane: …` (which lane catches
-//! it) and `check: …` (what `cargo` is to run), perhaps `limit: …` (the seconds after which the
-//! check hangs, for a bug that makes it hang) and `turns: …` (how often a check that passes is
-//! run), and goes on as a diff of the workspace. It is applied to a copy of the workspace. The
-//! copy's builds lie beside it, and those for loom where the loom models are built, as they use the
-//! same dependencies. A patch that doesn't apply, that doesn't compile, or that its check passes
-//! with, is a failure.
+//! `planted/NAME.patch` begins with these lines, and goes on as a diff of the workspace:
+//!
+//! - `rule: …`, what the patch breaks; `lane: …`, which lane catches it; `check: …`, the arguments
+//!   of `cargo` for the check;
+//! - `limit: …`, if the bug makes the check hang: the seconds after which it counts as hanging;
+//! - `turns: …`, if not the usual number: how often the check may be run until it fails.
+//!
+//! The patch is applied to a copy of the workspace. The copy's builds lie beside it. Builds for
+//! loom are in the directory of the loom models, because both use the same dependencies. A patch is
+//! a failure if it doesn't apply or compile, or if its check passes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,11 +29,11 @@ use crate::workspace::{cargo, root, target_directory};
 /// The patches that the gate builds. Loom models catch them, so the verdict doesn't depend on
 /// chance; one build serves both.
 pub(crate) const IN_THE_GATE: [&str; 2] = ["held-ignored-by-swapping", "publication-relaxed"];
-/// The longest that a check may take with a patch that doesn't say. A check that takes longer may
-/// hang, or be slow: that isn't told apart, so such a patch counts as missed.
+/// The time limit of a check whose patch names none. A check that takes longer may hang, or be
+/// slow. This isn't told apart, so such a patch counts as missed.
 const LIMIT: Duration = Duration::from_secs(90);
-/// How often a check that passes is run, if the patch doesn't say: with threads, some bugs take
-/// luck.
+/// How often a check that passes is run, if the patch doesn't say: some bugs of threads show only
+/// by chance.
 const TURNS: u32 = 3;
 /// Where the copy and most of its builds are.
 const DIRECTORY: &str = "planted";
@@ -79,7 +82,7 @@ impl Patch {
         self.head.get(key).map_or("", String::as_str)
     }
 
-    /// The files of `tree` that it changes, and what becomes of them.
+    /// Returns the files of `tree` that the patch changes, and their new contents.
     fn changes(&self, tree: &Path) -> Result<Vec<(PathBuf, String)>, String> {
         let text = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
         let change = |part: Result<FilePatch<'_, str>, _>| {
@@ -97,7 +100,8 @@ impl Patch {
         PatchSet::parse(&text, ParseOptions::gitdiff()).map(change).collect()
     }
 
-    /// Whether the check fails with the patch; how, or why that can't be told.
+    /// Applies the patch, and runs its check. Returns how the check failed, or why the bug wasn't
+    /// caught.
     fn try_out(&self, tree: &Path) -> Result<String, String> {
         let text = |error: io::Error| error.to_string();
         for (path, changed) in self.changes(tree)? {
@@ -219,8 +223,8 @@ fn try_all(args: &PlantedArgs) -> Result<bool, String> {
     Ok(missed.is_empty())
 }
 
-/// Makes a copy of a directory, but for what is built, and for what isn't the workspace's. Files
-/// that are the same keep their times, so that nothing is built in vain.
+/// Copies a directory, except builds and `.git`. Files that are the same keep their times, so that
+/// nothing is built in vain.
 fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -239,8 +243,8 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the copy's packages a version of their own. With the same version, cargo would take what
-/// it has built of them for what it builds of the workspace in the same directory later on.
+/// Gives the copy's packages a version of their own. With the same version, cargo would later take
+/// the copy's builds for builds of the workspace, in the same directory.
 fn rename_version(manifest: &Path) -> io::Result<()> {
     fs::write(manifest, with_own_version(&fs::read_to_string(manifest)?).ok_or(io::ErrorKind::InvalidData)?)
 }
@@ -266,7 +270,7 @@ mod tests {
         assert_eq!(with_own_version("[package]\nversion = \"1.0.0\"\n"), None);
     }
 
-    /// In the lane, that would be found only when the patch's turn comes.
+    /// Otherwise the lane would find this out only when it comes to the patch.
     #[test]
     fn every_patch_applies() {
         let patches = patches(&root().join("planted")).unwrap();

@@ -7,8 +7,8 @@ use syn::{Attribute, Expr, ExprLit, ItemFn, Lit, Meta, Token};
 
 use super::{Source, Violation};
 
-/// How a reason begins, and how the name of such a test begins. What a test is *for* runs it by its
-/// name.
+/// How a reason begins, and how the names of tests with this reason begin. `for …` says what runs
+/// the test, by its name.
 const REASONS: [(&str, &str); 4] = [
     ("timed: cargo xtask prove times", "timed_"),
     ("chance: cargo xtask prove times", "chance_"),
@@ -43,7 +43,7 @@ impl Visit<'_> for Search<'_> {
         if let Some((attribute, ignore)) = function.attrs.iter().find_map(ignores) {
             let reason = reason(&ignore);
             let known = REASONS.iter().find(|(start, _)| reason.starts_with(start));
-            // Why some builds don't run a test can be said in any words.
+            // An attribute that applies only in some builds may give any reason.
             let in_some_builds = !attribute.path().is_ident("ignore") && !reason.is_empty();
             if !in_some_builds && !known.is_some_and(|(_, prefix)| name.starts_with(prefix)) {
                 let what = format!(
@@ -69,7 +69,7 @@ impl Visit<'_> for Search<'_> {
     }
 }
 
-/// What ignores a test: `ignore`, or one that applies in some builds alone.
+/// Returns the `ignore` of an attribute: its own, or one that applies only in some builds.
 fn ignore_of(attribute: &Attribute) -> Option<Meta> {
     let is_ignore = |meta: &Meta| meta.path().is_ident("ignore");
     if attribute.path().is_ident("cfg_attr") {

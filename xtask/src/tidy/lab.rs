@@ -1,4 +1,4 @@
-//! Dependencies of the product's crates on those of the lab, and on its disks for tests.
+//! Finds crates of the product that depend on crates of the lab, or on the disks for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::Violation;
 
 /// The names of the crate with disks for tests.
 const TEST_DISKS: [&str; 2] = ["test-disks", "pagefold-test-disks"];
-/// The folder of the only crate of the product that depends on it not only for tests.
+/// The folder of the only crate of the product that may depend on these disks outside of its tests.
 const COMMAND: &str = "crates/cli";
 
 /// Looks at the manifests of crates, by their paths from the root.

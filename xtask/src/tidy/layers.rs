@@ -30,7 +30,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Violation> {
     for (name, sources) in crates {
         let files = imports(&sources);
         let folders = of_folders(&files);
-        // A circle of files is one of their folders as a rule.
+        // Usually, a circle of files is one of their folders, too.
         let in_files = circles(&files);
         let (kind, found) = if in_files.is_empty() { ("folders", circles(&folders)) } else { ("files", in_files) };
         for circle in found {
@@ -59,8 +59,8 @@ fn imports(sources: &[&Source]) -> Imports {
     modules.iter().map(of).collect()
 }
 
-/// The same of folders, and of files that are in none. A file beside a folder of its name counts as
-/// in it.
+/// Returns the imports of folders, and of files that are in no folder. A file beside a folder of
+/// the same name counts as part of the folder.
 fn of_folders(imports: &Imports) -> Imports {
     let folder = |module: &Module| module[..1].to_vec();
     let mut folders = Imports::new();
@@ -71,7 +71,7 @@ fn of_folders(imports: &Imports) -> Imports {
     folders
 }
 
-/// Those that import each other in a circle, one list for each circle.
+/// Returns the modules that import each other in a circle, one list for each circle.
 fn circles(imports: &Imports) -> BTreeSet<Vec<&Module>> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         imports.keys().map(|from| (from, reachable(from, imports))).collect();

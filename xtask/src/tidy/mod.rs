@@ -101,7 +101,7 @@ fn sources() -> Result<Vec<Source>, String> {
     files(OsStr::new("rs"))?.into_iter().map(parse).collect()
 }
 
-/// The files that end so, with their texts, in the order of their paths.
+/// Returns the files with an extension, and their texts, in the order of their paths.
 fn files(extension: &OsStr) -> Result<Vec<(PathBuf, String)>, String> {
     let mut found = Vec::new();
     collect(Path::new(""), extension, &mut found)?;

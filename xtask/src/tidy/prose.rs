@@ -48,13 +48,13 @@ pub(super) fn check(sources: &[Source], pages: &[(std::path::PathBuf, String)]) 
     prose
 }
 
-/// Not the log, nor what `cargo bench-virtual results` writes.
+/// Returns whether a page is checked: not the log, nor what `cargo bench-virtual results` writes.
 fn is_read_for_prose(path: &Path) -> bool {
     !["docs/log", "docs/results"].iter().any(|directory| path.starts_with(directory))
 }
 
 impl Prose {
-    /// Lines with their numbers, as they are and without what makes them comments.
+    /// Checks lines: for each, its number, the whole line, and its text without comment marks.
     fn go_through<'a>(&mut self, path: &Path, lines: impl Iterator<Item = (usize, &'a str, &'a str)>) {
         let mut is_code = false;
         for (number, line, text) in lines {
@@ -70,8 +70,8 @@ impl Prose {
     }
 }
 
-/// Tables, drawings, and what programs read: nothing of it can go to the next line. Nor can a
-/// single long word.
+/// Returns whether a line can't be wrapped: tables, drawings, marks that programs read, and lines
+/// with a single long word.
 fn stands_as_it_is(text: &str) -> bool {
     let is_drawn = text.contains("   ") || text.chars().any(|c| ('\u{2500}'..'\u{25ff}').contains(&c));
     let is_read = ["|", "Sometimes:", "Transition:", "["].iter().any(|start| text.starts_with(start));

@@ -1,5 +1,5 @@
-//! What product code takes from elsewhere although crate `sync` has it, for loom and for virtual
-//! CPUs too.
+//! Finds what product code takes from elsewhere although crate `sync` has it, with versions for
+//! loom and for virtual CPUs.
 
 use std::path::Path;
 

@@ -31,10 +31,10 @@ pub struct RwLock<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached by one writer or by several readers, so it has to be `Send` for the
-// first.
+// SAFETY: one writer, or several readers, access the value at a time. A writer may be on any
+// thread, so the value has to be `Send`.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
-// SAFETY: as above, and `Sync` for the second.
+// SAFETY: as above. Readers share the value, so it has to be `Sync` as well.
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 /// The guard of a reader of a [`RwLock`]: gives read access until dropped.

@@ -6,8 +6,8 @@
 //! | `written` | all versions of each page written since then, in order | a sync makes the last versions `durable` |
 //! | `lens` | all lengths since then, `low` being the shortest | a sync makes the last length `durable`'s |
 //!
-//! At an offset below the length, readers see the last version in `written`; without one, `durable`
-//! below `low`; otherwise zero. Invariants:
+//! At an offset below the length, readers see the last version in `written`, if there is one.
+//! Otherwise they see `durable` if the offset is below `low`, and zero if it isn't. Invariants:
 //!
 //! - S1. `durable` is zero from its length on, and `filled` is at most its length.
 //! - S2. In the last version of each page in `written`, the bytes past the file's current length
@@ -31,7 +31,7 @@ const SECTOR: usize = 512;
 
 type Page = [u8; PAGE];
 
-/// The disk's space for pages that weren't in their files when the files were given to it.
+/// The disk's space for new pages: those that weren't in their files when the files were added.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) pages: u64,

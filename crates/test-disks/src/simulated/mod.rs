@@ -171,10 +171,12 @@ impl SimulatedDisk {
 
     /// Cuts the power and restores it. For each file, the changes since its last sync are affected:
     ///
-    /// - each written sector of 512 bytes has one of its versions, or its contents before;
+    /// - each sector of 512 bytes that was written has the contents of one of these writes, or its
+    ///   contents before them;
     /// - the length is one of those that the file had; bytes below all of these lengths that
     ///   weren't written are unchanged;
-    /// - bytes that were cut off and came back are zeros, or their contents before;
+    /// - bytes that were cut off by a truncation, and exist again, are zeros or their earlier
+    ///   contents;
     /// - a file that was created and not synced may be gone.
     ///
     /// The seed determines the outcome. Files that are open return `EIO` from now on; they can be
@@ -185,8 +187,8 @@ impl SimulatedDisk {
         self.shared.files.lock().power_cut(seed);
     }
 
-    /// Gives all files one [`Identity`], as some union file systems do. Must be called before they
-    /// are opened.
+    /// Gives all files one [`Identity`], as some union file systems do. The caller must call this
+    /// before any file is opened.
     pub fn number_alike(&self) {
         self.shared.numbers_alike.store(true, Ordering::Relaxed);
     }

@@ -45,8 +45,8 @@ impl Arena {
         self.ring(&shuffled(lines).into_iter().map(|line| line * LINE).collect::<Vec<_>>());
     }
 
-    /// As [`link`](Self::link), with one line of each page: no prefetcher has a reason to fetch the
-    /// next. Their words.
+    /// Links lines like [`link`](Self::link), but one line of each page, so that no prefetcher has
+    /// a reason to fetch the next one. Returns the first word of each of these lines.
     pub(crate) fn link_pages(&self) -> Vec<usize> {
         let pages = self.words / PAGE_WORDS;
         // 7 and 64 have no common divisor, so that the lines spread over the sets of a cache.

@@ -10,10 +10,10 @@ use super::Bench;
 
 const WORDS: usize = 512;
 
-/// A hit, a read-modify-write, a fence, a pause, and reading the clock.
+/// Measures a hit, a read-modify-write, a fence, a pause, and reading the clock.
 ///
-/// A hit is one of many loads and stores that don't wait for each other, as most in real code
-/// don't: the model has no overlap of its own.
+/// A hit is one of many independent loads and stores, because most in real code are independent,
+/// and the model has no overlap of its own.
 pub(crate) fn instructions(bench: &mut Bench) -> Result<()> {
     let rounds = bench.rounds;
     let words: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();
@@ -36,7 +36,7 @@ pub(crate) fn instructions(bench: &mut Bench) -> Result<()> {
     bench.add("rmw", less(update, hit));
     let fenced = rounds.each(|n| {
         for at in 0..n as usize {
-            // Fences with nothing between are one to the compiler.
+            // The compiler merges fences with nothing between them.
             words[at % WORDS].store(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }

@@ -20,8 +20,8 @@ use crate::placed::Placed;
 /// Far more than any cache.
 const FAR: usize = 256 << 20;
 
-/// Caches and memory. Latencies and rates are of one probe, as a rate is what is left of a page's
-/// time after the latency.
+/// Measures caches and memory. One probe measures latencies and rates, because a rate is computed
+/// from a page's time without the latency.
 pub(crate) fn levels(bench: &mut Bench) -> Result<()> {
     latencies(bench)?;
     rates(bench)
@@ -46,7 +46,7 @@ fn latencies(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// A size that doesn't fit into the smaller cache, and does into the larger.
+/// Returns a size that fits into the larger cache, but not into the smaller one.
 fn between(smaller: usize, larger: usize) -> usize {
     (smaller * 4).min(larger / 2).max(smaller + smaller / 2)
 }
@@ -78,7 +78,7 @@ impl Source {
     }
 }
 
-/// Bytes a nanosecond, if a page takes `ns`, and its first line `latency` of that.
+/// Returns bytes a nanosecond, if a page takes `ns`, of which its first line takes `latency`.
 fn rate(ns: f64, latency: f64) -> f64 {
     PAGE as f64 / (ns - latency).max(ns / 2.0)
 }
@@ -86,9 +86,9 @@ fn rate(ns: f64, latency: f64) -> f64 {
 /// Rounds in a turn of [`rates`].
 const TURN: usize = 7;
 
-/// What one core moves, by where the bytes lie. All sources in turn, each turn with another target:
-/// some targets are much slower than the others (see [`placed`](crate::placed)), and the median is
-/// of those that aren't.
+/// Measures what one core moves, by the place of the bytes. Each turn measures all sources, with
+/// another target. Some targets are much slower than the others (see [`placed`](crate::placed)),
+/// but most aren't, so the median is that of a fast one.
 fn rates(bench: &mut Bench) -> Result<()> {
     let (caches, costs) = (shape::caches(), bench.costs()?);
     let mut sources = [

@@ -76,8 +76,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Notes what was measured; a value that the model can't take is brought to the nearest that it
-    /// can.
+    /// Records what was measured. Returns the median.
     fn add(&mut self, cost: &'static str, samples: Vec<f64>) -> f64 {
         let measured = timing::summary(cost, samples);
         self.measured.push(measured);
@@ -93,7 +92,7 @@ impl Bench {
 
 type Probe = fn(&mut Bench) -> Result<()>;
 
-/// How often a probe is repeated whose result can't be.
+/// How often a probe is repeated if its result is impossible.
 const REPEATS: usize = 3;
 
 /// In this order: later ones subtract what earlier ones found.
@@ -110,7 +109,7 @@ const PROBES: &[(&str, Probe)] = &[
     ("between CPUs again", pair::moved),
 ];
 
-/// Measures, and again where the result can't be.
+/// Measures, and measures again if the result is impossible.
 fn believable(bench: &mut Bench, probe: Probe) -> Result<()> {
     let first = bench.measured.len();
     for _ in 0..REPEATS {

@@ -1,5 +1,5 @@
-//! Orders that costs have on every machine: where they come out otherwise, something else was
-//! measured.
+//! Orders that costs have on every machine. If measured costs are in another order, something else
+//! was measured.
 
 use super::Bench;
 
@@ -11,11 +11,12 @@ const ORDERS: &[(&str, &str)] = &[
     ("socket_cache_rate", "core_cache_rate"),
     ("memory_read_rate", "socket_cache_rate"),
 ];
-/// By how much more than equal two may come out the other way round: noise, where they are close.
+/// Because of noise, two costs that are close may come out the other way round, by up to this
+/// factor.
 const NOISE: f64 = 1.1;
 
-/// What is impossible about the costs measured so far, if one from number `first` on has to do with
-/// it.
+/// Returns what is impossible about the costs measured so far, if it involves a cost from number
+/// `first` on.
 pub(super) fn impossible(bench: &Bench, first: usize) -> Option<String> {
     let find = |cost: &str| bench.measured.iter().enumerate().find(|(_, measured)| measured.cost == cost);
     ORDERS.iter().find_map(|&(small, large)| {

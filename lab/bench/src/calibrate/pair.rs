@@ -16,7 +16,7 @@ struct Line(AtomicU64);
 /// What measuring again may take, if the host moves the CPUs meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Lines that another core has written, and how long they stay with it.
+/// Measures lines that another core has written, and how long a line stays with a core.
 pub(crate) fn transfer(bench: &mut Bench) -> Result<()> {
     let first = shape::first();
     if let Some(other) = shape::other_socket(first) {
@@ -40,7 +40,7 @@ pub(crate) fn transfer(bench: &mut Bench) -> Result<()> {
     overlap(bench, ns, together)
 }
 
-/// Notes if the CPUs are somewhere else by now.
+/// Adds a note if the host has moved the CPUs since.
 pub(crate) fn moved(bench: &mut Bench) -> Result<()> {
     let first = shape::first();
     let Some(other) = shape::other_core(first) else { return Ok(()) };
@@ -52,13 +52,13 @@ pub(crate) fn moved(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The share of a transfer in which a line is with the CPU that got it, from two CPUs that add to
-/// one number. Each CPU asks for the line as soon as it has lost it, so a request always waits; a
-/// request that needn't wait is taken to be on its way for as long.
+/// Measures the share of a transfer's time in which a line is with the CPU that got it, while two
+/// CPUs add to one number. Each CPU requests the line as soon as it has lost it, so a request
+/// always waits. A request that needn't wait is assumed to be on its way for as long.
 ///
-/// The line changes hands once in a transfer's time, which gives the number of additions in that
-/// time. Alone they would take the share that is looked for, and half of one addition more, as the
-/// last addition is only begun in that share.
+/// The line changes hands once in a transfer's time. This gives the number of additions in that
+/// time. Alone, these additions would take the wanted share, and half an addition more, because the
+/// last addition only has to begin within the share.
 fn overlap(bench: &mut Bench, takes: f64, together: Vec<f64>) -> Result<()> {
     let costs = bench.costs()?;
     let alone = costs.rmw + costs.line_hit;
@@ -103,8 +103,8 @@ fn adding(rounds: Rounds, first: usize, other: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// How much longer a CPU computes while another one does: siblings of one core share it; others
-/// hardly.
+/// Measures how much longer a CPU computes while another one does. Siblings share a core, and slow
+/// each other down; other CPUs hardly do.
 pub(crate) fn slowdown(bench: &mut Bench) -> Result<()> {
     let first = shape::first();
     let Some(other) = shape::sibling(first).or_else(|| shape::other_core(first)) else { return Ok(()) };

@@ -1,9 +1,9 @@
 //! The residual, from a reference workload: lookups in a table of atomics.
 //!
 //! The workload is written once and compiled twice, over the real atomics and over `manycore`'s. An
-//! operation hashes a number, compares two words of a slot with it, counts on a word of its own,
-//! and one in eight swaps a word. What one real CPU takes for it beyond what one virtual CPU takes
-//! without a residual, spread over the events, is the residual.
+//! operation hashes a number, compares two words of a slot with it, and counts on a word of its
+//! own; one in eight also swaps a word. The residual is the time of an operation on one real CPU
+//! beyond its time on one virtual CPU without a residual, divided by the operation's events.
 
 use std::hint::black_box;
 
@@ -93,7 +93,7 @@ fn modelled_time(machine: &Machine) -> Result<(f64, f64)> {
             }
         })
     };
-    // The first touches of the lines are in both.
+    // Both runs contain the first touches of the lines, so the difference doesn't.
     let once = run(1).context("the reference workload doesn't run")?;
     let twice = run(2).context("the reference workload doesn't run")?;
     let each = |more: f64| more / OPERATIONS as f64;

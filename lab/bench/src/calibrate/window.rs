@@ -1,10 +1,11 @@
 //! How far a core works ahead of an access that waits: what its reorder buffer holds, as time.
 //!
-//! A load out of memory, then work that doesn't need its value, many times. The time saved by
-//! running both at once is the latency hidden. As the work grows, that time levels off at the
-//! buffer's capacity, which is how Henry Wong measured the buffer's size ("Measuring Reorder Buffer
-//! Capacity", 2013). The work here has some two instructions to a cycle, as much code does; in
-//! nanoseconds the buffer reaches further if the work waits more, less far if it is denser.
+//! The probe repeats a load from memory, followed by work that doesn't need the loaded value. The
+//! time that is saved by doing both at once is the part of the latency that is hidden. As the work
+//! grows, this time levels off at the buffer's capacity. Henry Wong measured the buffer's size in
+//! this way ("Measuring Reorder Buffer Capacity", 2013). The work here has about two instructions a
+//! cycle, as much code does. In nanoseconds, the buffer reaches further if code waits more, and
+//! less far if code is denser.
 
 use std::hint::black_box;
 
@@ -25,7 +26,7 @@ pub(crate) fn window(bench: &mut Bench) -> Result<()> {
     let mut work = Work::default();
     let step = timing::median(rounds.each(|n| work.go(n)));
     let waits = bench.costs()?.first_touch;
-    // More than is hidden.
+    // More work than can be hidden.
     let steps = (waits * 1.5 / step).ceil() as u64;
     let loads = timing::median(rounds.each(|n| at = arena.chase(at, n)));
     let together = rounds.each(|n| {

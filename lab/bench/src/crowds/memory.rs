@@ -1,9 +1,9 @@
 //! What a crowd takes of the system's memory, and how much of that the budget counts.
 //!
 //! The process pretends to have more CPUs than there are, and has a thread for each of them, which
-//! uses every object. With many CPUs only some of the threads do, and each of the others is taken
-//! to need as much as the later ones of these. What these threads, the disk, and the program took
-//! before there was a Pagefold isn't Pagefold's.
+//! uses every object. If there are many CPUs, only the first threads do; each of the others is
+//! assumed to need as much memory as the later ones of these. Memory that the threads, the disk and
+//! the program took before Pagefold was created isn't Pagefold's.
 
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,12 +21,12 @@ pub(super) struct Share {
     pub(super) step: String,
     pub(super) resident: i64,
     pub(super) counted: i64,
-    /// What earlier steps were counted for that comes into memory in this one.
+    /// Bytes that earlier steps have counted, and that come into memory in this step.
     pub(super) counted_before: i64,
 }
 
 impl Share {
-    /// What the budget doesn't count of it.
+    /// Returns the bytes of the step that the budget doesn't count.
     pub(super) fn uncounted(&self) -> i64 {
         (self.resident - self.counted - self.counted_before).max(0)
     }
@@ -40,9 +40,8 @@ fn resident() -> Result<i64> {
     Ok(kib << 10)
 }
 
-/// CPUs that use every object, if there are as many: one takes seconds. Fewer wouldn't do: what
-/// only the first of them cause, such as readahead for files whose pages were evicted, isn't over
-/// then.
+/// The most CPUs that use every object, because each takes seconds. Fewer wouldn't do: effects that
+/// only the first CPUs cause, such as readahead for files whose pages were evicted, must be over.
 const USERS_MAX: usize = 64;
 
 /// Sees what each step takes.
@@ -112,10 +111,10 @@ pub(super) fn measure(sizes: Sizes, budget: u64, cpus: usize) -> Result<Vec<Shar
 /// What is to be used, and where to say that it was.
 type Job<'a> = (&'a Scene, Sender<()>);
 
-/// What a call takes of its thread's stack, about, at most. That is the caller's memory.
+/// About the most that a call takes of its thread's stack, which is the caller's memory.
 const STACK: usize = 64 << 10;
 
-/// Has the stack in memory that calls will take.
+/// Brings the part of the stack that calls will use into memory.
 #[inline(never)]
 fn touch_stack() {
     std::hint::black_box(&mut [0_u8; STACK]).fill(1);

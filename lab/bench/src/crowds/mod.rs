@@ -1,9 +1,9 @@
 //! `crowds`: what a crowd of open files, spaces, groups and mappings does to operations on ten hot
-//! objects, and what it takes.
+//! objects, and how much memory it takes.
 //!
-//! Two processes have the same ten hot objects: one has these alone, the other the crowd as well.
-//! They are measured in turn. A third one has the crowd in a budget of 1 GiB, and says what the
-//! system's memory has of it that the budget doesn't count.
+//! Two processes have the same ten hot objects. One has only these, the other has the crowd as
+//! well. They are measured in turn. A third process has the crowd in a budget of 1 GiB, and reports
+//! the memory that the crowd takes but the budget doesn't count.
 
 mod memory;
 mod operations;

@@ -39,7 +39,7 @@ pub(super) const ALL: [Operation; 11] = [
     Operation::MapFile,
 ];
 
-/// Whose turn it is.
+/// Which objects are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     /// The hot objects, in turn.
@@ -135,7 +135,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Has the next round begin as this one did.
+    /// Restores the state in which this round began.
     fn undo(self, scene: &Scene, object: usize) -> Result<(), Error> {
         match self {
             Self::Miss => scene.files[object].advise(PAGE..PAGES * PAGE, Advice::DontNeed),

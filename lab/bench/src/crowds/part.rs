@@ -46,7 +46,7 @@ impl Part {
         match self {
             Self::Memory => {
                 let cpus = args.cpus.first().copied().unwrap_or(1);
-                // What one tenant takes beyond its share is refused to it in a budget that is full.
+                // In a full budget, a tenant is refused what it takes beyond its share.
                 let sizes = Sizes { written: HOT, in_one: 0, ..args.sizes() };
                 tell(&memory::measure(sizes, args.budget(BUDGET), cpus)?)
             }
@@ -63,7 +63,7 @@ fn rounds(sizes: Sizes, budget: u64) -> Result<()> {
     let mut populations: Vec<_> = operations::ALL.iter().map(|operation| operation.population(&scene)).collect();
     populations.sort_unstable();
     populations.dedup();
-    // They take memory, which the process without the crowd does without.
+    // Only the process with the crowd has them, because they take memory.
     let yardsticks = populations.iter().filter(|_| has_crowd);
     let yardsticks: Vec<_> = yardsticks
         .map(|&entries| (entries, Yardstick::<64>::new(entries), Yardstick::<{ PAGE as usize }>::new(entries)))
@@ -110,8 +110,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it, on a machine that pretends to have `cpus` CPUs unless that is 0. One with rounds
-    /// is ready then.
+    /// Starts the process, on a machine that pretends to have `cpus` CPUs unless that is 0. A
+    /// process that measures rounds is then ready for the first.
     pub(super) fn start(args: &CrowdsArgs, part: Part, cpus: usize) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let name = part.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
@@ -151,7 +151,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It holds nothing that would have to be put away.
+        // The process holds nothing that it would have to clean up.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

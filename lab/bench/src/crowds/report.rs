@@ -138,8 +138,9 @@ impl Report {
     }
 }
 
-/// Step by step, so that what is counted without being in memory doesn't make up for what isn't
-/// counted; but for counters of CPUs, which come into memory later than they are counted.
+/// Each step counts by itself: what one step counts but doesn't bring into memory doesn't make up
+/// for what another step fails to count. Counters of CPUs are the exception, because they come into
+/// memory later than they are counted.
 fn uncounted(shares: &[Share]) -> i64 {
     shares.iter().map(Share::uncounted).sum()
 }

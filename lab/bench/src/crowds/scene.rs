@@ -54,7 +54,7 @@ impl Sizes {
     }
 }
 
-/// Where in which space something is mapped.
+/// A space's index, and the addresses in it at which something is mapped.
 pub(super) type Place = (usize, Range<u64>);
 
 /// The objects. The first [`HOT`] of each kind are the hot ones.
@@ -65,7 +65,7 @@ pub(super) struct Scene {
     pub(super) spaces: Vec<Space>,
     /// Memory of each space's own, of which the first page was written.
     pub(super) own: Vec<Range<u64>>,
-    /// Of files.
+    /// Mappings of files.
     pub(super) mapped: Vec<Place>,
     _sparse: Option<File>,
 }
@@ -101,8 +101,8 @@ impl Step {
         }
     }
 
-    /// Objects are made that have a counter on each CPU: it is counted now, and in memory once the
-    /// CPU uses the object.
+    /// Returns whether the step makes objects that have a counter on each CPU. Such a counter is
+    /// counted in this step, and is in memory once the CPU uses the object.
     pub(super) fn makes_counters(self) -> bool {
         matches!(self, Self::Files | Self::FilesForWriting | Self::Mappings)
     }

@@ -1,7 +1,9 @@
-//! The scaling experiments: a folder for each, a file for each scheme.
+//! The scaling experiments. Each has a folder, or a file if it is small. A folder has files for the
+//! schemes, that is, the designs that the experiment compares.
 //!
-//! To add one: a folder with a constant of type [`Experiment`], and its name in [`ALL`]. Commands,
-//! tables, plots, the page and the gate follow from the constant.
+//! To add an experiment, define a constant of type [`Experiment`] in a folder or file of its own,
+//! and add the constant to [`ALL`]. The commands, the tables, the plots, `docs/results.md` and the
+//! gate are made from the constants.
 
 mod exit;
 pub(crate) mod locks;

@@ -61,8 +61,8 @@ impl BackingFile for Zero {
     }
 }
 
-/// A Pagefold over such files: with room for `pages`, frames that CPUs keep in stock, extents that
-/// aren't full, files and groups.
+/// Creates a Pagefold over such files. Its budget has room for `pages`, and for what CPUs keep in
+/// stock, extents that aren't full, files and groups.
 pub(crate) fn manager(pages: u64) -> Pagefold {
     manager_of(pages, |_| 0)
 }

@@ -56,7 +56,7 @@ impl Hog {
         }
     }
 
-    /// Works until `stop`. Refusals are its own affair: it goes on. Returns how many steps it made.
+    /// Works until `stop`, even if calls are refused. Returns the number of steps.
     pub(super) fn run(
         self,
         group: &Group,

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &NeighboursArgs) -> Result<()> {
 /// The least share of hot pages that a hog has to leave in memory, in percent.
 const STAYED_MIN: f64 = 90.0;
 
-/// What hogs do that they may not.
+/// Returns what hogs did that they may not.
 fn harm(records: &[Record]) -> Vec<String> {
     let limits = [
         ("p99_ratio_alone", 0.0, place::RATIO_MAX),
@@ -131,7 +131,7 @@ fn label((hog, limited): Row) -> String {
 fn records(row: Row, seen: &[Seen], alone: &[Seen]) -> Vec<Record> {
     let value = |metric: &str, (seen, alone): (&Seen, &Seen)| match metric {
         "p99_ratio_alone" => seen.reads_us(99.0) / alone.reads_us(99.0),
-        // A write may meet a page that isn't in memory: one miss is what it may take.
+        // A write may find that its page isn't in memory, so it may take as long as a miss.
         "write_p99_ratio_alone" => seen.writes_us(99.0) / alone.writes_us(99.0).max(alone.reads_us(99.0)),
         "p50" => seen.reads_us(50.0),
         "p99" => seen.reads_us(99.0),
@@ -197,7 +197,7 @@ mod place {
     pub(super) const TIME: Duration = Duration::from_millis(60);
     pub(super) const ROUNDS: u32 = 1;
     pub(super) const CPUS: u32 = 4;
-    /// The most that a tail may be longer than alone.
+    /// The largest ratio of a tail to that of the tenant alone.
     pub(super) const RATIO_MAX: f64 = 1.5;
 
     pub(super) fn machine() -> String {
@@ -226,7 +226,7 @@ mod place {
     pub(super) const TIME: Duration = Duration::from_secs(2);
     pub(super) const ROUNDS: u32 = 5;
     pub(super) const CPUS: u32 = 2;
-    /// The most that a tail may be longer than alone.
+    /// The largest ratio of a tail to that of the tenant alone.
     pub(super) const RATIO_MAX: f64 = 3.0;
 
     pub(super) fn machine() -> String {

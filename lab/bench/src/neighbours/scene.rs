@@ -32,7 +32,7 @@ pub(super) struct Scene {
     pub(super) time: Duration,
     /// Its neighbour.
     pub(super) hog: Option<Hog>,
-    /// Whether the hog has a limit: what the quiet tenant's leaves of the budget.
+    /// Whether the hog has a limit: the budget without the quiet tenant's limit.
     pub(super) limited: bool,
 }
 

@@ -1,9 +1,9 @@
 //! `hit-atomics`, `miss-atomics`: how many atomic read-modify-writes, and instructions in all, does
 //! an access execute?
 //!
-//! No lock is taken on x86-64 without an atomic read-modify-write, so none of those means no lock.
-//! They are counted, not estimated: each subject runs in a process of its own whose every
-//! instruction is looked at.
+//! On x86-64 no lock is taken without an atomic read-modify-write, so an access without any takes
+//! no lock. They are counted, not estimated: each subject runs in a process of its own, which is
+//! stopped at every instruction.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
-//! Memory cgroups: processes that may use so much memory together, what the kernel caches for them
-//! included.
+//! Memory cgroups: groups of processes that may use so much memory together, including what the
+//! kernel caches for them.
 //!
-//! Version 1 has a tree for memory alone: a group is made below that of this process. In version 2
-//! a group that has processes hands no controllers on, so it is made below the nearest group above
-//! this process that does. (Linux, Documentation/admin-guide/cgroup-v1/memory.rst and
-//! cgroup-v2.rst.)
+//! In version 1, memory has a tree of its own, and a group is made below that of this process. In
+//! version 2, a group that has processes can't pass controllers on. So a group is made below the
+//! nearest group above this process that does pass them on. (Linux,
+//! Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.)
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Makes one whose processes may use `bytes`, and besides that swap or not.
+    /// Makes a group whose processes may use `bytes`. With `swaps`, they may also swap.
     pub(super) fn limited_to(bytes: u64, swaps: bool) -> Result<Self> {
         let place = Place::of_this_process()?;
         let path = place.directory.join(format!("{NAME}{}", std::process::id()));
@@ -69,10 +69,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks in a row at a group in which nothing happens, before that counts as waiting in vain.
 const LOOKS_MAX: u32 = 10;
 
-/// Ends what may be a wait for ever: a process that waits for memory of its group, rather than
-/// being killed, sleeps until some of the group's is freed. If all its processes sleep, none frees
-/// any, not even once there is room in swap again; and others may have taken that room just for a
-/// moment, as the device is the whole machine's.
+/// Ends what may be a wait for ever. A process that waits for memory of its group, rather than
+/// being killed, sleeps until some of the group's memory is freed. If all processes of the group
+/// sleep, none of them frees any, even if there is room in swap again. Other processes may have
+/// used up that room only for a moment, because the device is the whole machine's.
 pub(super) struct OomWatch {
     group: PathBuf,
     /// How often the group's limit had been in the way at the last look.

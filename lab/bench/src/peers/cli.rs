@@ -211,7 +211,8 @@ pub(crate) struct CountChild {
     pub(crate) misses: bool,
 }
 
-/// Derived, but the help of each experiment lists those subjects that have a place in it.
+/// The derived command, but the help of each experiment lists only the subjects that it can
+/// measure.
 pub(crate) fn command() -> ClapCommand {
     let all = "all; with --count: all but array-huge,mmap,pread".to_owned();
     let experiments = [
@@ -241,8 +242,8 @@ fn names(kinds: &[Kind]) -> String {
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(",")
 }
 
-/// Understands every kind, so that a misplaced one is told apart from a misspelt one, but lists
-/// only these.
+/// Understands every kind, but lists only these. So a kind that the experiment can't measure isn't
+/// reported as misspelt.
 #[derive(Clone)]
 struct SomeKinds(Vec<Kind>);
 

@@ -86,7 +86,8 @@ impl Confinement {
     }
 
     /// Runs `command` with `args`, and the experiment's `own`, in a process of its own, confined if
-    /// that is possible; says what it found, and the most memory that was in use, if that is known.
+    /// possible. Returns what the process found, and the most memory that was in use, if that is
+    /// known.
     pub(crate) fn run<T: DeserializeOwned>(
         &self,
         command: &str,
@@ -124,7 +125,7 @@ pub(crate) fn this_program() -> Result<Command> {
     Ok(Command::new(env::current_exe().context("cannot find this program")?))
 }
 
-/// A cgroup, and perhaps a swap device, by their keeper. Dropped, they have been removed.
+/// A cgroup, and perhaps a swap device, that a keeper has made. Dropping this removes them.
 pub(crate) struct Cell {
     keeper: Child,
     path: PathBuf,

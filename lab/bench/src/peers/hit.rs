@@ -65,8 +65,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     Ok(report)
 }
 
-/// A subject with every page of `data` in it. Everyone gets room for twice as many: shards are
-/// never equally full.
+/// A subject with every page of `data` in it. Each subject gets room for twice as many, because
+/// shards are never equally full.
 pub(super) fn resident(kind: Kind, data: &DataFile) -> Result<Box<dyn Subject>> {
     let plan = Plan { data, scanned: None, budget_pages: 2 * data.pages() };
     let subject = kind.build(&plan).with_context(|| format!("cannot set {} up", kind.name()))?;

@@ -1,8 +1,7 @@
 //! Rounds of several subjects in turn, and their figures relative to some of them.
 //!
-//! The machine's mood changes over seconds, so subjects are never timed one after the other in
-//! full: each round times all of them, a ratio is taken within its round, and the medians are of
-//! such ratios.
+//! A machine's speed changes over seconds, so no subject is timed in full before the next: each
+//! round times all of them. A ratio is taken within a round, and the medians are of such ratios.
 
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -20,7 +19,7 @@ pub(crate) struct Contestant {
     pub(crate) subject: Box<dyn Subject>,
 }
 
-/// What everybody is asked for.
+/// What all subjects are asked for.
 #[derive(Debug)]
 pub(crate) struct Workload {
     pub(crate) label: String,

@@ -19,8 +19,8 @@ pub(crate) enum Effort {
     Ops(u64),
 }
 
-/// Operations that a round consists of at least, also if its time is over before: no figure comes
-/// from none.
+/// The fewest operations of a round, even if its time is over before, so that no figure comes from
+/// none.
 pub(crate) const OPERATIONS_MIN: u64 = 64;
 
 /// What a round cost.

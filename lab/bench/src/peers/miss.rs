@@ -73,8 +73,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     Ok(report)
 }
 
-/// A subject with room for a quarter of `data`'s pages. Six times that in misses: it is full, and
-/// through so many evictions that allocators have found their places.
+/// A subject with room for a quarter of `data`'s pages, after six times as many misses. So it is
+/// full, and has evicted so much that allocators have found their places.
 pub(super) fn filled(kind: Kind, data: &DataFile, popularity: &Popularity) -> Result<Box<dyn Subject>> {
     let plan = Plan { data, scanned: None, budget_pages: data.pages() / 4 };
     let warm_up = popularity.accesses(2 * data.pages() as usize, 99);

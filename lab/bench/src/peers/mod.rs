@@ -1,8 +1,8 @@
 //! Pagefold beside its peers, measured in one run.
 //!
-//! Accesses ([`popularity`](crate::popularity)) are decided beforehand and the same for all; a
-//! [`subject`] is a loop around one read, compiled for it; the experiments, one a file, time them
-//! in turn, round by round, and report medians of ratios within a round.
+//! Accesses ([`popularity`](crate::popularity)) are decided beforehand, and are the same for all. A
+//! [`subject`] is a loop around one read, compiled for it. The experiments, one a file, time all
+//! subjects in turn, round by round, and report medians of ratios within a round.
 
 mod atomics;
 mod cgroup;

@@ -1,6 +1,6 @@
-//! The policy that counts every access exactly and keeps the pages with the highest counts,
-//! simulated: how far anything gets that knows the whole past, but not the future. (Real policies
-//! can't afford a count for every absent page.)
+//! Simulates the policy that counts every access exactly, and keeps the pages with the highest
+//! counts. It shows how far a policy gets that knows the whole past, but not the future. (Real
+//! policies can't afford a count for every absent page.)
 //!
 //! Resident pages with equal counts form a doubly linked list, the least recent one first. Every
 //! step is constant time.

@@ -96,8 +96,8 @@ impl Pace {
         for (number, part) in accesses.chunks(STRIDE).enumerate() {
             self.wait_for(1 - own, number)?;
             step(part)?;
-            // Relaxed, like all of `Pace`: it only says how far someone is; pages are the subject's
-            // affair.
+            // Relaxed, like all of `Pace`: it only says how far a thread is; the subject orders its
+            // pages itself.
             self.strides[own].store(number + 1, Ordering::Relaxed);
         }
         std::mem::forget(alarm);

@@ -84,12 +84,12 @@ impl Scratch {
         Ok(Self { file: file.with_context(|| format!("cannot open {}", path.display()))?, pages })
     }
 
-    /// It, open for reading and writing through the kernel's page cache.
+    /// Returns the file, open for reading and writing through the kernel's page cache.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// It, and no scratch file any more.
+    /// Returns the file, which is no scratch file any more.
     pub(crate) fn into_file(self) -> File {
         self.file
     }
@@ -103,7 +103,7 @@ impl Scratch {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// It once more, past the kernel's page cache.
+    /// Opens the file once more, past the kernel's page cache.
     pub(crate) fn open_direct(&self) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let fd = rustix::fs::open(self.path(), flags, rustix::fs::Mode::empty());
@@ -125,8 +125,8 @@ impl Scratch {
         Ok(bytes)
     }
 
-    /// Bytes that the device of the file has been given to write so far, by everybody; none if the
-    /// system doesn't say.
+    /// Returns the bytes that the file's device has been given to write so far, by all processes.
+    /// `None` if the system doesn't say.
     pub(crate) fn device_bytes(&self) -> Option<u64> {
         let device = self.file.metadata().ok()?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

@@ -1,4 +1,4 @@
-//! Where the peers and baselines get an absent page from, and where they count that it was.
+//! Where the peers and baselines load absent pages from, and where these misses are counted.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -34,7 +34,7 @@ impl Source {
         })
     }
 
-    /// One `pread` of a part of a page. Not a miss of anyone.
+    /// Reads a part of a page by one `pread`. Doesn't count as a miss.
     pub(crate) fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         let (file, start) = self.place(page)?;
         let len = rustix::io::pread(file, &mut *into, start + offset as u64).context("cannot read the data file")?;

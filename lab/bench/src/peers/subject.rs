@@ -105,8 +105,8 @@ const ANYWHERE: u8 = 1;
 /// Anywhere, but the page depends on the bytes before, as when a tree is descended.
 const CHAINED: u8 = 2;
 
-/// The loop that is timed. Where in its page an access reads follows from its number alone: the
-/// same for everyone.
+/// The loop that is timed. The place in its page where an access reads follows from its number
+/// alone, and so is the same for all subjects.
 #[inline(never)]
 fn read_all<P: Pages, const N: usize, const WHERE: u8>(pages: &P, accesses: &[u32]) -> Result<u64> {
     let mut sum = 0_u64;

@@ -49,7 +49,8 @@ impl FromStr for Wanted {
     }
 }
 
-/// A device in use. Dropped, it isn't one any more, and what it was made of is gone.
+/// A device in use. When this is dropped, the kernel stops using it, and what it was made of is
+/// gone.
 #[derive(Debug)]
 pub(crate) struct SwapDevice {
     place: Place,

@@ -28,7 +28,7 @@ pub(crate) struct Beside {
     /// What a line takes from one virtual CPU to the next, in nanoseconds.
     line_ns: f64,
     pairs: Vec<Pair>,
-    /// Virtual runs on as many CPUs as real ones that have none beside them.
+    /// The number of virtual runs that have no real run beside them.
     alone: usize,
     /// Real runs that were dropped, because a line took more or less than it had to. Unknown if the
     /// user didn't say how long it has to take.
@@ -131,7 +131,7 @@ impl Beside {
         }
     }
 
-    /// How it ends: how many are close, which is the farthest off, and what isn't compared.
+    /// Returns how many figures are close, which one is the farthest off, and what isn't compared.
     pub(crate) fn summary(&self) -> String {
         if self.pairs.is_empty() {
             return "no run is in both: measure 1 and more CPUs on both, with the same schemes and workloads"

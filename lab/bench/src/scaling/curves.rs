@@ -51,7 +51,7 @@ fn draw(svg: &mut String, results: &Results) -> Drawn {
     Ok(())
 }
 
-/// Both axes are logarithmic: a line that goes up by a half is a straight one.
+/// Both axes are logarithmic, so a power of the number of CPUs is a straight line.
 fn panel(results: &Results, workload: &Workload, area: &Area<'_>) -> Drawn {
     let points = |scheme: &str| -> Vec<(f64, f64)> {
         let rows = results.of(workload.name).filter(|row| row.scheme == scheme);

@@ -1,8 +1,9 @@
 //! What must not get worse: the claims of all experiments that are marked so.
 //!
-//! A short run with one seed says whether a claim holds, as a rule. It may be some per cent off,
-//! and the claim may be as near to what is measured: one that doesn't hold in it is judged by the
-//! median of as many runs as an experiment has otherwise, each as long as there.
+//! Usually, a short run with one seed shows whether a claim holds. But such a run may be off by
+//! some per cent, and the claim may be just as near to the measured value. So a claim that doesn't
+//! hold in it is judged again, by the median of the experiment's usual runs: as many as usual, and
+//! as long.
 
 use anyhow::{Result, bail};
 
@@ -15,7 +16,7 @@ use crate::experiments::{self, OURS};
 use crate::output::say;
 use crate::usage::Usage;
 
-/// Checks each claim of what we ship, on another scheme if `scheme` is one.
+/// Checks each claim about what we ship, or about `scheme` in its place.
 ///
 /// # Errors
 /// A claim that doesn't hold, or an experiment that names what doesn't exist.

@@ -23,7 +23,7 @@ pub(crate) struct Choices {
     pub(crate) memory_per_cpu: Option<Size>,
     /// Only to show that everything works.
     pub(crate) quick: bool,
-    /// No longer before what is measured than a claim needs: figures are some per cent off.
+    /// The warm-up is only as long as a claim needs: figures are off by some per cent.
     pub(crate) brief: bool,
 }
 
@@ -135,9 +135,9 @@ impl<'a> Job<'a> {
         self.stage.measure(self.tasks, set_up, begin, operation, |_| None)
     }
 
-    /// As [`measure`](Self::measure), of tasks that do something else after so many operations. On
-    /// virtual CPUs each task makes so many, whatever time that takes. On real ones the usual time
-    /// is many rounds.
+    /// Measures like [`measure`](Self::measure), for tasks that do something else after so many
+    /// operations. On virtual CPUs, each task makes that many, whatever time that takes. On real
+    /// ones, the usual time is many such rounds.
     ///
     /// # Errors
     /// As [`measure`](Self::measure).
@@ -151,11 +151,12 @@ impl<'a> Job<'a> {
         self.stage.of_rounds(operations).measure(self.tasks, set_up, begin, operation, |_| None)
     }
 
-    /// As [`measure_rounds`](Self::measure_rounds), of operations that can't be repeated:
-    /// afterwards they do nothing of interest.
+    /// Measures like [`measure_rounds`](Self::measure_rounds), for operations that can't be
+    /// repeated: afterwards they do nothing of interest.
     ///
-    /// # Errors As [`measure`](Self::measure). On real CPUs it is [`Unavailable`]: so few
-    /// operations take too short a time.
+    /// # Errors
+    /// Those of [`measure`](Self::measure). On real CPUs, [`Unavailable`]: so few operations take
+    /// too short a time.
     pub(crate) fn measure_once<S: Sync, T: Send>(
         &self,
         operations: u64,
@@ -170,8 +171,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// As [`measure`](Self::measure), or as [`measure_rounds`](Self::measure_rounds) of so many
-    /// operations; `count` says what was counted so far.
+    /// Measures like [`measure`](Self::measure) or, with `round`, like
+    /// [`measure_rounds`](Self::measure_rounds). `count` returns what was counted so far.
     ///
     /// # Errors
     /// As [`measure`](Self::measure).

@@ -1,4 +1,4 @@
-//! What lists and their locks take of a run: what its source lines in these files do.
+//! What lists and their locks take of a run: the figures of the source lines in their files.
 
 use manycore::Report;
 

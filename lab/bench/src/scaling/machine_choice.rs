@@ -20,7 +20,7 @@ pub(crate) struct MachineChoice {
     pub(crate) shape: Shape,
 }
 
-/// Where figures mean nothing, no more than this.
+/// The most CPUs of a quick run, whose figures mean nothing.
 const QUICK_CPUS: usize = 8;
 
 impl MachineChoice {

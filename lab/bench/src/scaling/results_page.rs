@@ -1,11 +1,12 @@
-//! `docs/results.md`: the published tables again, beside the design proposed and Pagefold, with a
-//! verdict for each; and what a check needs to know whether the page is today's.
+//! Writes `docs/results.md`, which has the published tables again: the older design, the proposed
+//! design and Pagefold, with a verdict for each published gain. Also checks whether the page is up
+//! to date.
 //!
-//! A table is an experiment's [`Published`]: its machine, its workload, the numbers of CPUs that it
-//! has figures of, and all schemes. Some experiments have a table of which nothing was published.
-//! Each table has three files in the directory `results` beside the page: a chapter, a plot, and a
-//! [`Table`], from which the page is made and checked. So one table can be made anew without the
-//! others.
+//! A table belongs to an experiment's [`Published`]: its machine, its workload, the numbers of CPUs
+//! for which figures were published, and all schemes. Some experiments have a table that wasn't
+//! published. Each table has three files in the directory `results` beside the page: a chapter, a
+//! plot, and a [`Table`], from which the page is made and checked. So one table can be made anew
+//! without the others.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -388,21 +389,30 @@ fn throughput(records: &[Kept], page: Page, (workload, scheme, cpus): (&str, &st
 
 const HEAD: &str = "# The published results, again
 
-Pagefold is made of five designs. Each is known for a table of results, the first for two. Here is
-each table again, from one command, `cargo bench-virtual results`: the workload and the numbers of
-tasks as published, the design before, the design proposed, and Pagefold as a user runs it. All of
-it runs on virtual CPUs; [the page on the model](../crates/manycore/docs/model.md) says what they
-are, and when not to believe them.
+Pagefold builds on five designs that were published for Linux:
+- finding a page of a cached file without a lock (Nick Piggin, 2005): the table `lookup-faults`;
+- a lock for the LRU lists of each memory group (Alex Shi, 2021): `readtwice-group-a-cpu` and
+  `readtwice-two-groups-a-cpu`;
+- LRU lists that many CPUs change concurrently (Daniel Jordan, 2018): `exit-shared`,
+  `page-fault-private` and `page-fault-shared`;
+- locks over ranges (Davidlohr Bueso, 2019): `range-file`;
+- a separate search position for swap slots on each CPU (Huang Ying, 2020): `swap-processes`.
+
+`cargo bench-virtual results` repeats the eight published measurements, each with its workload and
+its numbers of tasks. Each table compares the design before, the proposed design, and Pagefold as an
+application uses it. All of them run on virtual CPUs. The [documentation of the
+model](../crates/manycore/docs/model.md) says what virtual CPUs are, and when not to trust their
+figures.
 
 Gains are compared, not absolute figures. A gain *agrees* if it is within 25 % of the published one,
 and *differs in size* if it only has the same direction. Gains of up to 3 % count as none. The older
-designs are our own versions of them; one figure of each is fitted to its table, the cost of an
-operation of one task. The last table, of the slowest operations with 1.5 threads for each CPU and
-time slices of 3 ms, has no published counterpart.
+designs are our own versions of them. One parameter of each, the cost of a single task's operation,
+is fitted to its published table. The last table, `preemption`, has no published counterpart: it
+shows the slowest operations with 1.5 threads for each CPU and time slices of 3 ms.
 
-In the tables, *efficiency* is the throughput over that of a machine on which contention costs
-nothing, and *memory* is the part of the bandwidth of all sockets' memory that was used.
+In the tables, *efficiency* is the throughput divided by that of a machine on which contention costs
+nothing. *Memory* is the part of the bandwidth of all sockets' memory that was used.
 
-| table | task counts | seeds | same direction | within ± 25 % | Pagefold over the best other, most tasks |
+| table | task counts | seeds | same direction | within ± 25 % | Pagefold ÷ best other design, largest task count |
 |---|---|---|---|---|---|
 ";

@@ -12,8 +12,9 @@ use super::table::cpus_label;
 use crate::experiments::OURS;
 use crate::output::progress;
 
-/// Every run once, then every run again: what changes on a real machine meanwhile meets all schemes
-/// alike. `stage` is what a repetition runs on. What can't be measured here is left out, and said.
+/// Makes every run once, then every run again, so that changes of a real machine meet all schemes
+/// alike. `stage` returns what a repetition runs on. What can't be measured here is left out, and
+/// said.
 pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) -> Stage) -> Result<Results> {
     let mut rows = Vec::new();
     for workload in &plan.workloads {

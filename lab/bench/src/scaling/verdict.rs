@@ -6,10 +6,10 @@ use super::experiment::{Bound, Claim, Figure, Measure, Published};
 use super::results::Results;
 use super::table::{cpus_label, number};
 
-/// Ratios that differ by less agree.
+/// Ratios that differ by less than this factor agree.
 const CLOSE: f64 = 1.25;
 
-/// A gain that is no larger is none.
+/// A gain that isn't larger than this is none.
 const NO_GAIN: f64 = 1.03;
 
 /// How a figure compares with what was to be expected.

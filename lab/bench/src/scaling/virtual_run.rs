@@ -71,7 +71,7 @@ struct ReportArgs {
 /// `bench virtual gate`.
 #[derive(Clone, Debug, Args)]
 struct GateArgs {
-    /// Who has to pass instead of pagefold: `planted` must not
+    /// The scheme that has to pass in place of pagefold: `planted` must not
     #[arg(long, default_value = crate::experiments::OURS)]
     scheme: String,
 }
@@ -229,7 +229,7 @@ fn one(experiment: &'static Experiment, args: &VirtualArgs) -> Result<()> {
     Ok(())
 }
 
-/// Everything, on one page, which is there as soon as the first experiment is.
+/// Runs everything, and writes a page about it, which is there after the first experiment.
 fn report(args: &ReportArgs) -> Result<()> {
     let real = args.beside.as_deref().map(beside::read).transpose()?;
     page::prepare(&args.report)?;

@@ -22,11 +22,11 @@ struct Counted {
     /// Its programs, which are tests of the crate `pagefold`.
     programs: &'static [&'static str],
     arguments: &'static [&'static str],
-    /// So few, as the lane itself has as many as it should; 0 is as many as without being told.
+    /// The number of seeds, which is less than the lane itself has; 0 means the usual number.
     seeds: u32,
 }
 
-/// Programs that aren't in any other are the first one's.
+/// A program that no other lane names belongs to the first one.
 const LANES: [Counted; 7] = [
     Counted { lane: "tests", programs: &[], arguments: &[], seeds: 0 },
     Counted { lane: "model", programs: &["model"], arguments: &[], seeds: 200 },
@@ -36,7 +36,7 @@ const LANES: [Counted; 7] = [
     Counted {
         lane: "faults",
         programs: &["fault_sweep", "memory_faults"],
-        // The same calls by other ways to the device.
+        // These tests make the same calls by other ways to the device.
         arguments: &["--skip", "also_where", "--skip", "where_io_uring"],
         seeds: 0,
     },
@@ -46,15 +46,15 @@ const LANES: [Counted; 7] = [
 /// A place in a file: a line and a column in it, both from 1.
 pub(super) type Position = (usize, usize);
 
-/// How often the code ran that begins at a position, and goes on to the next one; `None` where
-/// there is no code.
+/// For each position, how often the code from there to the next position ran; `None` where there is
+/// no code.
 type Counts = BTreeMap<Position, Option<u64>>;
 
 /// How often code ran: by program, and by file.
 ///
-/// `llvm-cov` can take several programs at once, but believes the first one that has a function,
-/// though it may be one that doesn't call it, and then has an empty record of a function that is
-/// inlined where it is called.
+/// Each program is exported by itself. Given several programs, `llvm-cov` takes a function's record
+/// from the first program that has the function. If this program doesn't call the function, the
+/// record of a function that is inlined into its callers is empty.
 #[derive(Debug, Default)]
 pub(super) struct Coverage(Vec<HashMap<PathBuf, Counts>>);
 
@@ -96,7 +96,7 @@ impl Coverage {
     }
 }
 
-/// Runs the lanes, and writes down what of the code they ran: beside what earlier turns did.
+/// Runs the lanes, and stores which code they ran, beside the results of earlier turns.
 pub(super) fn count_turn(turn: u32) -> Result<(), String> {
     if turn == 0 {
         let _ = fs::remove_dir_all(place()); // Of the last time.
@@ -124,7 +124,7 @@ pub(super) fn of_lanes() -> Result<Vec<(&'static str, Coverage)>, String> {
     Ok(lanes)
 }
 
-/// Where it stands what the lanes ran.
+/// Returns the directory of what the lanes ran.
 fn place() -> PathBuf {
     target_directory(DIRECTORY).join("reach")
 }
@@ -135,14 +135,14 @@ struct Program {
     path: PathBuf,
     /// The folder of its crate, in which its tests run.
     folder: PathBuf,
-    /// Whether it is a test of its crate's folder `tests`, and its name.
+    /// The program's name, if it is a test in its crate's folder `tests`.
     test: Option<String>,
-    /// Whether it is tests that it runs.
+    /// The program runs tests.
     has_tests: bool,
 }
 
 impl Program {
-    /// One line of cargo's messages.
+    /// Parses one line of cargo's messages.
     fn parse(line: &str) -> Option<Self> {
         let message: Value = serde_json::from_str(line).ok()?;
         let target = &message["target"];
@@ -163,21 +163,22 @@ impl Program {
 
 /// Builds the tests of the product.
 fn build() -> Result<Vec<Program>, String> {
-    // Said before the tests run for a quarter of an hour.
+    // A missing tool is reported now, not after the tests have run for a quarter of an hour.
     for name in ["llvm-profdata", "llvm-cov"] {
         tool(name)?;
     }
     let mut build = instrumented(cargo());
     build.args(["test", "--workspace", "--tests", "--no-run", "--message-format=json"]).current_dir(root());
     build.args(OTHER_CRATES.iter().flat_map(|name| ["--exclude", name]));
-    // A build script or a macro that runs writes a profile, too: not into the workspace.
+    // Build scripts and macros write profiles, too, when they run. These mustn't go into the
+    // workspace.
     build.env("LLVM_PROFILE_FILE", target_directory(DIRECTORY).join("build-%m.profraw"));
     let messages = succeed(&mut build)?;
     Ok(String::from_utf8_lossy(&messages).lines().filter_map(Program::parse).collect())
 }
 
-/// Runs a lane's programs, and writes down what of the code each program's tests ran, and what they
-/// ran of the others.
+/// Runs the tests of a lane's programs. Then stores, for each program, which of its code ran, in
+/// its own tests or in those of another program that started it.
 fn count(counted: &Counted, programs: &[Program], place: &Path) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let of_lane = || programs.iter().filter(|program| program.lane() == counted.lane);
@@ -215,10 +216,10 @@ fn count(counted: &Counted, programs: &[Program], place: &Path) -> Result<(), St
     fs::remove_dir_all(profiles).map_err(text)
 }
 
-/// The command, for or from a build that counts.
+/// Prepares a command that makes a build with counters, or runs it.
 fn instrumented(mut command: Command) -> Command {
     command.env("RUSTFLAGS", "-Cinstrument-coverage").env("CARGO_TARGET_DIR", target_directory(DIRECTORY));
-    // The counters have places of their own.
+    // Counters don't need debug information: they have positions of their own.
     command.env("CARGO_PROFILE_DEV_DEBUG", "none");
     command
 }

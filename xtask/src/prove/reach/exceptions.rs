@@ -5,7 +5,7 @@ use std::fs;
 use super::places::Kind;
 use crate::workspace::root;
 
-/// Where it stands, a line each: `KIND NAME: REASON`.
+/// The file of exceptions, one in a line: `KIND NAME: REASON`.
 pub(super) const FILE: &str = "xtask/unreached.txt";
 
 pub(super) struct Exceptions(Vec<(Kind, String, String)>);

@@ -1,17 +1,17 @@
 //! `cargo xtask reach`: what of the code each lane runs, and what none does.
 //!
-//! Three kinds of places have to be reached: every public function of the crates that the product
-//! is made of, and of its disks for tests; every place that makes a variant of a public error, at
-//! least one for each variant; and what follows a mark:
+//! Three kinds of places have to be reached. The first are the public functions of the product's
+//! crates, and of its disks for tests. The second are the variants of public errors: for each, at
+//! least one place that makes it. The third are the places after a mark:
 //!
 //! ```text
 //! // Transition: page word, vacant → loading.
 //! // Sometimes: a reader finds the page gone.
 //! ```
-//! A mark stands before a statement that runs when, and only when, the thing happens. Lanes run as
-//! they do in the project's checks, but with few seeds and compiled so that they count what ran
-//! (`-C instrument-coverage`). What no lane reaches has to stand in `xtask/unreached.txt` with a
-//! reason; and what stands there must be unreached.
+//! A mark stands before a statement that runs if, and only if, the event happens. Lanes run as in
+//! the project's checks, but with few seeds, and compiled with counters (`-C instrument-coverage`).
+//! A place that no lane reaches has to be in `xtask/unreached.txt`, with a reason. A place that is
+//! in this file must be unreached.
 
 mod coverage;
 mod exceptions;
@@ -30,10 +30,10 @@ use places::{Kind, Place};
 /// Crates that aren't the product: their tests aren't run here.
 pub(crate) const OTHER_CRATES: [&str; 5] = ["manycore", "pagefold-policies", "bench", "fuzz-targets", "xtask"];
 
-/// Where what is compiled so lies.
+/// The target directory of builds with counters.
 const DIRECTORY: &str = "coverage";
 
-/// How often all lanes are run, for as long as something is missing.
+/// The most turns in which all lanes run. A turn follows another while something is missing.
 const TURNS_MAX: u32 = 2;
 
 /// `reach`.
@@ -76,14 +76,14 @@ fn reached<'a>(places: &'a [Place], lanes: &[(&'static str, Coverage)]) -> Reach
     reached
 }
 
-/// False if something isn't as it should be.
+/// Prints the report. Returns false if an exception is missing, or isn't needed.
 fn report(args: &ReachArgs) -> Result<bool, String> {
     let places = places::all()?;
     let exceptions = Exceptions::read()?;
     let is_missed = |((kind, name), lanes): &(&(Kind, &str), &BTreeSet<_>)| {
         lanes.is_empty() && exceptions.reason(*kind, name).is_none()
     };
-    // What threads do to each other happens by chance.
+    // What threads do to each other happens by chance, so another turn may reach more.
     for turn in (0..TURNS_MAX).take_while(|_| !args.again) {
         coverage::count_turn(turn)?;
         let missed = reached(&places, &coverage::of_lanes()?).iter().filter(is_missed).count();

@@ -55,7 +55,8 @@ pub(super) struct Place {
     /// From the root of the workspace.
     pub(super) file: PathBuf,
     pub(super) at: Position,
-    /// Where the body of a function ends: what of it runs first isn't where it begins.
+    /// Where the body of a function ends: the code of it that runs first may not be at its
+    /// beginning.
     pub(super) end: Option<Position>,
 }
 

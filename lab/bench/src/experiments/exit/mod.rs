@@ -1,12 +1,12 @@
-//! How the end of many processes scales that share pages: all have mapped and used the pages of one
-//! cached file, and all end at once.
+//! How does it scale when many processes end that share pages? All have mapped and used the pages
+//! of one cached file, and all end at once.
 //!
-//! When a process ends, Linux takes it out of the counts of each page that it had mapped, and hands
-//! on the accessed bit of its page table: the first time that is a bit of the page, the second time
-//! the page is activated, 15 pages at a time, under the lock of the LRU lists. All processes that
-//! end together do the latter for the same pages, because a page becomes active only under the
-//! lock. With those lists changed side by side a database exited 6.3 times as fast, its author
-//! says.
+//! When a process ends, Linux decrements the counts of each page that it had mapped, and passes on
+//! the accessed bit of its page table. The first time, this sets a bit of the page. The second
+//! time, it activates the page, 15 pages at a time, under the lock of the LRU lists. Processes that
+//! end together all activate the same pages, because a page becomes active only under the lock.
+//! With lists that are changed side by side, a database exited 6.3 times as fast, according to the
+//! author of the change.
 
 mod older;
 mod pagefold;

@@ -1,5 +1,5 @@
-//! The product: spaces that have mapped a file. A mapping has no page table, so its end is that of
-//! a few entries; a page's use was noted in its word when it was read.
+//! The product: spaces that have mapped a file. A mapping has no page table, so only a few entries
+//! have to be removed at its end. A page's use was noted in its word when it was read.
 
 use pagefold::{Advice, File, Group, Pagefold, Protection, Space};
 

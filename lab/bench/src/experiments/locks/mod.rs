@@ -76,7 +76,7 @@ trait Shared: Send + Sync {
     fn check(&self, uses: u64);
 }
 
-/// Of so many turns of a task, one is its rare one.
+/// One in this many turns of a task is its rare one.
 const RARE: u64 = 16;
 
 /// Whether this turn is the rare one: of readers and writers, the one that writes.

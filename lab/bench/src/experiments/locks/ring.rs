@@ -17,7 +17,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     measure: |job| measure(job, new),
 };
 
-/// A cell whose value may be taken out has so much more than the position as its number.
+/// If a cell's value may be taken out, the cell's number is its position plus this.
 const FULL: u64 = 1;
 
 #[repr(align(64))]

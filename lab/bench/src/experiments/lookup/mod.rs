@@ -1,10 +1,10 @@
 //! How finding a cached page scales: older designs beside Pagefold's.
 //!
-//! Linux found pages of a file in a radix tree, under a spinlock; from 2.6.12 on under a
-//! reader/writer lock. Nick Piggin then let readers walk the tree without a lock and made sure of
-//! the page by its count. Pagefold writes nothing at all. The old designs live here, made of
-//! `sync`'s atomics (tree slots too), so that on virtual CPUs nothing they share is free, and
-//! behind the same narrow trait as Pagefold's file.
+//! Linux found pages of a file in a radix tree, under a spinlock; from 2.6.12 on, under a
+//! reader/writer lock. Nick Piggin then let readers walk the tree without a lock, and secure the
+//! page by its count. Pagefold writes nothing at all. The old designs are behind the same narrow
+//! trait as Pagefold's file. They are made of `sync`'s atomics (tree slots too), so that on virtual
+//! CPUs nothing that they share is free.
 
 mod counted;
 mod locked;
@@ -168,7 +168,7 @@ impl Reader {
         Self { task, first, pages, next: 0, into, maps, changes }
     }
 
-    /// Reads all of the part twice, and looks at what it read; or maps it.
+    /// Reads all of the part twice, and checks what it read; or maps it.
     fn warm_up(&mut self, cache: &impl PageCache) {
         if let Some(first) = self.changes {
             cache.map(self.task, first..first + CHANGED);
@@ -182,7 +182,7 @@ impl Reader {
         }
     }
 
-    /// Looks at what was read last.
+    /// Checks what was read last.
     fn check(&mut self) {
         let page = self.first + (self.next + self.pages - 1) % self.pages;
         let (expected, read) = (contents(page).to_ne_bytes(), self.into.bytes());

@@ -21,7 +21,7 @@ pub(super) const SCHEME: Scheme = Scheme {
 /// A file, and what keeps it in memory.
 pub(super) struct Cached {
     file: File,
-    /// What each task has. `std`'s cells: a process has its space from the start.
+    /// What each task has. The cells are `std`'s, because a process has its space from the start.
     processes: Box<[OnceLock<Process>]>,
     group: Group,
     bytes: u64,
@@ -38,7 +38,7 @@ struct Process {
 impl Cached {
     /// A file of so many pages.
     pub(super) fn new(pages: u64, tasks: usize) -> Self {
-        // Without a device: what the older designs put back, they put back without one.
+        // Without a device, because the older designs put pages back without one.
         let manager = zeros::manager_of(2 * pages, contents);
         let group = manager.group("readers").build().expect("a group without a limit of its own");
         let file = zeros::open(&group, 0);

@@ -1,4 +1,4 @@
-//! Pagefold with a mistake: a counter that all hits share. The gate has to turn red, and the
+//! Pagefold with a mistake: a counter that all hits share. With it, the gate has to fail, and the
 //! profile to name the line.
 
 use sync::atomic::{AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Finding a page without a lock (Nick Piggin, "\[rfc\] lockless pagecache", 2005).
 //!
-//! Between loading a slot and counting oneself among the page's users, the page may be taken out of
-//! the file and used for another one. So the count is only raised if it isn't zero, and the slot is
-//! looked at again: if it still holds the page, the page was the file's all the time since it was
-//! counted.
+//! After a reader has loaded a slot, and before it has counted itself among the page's users, the
+//! page may be taken out of the file and used for another one. So the reader raises the count only
+//! if it isn't zero, and then loads the slot again. If the slot still holds the page, the page has
+//! been the file's ever since it was counted.
 
 use super::seam::Ordering;
 use super::tree::{Page, Tree};

@@ -1,8 +1,8 @@
 //! A file's pages in a radix tree, as Linux had it: 64 slots in a node, a record with a count for
 //! each page.
 //!
-//! Its nodes stay; pages come and go. Its slots are atomics all the same: what a reader under a
-//! lock may load as plain words, a reader without one may not, and both pay for what they load.
+//! The tree's nodes stay; pages come and go. All slots are atomics. A reader under a lock could
+//! load plain words, but a reader without a lock can't, and both must pay for what they load.
 
 use super::seam::{AtomicU32, AtomicU64, Ordering};
 
@@ -37,8 +37,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A tree of the pages `0..pages`. No thread touches its lines yet: they are in the memory of
-    /// the task that first does.
+    /// A tree of the pages `0..pages`. No virtual CPU touches its lines yet: each line is in the
+    /// memory of the task that touches it first.
     pub(super) fn new(pages: u64) -> Self {
         let height = (1..).find(|&height| pages <= 1 << (SHIFT * height)).unwrap_or(1);
         let mut nodes = vec![[0_u64; SLOTS]];

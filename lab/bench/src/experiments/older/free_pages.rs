@@ -22,8 +22,8 @@ pub(crate) trait FreePages: Send + Sync {
     fn put(&self, pages: &Pages, node: usize, batch: &[u32]);
 }
 
-/// What a CPU has, the page freed last on top: its task's alone, as a kernel without interrupts has
-/// it.
+/// A CPU's stock of pages, the page freed last on top. It is its task's alone, as in a kernel that
+/// has disabled interrupts.
 #[derive(Default)]
 pub(crate) struct CpuStock(Vec<u32>);
 

@@ -35,7 +35,7 @@ impl Places {
     }
 }
 
-/// Waiting for a lock is waiting at its line, or at one's place: in the profile both are
+/// A task waits for a lock at the lock's line, or at its own place. In the profile both are called
 /// `spinlock`, and the region says which lock it is.
 fn name<T>(_line: &T) {
     #[cfg(pagefold_manycore)]

@@ -109,7 +109,7 @@ impl Pages {
         self.record(page).listed.swap(0, Ordering::Acquire) == 1
     }
 
-    /// Sets it.
+    /// Sets the page's LRU bit.
     pub(crate) fn publish(&self, page: u32) {
         self.record(page).listed.store(1, Ordering::Release);
     }

@@ -3,8 +3,8 @@
 //! follow each other in the queue enter together.
 //!
 //! A reader that finds a writer, or a queue, takes its addition back, and queues. So the word may
-//! count readers that don't hold the lock. R1: whoever leaves the word without a holder, but with a
-//! queue, serves the queue. A reader that takes its addition back counts as leaving.
+//! count readers that don't hold the lock. R1: a task that leaves the word without a holder, but
+//! with a queue, serves the queue. A reader that takes its addition back counts as leaving.
 //!
 //! Linux's writers also spin while another writer runs; here all waiters spin shortly.
 

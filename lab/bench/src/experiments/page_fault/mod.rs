@@ -1,13 +1,13 @@
-//! How first touches of anonymous memory scale: models Linux 4.16's fault path with the two list
-//! locks (free pages, page lists) relaxed one at a time, then together, as in Daniel Jordan's
-//! patches of 2018, next to a space of Pagefold.
+//! How do first touches of anonymous memory scale? The older designs are Linux 4.16's fault path,
+//! and the same with its two list locks (free pages, page lists) relaxed one at a time, then
+//! together, as in Daniel Jordan's patches of 2018. Next to them is a space of Pagefold.
 //!
 //! This is `page_fault1` of will-it-scale, as published: each task maps 128 MiB, touches each page,
-//! and unmaps the area, again and again. On virtual CPUs each task makes one such round, from a
-//! page that is another one in each task, and goes on until all have made theirs. There, more than
-//! 8 tasks map 16 MiB each, since 128 would take hours. Each CPU's stock of free pages still holds
-//! less than a twentieth of an area, so nearly all pages come from the node's lists and return to
-//! them, as with 128 MiB.
+//! and unmaps the area, again and again. On virtual CPUs, each task makes one such round. It begins
+//! at another page than the other tasks do, and goes on until all have made their round. There,
+//! more than 8 tasks map only 16 MiB each, because 128 would take hours. Even so, each CPU's stock
+//! of free pages holds less than a twentieth of an area. So nearly all pages come from the node's
+//! lists and return to them, as with 128 MiB.
 
 #[cfg(not(pagefold_manycore))]
 mod kernel;

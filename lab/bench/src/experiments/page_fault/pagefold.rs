@@ -68,7 +68,7 @@ impl<const SWAP: bool> Memory for Spaces<SWAP> {
     }
 }
 
-/// Zeroing alone: what is left when it is taken off the others.
+/// Zeroing alone, for subtraction from the other schemes.
 #[cfg(not(pagefold_manycore))]
 pub(super) const ZEROING: Scheme = Scheme {
     name: "zeroing",

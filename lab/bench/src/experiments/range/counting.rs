@@ -1,6 +1,6 @@
-//! The lock of 2019, over any collection of ranges: held and wanted ranges are in it, under a
-//! spinlock. A task that comes counts the ranges that its own conflicts with, and waits until the
-//! task of each has left and counted it down. First come, first served.
+//! The range lock of 2019, over any collection of ranges. The collection has all held and wanted
+//! ranges, under a spinlock. A task that arrives counts the ranges that conflict with its own, and
+//! waits until the task of each has left and decremented the count. First come, first served.
 
 use span_lock::LockRange;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
-//! The seed's collection: an interval tree, here a treap (Seidel and Aragon, "Randomized search
-//! trees", 1996) in which each node knows how far its subtree reaches; Linux's is red-black, as
-//! deep within a factor.
+//! The collection of the lock proposed for Linux: an interval tree. Here it is a treap (Seidel and
+//! Aragon, "Randomized search trees", 1996) in which each node knows how far its subtree reaches.
+//! Linux's tree is a red-black tree, whose depth differs by a constant factor at most.
 
 use span_lock::LockRange;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -157,7 +157,7 @@ impl Treap {
     }
 }
 
-/// Larger ones are further up.
+/// A node's rank. Nodes of larger rank are further up.
 fn rank(at: u32) -> u64 {
     mix(u64::from(at))
 }

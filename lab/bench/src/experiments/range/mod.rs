@@ -118,8 +118,8 @@ trait FileLock: Sync {
     /// A free lock for so many tasks.
     fn new(tasks: usize) -> Self;
 
-    /// Has `inside` run while `task` holds the range. Tasks hold one at a time. Inlined, all alike:
-    /// what a compiler thinks of a lock's length isn't to be in the figures.
+    /// Runs `inside` while `task` holds the range. A task holds one range at a time. All locks are
+    /// inlined, so that no figure depends on what a compiler thinks of a lock's length.
     fn with(&self, task: usize, range: LockRange, what: Use, inside: impl FnOnce());
 
     /// Lets disjoint ranges meet, for a lock that remembers that.
@@ -155,14 +155,15 @@ impl User {
         if full {
             return (LockRange::FULL, what);
         }
-        // As many ranges of each size up to double the last: 4 KiB to 1 MiB.
+        // Ranges of all these lengths are equally frequent: 4 KiB, 8 KiB, … 1 MiB.
         let shift = self.random.below(9);
         let shared = self.workload == OVERLAPPING.name && self.random.one_in(10);
         let (start, room) = if shared { (0, MIB) } else { ((1 + self.task as u64) * PART, PART) };
         let len = ((4 * KIB) << shift).min(MIB);
         let pages = (room - len) / (4 * KIB) + 1;
-        // Black boxes also for those that don't look at the range; of numbers, as what is loaded as
-        // two words right after it was stored as one, or the other way round, waits for the store.
+        // Black boxes, so that the range is computed for locks that don't look at it, too. They are
+        // around numbers: a load of two words right after a store of both as one, or the reverse,
+        // waits for the store.
         let start = black_box(start + self.random.below(pages) * 4 * KIB);
         (LockRange::at(start, black_box(len)).unwrap_or(LockRange::FULL), what)
     }

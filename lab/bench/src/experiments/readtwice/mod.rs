@@ -1,13 +1,13 @@
 //! How reclaim scales when files are re-read in too little memory: pages come in, are used twice,
 //! and go.
 //!
-//! Two readers have a part of a file of their own, twice as large as the memory that there is for
-//! it, which they read from the front to the back again and again, one a little behind the other
-//! (vm-scalability's `lru-file-readtwice`, scaled down). Either each two are in a group with a file
-//! of its own, or all are in one group and read one file, 32 MiB apart.
+//! Each pair of readers has a part of a file, twice as large as the memory that there is for it.
+//! Both read the part from front to back again and again, one a little behind the other
+//! (vm-scalability's `lru-file-readtwice`, scaled down). Either each pair has a group and a file of
+//! its own, or all pairs are in one group and read parts of one file, 32 MiB apart.
 //!
-//! Linux had the lists of each group under one lock for all groups, and from 5.11 on under a lock
-//! for each (Alex Shi). A lock for each group is of no use to one group that many CPUs use.
+//! In Linux, one lock protected the lists of all groups; from 5.11 on, each group has a lock for
+//! its lists (Alex Shi). This doesn't help one group that many CPUs use.
 
 mod older;
 mod pagefold;
@@ -59,8 +59,8 @@ pub(crate) const READTWICE: Experiment = Experiment {
     schemes: &[older::GLOBAL, older::GROUP, pagefold::SCHEME],
     bytes: None,
     devices: &[],
-    // A reader that asks for a window of 256 pages is at it for 0.3 ms: with less, its end is what
-    // is measured.
+    // Requesting a window of 256 pages takes a reader 0.3 ms. In a run that isn't much longer,
+    // little else would be measured.
     time: Some(Duration::from_millis(2)),
     lists: true,
     spread: false,
@@ -124,7 +124,7 @@ trait PageCache: Sync + Sized {
     type Reader: Send;
     /// For so many parts, in one group or in a group each.
     fn new(parts: usize, one_group: bool) -> Self;
-    /// The reader number `reader` of two of a part.
+    /// Returns reader 0 or 1 of a part.
     fn begin(&self, part: usize, reader: usize) -> Self::Reader;
     /// Reads a page of the reader's part.
     fn read(&self, reader: &mut Self::Reader, page: u64, into: &mut [u8]);
@@ -181,7 +181,8 @@ fn measure<C: PageCache + Send>(job: &Job<'_>) -> Result<Sample> {
         || C::new((job.tasks * each).div_ceil(2), one_group),
         |cache, task| {
             let mut of_task = Task { walks: Vec::with_capacity(each), turn: 0 };
-            // What is measured is read again, and each two are somewhere else in their part.
+            // The measured reads come after `rounds` of the part, and each pair begins elsewhere in
+            // its part.
             let ahead = |part: usize, second: usize| part as u64 * 7 % PART + (1 - second as u64) * BEHIND;
             let mut to_go = Vec::with_capacity(each);
             for reader in task * each..(task + 1) * each {

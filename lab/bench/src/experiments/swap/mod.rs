@@ -1,18 +1,18 @@
-//! How memory larger than its budget scales, with the whole way there and back: fault, reclaim,
-//! slot, device.
+//! How does memory scale that is larger than its budget? The experiment has the whole way of a page
+//! to swap and back: fault, reclaim, slot, device.
 //!
-//! Tasks touch pages of one region of four times the budget, at random, or each of a region of its
-//! own in a space of its own (`processes`); four accesses of five read. Every word of a page says
-//! which one it is, and is checked when it is read: pages are incompressible, and one foreign word
-//! fails the run.
+//! Tasks touch pages of one region, four times as large as the budget; or each task has a region
+//! and a space of its own (`processes`). Usually pages are chosen at random. Four accesses of five
+//! read. Every word of a page says which page it belongs to, and is checked when it is read: one
+//! foreign word fails the run. Unless the workload says otherwise, pages are incompressible.
 //!
 //! The area is fragmented first: a second region fills it, and then loses all but an eighth of its
-//! pages, at random; so there is hardly a cluster without a page in it. With the region's pages in
-//! it as well, a little less than half of the slots are in use.
+//! pages, at random. So hardly any cluster is without a page. With the region's pages in it as
+//! well, a little less than half of the slots are in use.
 //!
-//! A fault has one page come in, and on the average one go out. CPU time for each is that of all
-//! threads, accesses that hit included; for the kernel that of the process, without the kernel's
-//! own threads.
+//! A fault brings one page in, and on average sends one out. The CPU time of a fault is that of all
+//! threads, including accesses that hit. For the kernel, it is that of the process, without the
+//! kernel's own threads.
 
 mod contents;
 #[cfg(not(pagefold_manycore))]
@@ -195,7 +195,7 @@ struct Subject<M> {
     popularity: Popularity,
     is_sequential: bool,
     tasks: u64,
-    /// Where the region begins, and what fragments the area, if that is the same space for all.
+    /// The addresses of the region, and of what fragments the area, if all tasks share one space.
     shared: Option<[u64; 2]>,
 }
 
@@ -206,7 +206,7 @@ struct Toucher {
     /// The address of the first page that it touches, and that page's number.
     region: u64,
     first: u64,
-    /// Its part of the pages, and where in it it is, if it goes round.
+    /// If the task goes through its pages in order: its part of them, and the next one.
     round: Option<(Range<u64>, u64)>,
 }
 
@@ -230,8 +230,8 @@ impl<M: Memory> Subject<M> {
         Self { memory, sizes, contents, popularity, is_sequential, tasks, shared }
     }
 
-    /// Does a task's share of fragmenting the area and filling the region, and touches pages until
-    /// it looks as ever.
+    /// Does a task's share of fragmenting the area and filling the region, and then touches pages
+    /// until memory is in its usual state.
     fn begin(&self, task: usize) -> Toucher {
         let mut random = Random::new(task as u64);
         let share = |pages: u64| {
@@ -278,7 +278,8 @@ impl<M: Memory> Subject<M> {
         }
     }
 
-    /// One access; `may_be` says which word is none of the page's and all right nevertheless.
+    /// Makes one access. `may_be` says whether a word that isn't the page's is permitted
+    /// nevertheless.
     fn access(&self, toucher: &mut Toucher, may_be: impl Fn(u64) -> bool) {
         let page = match &mut toucher.round {
             Some((part, next)) => {

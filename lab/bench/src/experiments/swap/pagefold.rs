@@ -29,8 +29,8 @@ impl Swapping {
     fn new(sizes: Sizes, job: &Job<'_>) -> Self {
         let device = job.choices.device;
         let bytes = (sizes.area + 1) * PAGE;
-        // As much as it all takes if it shrinks to a half. It is of the budget here, and beside the
-        // cgroup's with the kernel.
+        // As much as all pages take if they shrink to a half. Here it is part of the budget; with
+        // the kernel it comes in addition to the cgroup's memory.
         let compressed = if device == Device::Compressed { bytes / 2 } else { 0 };
         let builder = Pagefold::builder().memory(sizes.budget * PAGE + compressed).pretouch(compressed == 0);
         let builder = match device {
@@ -88,7 +88,7 @@ impl Memory for Swapping {
 
     fn count(&self) -> Counts {
         let stats = self.group.stats();
-        // What came along was no fault.
+        // Pages that were read along with a faulting page caused no fault.
         let faults = stats.swap_ins - stats.swap_read_along;
         Counts { faults, bytes_in: stats.swap_bytes_in, bytes_out: stats.swap_bytes_out }
     }

@@ -19,9 +19,9 @@ pub(super) fn is_installed() -> bool {
     Command::new("fio").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Has fio do as much as it can of `workload` in that time, or for a quick look a few of its
-/// requests, past the kernel's page cache; none if it has nothing to do with it. It checks nothing,
-/// copies nothing, and keeps nothing. If it writes, the file holds its bytes afterwards.
+/// Runs fio on `workload`, past the kernel's page cache: for that time or, for a quick look, for a
+/// few requests. Returns `None` if fio doesn't do the workload. fio checks nothing, copies nothing,
+/// and keeps nothing. If it writes, the file holds its bytes afterwards.
 pub(super) fn round(
     workload: Workload,
     file: &Scratch,

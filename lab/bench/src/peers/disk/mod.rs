@@ -2,8 +2,8 @@
 //! `fio` on the same file in turn.
 //!
 //! Each subject has its round in a process and, where that is permitted, a memory cgroup of its
-//! own. A machine's disk changes its mood from second to second, so all subjects of a workload have
-//! their round before the next round begins, and ratios are taken within a round.
+//! own. A disk's speed changes from second to second. So all subjects of a workload have their
+//! round before the next round begins, and ratios are taken within a round.
 
 mod fio;
 mod log;
@@ -58,8 +58,8 @@ pub(crate) fn possible() -> Vec<Kind> {
     others.chain(ours).collect()
 }
 
-/// Whether a subject has a place in a workload. Pagefold's ways of doing many operations at once
-/// have one where there are many.
+/// Returns whether a subject is measured on a workload. Pagefold's ways of doing many operations at
+/// once are measured only where there are many.
 fn has(kind: Kind, workload: Workload) -> bool {
     match (kind, workload) {
         (Kind::Fio, workload) => workload != Workload::Interleaved && workload != Workload::Idle,
@@ -78,7 +78,7 @@ struct Cell {
     rounds: Vec<Round>,
 }
 
-/// Where everybody reads.
+/// The files that all subjects use.
 struct Files {
     directory: PathBuf,
     file: Scratch,
@@ -131,7 +131,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     Ok(report)
 }
 
-/// Everybody has each workload, as far as it is theirs.
+/// Returns a cell for each workload and each subject that is measured on it.
 fn cells(settings: &Settings, fio: bool) -> Vec<Cell> {
     let cell = |workload, kind| Cell { kind, workload, rounds: vec![] };
     let of = |&workload: &Workload| {
@@ -194,7 +194,7 @@ fn add(report: &mut Report, cell: &Cell) {
     add("memory_peak", "MiB", &|round| Some(round.peak_bytes? as f64 / f64::from(1 << 20)));
 }
 
-/// Everybody in relation to fio, and what is left of Pagefold without io_uring.
+/// Compares all subjects with fio, and Pagefold without io_uring with Pagefold.
 fn compare(report: &mut Report, cells: &[Cell]) {
     let find = |kind, workload| cells.iter().find(|cell| cell.kind == kind && cell.workload == workload);
     for cell in cells {

@@ -1,7 +1,7 @@
 //! What the pages of the file hold: words that follow from the page and from the version that was
 //! written. The words of a page, of whatever version, add up to a number that is the page's alone.
-//! So each byte that comes back can be checked in tens of nanoseconds, which a comparison with the
-//! words themselves couldn't be.
+//! So all bytes of a page can be checked in tens of nanoseconds. Comparing them with the words
+//! themselves would take longer.
 
 use std::fs::File;
 

@@ -21,7 +21,7 @@ use crate::peers::subject_args::SubjectArgs;
 /// The hidden command of a subject's process.
 pub(crate) const COMMAND: &str = "disk-round";
 
-/// How long nothing has come then.
+/// All pages count as read if none has come for this long.
 const SETTLING: Duration = Duration::from_millis(20);
 const IDLE_FILES: u32 = 10;
 const IDLE_FILE_PAGES: u32 = 256;
@@ -126,8 +126,8 @@ fn run(args: &RoundArgs, file: &Scratch) -> Result<Round> {
     })
 }
 
-/// Pages that have come from the disk when no more come: those that were read ahead for the thread
-/// that filled the caches aren't the workload's.
+/// Waits until no more pages come from the disk, and returns how many have come. Some were read
+/// ahead for the thread that filled the caches, and aren't the workload's.
 fn settled(store: &dyn Store) -> Option<u64> {
     let mut known = store.pages_in()?;
     loop {

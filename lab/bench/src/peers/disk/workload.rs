@@ -1,8 +1,8 @@
 //! What is read and written, in which order.
 //!
-//! The first tenth of the file, as much as the budget has room for, is what caches are full of at
-//! the beginning. The rest is what is asked for, each page once at most, so that everybody has to
-//! go to the disk for it.
+//! At the beginning, caches are full of the first tenth of the file, which is as much as the budget
+//! has room for. Operations use only the rest, and each page at most once, so that every subject
+//! has to go to the disk for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -83,7 +83,7 @@ impl Workload {
         if self == Self::Interleaved { INTERLEAVED as usize } else { 1 }
     }
 
-    /// There is no order in it.
+    /// Returns whether its pages are in random order.
     pub(super) fn is_random(self) -> bool {
         matches!(self, Self::Random1 | Self::Random16 | Self::Random64 | Self::Mixed)
     }
@@ -107,7 +107,7 @@ pub(super) struct Operation {
     pub(super) write: bool,
 }
 
-/// What any number of threads get from it, they do.
+/// The operations of a run. Any number of threads take them from here.
 #[derive(Debug)]
 pub(super) struct Operations {
     workload: Workload,

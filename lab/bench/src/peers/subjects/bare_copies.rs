@@ -1,6 +1,6 @@
-//! What a cache of whole pages can't do without: where a page is in memory, a copy out of it; where
-//! it isn't, a `pread` and a copy into memory. It has no lookup, no choice of what goes, no list,
-//! no accounting, and no sharing between threads.
+//! What no cache of whole pages can do without: for a page in memory, a copy out of it; for another
+//! page, a `pread` and a copy into memory. It has no lookup, no choice of what goes, no list, no
+//! accounting, and no sharing between threads.
 
 use std::slice;
 
@@ -15,8 +15,8 @@ use crate::peers::mapping::{Backing, Mapping};
 use crate::peers::source::Source;
 use crate::peers::subject::{Misses, Pages};
 
-/// One page in `step` is in memory for good. Pages read are put, past the CPU's caches, where no
-/// reader looks for them.
+/// One page in `step` is in memory for good. The others are copied, when they are read, to memory
+/// where no reader looks for them, past the CPU's caches.
 pub(super) struct BareCopies {
     source: Source,
     resident: Mapping,

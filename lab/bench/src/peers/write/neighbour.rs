@@ -24,7 +24,7 @@ use crate::summary::Summary;
 const SHARE: u32 = 8;
 /// The other tenant's file, in budgets.
 const FILE_BUDGETS: u32 = 2;
-/// The neighbour does something, and rests so long: it is no load.
+/// The time that the neighbour rests after each access: it is no load.
 const REST: Duration = Duration::from_micros(50);
 /// One in so many of its accesses is a write.
 const ONE_WRITES_IN: u32 = 8;

@@ -38,8 +38,8 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     for number in 0..settings.rounds {
         for (&kind, rounds) in settings.kinds.iter().zip(&mut rounds) {
             bar.set_message(kind.name());
-            // What it is to find in the kernel's page cache is what it puts there, at its own
-            // charge.
+            // The subject finds in the kernel's page cache only what it puts there itself, at its
+            // own charge.
             file.forget()?;
             let common = SubjectArgs::new(kind, &file, settings.budget_pages, number, settings.overwriting);
             let args = RoundArgs { common, sync_seconds: settings.sync_period.as_secs_f64() };
@@ -94,7 +94,8 @@ fn add(report: &mut Report, workload: &str, subject: &str, rounds: &[Round]) {
     add("memory_peak", "MiB", &|round| Some(round.peak_bytes? as f64 / f64::from(1 << 20)));
 }
 
-/// Pagefold in relation to what the kernel offers, to the better one of that, and to the disk.
+/// Compares Pagefold with the other subjects, with the better of the kernel's two, and with the
+/// disk.
 fn compare(report: &mut Report, settings: &Settings, rounds: &[Vec<Round>], disk: &[Round]) {
     let of = |wanted: Kind| settings.kinds.iter().position(|&kind| kind == wanted).map(|at| &rounds[at]);
     let Some(own) = of(Kind::Pagefold) else { return };

@@ -1,5 +1,5 @@
-//! What a write to a page in memory that was written to before takes: of a file, of the same
-//! mapped, and of memory of a space.
+//! What a write takes to a page that is in memory and was written to before: of a file, of the same
+//! file mapped, and of memory of a space.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -21,8 +21,7 @@ use crate::random::Random;
 /// The hidden command of a subject's process.
 pub(crate) const COMMAND: &str = "write-round";
 
-/// So many pages at the beginning are looked at after a round: whether the disk has what was
-/// written last.
+/// After a round, the disk is checked for what was written last to each of this many first pages.
 const CHECKED: usize = 256;
 
 /// What a subject's process is told.

@@ -17,9 +17,9 @@ use crate::peers::write::stores::{PagefoldStore, Store};
 use crate::random::Random;
 use crate::summary::Summary;
 
-/// So many times what is synced is the budget, so that nothing is written back before the sync.
+/// How many times larger the budget is than what is synced, so that nothing is written back before.
 const BUDGET_FACTOR: u32 = 5;
-/// So many times as many rounds as elsewhere: what is looked for is rare.
+/// How many times more rounds there are than in other experiments, because long waits are rare.
 const ROUNDS_FACTOR: u32 = 4;
 const WORKLOAD: &str = "overwriting random pages of those being synced";
 

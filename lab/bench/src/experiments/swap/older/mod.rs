@@ -73,7 +73,7 @@ pub(super) const CPU_CLUSTERS: Scheme = Scheme {
 const OTHER_NS: u64 = 17_500;
 /// One for each socket.
 const AREAS: usize = NODES;
-/// Where the number of the area is in what a page table says of a slot.
+/// The position of the area's number in what a page table says of a slot.
 const AREA_SHIFT: usize = 40;
 
 fn measure_older<S: Slots>(job: &Job<'_>) -> Result<Sample> {
@@ -148,7 +148,7 @@ impl<S: Slots> Older<S> {
         }
     }
 
-    /// Has `what` use the page in memory that is mapped there.
+    /// Calls `what` with the page at an address, which is brought into memory first if necessary.
     fn access<R>(&self, task: usize, address: u64, what: impl Fn(u32, usize) -> R) -> R {
         let (at, offset) = ((address / PAGE) as usize, (address % PAGE) as usize);
         let accesses = &self.tasks[task].accesses;

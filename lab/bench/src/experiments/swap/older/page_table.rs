@@ -81,7 +81,8 @@ impl PageTable {
         self.locks[at / WORDS_OF_LOCK].with(|| {
             let mut word = self.words[at].load(Ordering::Relaxed);
             while word & !ACCESSED == from.word() {
-                // Release: who sees the entry sees the page's bytes. It fails if a CPU set the bit.
+                // Release: a thread that sees the entry sees the page's bytes. Fails if a CPU has
+                // set the bit.
                 match self.words[at].compare_exchange(word, to.word(), Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => return true,
                     Err(now) => word = now,

@@ -1,7 +1,7 @@
 //! The swap cache as it was: a tree of nodes with 64 slots and a lock for each 64 MiB of an area.
 //!
-//! A page is in it from before it is written until it is dropped, so trees are nearly empty: to add
-//! one page usually makes a node, and to remove it frees that.
+//! A page is in the cache only from shortly before it is written until it is dropped, so trees are
+//! nearly empty. Usually, adding a page makes a node, and removing the page frees the node.
 
 use sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
 //! A swap area as Linux 5.7 had it on a device that doesn't seek, once no cluster is free; and as
-//! Huang Ying changed it. Where the next free slot is looked for is all the difference.
+//! Huang Ying changed it. The two differ only in where they look for the next free slot.
 
 use sync::atomic::{AtomicU8, AtomicU64, Ordering, spin_hint};
 use sync::lock::Mutex;

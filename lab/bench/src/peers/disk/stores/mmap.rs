@@ -17,7 +17,7 @@ pub(super) struct Mmap {
 }
 
 impl Mmap {
-    /// The kernel is told if the order is random, as a program that knows its order tells it.
+    /// Tells the kernel if the order is random, as a program that knows its order would.
     pub(super) fn new(file: &Scratch, workload: Workload) -> Result<Self> {
         let advice = if workload.is_random() { Advice::Random } else { Advice::Normal };
         let map = |_| {

@@ -39,7 +39,7 @@ pub(super) trait Store {
     }
 }
 
-/// What does one operation in the thread that asks for it, and has any number of those.
+/// A store that does one operation in the calling thread, for any number of threads.
 trait Blocking: Sync {
     /// Reads whole pages from page `first` on.
     fn read(&self, handle: usize, first: u32, into: &mut [u8]) -> Result<()>;

@@ -20,7 +20,7 @@ use crate::peers::disk::pages;
 use crate::peers::disk::workload::{Operation, Operations, Workload};
 use crate::peers::scratch::Scratch;
 
-/// `read_at`, `write_at` and `sync`. It isn't told what comes.
+/// `read_at`, `write_at` and `sync`. Pagefold isn't told the order of the operations.
 pub(super) struct Pagefold {
     files: Vec<File>,
     group: Group,
@@ -34,7 +34,7 @@ impl Pagefold {
         Ok(Self { files, group })
     }
 
-    /// The same with what takes its place where io_uring is refused.
+    /// The same with the backend that is used where io_uring is refused.
     pub(super) fn without_uring(file: &Scratch, workload: Workload, budget_pages: u32) -> Result<Self> {
         let paths = vec![file.path(); workload.handles()];
         let threads = ThreadPool::new(Posix::default(), ThreadPool::THREADS_DEFAULT).context("no thread can be had")?;
@@ -148,8 +148,8 @@ fn write(
     Ok(())
 }
 
-/// `ReadQueue`: as many reads in it as there are to be operations at once. What is to be written
-/// is, when its turn comes.
+/// `ReadQueue`: as many reads in it as there are to be operations at once. A write is made when its
+/// turn comes.
 pub(super) struct Queue(pub(super) Threads<Pagefold>);
 
 impl Store for Queue {

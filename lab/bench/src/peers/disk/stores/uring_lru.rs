@@ -1,6 +1,6 @@
 //! io_uring with a hash map, as people write it: pages in an LRU map behind a mutex, and a ring
-//! that one thread keeps full of the misses. Past the kernel's page cache, so that its budget is
-//! one.
+//! that one thread keeps full of the misses. It bypasses the kernel's page cache, so that its
+//! budget is all the memory that it uses.
 //!
 //! Invariant U1: the kernel reads or writes a slot of `memory` only from its submission to its
 //! completion; meanwhile the slot is in no map and in no list, so no other code touches it.
@@ -83,7 +83,7 @@ impl UringLru {
         slot.context("more pages are on the way than there is room for")
     }
 
-    /// The page is there, and findable.
+    /// Makes a page that has come findable.
     fn insert(&self, page: u32, slot: u32) {
         let mut cache = self.cache.lock();
         if let Some((_, evicted)) = cache.map.push(page, slot) {
@@ -170,7 +170,7 @@ impl Flight<'_> {
         result
     }
 
-    /// Copies what is there, and has the rest come.
+    /// Copies the pages that are there, and requests the others.
     fn start(&mut self, place: usize, operation: Operation) -> Result<()> {
         let start = Instant::now();
         let mut buffer = self.buffers.pop_front().context("no buffer is left")?;
@@ -202,7 +202,7 @@ impl Flight<'_> {
         Ok(())
     }
 
-    /// Submits what there is, waits for a completion at least, and takes all that there are.
+    /// Submits all requests, waits for at least one completion, and takes all that there are.
     fn wait(&mut self) -> Result<()> {
         match self.ring.submit_and_wait(1) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

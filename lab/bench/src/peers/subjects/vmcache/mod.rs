@@ -12,8 +12,8 @@
 //! Invariants:
 //! - V1. The bytes of a page are written, or the page given back, only by the holder of its
 //!   exclusive lock.
-//! - V2. Rust code reads them with [`SharedBytes`] alone; what it read counts only if the word says
-//!   that V1 kept still.
+//! - V2. Rust code reads the bytes only with [`SharedBytes`]. What it read counts only if the word
+//!   says that no thread held the exclusive lock meanwhile (V1).
 //! - V3. A page is in `resident`, and counted in `used`, while it is neither evicted nor being
 //!   loaded.
 
@@ -153,8 +153,8 @@ impl<const SHARED: bool> VmCache<SHARED> {
         dropped
     }
 
-    /// Lets the hand pass some slots: marks what is unlocked, and locks what is still marked for
-    /// eviction.
+    /// Lets the hand pass some slots: marks pages that are unlocked, and locks pages that are still
+    /// marked, for eviction.
     fn choose(&self, victims: &mut Vec<u32>) {
         for page in self.resident.advance(BATCH) {
             let state = &self.states[page as usize];

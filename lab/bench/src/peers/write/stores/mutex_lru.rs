@@ -1,6 +1,6 @@
 //! What people write: one mutex around a map in order of use, and pages written when they leave it.
 //!
-//! Past the kernel's page cache, so that its budget is one.
+//! It bypasses the kernel's page cache, so that its budget is all the memory that it uses.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
