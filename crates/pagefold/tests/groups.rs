@@ -170,7 +170,9 @@ fn room_is_made_only_for_the_pages_that_are_handed_over() {
         let area = space.map(60 * PAGE, pagefold::Protection::ReadWrite).unwrap();
         space.write_at(&vec![1; 60 * PAGE as usize], area.start).unwrap();
         let (ours, theirs) = (leaving.open("f0").unwrap(), heir.open("f1").unwrap());
-        [&ours, &theirs].map(|file| file.advise(0..1, pagefold::Advice::Random).unwrap());
+        for file in [&ours, &theirs] {
+            file.advise(0..1, pagefold::Advice::Random).unwrap();
+        }
         read(&ours, 0, 0, 10 * PAGE as usize).unwrap();
         read(&theirs, 1, 0, limit as usize * PAGE as usize).unwrap();
         assert_eq!(leaving.hand_over(&heir).unwrap(), moved * PAGE, "limit {limit}");

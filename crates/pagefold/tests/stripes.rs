@@ -103,12 +103,13 @@ fn what_more_memory_saves_does_not_depend_on_empty_stripes() {
 fn a_smaller_budget_costs_no_page_for_charges_in_stock() {
     let mm = manager();
     let (group, file) = striped(&mm);
-    for cpu in 0..CPUS {
+    // All but the last CPU have charges in stock.
+    for cpu in 0..CPUS - 1 {
         on(cpu, || read(&file, PAGES_OF_FIRST + cpu as u64..PAGES_OF_FIRST + cpu as u64 + 1));
     }
     mm.resize("4MiB").unwrap();
     let before = group.stats();
-    on(0, || read(&file, 4000..4001));
+    on(CPUS - 1, || read(&file, 4000..4001));
     let after = group.stats();
     assert!(after.evictions - before.evictions <= 64, "{before:?}\n{after:?}");
 }

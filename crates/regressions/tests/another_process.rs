@@ -12,6 +12,7 @@ use sync::atomic::{AtomicBool, Ordering};
 use sync::random::Random;
 
 use crate::everything_pinned::block_on;
+use crate::hooked::Answer;
 use crate::support::{disk, manager, stop_at_end, when_free};
 
 const PAGE: usize = 4096;
@@ -180,6 +181,21 @@ fn a_pin_does_not_hide_what_was_appended() {
             assert_bytes(&world.on_disk(), &[[7; 100].as_slice(), &[9; 100_000]].concat(), "what is on the disk");
         }
     });
+}
+
+/// While the page with the old end was pinned, a future of an appended page came again and again,
+/// each time as if for the first time: it never ended.
+#[test]
+fn a_future_of_an_appended_page_ends_although_the_last_page_is_pinned() {
+    let world = World::new(DirectIo::Auto, &[7; 100]);
+    let pinned = world.file.page_at(0).unwrap();
+    world.append(&[9; 100_000]);
+    let file = world.file.clone();
+    let answer = Answer::of(move || block_on(file.page_at_async(3 * 4096)).map(|page| page.to_vec()));
+    assert!(matches!(answer.wait(), Some(Err(Error::PageBusy { .. }))));
+    drop(pinned);
+    let file = world.file.clone();
+    assert_bytes(&block_on(file.page_at_async(3 * 4096)).unwrap(), &[9; PAGE], "a page that the file has now");
 }
 
 /// Ways in which a file of 100 bytes grows to a page, of zeros.

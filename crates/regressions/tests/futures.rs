@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -183,6 +183,43 @@ fn a_poll_waits_for_nothing() {
     longer.wait().unwrap().unwrap();
     assert_eq!(run(file.page_at_async(70 * PAGE)).0.unwrap()[..], [0; PAGE as usize]);
     assert!(matches!(run(file.page_at_async(80 * PAGE)).0, Err(Error::PastEnd { .. })));
+}
+
+/// A task that only its waker keeps alive. To wake it ends it: its executor is gone.
+struct Forgotten(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl Wake for Forgotten {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+/// The task had the last handle of the file. The thread that completed the load woke it, and then
+/// waited for the file's loads, this one among them.
+#[test]
+fn a_waker_that_drops_the_last_handle_keeps_no_thread() {
+    for is_dirty in [false, true] {
+        let (disk, mm, _group, file) = by_hand();
+        if is_dirty {
+            file.write_at(&[1; PAGE as usize], 100 * PAGE).unwrap();
+        }
+        let read = async move { drop(file.read_at_async(&mut [0; 8 * PAGE as usize], 0).await) };
+        let task = Arc::new(Forgotten(Mutex::new(Some(Box::pin(read)))));
+        let mut read = task.0.lock().unwrap().take().unwrap();
+        let waker = Waker::from(Arc::clone(&task));
+        assert!(read.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        *task.0.lock().unwrap() = Some(read);
+        drop((task, waker));
+        let answers = Answer::of({
+            let disk = disk.clone();
+            move || while disk.answer_next() {}
+        });
+        assert!(answers.wait().is_some(), "the thread that completes the load waits for it");
+        eventually("the file stays open", || {
+            while disk.answer_next() {}
+            mm.stats().files.is_empty()
+        });
+    }
 }
 
 /// Many tasks wait for one page: each is told, and each may go before.

@@ -214,6 +214,26 @@ fn timed_a_page_in_use_makes_no_device_silent() {
     file.set_len(70 * PAGE).unwrap();
 }
 
+/// Likewise, where a write at the end waits for the page, and the new length for that write.
+#[test]
+fn timed_a_write_that_waits_for_a_page_in_use_makes_no_device_silent() {
+    let devices = two_devices();
+    let mm = timed(devices, Duration::from_millis(500));
+    let file = open(&mm.group("tenant").build().unwrap(), "0/f");
+    file.write_at(&[1; 10], 64 * PAGE).unwrap();
+    file.sync().unwrap();
+    let pinned = file.page_at(64 * PAGE).unwrap();
+    let (ours, theirs) = (file.clone(), file.clone());
+    let write = Answer::of(move || ours.write_at(&[1], 64 * PAGE + 10));
+    let refused = answer("a new length", move || theirs.set_len(70 * PAGE));
+    assert!(matches!(refused, Err(Error::PageBusy { .. })), "{refused:?}");
+    let refused = write.wait().unwrap();
+    assert!(matches!(refused, Err(Error::PageBusy { .. })), "{refused:?}");
+    assert!(!file.stats().device_silent);
+    drop(pinned);
+    file.set_len(70 * PAGE).unwrap();
+}
+
 /// A sync that was given up left the file locked for all later ones, or its pages clean.
 #[test]
 fn a_sync_fails_in_time_and_nothing_is_lost() {

@@ -1,5 +1,6 @@
 //! Wakes tasks of an executor.
 
+use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -10,9 +11,38 @@ use std::task::Waker;
 /// already done so.
 pub fn wake_all(tasks: impl IntoIterator<Item = Waker>) {
     for task in tasks {
+        let _waking = Waking::begin();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task.wake())) {
             mem::forget(panic); // To drop it might panic as well.
         }
+    }
+}
+
+/// Returns whether this thread is in a call of [`wake_all`]. What a waker drops must not wait for
+/// the work that this thread does.
+#[must_use]
+pub fn is_waking() -> bool {
+    WAKING.with(|depth| depth.get() > 0)
+}
+
+thread_local! {
+    /// How many calls of wakers this thread is in: a waker may complete other work.
+    static WAKING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A call of a waker.
+struct Waking;
+
+impl Waking {
+    fn begin() -> Self {
+        WAKING.with(|depth| depth.set(depth.get() + 1));
+        Self
+    }
+}
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        WAKING.with(|depth| depth.set(depth.get() - 1));
     }
 }
 

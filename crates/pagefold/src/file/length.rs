@@ -51,7 +51,7 @@ use std::ops::Range;
 
 use frames::{BeginWrite, PageState, Writer, Writing};
 use sync::SharedBytes;
-use sync::atomic::{Backoff, Ordering};
+use sync::atomic::{Backoff, Ordering, fence};
 
 use crate::error::Error;
 use crate::file::state::{Dropped, FileState};
@@ -297,6 +297,7 @@ impl FileState {
             return;
         }
         self.map.set_len(len);
+        fence(Ordering::SeqCst); // L5 of `write`
         let tail = (len & (self.page_bytes() - 1)) as usize;
         // One wait, shared by all pages.
         let mut backoff = Backoff::new();

@@ -135,6 +135,7 @@ impl FileState {
 #[cfg(all(test, not(pagefold_loom)))]
 mod tests {
     use crate::read::call::Purpose;
+    use crate::write::Written;
     use crate::{File, Pagefold};
     use io::Batch;
     use test_disks::SimulatedDisk;
@@ -164,6 +165,24 @@ mod tests {
         let mut bytes = [0; 4096];
         assert_eq!(file.read_at(&mut bytes, 2 * 4096).unwrap(), 4096);
         assert!(bytes == [1; 4096], "zeros in place of the file's bytes");
+    }
+
+    /// Regression: a thread that adopts another process's cut took a page that a write was making
+    /// for one that is read, and has no changes. The write went well, and so did the next sync, but
+    /// the bytes were past the end, and were dropped.
+    #[test]
+    fn a_page_that_is_made_while_a_cut_is_adopted_is_past_the_end() {
+        for end in [100, 2 * 4096 + 100] {
+            let file = file();
+            let state = &file.handle().file;
+            let cut = || {
+                state.writer().unwrap().set_len(end).unwrap();
+                state.refresh_len().unwrap();
+                true
+            };
+            let written = file.handle().overwrite(&[2; 4096], 2 * 4096, &cut).unwrap();
+            assert_eq!(written, Written::PastEnd, "cut at {end}");
+        }
     }
 
     /// Regression: likewise, a writer didn't read the rest of the page that it wrote to.

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use frames::{PageMap, PageState};
-use sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Backoff, Ordering};
 use sync::lock::{Mutex, OnceCell};
+use sync::{Arc, tasks};
 
 use crate::dirty::error_latch::ErrorLatch;
 use crate::dirty::file_dirt::FileDirt;
@@ -226,9 +226,17 @@ impl FileState {
 
     /// Completes the closing of the last handle. Waits for loads in flight and writes dirty pages
     /// back. During this time other threads can still find the file in the table.
-    pub(crate) fn last_handle_closed(&self) {
+    ///
+    /// If a task's waker dropped the handle, a worker does all this, and this call doesn't wait: the
+    /// thread that calls the waker may be the one that completes the loads.
+    pub(crate) fn last_handle_closed(self: &Arc<Self>) {
         if self.in_flight.is_empty() && self.unclean() == 0 {
             self.release_lock();
+        } else if tasks::is_waking()
+            && let Ok(workers) = self.manager.workers()
+        {
+            let file = Arc::clone(self);
+            workers.run(self.backing.identity(), move || file.close());
         } else {
             self.in_time_or_later(Self::close);
         }

@@ -14,8 +14,8 @@
 //!
 //! If a group has several stripes, a walk visits one after the other, and looks at as many pages of
 //! each as the stripe has. So it has looked at all of the group's pages when it has counted that
-//! many looks. Reclaim begins at the stripe of its CPU. After a look in vain there, it goes on where
-//! the last looks in vain ended, whichever thread made them, until a page is freed.
+//! many looks. Reclaim begins at the stripe of its CPU. After a look in vain there, it goes on
+//! where the last looks in vain ended, whichever thread made them, until a page is freed.
 //!
 //! All accesses are `Relaxed`, and lost updates do no harm: only policy depends on them.
 

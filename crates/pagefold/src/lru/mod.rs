@@ -136,8 +136,8 @@ impl GroupLists {
         self.stripe(self.own()).grows()
     }
 
-    /// Returns the pattern of the group's largest stripe, and the mean of the stripes' forecasts, in
-    /// which each stripe counts by its pages.
+    /// Returns the pattern of the group's largest stripe, and the mean of the stripes' forecasts,
+    /// in which each stripe counts by its pages.
     pub(crate) fn forecast(&self) -> Forecast {
         let len = self.len();
         let forecasts: Vec<_> = self.stripes().map(|stripe| (stripe.len(), stripe.forecast(len))).collect();

@@ -326,7 +326,8 @@ impl<'a> PageFuture<'a> {
             its.put(result);
             answers.heard();
         });
-        self.wait_in(State::Elsewhere(mailbox));
+        // `short_since` stays: a worker may find again and again that a page is in use.
+        (self.state, self.timer) = (State::Elsewhere(mailbox), None);
         Ok(())
     }
 
@@ -403,7 +404,8 @@ impl<'a> PageFuture<'a> {
                     self.come_again(waker, |handle| handle.file.page_busy(page))?;
                     continue;
                 }
-                Poll::Ready(Came::Done(Done::Len | Done::Room) | Came::Nothing) => {}
+                Poll::Ready(Came::Done(Done::Len | Done::Room)) => self.short_since = None,
+                Poll::Ready(Came::Nothing) => {}
             }
             if !self.reach(start, waker)? {
                 continue;

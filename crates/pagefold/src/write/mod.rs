@@ -31,6 +31,12 @@
 //!   it is clean. If a clean page is charged to another group, the writer first recharges the page
 //!   to its own group. So the dirty pages of one group never count towards another group's limit. A
 //!   writer is throttled, or its call fails, only because of its own group's pages.
+//! - L5. A thread that adopts another process's cut lowers the length, and then looks at the pages
+//!   past the new end, but waits for none of them. It takes a page in *loading* for one that is
+//!   being read and so has no changes. If the page is being made by a write, the writer looks at
+//!   the length again once the page is in memory and dirty. Each of the two threads has a fence
+//!   between its two steps. So either the adopting thread finds the dirty page, or the writer finds
+//!   the new length, and writes past the end, as in L1.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -46,7 +52,7 @@ pub(crate) mod writeback;
 use std::ops::Range;
 
 use frames::{BeginLoad, BeginWrite, PageState, Writing};
-use sync::atomic::Backoff;
+use sync::atomic::{Backoff, Ordering, fence};
 use sync::lock::MutexGuard;
 
 use crate::error::Error;
@@ -244,7 +250,12 @@ impl Handle {
                     return Ok(self.overwrite_page(writing, piece, at, within, permitted, !is_counted));
                 }
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
-                BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| file.page_busy(page))?,
+                BeginWrite::Pinned | BeginWrite::Busy => {
+                    if within.is_none() {
+                        file.waits_for_page(); // As do those that wait for `extension`.
+                    }
+                    backoff.wait_or(|| file.page_busy(page))?;
+                }
                 BeginWrite::Absent if past_end() => return Ok(Written::PastEnd),
                 BeginWrite::Absent if self.needs_reading(at, at + piece.len() as u64, within.is_none()) => {
                     self.bring_in(&mut Call::writing(page, within.is_none()), page)?;
@@ -367,7 +378,11 @@ impl Handle {
         }
         file.manager.admit(group, loading, frame.into_frame(), Arrival { is_dirty: true, ..arrival }, false);
         self.became_dirty(group.id);
-        Ok(Some(Written::Done))
+        // A thread that adopts another process's cut may have taken this page for one that is being
+        // read, which has no changes. If so, this thread sees the new length here (L5).
+        fence(Ordering::SeqCst);
+        let is_cut = !grows && self.ends_before(Some(at + piece.len() as u64));
+        Ok(Some(if is_cut { Written::PastEnd } else { Written::Done }))
     }
 
     /// Obtains exclusive access to a page of the file, for a change by the caller. Also returns how
@@ -437,7 +452,12 @@ impl Handle {
                     }
                 }
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
-                BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| file.page_busy(page))?,
+                BeginWrite::Pinned | BeginWrite::Busy => {
+                    if within.is_none() {
+                        file.waits_for_page(); // As do those that wait for `extension`.
+                    }
+                    backoff.wait_or(|| file.page_busy(page))?;
+                }
                 BeginWrite::Absent => {
                     self.bring_in(&mut Call::writing(page, within.is_none()), page)?;
                     is_counted = true;
