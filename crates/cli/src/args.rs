@@ -106,10 +106,10 @@ pub(crate) struct ReplayArgs {
 
     /// Accesses to make up: zipf:EXPONENT, uniform, seq, scan+zipf:EXPONENT
     ///
-    /// zipf: a few places of the file are hot, different places for each group. seq: all places in
-    /// order, over and over; the threads start at evenly spaced places. scan+zipf: reads alternate
-    /// between seq and zipf. In a list, as in `seq,zipf:0.99`, the patterns are dealt to the groups
-    /// in turn.
+    /// The file is divided into blocks of --read-size bytes. zipf: a few blocks are hot; each group
+    /// has its own hot blocks. uniform: every block is equally likely. seq: all blocks in order,
+    /// over and over; the threads start at evenly spaced blocks. scan+zipf: reads alternate between
+    /// seq and zipf. A list, as in `seq,zipf:0.99`, assigns its patterns to the groups round robin.
     #[arg(short, long, value_name = "PATTERN", value_delimiter = ',', default_value = "zipf:0.99")]
     #[arg(conflicts_with = "trace", help_heading = "Accesses")]
     pub(crate) generate: Vec<Pattern>,

@@ -89,8 +89,9 @@ impl FileEnd {
 /// The numbers of the threads in the order of their operations.
 struct Turns {
     totals: Vec<u64>,
-    /// For each thread that has operations left: the fraction of the run after which its next
-    /// operation comes, the thread's number, and the number of operations that it has had.
+    /// For each thread that has operations left: when its next operation comes, the thread's
+    /// number, and the number of its operations so far (`had`). "When" is the fraction `(had + 0.5)
+    /// / total` of the run, as the bits of the `f64`, which sort like the numbers.
     next: BinaryHeap<Reverse<(u64, usize, u64)>>,
 }
 

@@ -20,9 +20,9 @@ use crate::trace_line::{Format, LineParser, looks_like_a_trace};
 use crate::trace_request::{Line, Op};
 use crate::trace_text::{Place, TraceText};
 
-/// The maximum number of threads for a trace that names threads, unless the user gives one. There
-/// is a maximum because each thread takes memory. If the trace names more, several of the named
-/// threads share one thread.
+/// The maximum number of threads that replay a trace, if the trace names threads and the user
+/// doesn't pass `--threads`. Each thread takes memory, so there has to be a maximum. If the trace
+/// names more threads, one thread replays several of them.
 pub(crate) const NAMED_THREADS_MAX: usize = 128;
 
 /// Group of the lines that name none, in a trace in which other lines do.

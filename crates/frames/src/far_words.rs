@@ -28,7 +28,6 @@
 //! A reader that finds no link treats the page as vacant. That may be wrong: another thread may be
 //! loading the page, or may have loaded it already, and this reader may not see the new link yet.
 //! So a thread that is about to load the page looks for the link again under the lock:
-//! link again under the lock:
 //! ```text
 //!   reader, or second loader               first loader
 //!   root: covers the part not yet

@@ -9,10 +9,11 @@
 //!   time wakes the thread. When the table has been empty for a second, the thread ends. It records
 //!   its end under the lock (`has_thread`), so a timer that is inserted after that starts a new
 //!   thread.
-//! - TIMER-3. A timer may be over although the time that it should measure hasn't passed, or
-//!   although the process couldn't use that time. [`Timer::measured`] reports both cases. In the
-//!   first case, no thread could be started. In the second, the thread woke a task much later than
-//!   it should have (`late`), because the process was stopped or got no CPU.
+//! - TIMER-3. A timer may end without having measured its full time. [`Timer::measured`] reports
+//!   the two reasons. [`Nothing`](Measured::Nothing): no thread could be started, so the timer
+//!   ended before its time. [`StoppedFor`](Measured::StoppedFor): the thread woke a task much later
+//!   than it should have, because the process was stopped or got no CPU. `late` is the sum of these
+//!   delays.
 
 use std::collections::BTreeMap;
 use std::task::Waker;

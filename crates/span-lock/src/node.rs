@@ -14,9 +14,9 @@
 //! | … `WAITED` | waiters | may overtake, see N4 | through the queue |
 //!
 //! - N1. Claims in the word and in the list never exclude each other.
-//! - N2. While `LISTED` is set, a thread adds a claim to the word only under the mutex. The flag is
-//!   set and cleared under the mutex. So a thread that holds the mutex and has set `LISTED` sees
-//!   all claims, and no other thread adds one before the mutex is unlocked or the flag is cleared.
+//! - N2. `LISTED` is set and cleared only under the mutex. While it is set, no thread adds a claim
+//!   to the word without the mutex. So a thread that holds the mutex and has set `LISTED` sees all
+//!   claims. Until it unlocks the mutex or clears the flag, no other thread can add a claim.
 //! - N3. Under the mutex, a waiter sets `WAITED`, then looks at the claims once more, and then
 //!   sleeps. A release that empties the word after `WAITED` was set goes through the queue, and so
 //!   finds the waiter. This excludes a lost wake-up:

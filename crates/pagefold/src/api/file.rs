@@ -171,7 +171,9 @@ impl File {
     }
 
     /// Pins a page like [`page_at`](Self::page_at), but asynchronously: the future runs under any
-    /// executor, and blocks no thread. Nothing is loaded before the first poll.
+    /// executor, and blocks no thread. Nothing is loaded before the first poll. Exception: if
+    /// memory is short and there is a swap area on a device, a poll may write a batch of pages of
+    /// spaces to that area, and wait for the device.
     ///
     /// If the future is dropped before it completes, the page still arrives in memory. If the page
     /// has arrived but the future hasn't been polled since, the future keeps the page pinned until
@@ -307,9 +309,11 @@ impl File {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if a
     /// page that is affected is pinned: the page with the old end, or with the new end, or a later
-    /// one; [`Error::WriteFailed`] with the backend's error. After an error nothing is changed.
-    /// Exception: if another thread pins the page with the old end just as the file is made longer,
-    /// and keeps it pinned for seconds, the call fails although the file is longer.
+    /// one; [`Error::WriteFailed`] with the backend's error. After an error nothing is changed. But
+    /// if the file was to become shorter, other threads may have seen it end there for a while,
+    /// which may be seconds if a page is in use. Exception: if another thread pins the page with
+    /// the old end just as the file is made longer, and keeps it pinned for seconds, the call fails
+    /// although the file is longer.
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
         self.handle.file.in_time(move |file| file.set_len(len))

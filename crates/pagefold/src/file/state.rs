@@ -227,8 +227,8 @@ impl FileState {
     /// Completes the closing of the last handle. Waits for loads in flight and writes dirty pages
     /// back. During this time other threads can still find the file in the table.
     ///
-    /// If a task's waker dropped the handle, a worker does all this, and this call doesn't wait: the
-    /// thread that calls the waker may be the one that completes the loads.
+    /// If a task's waker dropped the handle, a worker does all this, and this call doesn't wait:
+    /// the thread that calls the waker may be the one that completes the loads.
     pub(crate) fn last_handle_closed(self: &Arc<Self>) {
         if self.in_flight.is_empty() && self.unclean() == 0 {
             self.release_lock();

@@ -411,7 +411,7 @@ is fitted to its published table. The last table, `preemption`, has no published
 shows the slowest operations with 1.5 threads for each CPU and time slices of 3 ms.
 
 In the tables, *efficiency* is the throughput divided by that of a machine on which contention costs
-nothing. *Memory* is the part of the bandwidth of all sockets' memory that was used.
+nothing. *Memory* is the share of the total memory bandwidth (all sockets together) that was used.
 
 | table | task counts | seeds | same direction | within ± 25 % | Pagefold ÷ best other design, largest task count |
 |---|---|---|---|---|---|
