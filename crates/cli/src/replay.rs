@@ -181,8 +181,7 @@ fn check_arguments(args: &ReplayArgs) -> Result<(), Failure> {
 fn check_outputs(args: &ReplayArgs) -> Result<(), Failure> {
     let outputs: Vec<_> = [&args.plot, &args.plot_latency, &args.prometheus].into_iter().flatten().collect();
     for (at, path) in outputs.iter().enumerate() {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if !directory.is_dir() || path.is_dir() {
+        if !directory_of(path).is_dir() || path.is_dir() {
             return Err(Failure::usage(format!("can't write {}: no such directory, or a directory", path.display())));
         }
         if let Some(input) = [&args.file, &args.trace].into_iter().flatten().find(|input| is_same_file(input, path)) {
@@ -193,7 +192,7 @@ fn check_outputs(args: &ReplayArgs) -> Result<(), Failure> {
             let output = path.display();
             return Err(Failure::usage(format!("{output} is to be written, and is the trace, which would be lost")));
         }
-        if outputs[..at].iter().any(|other| other == path || is_same_file(other, path)) {
+        if outputs[..at].iter().any(|other| is_one_output(other, path)) {
             return Err(Failure::usage(format!("{} is named for two outputs: one would be lost", path.display())));
         }
         try_to_write(path).with_context(|| format!("can't write {}", path.display()))?;
@@ -204,6 +203,22 @@ fn check_outputs(args: &ReplayArgs) -> Result<(), Failure> {
 /// Returns whether two paths lead to one file.
 fn is_same_file(a: &Path, b: &Path) -> bool {
     matches!((identity(a), identity(b)), (Some(a), Some(b)) if a == b)
+}
+
+/// Returns whether what is written to one path replaces what is written to the other: not if they
+/// lead to a device or a pipe.
+fn is_one_output(a: &Path, b: &Path) -> bool {
+    match (a.metadata(), b.metadata()) {
+        (Ok(metadata), _) | (_, Ok(metadata)) if !metadata.is_file() => false,
+        (Ok(_), Ok(_)) => is_same_file(a, b),
+        // Neither is there yet.
+        (Err(_), Err(_)) => a.file_name() == b.file_name() && is_same_file(directory_of(a), directory_of(b)),
+        _ => false,
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns whether the path leads to the regular file that standard input reads.

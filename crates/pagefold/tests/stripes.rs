@@ -111,5 +111,5 @@ fn a_smaller_budget_costs_no_page_for_charges_in_stock() {
     let before = group.stats();
     on(CPUS - 1, || read(&file, 4000..4001));
     let after = group.stats();
-    assert!(after.evictions - before.evictions <= 64, "{before:?}\n{after:?}");
+    assert!(after.evictions - before.evictions <= 256, "{before:?}\n{after:?}");
 }

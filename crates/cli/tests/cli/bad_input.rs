@@ -58,6 +58,7 @@ fn arguments_that_make_no_sense() {
         ("--generate seq,zipf", "lists 2 patterns, more than there are groups to deal them to (1)"),
         ("--depth 8 --read-size 2MiB", "at most 1 MiB together, and --read-size is 2 MiB"),
         ("--plot-latency a.svg --prometheus a.svg", "a.svg is named for two outputs"),
+        ("--plot-latency a.svg --prometheus ./a.svg", "a.svg is named for two outputs"),
         ("--backend floppy", "expected auto"),
         ("--backend threads:0", "number of threads"),
         ("--plot curve.svg", "two budgets or more"),

@@ -165,7 +165,7 @@ impl Drop for Handle {
         self.hits.leave(&group.hits);
         self.file.manager.frames.budget().uncharge(self.charged + self.read_ahead.charged());
         if self.file.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.file.last_handle_closed();
+            self.file.last_handle_closed(&self.group);
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::file::table::FileTable;
 use crate::file::watch::WatchCell;
 use crate::group::table::SWEPT_GROUPS;
 use crate::manager::Manager;
+use crate::manager::group_handle::GroupHandle;
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
 use io::{Access, BackingFile, IoError, uninterrupted};
@@ -229,14 +230,20 @@ impl FileState {
     ///
     /// If a task's waker dropped the handle, a worker does all this, and this call doesn't wait:
     /// the thread that calls the waker may be the one that completes the loads.
-    pub(crate) fn last_handle_closed(self: &Arc<Self>) {
+    /// Meanwhile the worker keeps `group`, the handle's, and so the Pagefold: dirty pages are
+    /// written even if the process ends.
+    pub(crate) fn last_handle_closed(self: &Arc<Self>, group: &Arc<GroupHandle>) {
         if self.in_flight.is_empty() && self.unclean() == 0 {
             self.release_lock();
         } else if tasks::is_waking()
             && let Ok(workers) = self.manager.workers()
         {
-            let file = Arc::clone(self);
-            workers.run(self.backing.identity(), move || file.close());
+            let (file, group) = (Arc::clone(self), Arc::clone(group));
+            workers.run(self.backing.identity(), move || {
+                file.close();
+                drop(file);
+                drop(group);
+            });
         } else {
             self.in_time_or_later(Self::close);
         }

@@ -13,9 +13,10 @@
 //! meanwhile are found only after the rest.
 //!
 //! If a group has several stripes, a walk visits one after the other, and looks at as many pages of
-//! each as the stripe has. So it has looked at all of the group's pages when it has counted that
-//! many looks. Reclaim begins at the stripe of its CPU. After a look in vain there, it goes on
-//! where the last looks in vain ended, whichever thread made them, until a page is freed.
+//! each as the stripe has. So one thread has looked at all of the group's pages when it has counted
+//! that many looks; if several threads walk, a part of the pages may be missing. Reclaim begins at
+//! the stripe of its CPU. After a look in vain there, it goes on where the last looks in vain
+//! ended, whichever thread made them, until a page is freed.
 //!
 //! All accesses are `Relaxed`, and lost updates do no harm: only policy depends on them.
 
@@ -63,7 +64,9 @@ impl Walk {
             }
             return;
         }
-        self.in_vain.store(before + looks as u64, Ordering::Relaxed);
+        if looks > 0 {
+            self.in_vain.store(before + looks as u64, Ordering::Relaxed);
+        }
     }
 
     /// Counts a look at all of the group's lists that found them empty, so that every walk ends.
@@ -71,9 +74,9 @@ impl Walk {
         self.in_vain.fetch_add(SLACK / 4, Ordering::Relaxed);
     }
 
-    /// Returns the stripe at which to go on, if the last looks were in vain.
+    /// Returns the stripe at which to go on, if the last looks were in vain, and more than a few.
     pub(crate) fn place(&self) -> Option<usize> {
-        (self.in_vain.load(Ordering::Relaxed) > 0).then(|| self.stripe.load(Ordering::Relaxed))
+        (self.in_vain.load(Ordering::Relaxed) > SLACK).then(|| self.stripe.load(Ordering::Relaxed))
     }
 
     /// Notes `looks` looks in vain at a stripe of `len` pages, one of `stripes`. Returns the stripe

@@ -123,8 +123,8 @@ impl GroupLists {
 
     /// Estimates how many pages can wait for their first use without taking room from main: as many
     /// as are loaded while a page of this CPU's stripe may wait.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.stripe(self.own()).waiting()
+    pub(crate) fn waiting(&self, now: Now) -> u64 {
+        self.stripe(self.own()).waiting(now)
     }
 
     fn stripes(&self) -> impl Iterator<Item = &Stripe> {

@@ -109,7 +109,7 @@ pub(crate) struct Stripe {
     away: AtomicUsize,
     /// How often a CPU of this stripe chose a stripe to reclaim from.
     turns: AtomicUsize,
-    /// The number of stripes that the group has. Time is counted in loads of all of them.
+    /// The number of stripes that the group has.
     of: AtomicUsize,
 }
 
@@ -141,9 +141,10 @@ impl Stripe {
         self.of.store(stripes, Ordering::Relaxed);
     }
 
-    /// Estimates the loads of the group while this stripe has `loads` loads.
-    fn of_group(&self, loads: usize) -> usize {
-        loads * self.of.load(Ordering::Relaxed)
+    /// Returns the number of the group's pages. Times are counted in loads of the group, so they
+    /// are compared with this number, not with the stripe's own pages.
+    fn pages_of_group(&self, now: Now) -> usize {
+        if self.of.load(Ordering::Relaxed) == 1 { self.pages() } else { now.size as usize }
     }
 
     pub(crate) fn list(&self, kind: Kind) -> &LruList {
@@ -219,11 +220,11 @@ impl Stripe {
     }
 
     /// Returns for how many loads of the group a page that was read ahead may wait for its first
-    /// use. Meanwhile this stripe has as many loads as the window's target plus the number of idle
-    /// pages in main, but at least a quarter of its pages.
-    pub(crate) fn waiting(&self) -> u64 {
-        let here = (self.window.target() + self.window.idle(self.main().len())).max(self.pages() / WAITING);
-        self.of_group(here) as u64
+    /// use: the window's target plus the number of idle pages in main, if all of the group's pages
+    /// were like those of this stripe, but at least a quarter of the group's pages.
+    pub(crate) fn waiting(&self, now: Now) -> u64 {
+        let (here, all) = (self.window.target() + self.window.idle(self.main().len()), self.pages_of_group(now));
+        (here * all / self.pages().max(1)).max(all / WAITING) as u64
     }
 
     /// See [`Window::grows`].
@@ -332,7 +333,7 @@ impl Stripe {
         for opponent in &opponents {
             frames.prefetch_word(opponent);
         }
-        let is_short = self.window.is_short(self.outlook.at_once(), self.of_group(self.pages()));
+        let is_short = self.window.is_short(self.outlook.at_once(), self.pages_of_group(now));
         let mut opponents = opponents.into_iter();
         let (mut outcome, mut kept) = (Outcome::default(), Batch::<{ LOOKS * BATCH_MAX }>::new());
         for challenger in challengers {

@@ -62,6 +62,7 @@ impl Handle {
             return None;
         }
         let (counters, group) = (&self.file.counters, self.group.state());
+        let now = group.now();
         let get = |counter: &sync::atomic::AtomicU64| counter.load(sync::atomic::Ordering::Relaxed);
         Some(Bounds {
             pages: self.file.len().div_ceil(self.file.page_bytes()),
@@ -69,8 +70,8 @@ impl Handle {
             eagerness: if self.is_sequential() { Eagerness::Sequential } else { Eagerness::Normal },
             read: get(&counters.read_ahead),
             wasted: get(&counters.read_ahead_wasted),
-            evicted: group.now().evicted(),
-            waiting: group.lists.waiting(),
+            evicted: now.evicted(),
+            waiting: group.lists.waiting(now),
         })
     }
 

@@ -271,8 +271,17 @@ impl Manager {
     }
 
     /// Runs one pass over the lists of the stripe that this CPU should reclaim from.
+    /// If that is empty, goes on to the next one that isn't.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        self.pass_at(group, &mut start(group), wanted, Whose::Others)
+        let mut at = start(group);
+        for _ in 0..=group.lists.stripe_count() {
+            let pass = self.pass_at(group, &mut at, wanted, Whose::Others);
+            if pass.looked_at > 0 || pass.freed > 0 {
+                return pass;
+            }
+        }
+        group.walk.found_nothing();
+        Pass::default()
     }
 
     /// Runs one pass over stripe `at`. If that frees no page, `at` becomes the stripe at which to
@@ -445,7 +454,7 @@ struct Challengers {
 /// of the window that get a place in main only if they win it from a page there
 /// ([`Stripe::challenge`]).
 fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, sorting: &mut Sorting) -> Challengers {
-    let waiting = stripe.waiting();
+    let waiting = stripe.waiting(now);
     for frame in cut.window.iter().chain(&cut.main) {
         frames.prefetch_word(frame);
     }

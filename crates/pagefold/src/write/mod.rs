@@ -36,7 +36,8 @@
 //!   being read and so has no changes. If the page is being made by a write, the writer looks at
 //!   the length again once the page is in memory and dirty. Each of the two threads has a fence
 //!   between its two steps. So either the adopting thread finds the dirty page, or the writer finds
-//!   the new length, and writes past the end, as in L1.
+//!   the new length, and writes past the end, as in L1. Both may happen. Then the next sync fails
+//!   with `CutOff`, although these bytes are in the file.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
