@@ -144,6 +144,20 @@ impl Step {
         }
     }
 
+    /// What a sync that went well has put on the disk is there.
+    fn check_disk(self, disk: &impl Backend, expected: &[u8]) {
+        match self {
+            Self::Sync => assert_same(&bytes_on(disk, "new"), expected, "synced"),
+            Self::SyncRange(from, to) => {
+                let end = expected.len().min(to as usize);
+                let mut there = bytes_on(disk, "new");
+                there.truncate(end);
+                assert_same(&there[from as usize..], &expected[from as usize..end], "synced in a range");
+            }
+            _ => {}
+        }
+    }
+
     /// What the file may be afterwards: done last; before that, done in part.
     fn outcomes(self, before: &[u8], number: u64) -> Vec<Vec<u8>> {
         let put = |offset: u64, len: usize| {
@@ -202,31 +216,33 @@ fn writing_scenario(disk: impl Backend + Clone, schedule: Schedule) -> u64 {
     let mut expected = Vec::new();
     let opened = group.open_options().write(true).create(true).open("new").and_then(|file| {
         let other = group.open_options().write(true).open("new")?;
+        // Of the run until a step failed.
+        let mut calls = None;
         for (number, step) in STEPS.into_iter().enumerate() {
             let mut outcomes = step.outcomes(&expected, number as u64);
             match step.take(&file, number as u64) {
-                Ok(()) => expected = outcomes.pop().unwrap(),
+                Ok(()) => {
+                    expected = outcomes.pop().unwrap();
+                    step.check_disk(&disk, &expected);
+                }
                 Err(error) => {
                     assert!(matches!(error, Error::ReadFailed { .. } | Error::WriteFailed { .. }), "{error}");
                     assert!(may_fail, "interrupted: {error}");
+                    assert!(calls.is_none(), "a fault that is over is over: {error}");
                     assert!(faulty.fired_total() > 0 && error.to_string().contains("new"), "{error}");
                     let told = usize::from(matches!(step, Step::Sync | Step::SyncRange(..)));
-                    let calls = faulty.calls();
+                    calls = Some(faulty.calls());
                     faulty.set_schedule(Schedule::Never);
                     let found = contents(&file);
                     expected = outcomes.into_iter().find(|it| *it == found).expect("as before, or done in part");
                     check_the_rest(&disk, &file, &other, &expected, told);
-                    return Ok(calls);
                 }
-            }
-            if matches!(step, Step::Sync) {
-                assert_same(&bytes_on(&disk, "new"), &expected, "synced");
             }
         }
         drop(other);
         let closed = file.close();
-        assert!(may_fail || closed.is_ok(), "interrupted: {closed:?}");
-        let calls = faulty.calls();
+        assert!((may_fail && calls.is_none()) || closed.is_ok(), "interrupted, or over: {closed:?}");
+        let calls = calls.unwrap_or_else(|| faulty.calls());
         if closed.is_ok() {
             assert_same(&bytes_on(&disk, "new"), &expected, "closed");
         }
