@@ -32,6 +32,10 @@ const PAGES_MIN: u64 = 1 << 18;
 /// The least number of these pages if the file is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
+/// How often a file without a handle is written back because another process has just cut it off
+/// once more.
+const CUTS_MAX: u32 = 4;
+
 /// The state of one file, identified by device and inode.
 pub(crate) struct FileState {
     pub(crate) manager: Arc<Manager>,
@@ -236,9 +240,16 @@ impl FileState {
 
     fn close(&self) {
         self.in_flight.wait_for_none(|| self.handles.load(Ordering::Acquire) > 0);
-        if self.unclean() > 0 {
+        for _ in 0..CUTS_MAX {
+            if self.unclean() == 0 {
+                break;
+            }
             self.notice_cut();
-            let _ = self.write_out(); // No caller is left to report to.
+            // After another cut, nothing was written (B6 of `writeback`), not even what lies before
+            // the new end. No caller is left to report other errors to.
+            if self.write_out() != Err(IoError::CutOff) {
+                break;
+            }
         }
         self.release_lock();
     }
