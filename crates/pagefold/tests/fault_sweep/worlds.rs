@@ -42,7 +42,7 @@ impl Worlds {
     }
 
     /// Fails unless `found` is the part that `part` takes of one of them.
-    pub(crate) fn check<'a>(&'a mut self, found: &[u8], what: &str, part: impl Fn(&[u8]) -> &[u8]) {
+    pub(crate) fn check(&mut self, found: &[u8], what: &str, part: impl Fn(&[u8]) -> &[u8]) {
         let fits = |content: &Vec<u8>| part(content) == found;
         if !self.contents.iter().any(fits) {
             let differences = |content: &Vec<u8>| {
