@@ -309,11 +309,13 @@ impl File {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if a
     /// page that is affected is pinned: the page with the old end, or with the new end, or a later
-    /// one; [`Error::WriteFailed`] with the backend's error. After an error nothing is changed. But
-    /// if the file was to become shorter, other threads may have seen it end there for a while,
-    /// which may be seconds if a page is in use. Exception: if another thread pins the page with
-    /// the old end just as the file is made longer, and keeps it pinned for seconds, the call fails
-    /// although the file is longer.
+    /// one; [`Error::WriteFailed`] with the backend's error.
+    ///
+    /// After an error nothing is changed. But if the file was to become shorter, other threads may
+    /// have seen it end there for a while, which may be seconds if a page is in use. There are two
+    /// exceptions, in which the file is longer although the call fails: another thread pins the
+    /// page with the old end just as the file is made longer, and keeps it pinned for seconds; or
+    /// that page is dirty, and reading what the file has of it fails ([`Error::ReadFailed`]).
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
         self.handle.file.in_time(move |file| file.set_len(len))

@@ -273,7 +273,7 @@ impl FileState {
             match self.hold_end(before..now)? {
                 Attempt::Done(mut end) => {
                     if piece.is_some() {
-                        self.fill_own_end(&mut end, before..now);
+                        self.fill_own_end(&mut end, before..now)?;
                     } else if !self.fill_end(&mut end, before..now)? {
                         return Ok(Attempt::Busy(before >> self.page_shift())); // Cut off again.
                     }
@@ -432,16 +432,19 @@ impl FileState {
 
     /// Fills in the new bytes of the page with the old end, after this Pagefold has made the file
     /// longer by `range`. The new bytes are read from the file, because another process may have
-    /// appended some bytes before the file was made longer; the others are zeros. If the read
-    /// fails, all of the new bytes become zeros: the file is longer already, so the call must not
-    /// fail.
-    pub(crate) fn fill_own_end(&self, end: &mut End<'_>, range: Range<u64>) {
+    /// appended some bytes before the file was made longer; the others are zeros.
+    ///
+    /// # Errors
+    /// [`Error::ReadFailed`]. The known length must stay as it is then, so that the new bytes are
+    /// read when the length is next refreshed, as if another process had appended them all.
+    pub(crate) fn fill_own_end(&self, end: &mut End<'_>, range: Range<u64>) -> Result<(), Error> {
         let from = (range.start & (self.page_bytes() - 1)) as usize;
-        if !matches!(self.fill_end(end, range), Ok(true))
+        if !self.fill_end(end, range)?
             && let End::Held(writing) = end
         {
             writing.zero_from(from);
         }
+        Ok(())
     }
 
     /// Fills in the new bytes of the page with the old end. Reads them from the file, which has

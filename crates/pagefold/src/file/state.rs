@@ -252,8 +252,7 @@ impl FileState {
     fn close(&self) {
         self.in_flight.wait_for_none(|| self.handles.load(Ordering::Acquire) > 0);
         if self.unclean() > 0 {
-            self.notice_cut();
-            let _ = self.write_out(); // No caller is left to report to.
+            let _ = self.write_out_despite_cuts(Self::notice_cut); // No caller is left to report to.
         }
         self.release_lock();
     }

@@ -90,6 +90,10 @@ use io::IoError;
 /// The longest time that a sweep takes: other files may have to be written as well.
 const SWEEP_MAX: Duration = Duration::from_millis(500);
 
+/// How often a file that is about to be closed is written anew, because another process has just
+/// cut it off once more.
+const CUTS_MAX: u32 = 4;
+
 impl FileState {
     /// Writes back all pages of the file, and syncs the file. If this returns without an error,
     /// everything that was written before the call is in the file, and survives a power cut.
@@ -129,6 +133,21 @@ impl FileState {
         let result = self.cycle(Course::of(pages), Kind::Full).2;
         if result.is_err() {
             turn.round = None; // A round without a failure would prove that the file can be written.
+        }
+        result
+    }
+
+    /// Writes all dirty pages like [`write_out`](Self::write_out). First calls `notice`, which adopts
+    /// another process's cut. If there is one more cut just after that, nothing was written (B6),
+    /// not even what lies before the new end. Then this tries again, a few times.
+    pub(crate) fn write_out_despite_cuts(&self, notice: impl Fn(&Self)) -> Result<(), IoError> {
+        let mut result = Ok(());
+        for _ in 0..CUTS_MAX {
+            notice(self);
+            result = self.write_out();
+            if result != Err(IoError::CutOff) {
+                break;
+            }
         }
         result
     }
@@ -202,7 +221,7 @@ impl FileState {
 
     /// Writes the file because the process ends. Logs a failure.
     fn leave(&self) {
-        if let Err(error) = self.write_out() {
+        if let Err(error) = self.write_out_despite_cuts(Self::try_notice_cut) {
             let (file, pages) = (self.path.display(), self.unclean());
             tracing::error!(%file, pages, %error, "can't be written before the process ends");
         }
@@ -261,11 +280,11 @@ impl FileState {
 
 impl Flushed for FileState {
     fn flush(&self, is_leaving: bool, visit: u64) {
-        self.try_notice_cut();
         let was_of_use = if is_leaving {
             self.leave();
             false // The process ends: one attempt is enough.
         } else {
+            self.try_notice_cut();
             self.sweep()
         };
         self.swept((!was_of_use).then_some(visit));

@@ -153,7 +153,7 @@ pub fn bytes_on(disk: &impl Backend, path: impl AsRef<Path>) -> Vec<u8> {
 }
 
 /// Where two differ first; at the end of the shorter one, if only their lengths differ.
-fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
+pub fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
     // Comparing all at once is quick, above all under a sanitizer.
     if found == expected {
         return None;
