@@ -7,6 +7,9 @@
 #![cfg(not(pagefold_loom))]
 
 mod batches;
+mod closing;
+mod limits;
+mod refusals;
 mod sometimes;
 #[path = "../support/mod.rs"]
 mod support;

@@ -41,6 +41,7 @@ sometimes! {
     limit_reached,
     direct_reclaims,
     budgets_lowered,
+    budgets_refused,
     writes,
     writes_failed,
     writes_in_part,
@@ -54,6 +55,7 @@ sometimes! {
     ranges_synced,
     failures_heard_later,
     closes_failed,
+    handles_dropped,
     lost_at_close,
     written_in_the_background,
 }

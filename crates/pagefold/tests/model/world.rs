@@ -6,10 +6,11 @@ use std::time::Duration;
 use pagefold::io::{Backend, ThreadPool};
 use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
-use test_disks::{Fault, FaultKind, FaultyBackend, Schedule};
+use test_disks::{Fault, FaultyBackend, Schedule};
 
+use crate::limits::Ceiling;
 use crate::sometimes::Sometimes;
-use crate::support::{RealFiles, assert_same, bytes_on, disk, eventually, manager_in_time, version, within_limit};
+use crate::support::{RealFiles, assert_same, bytes_on, disk, manager_in_time, version};
 use crate::writes::Earlier;
 
 /// The last of them has to be made.
@@ -26,6 +27,8 @@ pub(crate) struct World {
     /// One fault in so many calls.
     pub(crate) rate: u64,
     pub(crate) groups: Vec<Group>,
+    /// What each group may have although its limit was lowered.
+    pub(crate) ceilings: Vec<Ceiling>,
     pub(crate) open: Vec<Open>,
     /// What each file's readers have to see; `None` if it was never made.
     pub(crate) files: Vec<Option<Vec<u8>>>,
@@ -70,15 +73,27 @@ impl World {
         // otherwise.
         let time = (seed % 3 == 1).then_some(Duration::from_secs(3600));
         let mm = manager_in_time(64 + random.below(400), faulty.clone(), time);
-        let groups = (0..1 + random.below(3))
+        let groups: Vec<_> = (0..1 + random.below(3))
             .map(|i| {
                 let group = mm.group(&format!("g{i}"));
                 let group = if random.one_in(3) { group } else { group.max((16 + random.below(200)) * 4096) };
                 group.build().unwrap()
             })
             .collect();
-        let seen = Sometimes::default();
-        Self { random, mm, disk, faulty, rate, groups, open: Vec::new(), files, earlier, versions: seed << 20, seen }
+        Self {
+            random,
+            mm,
+            disk,
+            faulty,
+            rate,
+            ceilings: groups.iter().map(|_| Ceiling::default()).collect(),
+            groups,
+            open: Vec::new(),
+            files,
+            earlier,
+            versions: seed << 20,
+            seen: Sometimes::default(),
+        }
     }
 
     pub(crate) fn step(&mut self) {
@@ -101,12 +116,7 @@ impl World {
             79..81 => self.scan(),
             _ => self.read(),
         }
-        for group in &self.groups {
-            let unwritten = self.rate > 0 && group.stats().unclean_bytes > 0;
-            assert!(within_limit(group) || unwritten, "{} has {} of {}", group.name(), group.charged(), group.max());
-        }
-        let stats = self.mm.stats();
-        assert!(stats.used_bytes <= stats.budget_bytes, "{stats}");
+        self.check_limits();
     }
 
     /// Does something without faults.
@@ -134,7 +144,7 @@ impl World {
                 let failures = file.stats().write_errors;
                 self.open.push(Open { number, file, writable, told: (0, failures) });
             }
-            Err(Error::OpenFailed { .. } | Error::WriteFailed { .. }) => assert!(self.faulty.fired_total() > 0),
+            Err(Error::OpenFailed { error, .. } | Error::WriteFailed { error, .. }) => self.was_made(error),
             Err(error) => panic!("{error}"),
         }
     }
@@ -213,20 +223,6 @@ impl World {
         }
     }
 
-    /// An error is fine if a fault fired, or if pins stand in the way.
-    pub(crate) fn tolerate(&mut self, error: &Error, pins: usize) {
-        match error {
-            Error::ReadFailed { .. } | Error::WriteFailed { .. } => {
-                assert!(self.faulty.fired_total() > 0, "{error}");
-            }
-            Error::LimitReached { .. } => {
-                assert!(pins > 0 || self.rate > 0, "{error}");
-                self.seen.limit_reached += 1;
-            }
-            error => panic!("{error}"),
-        }
-    }
-
     fn advise(&mut self) {
         let Some((number, file)) = self.pick(false) else { return };
         let start = self.offset(number);
@@ -234,51 +230,9 @@ impl World {
         let advice =
             [Advice::DontNeed, Advice::WillNeed, Advice::Sequential, Advice::Normal][self.random.below(4) as usize];
         if let Err(error) = file.advise(range, advice) {
+            assert!(!matches!(error, Error::LimitReached { .. }), "advice needs no memory: {error}");
             self.tolerate(&error, 0);
         }
-    }
-
-    fn resize(&mut self) {
-        let pages = 64 + self.random.below(500);
-        let before = self.mm.budget();
-        match self.mm.resize(pages * 4096 + (256 << 10)) {
-            Ok(()) => self.seen.budgets_lowered += u64::from(self.mm.budget() < before),
-            Err(Error::BudgetBusy { .. }) => assert_eq!(self.mm.budget(), before),
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn set_max(&mut self) {
-        let at = self.random.below(self.groups.len() as u64) as usize;
-        self.groups[at].set_max((16 + self.random.below(300)) * 4096).unwrap();
-    }
-
-    pub(crate) fn end(mut self) -> Sometimes {
-        for group in &self.groups {
-            let stats = group.stats();
-            self.seen.evictions += stats.evictions;
-            self.seen.refaults += stats.refaults;
-            self.seen.errors += stats.errors;
-            self.seen.direct_reclaims += stats.direct_reclaims;
-            self.seen.read_ahead += stats.read_ahead;
-            self.seen.read_ahead_wasted += stats.read_ahead_wasted;
-        }
-        self.seen.short_transfers += self.faulty.fired(FaultKind::Short);
-        self.seen.interrupts += self.faulty.fired(FaultKind::Interrupted);
-        if self.random.one_in(2) {
-            self.faulty.set_schedule(Schedule::Never);
-            self.all_is_written_in_the_end();
-        }
-        self.open.clear();
-        for group in &self.groups {
-            eventually("a page outlived its file", || group.charged() == 0);
-            assert_eq!(group.stats().unclean_bytes, 0, "an unclean page that isn't there");
-        }
-        self.groups.clear();
-        eventually("a page map outlived its file", || self.mm.stats().map_bytes == 0);
-        let stats = self.mm.stats();
-        assert!(stats.groups.is_empty() && stats.files.is_empty());
-        self.seen
     }
 
     pub(crate) fn new_bytes(&mut self, offset: u64, len: usize) -> Vec<u8> {

@@ -5,13 +5,12 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
 use pagefold::{Error, File};
-use test_disks::{Fault, Schedule};
 
-use crate::support::{assert_same, bytes_on, eventually};
+use crate::support::{assert_same, bytes_on};
 use crate::world::{FILE_PAGES, Open, World};
 
 /// Bytes that come to the disk together.
-const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
 /// What sectors of a file were, in turn, by hash. Zeros at their ends don't count: the file may
 /// have ended there.
@@ -29,7 +28,7 @@ impl Earlier {
 
     /// Whether a sector was so since it was as on the disk before: writes of a page follow each
     /// other, so nothing older comes.
-    fn knows(&self, at: usize, sector: &[u8], before: &[u8]) -> bool {
+    pub(crate) fn knows(&self, at: usize, sector: &[u8], before: &[u8]) -> bool {
         let were = self.0.get(&at).map_or(&[][..], Vec::as_slice);
         let since = were.iter().position(|&was| was == hash(before)).unwrap_or(0);
         were[since..].contains(&hash(sector))
@@ -168,7 +167,7 @@ impl World {
     }
 
     /// Syncs by a handle; each failure has to be heard once.
-    fn sync_open(&mut self, at: usize) -> bool {
+    pub(crate) fn sync_open(&mut self, at: usize) -> bool {
         self.told_as_it_should(at, File::sync)
     }
 
@@ -190,7 +189,7 @@ impl World {
         }
     }
 
-    fn told_as_it_should(&mut self, at: usize, sync: impl FnOnce(&File) -> Result<(), Error>) -> bool {
+    pub(crate) fn told_as_it_should(&mut self, at: usize, sync: impl FnOnce(&File) -> Result<(), Error>) -> bool {
         let Open { file, told, .. } = &mut self.open[at];
         let before = file.stats().write_errors;
         let result = sync(file);
@@ -204,7 +203,8 @@ impl World {
             }
             Err(error) => {
                 assert!(after > surely, "told twice: {error}");
-                assert!(matches!(error, Error::WriteFailed { .. }), "{error}");
+                let Error::WriteFailed { error, .. } = error else { panic!("{error}") };
+                self.was_made(error);
                 self.seen.failures_heard_later += u64::from(before > perhaps);
                 false
             }
@@ -215,87 +215,10 @@ impl World {
         self.change(number, offset..offset + new.len(), |bytes| put(bytes, new, offset));
     }
 
-    fn is_on_disk(&mut self, number: usize) {
+    pub(crate) fn is_on_disk(&mut self, number: usize) {
         self.earlier[number] = Earlier::default();
         let disk = bytes_on(&self.disk, format!("f{number}"));
         assert_same(&disk, self.bytes(number), &format!("f{number} on disk"));
-    }
-
-    pub(crate) fn close(&mut self) {
-        if self.open.is_empty() {
-            return;
-        }
-        let at = self.random.below(self.open.len() as u64) as usize;
-        let Open { number, file, writable, .. } = self.open.swap_remove(at);
-        if self.open.iter().any(|open| open.number == number) {
-            self.seen.closes_failed += u64::from(file.close().is_err());
-            return;
-        }
-        let name = format!("f{number}");
-        let before = bytes_on(&self.disk, &name);
-        let peaceful = self.random.one_in(2);
-        self.seen.written_in_the_background += u64::from(file.stats().bytes_out > 0);
-        let result = if peaceful { self.in_peace(|_| file.close()) } else { self.close_in_trouble(file) };
-        self.seen.closes_failed += u64::from(result.is_err());
-        eventually("a file outlived its handles", || {
-            self.mm.stats().files.iter().all(|file| !file.path.ends_with(&name))
-        });
-        if peaceful || writable && result.is_ok() {
-            self.is_on_disk(number);
-            return;
-        }
-        // What couldn't be written is lost, but nothing comes in its place that wasn't there: a
-        // write that was under way before may bring what was changed since.
-        let after = bytes_on(&self.disk, &name);
-        let (bytes, earlier) = (self.files[number].as_mut().expect("it was open"), &self.earlier[number]);
-        let lens = before.len().min(bytes.len())..=before.len().max(bytes.len());
-        assert!(lens.contains(&after.len()), "{} bytes of {lens:?}", after.len());
-        for (at, sector) in after.chunks(SECTOR).enumerate() {
-            let is = |bytes: &[u8]| {
-                let known = bytes.get(at * SECTOR..).unwrap_or_default();
-                let (known, beyond) = sector.split_at(known.len().min(sector.len()));
-                bytes[bytes.len().min(at * SECTOR)..].starts_with(known) && beyond.iter().all(|&byte| byte == 0)
-            };
-            assert!(
-                is(&before)
-                    || is(bytes)
-                    || earlier.knows(at, sector, before.chunks(SECTOR).nth(at).unwrap_or_default()),
-                "f{number} after a close that failed: foreign bytes in sector {at}"
-            );
-        }
-        let lost = after != *bytes;
-        *bytes = after;
-        self.earlier[number] = Earlier::default();
-        self.seen.lost_at_close += u64::from(lost);
-    }
-
-    /// Closes, sometimes while nothing works at all.
-    fn close_in_trouble(&mut self, file: File) -> Result<(), Error> {
-        if self.rate == 0 || self.random.one_in(2) {
-            return file.close();
-        }
-        self.faulty.set_schedule(Schedule::From(1, Fault::Errno(5)));
-        let name = file.path().to_owned();
-        let result = file.close();
-        eventually("a file outlived its handles", || self.mm.stats().files.iter().all(|file| file.path != name));
-        self.in_peace(|_| ());
-        result
-    }
-
-    pub(crate) fn all_is_written_in_the_end(&mut self) {
-        for at in 0..self.open.len() {
-            // The first may tell of what was before, the second of what was under way.
-            let tries = (0..3).filter(|_| !self.sync_open(at)).count();
-            assert!(tries < 3, "nothing fails any more");
-        }
-        for number in 0..self.files.len() {
-            if self.open.iter().any(|open| open.number == number) {
-                self.is_on_disk(number);
-            }
-        }
-        let stats = self.mm.stats();
-        assert!(stats.files.iter().all(|file| file.unclean_bytes == 0), "{stats}");
-        assert!(stats.groups.iter().all(|group| group.unclean_bytes == 0), "{stats}");
     }
 }
 

@@ -1,0 +1,72 @@
+//! The budget and the groups' limits, which change meanwhile.
+
+use pagefold::{Error, Group};
+
+use crate::support::{eventually, within_limit};
+use crate::world::World;
+
+/// Room in the budget that lowering it has to leave beside metadata: page maps grow meanwhile.
+const SPARE: u64 = 64 << 10;
+
+/// What a group may have beyond a limit that was lowered, in bytes: what couldn't go then. It only
+/// falls, as a group above its limit gets nothing more.
+#[derive(Default)]
+pub(crate) struct Ceiling(u64);
+
+impl World {
+    /// At no moment has a group more than its limit, nor have all more than the budget.
+    pub(crate) fn check_limits(&mut self) {
+        for (group, ceiling) in self.groups.iter().zip(&mut self.ceilings) {
+            let charged = group.charged();
+            assert!(charged <= group.max().max(ceiling.0), "{}: ceiling {}", describe(group), ceiling.0);
+            ceiling.0 = ceiling.0.min(charged);
+            let unwritten = self.rate > 0 && group.stats().unclean_bytes > 0;
+            assert!(within_limit(group) || unwritten, "{}", describe(group));
+        }
+        let stats = self.mm.stats();
+        assert!(stats.used_bytes <= stats.budget_bytes, "{stats}");
+    }
+
+    pub(crate) fn set_max(&mut self) {
+        let at = self.random.below(self.groups.len() as u64) as usize;
+        let max = (16 + self.random.below(300)) * 4096;
+        let group = &self.groups[at];
+        // It only falls meanwhile: no other thread writes.
+        let unclean = if self.rate > 0 { group.stats().unclean_bytes } else { 0 };
+        // What is just being loaded may go a moment later.
+        eventually("a limit isn't kept", || {
+            group.set_max(max).unwrap();
+            group.charged() <= max.max(unclean)
+        });
+        self.ceilings[at] = Ceiling(unclean);
+    }
+
+    pub(crate) fn resize(&mut self) {
+        let size = (64 + self.random.below(500)) * 4096 + (256 << 10);
+        let before = self.mm.budget();
+        match self.mm.resize(size) {
+            Ok(()) => self.seen.budgets_lowered += u64::from(self.mm.budget() < before),
+            Err(Error::BudgetBusy { .. }) => {
+                assert_eq!(self.mm.budget(), before);
+                self.seen.budgets_refused += 1;
+                self.in_peace(|world| {
+                    world.sync_all();
+                    world.resize_without_dirt(size);
+                });
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Nothing stands in the way of a budget that has room for the metadata.
+    fn resize_without_dirt(&mut self, size: u64) {
+        let needed = self.mm.stats().metadata_bytes + SPARE;
+        let result = self.mm.resize(size);
+        assert!(result.is_ok() || size < needed, "{result:?}, though {needed} would do");
+    }
+}
+
+fn describe(group: &Group) -> String {
+    let (name, charged, max) = (group.name(), group.charged(), group.max());
+    format!("{name} has {charged} of {max}, of which {} unclean", group.stats().unclean_bytes)
+}
