@@ -58,6 +58,8 @@ impl World {
         self.seen.written_in_the_background += u64::from(file.stats().bytes_out > 0);
         let close = |world: &mut Self| {
             let is_written = world.let_go(at);
+            // Pins keep a file in use.
+            world.drop_pins_of(number);
             eventually("a file outlived its handles", || {
                 world.mm.stats().files.iter().all(|file| !file.path.ends_with(&name))
             });
@@ -118,6 +120,9 @@ impl World {
 
     pub(crate) fn end(mut self) -> Sometimes {
         self.count();
+        if self.random.one_in(2) {
+            self.drop_pins();
+        }
         match self.random.below(4) {
             0 | 1 => {
                 self.faulty.set_schedule(Schedule::Never);
@@ -132,6 +137,7 @@ impl World {
             }
         }
         self.open.clear();
+        self.drop_pins();
         for group in &self.groups {
             eventually("a page outlived its file", || group.charged() == 0);
             assert_eq!(group.stats().unclean_bytes, 0, "an unclean page that isn't there");
@@ -170,6 +176,7 @@ impl World {
     fn drop_all(&mut self) {
         self.faulty.set_schedule(Schedule::Never);
         let numbers: Vec<_> = self.open.drain(..).map(|open| open.number).collect();
+        self.drop_pins();
         eventually("a file outlived its handles", || self.mm.stats().files.is_empty());
         numbers.into_iter().for_each(|number| self.is_on_disk(number));
     }

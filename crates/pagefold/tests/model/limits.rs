@@ -11,17 +11,21 @@ const SPARE: u64 = 64 << 10;
 /// What a group may have beyond a limit that was lowered, in bytes: what couldn't go then. It only
 /// falls, as a group above its limit gets nothing more.
 #[derive(Default)]
-pub(crate) struct Ceiling(u64);
+pub(crate) struct Ceiling {
+    bytes: u64,
+    /// Whether pages were pinned. When they no longer are, the group shrinks with its next page.
+    is_of_pins: bool,
+}
 
 impl World {
     /// At no moment has a group more than its limit, nor have all more than the budget.
     pub(crate) fn check_limits(&mut self) {
         for (group, ceiling) in self.groups.iter().zip(&mut self.ceilings) {
             let charged = group.charged();
-            assert!(charged <= group.max().max(ceiling.0), "{}: ceiling {}", describe(group), ceiling.0);
-            ceiling.0 = ceiling.0.min(charged);
+            assert!(charged <= group.max().max(ceiling.bytes), "{}: ceiling {}", describe(group), ceiling.bytes);
+            ceiling.bytes = ceiling.bytes.min(charged);
             let unwritten = self.rate > 0 && group.stats().unclean_bytes > 0;
-            assert!(within_limit(group) || unwritten, "{}", describe(group));
+            assert!(within_limit(group) || unwritten || ceiling.is_of_pins, "{}", describe(group));
         }
         let stats = self.mm.stats();
         assert!(stats.used_bytes <= stats.budget_bytes, "{stats}");
@@ -30,15 +34,20 @@ impl World {
     pub(crate) fn set_max(&mut self) {
         let at = self.random.below(self.groups.len() as u64) as usize;
         let max = (16 + self.random.below(300)) * 4096;
+        self.limit(at, max);
+    }
+
+    pub(crate) fn limit(&mut self, at: usize, max: u64) {
         let group = &self.groups[at];
         // It only falls meanwhile: no other thread writes.
         let unclean = if self.rate > 0 { group.stats().unclean_bytes } else { 0 };
+        let stays = unclean + self.pinned_pages() * 4096;
         // What is just being loaded may go a moment later.
         eventually("a limit isn't kept", || {
             group.set_max(max).unwrap();
-            group.charged() <= max.max(unclean)
+            group.charged() <= max.max(stays)
         });
-        self.ceilings[at] = Ceiling(unclean);
+        self.ceilings[at] = Ceiling { bytes: stays, is_of_pins: stays > unclean };
     }
 
     pub(crate) fn resize(&mut self) {
@@ -58,9 +67,9 @@ impl World {
         }
     }
 
-    /// Nothing stands in the way of a budget that has room for the metadata.
+    /// Nothing but pins stands in the way of a budget that has room for the metadata.
     fn resize_without_dirt(&mut self, size: u64) {
-        let needed = self.mm.stats().metadata_bytes + SPARE;
+        let needed = self.mm.stats().metadata_bytes + self.pinned_pages() * self.extent_bytes + SPARE;
         let result = self.mm.resize(size);
         assert!(result.is_ok() || size < needed, "{result:?}, though {needed} would do");
     }

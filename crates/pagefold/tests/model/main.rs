@@ -9,6 +9,7 @@
 mod batches;
 mod closing;
 mod limits;
+mod pins;
 mod refusals;
 mod sometimes;
 #[path = "../support/mod.rs"]

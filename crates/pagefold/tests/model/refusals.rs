@@ -1,21 +1,90 @@
 //! Which errors are due.
 
-use pagefold::Error;
+use std::time::{Duration, Instant};
+
 use pagefold::io::IoError;
+use pagefold::{Error, Group, GroupStats};
 use test_disks::FaultKind;
 
 use crate::world::World;
 
+/// A call that was refused after so long has waited in vain for a device, or for other threads.
+const LONG: Duration = Duration::from_secs(1);
+/// A group with fewer pages may get pages of any group, and shares that differ by no more count as
+/// equal (R1 in `manager/ranking.rs`).
+const FEW_PAGES: u64 = 32;
+
 impl World {
-    /// An error is fine if a fault fired, or if pins stand in the way.
-    pub(crate) fn tolerate(&mut self, error: &Error, pins: usize) {
+    /// Makes a call that needs memory for `pages` pages of a group. If it is refused,
+    /// something has to stand in its way still when nothing is dirty: then the call is made again,
+    /// and its second result is returned.
+    pub(crate) fn ask<T>(
+        &mut self,
+        group: &Group,
+        pages: u64,
+        mut call: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let start = Instant::now();
+        match call() {
+            Err(error) if is_refusal(&error) => self.ask_again(group, pages, start.elapsed(), &error, call),
+            result => result,
+        }
+    }
+
+    /// Judges a refusal. See [`ask`](Self::ask).
+    pub(crate) fn ask_again<T>(
+        &mut self,
+        group: &Group,
+        pages: u64,
+        waited: Duration,
+        refusal: &Error,
+        mut call: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let before = self.mm.stats();
+        self.seen.limit_reached += 1;
+        let result = self.in_peace(|world| {
+            world.sync_all();
+            call()
+        });
+        match &result {
+            Err(error) if is_refusal(error) => {
+                self.is_due(error, group.name(), pages);
+                self.seen.refusals_due += 1;
+            }
+            _ => assert!(
+                self.rate > 0 || waited > LONG,
+                "nothing stood in the way: {refusal} {waited:?} {} {before}\n{}",
+                self.pinned_pages(),
+                self.mm.stats()
+            ),
+        }
+        result
+    }
+
+    /// Fails unless nothing can be evicted for a call that needs `pages` pages at once. Nothing is
+    /// dirty or being loaded.
+    fn is_due(&self, error: &Error, group: &str, pages: u64) {
+        let stats = self.mm.stats();
+        let own = stats.groups.iter().find(|it| it.name == group).expect("it has a handle");
+        let (pinned, budget) = (self.pinned_pages(), stats.budget_bytes);
+        let no_word = pinned * self.extent_bytes >= stats.used_bytes - stats.metadata_bytes;
+        if matches!(error, Error::BudgetBusy { .. }) {
+            assert!(no_word, "{error}: {pinned} pages are pinned\n{stats}");
+            return;
+        }
+        let at_limit = own.charged_bytes + pages * 4096 > own.max_bytes && clean_pages(own) <= pinned;
+        let gives = |it: &&GroupStats| it.name == own.name || gives_to(own, it, budget);
+        let at_budget = stats.groups.iter().filter(gives).map(clean_pages).sum::<u64>() <= pinned
+            && (stats.groups.len() > 1 || stats.free_bytes == 0);
+        assert!(at_limit || at_budget || no_word, "{error}: {pinned} pages are pinned\n{stats}");
+    }
+
+    /// An error of a call that can't be refused for want of memory, or whose refusal was due, is
+    /// fine if a fault fired.
+    pub(crate) fn tolerate(&mut self, error: &Error) {
         match error {
             Error::ReadFailed { error, .. } | Error::WriteFailed { error, .. } => self.was_made(*error),
-            Error::LimitReached { .. } => {
-                assert!(pins > 0 || self.rate > 0, "{error}");
-                self.seen.limit_reached += 1;
-            }
-            error => panic!("{error}"),
+            error => assert!(is_refusal(error), "{error}"),
         }
     }
 
@@ -29,4 +98,19 @@ impl World {
         };
         assert!(self.faulty.fired(kind) > 0, "without a fault: {error}");
     }
+}
+
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::LimitReached { .. } | Error::BudgetBusy { .. })
+}
+
+fn clean_pages(group: &GroupStats) -> u64 {
+    (group.charged_bytes - group.unclean_bytes) / 4096
+}
+
+/// Whether a group has to give pages to another one if the budget is short (R1).
+fn gives_to(own: &GroupStats, group: &GroupStats, budget: u64) -> bool {
+    let pages = own.charged_bytes / 4096;
+    let share = |group: &GroupStats, pages: u64| pages as f64 / (group.max_bytes.min(budget) / 4096) as f64;
+    pages < FEW_PAGES || group.dropped || share(group, group.charged_bytes / 4096) >= share(own, pages - FEW_PAGES)
 }

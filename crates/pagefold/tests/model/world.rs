@@ -9,6 +9,7 @@ use sync::random::Random;
 use test_disks::{Fault, FaultyBackend, Schedule};
 
 use crate::limits::Ceiling;
+use crate::pins::Held;
 use crate::sometimes::Sometimes;
 use crate::support::{RealFiles, assert_same, bytes_on, disk, manager_in_time, version};
 use crate::writes::Earlier;
@@ -30,6 +31,10 @@ pub(crate) struct World {
     /// What each group may have although its limit was lowered.
     pub(crate) ceilings: Vec<Ceiling>,
     pub(crate) open: Vec<Open>,
+    pub(crate) held: Vec<Held>,
+    /// Memory that goes back to the system together.
+    pub(crate) extent_bytes: u64,
+    pub(crate) steps: u64,
     /// What each file's readers have to see; `None` if it was never made.
     pub(crate) files: Vec<Option<Vec<u8>>>,
     /// What each file's sectors were since it was synced: a write under way may still bring that to
@@ -82,13 +87,16 @@ impl World {
             .collect();
         Self {
             random,
-            mm,
             disk,
             faulty,
             rate,
             ceilings: groups.iter().map(|_| Ceiling::default()).collect(),
             groups,
             open: Vec::new(),
+            held: Vec::new(),
+            extent_bytes: 1 << (mm.budget() / 32).ilog2().clamp(12, 21),
+            steps: 0,
+            mm,
             files,
             earlier,
             versions: seed << 20,
@@ -97,6 +105,8 @@ impl World {
     }
 
     pub(crate) fn step(&mut self) {
+        self.steps += 1;
+        self.drop_old_pins();
         match self.random.below(100) {
             0..8 => self.open(),
             8..12 => self.close(),
@@ -114,8 +124,10 @@ impl World {
             74..76 => self.prefetch(),
             76..79 => self.page_async(),
             79..81 => self.scan(),
+            81 => self.squeeze(),
             _ => self.read(),
         }
+        self.check_pins();
         self.check_limits();
     }
 
@@ -129,11 +141,11 @@ impl World {
 
     fn open(&mut self) {
         let number = self.random.below(FILES) as usize;
-        let group = self.random.below(self.groups.len() as u64) as usize;
+        let group = self.groups[self.random.below(self.groups.len() as u64) as usize].clone();
         let writable = self.files[number].is_none() || self.random.one_in(2);
-        let truncate = writable && self.random.one_in(12);
-        let options = self.groups[group].open_options().write(writable).create(writable).truncate(truncate);
-        match options.open(format!("f{number}")) {
+        let truncate = writable && self.random.one_in(12) && !self.is_pinned(number, 0..u64::MAX);
+        let options = group.open_options().write(writable).create(writable).truncate(truncate);
+        match self.ask(&group, 0, || options.open(format!("f{number}"))) {
             Ok(file) => {
                 let bytes = self.files[number].get_or_insert_default();
                 if truncate {
@@ -144,8 +156,8 @@ impl World {
                 let failures = file.stats().write_errors;
                 self.open.push(Open { number, file, writable, told: (0, failures) });
             }
-            Err(Error::OpenFailed { error, .. } | Error::WriteFailed { error, .. }) => self.was_made(error),
-            Err(error) => panic!("{error}"),
+            Err(Error::OpenFailed { error, .. }) => self.was_made(error),
+            Err(error) => self.tolerate(&error),
         }
     }
 
@@ -183,43 +195,22 @@ impl World {
     }
 
     fn read(&mut self) {
-        let Some((number, file)) = self.pick(false) else { return };
+        if let Some((number, file)) = self.pick(false) {
+            self.read_from(number, &file);
+        }
+    }
+
+    pub(crate) fn read_from(&mut self, number: usize, file: &File) {
         let (offset, len) = (self.offset(number), self.size() as usize);
         let mut buf = vec![0xa5; len];
-        match file.read_at(&mut buf, offset) {
+        match self.ask(file.group(), 1, || file.read_at(&mut buf, offset)) {
             Ok(n) => {
                 let bytes = self.bytes(number);
                 let expected = &bytes[bytes.len().min(offset as usize)..bytes.len().min(offset as usize + len)];
                 assert_same(&buf[..n], expected, &format!("f{number} from {offset} on"));
                 assert!(buf[n..].iter().all(|&byte| byte == 0xa5), "bytes past the end were touched");
             }
-            Err(error) => self.tolerate(&error, 0),
-        }
-    }
-
-    fn pin_some(&mut self) {
-        let Some((number, file)) = self.pick(false) else { return };
-        let mut pins = Vec::new();
-        for _ in 0..self.random.below(40) {
-            let page = self.offset(number) / 4096;
-            match file.page_at(page * 4096) {
-                Ok(pin) => pins.push((page as usize, pin)),
-                Err(Error::PastEnd { .. }) => assert!(page >= (self.bytes(number).len() as u64).div_ceil(4096)),
-                Err(error) => {
-                    self.tolerate(&error, pins.len());
-                    break;
-                }
-            }
-        }
-        if let Some(&(page, _)) = pins.first()
-            && self.open.iter().any(|open| open.number == number && open.writable)
-        {
-            self.cut_pinned(number, page);
-        }
-        for (page, pin) in pins {
-            let bytes = self.bytes(number);
-            let end = bytes.len().min((page + 1) * 4096);
-            assert_same(&pin, &bytes[page * 4096..end], &format!("f{number}, pinned page {page}"));
+            Err(error) => self.tolerate(&error),
         }
     }
 
@@ -231,7 +222,7 @@ impl World {
             [Advice::DontNeed, Advice::WillNeed, Advice::Sequential, Advice::Normal][self.random.below(4) as usize];
         if let Err(error) = file.advise(range, advice) {
             assert!(!matches!(error, Error::LimitReached { .. }), "advice needs no memory: {error}");
-            self.tolerate(&error, 0);
+            self.tolerate(&error);
         }
     }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use pagefold::{Error, File};
 
+use crate::refusals::is_refusal;
 use crate::support::{assert_same, bytes_on};
 use crate::world::{FILE_PAGES, Open, World};
 
@@ -46,14 +47,26 @@ impl World {
         let beyond = if self.random.one_in(20) { self.random.below(30 * 4096) } else { 0 };
         let offset = (self.offset(number) + beyond).min(2 * FILE_PAGES * 4096);
         let len = self.size() as usize;
+        let meets_pin = self.write_meets_pin(number, offset..offset + len as u64);
+        if meets_pin && !self.waits_for_pin() {
+            return;
+        }
         let new = self.new_bytes(offset, len);
         self.seen.writes += 1;
         self.seen.growths += u64::from(offset as usize + len > self.bytes(number).len());
-        match file.write_at(&new, offset) {
-            Ok(()) => self.put(number, &new, offset as usize),
+        match self.ask(file.group(), 1, || file.write_at(&new, offset)) {
+            Ok(()) => {
+                assert!(!meets_pin, "a pinned page was written");
+                self.put(number, &new, offset as usize);
+            }
             Err(error) => {
-                self.tolerate(&error, 0);
+                match error {
+                    Error::PageBusy { .. } if meets_pin => self.seen.writes_refused += 1,
+                    error => self.tolerate(&error),
+                }
                 self.seen.writes_failed += 1;
+                // They might leave no room for reading.
+                self.drop_pins();
                 self.in_peace(|world| world.find_out_what_was_written(number, &file, &new, offset as usize));
             }
         }
@@ -100,8 +113,17 @@ impl World {
         let page = self.offset(number) / 4096;
         let len = self.bytes(number).len();
         let start = page as usize * 4096;
-        match file.page_mut_at(page * 4096) {
+        let meets_pin = self.is_pinned(number, page..page + 1);
+        if meets_pin {
+            assert!(file.try_page_mut_at(page * 4096).is_none(), "page {page} is pinned");
+            if !self.waits_for_pin() {
+                return;
+            }
+        }
+        // The page and its copy.
+        match self.ask(file.group(), 2, || file.page_mut_at(page * 4096)) {
             Ok(mut guard) => {
+                assert!(!meets_pin, "page {page} is changed and pinned");
                 let end = len.min(start + 4096);
                 assert_same(&guard, &self.bytes(number)[start..end], &format!("f{number}, page {page} to be changed"));
                 let from = self.random.below(guard.len() as u64) as usize;
@@ -112,7 +134,8 @@ impl World {
                 self.seen.pages_changed += 1;
             }
             Err(Error::PastEnd { .. }) => assert!(start >= len),
-            Err(error) => self.tolerate(&error, 0),
+            Err(Error::PageBusy { .. }) if meets_pin => self.seen.changes_refused += 1,
+            Err(error) => self.tolerate(&error),
         }
     }
 
@@ -124,13 +147,21 @@ impl World {
             1 => self.random.below(FILE_PAGES) * 4096,
             _ => (before as u64 + self.random.below(20_000)).saturating_sub(self.random.below(20_000)),
         };
+        let meets_pin = self.length_meets_pin(number, len);
+        // Growing waits for the page with the old end, cutting off refuses at once.
+        if meets_pin && len >= before as u64 && !self.waits_for_pin() {
+            return;
+        }
         match file.set_len(len) {
+            Err(Error::PageBusy { .. }) if meets_pin => self.seen.lengths_refused += 1,
+            other if meets_pin => panic!("from {before} to {len} bytes beside a pin: {other:?}"),
             Ok(()) => {
                 self.change(number, len as usize..before, |bytes| bytes.resize(len as usize, 0));
                 self.seen.cuts += u64::from((len as usize) < before);
             }
             Err(error) => {
-                self.tolerate(&error, 0);
+                assert!(!is_refusal(&error), "{error}");
+                self.tolerate(&error);
                 self.seen.lengths_failed += 1;
             }
         }

@@ -1,0 +1,135 @@
+//! Pins that outlive steps: what has to stay as it is meanwhile, and what has to work beside them.
+
+use std::ops::Range;
+
+use pagefold::{Advice, Error, File, PageRef};
+
+use crate::support::assert_same;
+use crate::world::World;
+
+/// The most pins at once: more than the smallest limits of groups.
+const HELD_MAX: usize = 39;
+/// The longest that a pin is kept, in steps.
+const STEPS_MAX: u64 = 12;
+/// A call that meets a pinned page waits for seconds: it is made once in so many times.
+const RARELY: u64 = 500;
+const SQUEEZED_READS: u64 = 20;
+/// The smallest limit that a group can have.
+const LIMIT_MIN: u64 = 4;
+
+/// A pinned page, as it was when it was pinned.
+pub(crate) struct Held {
+    number: usize,
+    page: u64,
+    pin: PageRef<'static>,
+    bytes: Vec<u8>,
+    /// The step before which it is dropped.
+    until: u64,
+}
+
+impl World {
+    pub(crate) fn pin_some(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let wanted = self.random.below(HELD_MAX as u64 + 1);
+        self.pin(number, &file, wanted);
+        let writes = self.open.iter().any(|open| open.number == number && open.writable);
+        if let Some(held) = self.held.iter().find(|held| held.number == number && writes) {
+            self.cut_pinned(number, held.page as usize);
+        }
+    }
+
+    /// Pins up to so many pages, but no more than [`HELD_MAX`] with those that are pinned.
+    fn pin(&mut self, number: usize, file: &File, wanted: u64) {
+        let until = self.steps + 1 + self.random.below(STEPS_MAX);
+        for _ in 0..wanted.min((HELD_MAX - self.held.len()) as u64) {
+            let page = self.offset(number) / 4096;
+            let len = self.bytes(number).len();
+            match self.ask(file.group(), 1, || file.page_at_owned(page * 4096)) {
+                Ok(pin) => {
+                    let bytes = self.bytes(number)[page as usize * 4096..len.min((page as usize + 1) * 4096)].to_vec();
+                    assert_same(&pin, &bytes, &format!("f{number}, page {page} to be pinned"));
+                    self.held.push(Held { number, page, pin, bytes, until });
+                    self.seen.pins += 1;
+                }
+                Err(Error::PastEnd { .. }) => assert!(page >= (len as u64).div_ceil(4096)),
+                Err(error) => {
+                    self.tolerate(&error);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Reads with little more memory than what is pinned.
+    pub(crate) fn squeeze(&mut self) {
+        let Some((number, file)) = self.pick(false) else { return };
+        let wanted = self.random.below(HELD_MAX as u64 + 1);
+        self.pin(number, &file, wanted);
+        let at = self.groups.iter().position(|group| group.name() == file.group().name()).expect("one of them");
+        let before = self.groups[at].max();
+        let max = (self.pinned_pages() + 1 + self.random.below(8)).max(LIMIT_MIN) * 4096;
+        self.limit(at, max);
+        for turn in 0..SQUEEZED_READS {
+            let advice = if turn.is_multiple_of(2) { Advice::Random } else { Advice::Normal };
+            file.advise(0..1, advice).expect("it does nothing yet");
+            self.read_from(number, &file);
+            self.check_limits();
+        }
+        self.limit(at, before);
+    }
+
+    /// Nothing changes a page while it is pinned.
+    pub(crate) fn check_pins(&self) {
+        for Held { number, page, pin, bytes, .. } in &self.held {
+            assert_same(pin, bytes, &format!("f{number}, pinned page {page}"));
+        }
+    }
+
+    pub(crate) fn drop_old_pins(&mut self) {
+        let now = self.steps;
+        self.held.retain(|held| held.until > now);
+    }
+
+    pub(crate) fn drop_pins(&mut self) {
+        self.check_pins();
+        self.held.clear();
+    }
+
+    pub(crate) fn drop_pins_of(&mut self, number: usize) {
+        self.check_pins();
+        self.held.retain(|held| held.number != number);
+    }
+
+    /// How many pages are pinned, each counted once.
+    pub(crate) fn pinned_pages(&self) -> u64 {
+        let mut pages: Vec<_> = self.held.iter().map(|held| (held.number, held.page)).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        pages.len() as u64
+    }
+
+    pub(crate) fn is_pinned(&self, number: usize, pages: Range<u64>) -> bool {
+        self.held.iter().any(|held| held.number == number && pages.contains(&held.page))
+    }
+
+    /// Whether writing these bytes changes a pinned page. If the file grows, so does the page with
+    /// its old end.
+    pub(crate) fn write_meets_pin(&mut self, number: usize, bytes: Range<u64>) -> bool {
+        let len = self.bytes(number).len() as u64;
+        !bytes.is_empty() && self.is_pinned(number, bytes.start.min(len) / 4096..bytes.end.div_ceil(4096))
+    }
+
+    /// The same for a new length.
+    pub(crate) fn length_meets_pin(&mut self, number: usize, len: u64) -> bool {
+        let before = self.bytes(number).len() as u64;
+        if len < before {
+            return self.is_pinned(number, len / 4096..u64::MAX);
+        }
+        self.is_pinned(number, before / 4096..before.div_ceil(4096))
+    }
+
+    /// Whether a call that meets a pinned page is made all the same.
+    pub(crate) fn waits_for_pin(&mut self) -> bool {
+        self.random.one_in(RARELY)
+    }
+}
