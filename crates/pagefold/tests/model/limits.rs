@@ -1,12 +1,14 @@
 //! The budget and the groups' limits, which change meanwhile.
 
+use std::time::Instant;
+
 use pagefold::{Error, Group};
 
 use crate::support::{eventually, within_limit};
 use crate::world::World;
 
 /// Room in the budget that lowering it has to leave beside metadata: page maps grow meanwhile.
-const SPARE: u64 = 64 << 10;
+pub(crate) const SPARE: u64 = 64 << 10;
 
 /// What a group may have beyond a limit that was lowered, in bytes: what couldn't go then. It only
 /// falls, as a group above its limit gets nothing more.
@@ -52,26 +54,33 @@ impl World {
 
     pub(crate) fn resize(&mut self) {
         let size = (64 + self.random.below(500)) * 4096 + (256 << 10);
-        let before = self.mm.budget();
-        match self.mm.resize(size) {
-            Ok(()) => self.seen.budgets_lowered += u64::from(self.mm.budget() < before),
-            Err(Error::BudgetBusy { .. }) => {
-                assert_eq!(self.mm.budget(), before);
-                self.seen.budgets_refused += 1;
-                self.in_peace(|world| {
-                    world.sync_all();
-                    world.resize_without_dirt(size);
-                });
-            }
-            Err(error) => panic!("{error}"),
-        }
+        self.resize_to(size);
     }
 
-    /// Nothing but pins stands in the way of a budget that has room for the metadata.
-    fn resize_without_dirt(&mut self, size: u64) {
-        let needed = self.mm.stats().metadata_bytes + self.pinned_pages() * self.extent_bytes + SPARE;
-        let result = self.mm.resize(size);
-        assert!(result.is_ok() || size < needed, "{result:?}, though {needed} would do");
+    /// Changes the budget. Only pins stand in the way of one that has room for the metadata.
+    pub(crate) fn resize_to(&mut self, size: u64) {
+        let (before, start) = (self.mm.budget(), Instant::now());
+        let refusal = match self.mm.resize(size) {
+            Ok(()) => {
+                self.seen.budgets_lowered += u64::from(size < before);
+                return;
+            }
+            Err(error @ Error::BudgetBusy { .. }) => error,
+            Err(error) => panic!("{error}"),
+        };
+        let waited = start.elapsed();
+        assert_eq!(self.mm.budget(), before);
+        let again = self.in_peace(|world| {
+            world.sync_all();
+            world.mm.resize(size)
+        });
+        if again.is_ok() {
+            return self.is_excused(waited, &refusal);
+        }
+        let stats = self.mm.stats();
+        let needed = stats.metadata_bytes + self.pinned_pages() * self.extent_bytes + SPARE;
+        assert!(size < needed, "{refusal}, though {needed} would do\n{stats}");
+        self.seen.budgets_refused += 1;
     }
 }
 

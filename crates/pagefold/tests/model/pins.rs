@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use pagefold::{Advice, Error, File, PageRef};
 
+use crate::limits::SPARE;
 use crate::support::assert_same;
 use crate::world::World;
 
@@ -16,6 +17,8 @@ const RARELY: u64 = 500;
 const SQUEEZED_READS: u64 = 20;
 /// The smallest limit that a group can have.
 const LIMIT_MIN: u64 = 4;
+/// The smallest budget that there can be.
+const BUDGET_MIN: u64 = 256 << 10;
 
 /// A pinned page, as it was when it was pinned.
 pub(crate) struct Held {
@@ -65,17 +68,30 @@ impl World {
         let Some((number, file)) = self.pick(false) else { return };
         let wanted = self.random.below(HELD_MAX as u64 + 1);
         self.pin(number, &file, wanted);
-        let at = self.groups.iter().position(|group| group.name() == file.group().name()).expect("one of them");
-        let before = self.groups[at].max();
-        let max = (self.pinned_pages() + 1 + self.random.below(8)).max(LIMIT_MIN) * 4096;
-        self.limit(at, max);
+        let more = self.random.below(8);
+        if self.random.one_in(2) {
+            let at = self.groups.iter().position(|group| group.name() == file.group().name()).expect("one of them");
+            let before = self.groups[at].max();
+            self.limit(at, (self.pinned_pages() + 1 + more).max(LIMIT_MIN) * 4096);
+            self.read_squeezed(number, &file);
+            self.limit(at, before);
+        } else {
+            let before = self.mm.budget();
+            let extents = self.random.below(self.pinned_pages() + 1) + more;
+            let size = self.mm.stats().metadata_bytes + SPARE + extents * self.extent_bytes;
+            self.resize_to(size.max(BUDGET_MIN));
+            self.read_squeezed(number, &file);
+            self.resize_to(before);
+        }
+    }
+
+    fn read_squeezed(&mut self, number: usize, file: &File) {
         for turn in 0..SQUEEZED_READS {
             let advice = if turn.is_multiple_of(2) { Advice::Random } else { Advice::Normal };
             file.advise(0..1, advice).expect("it does nothing yet");
-            self.read_from(number, &file);
+            self.read_from(number, file);
             self.check_limits();
         }
-        self.limit(at, before);
     }
 
     /// Nothing changes a page while it is pinned.
