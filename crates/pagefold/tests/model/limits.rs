@@ -10,24 +10,29 @@ use crate::world::World;
 /// Room in the budget that lowering it has to leave beside metadata: page maps grow meanwhile.
 pub(crate) const SPARE: u64 = 64 << 10;
 
-/// What a group may have beyond a limit that was lowered, in bytes: what couldn't go then. It only
-/// falls, as a group above its limit gets nothing more.
+/// What a group may have beyond a limit that was lowered: what was dirty or pinned then.
 #[derive(Default)]
 pub(crate) struct Ceiling {
+    /// Only falls, as a group above its limit gets nothing more.
     bytes: u64,
-    /// Whether pages were pinned. When they no longer are, the group shrinks with its next page.
-    is_of_pins: bool,
+    /// The group's misses when nothing was dirty or pinned any longer: with the next one it shrinks.
+    misses: Option<u64>,
 }
 
 impl World {
     /// At no moment has a group more than its limit, nor have all more than the budget.
     pub(crate) fn check_limits(&mut self) {
+        let pinned = self.pinned_pages();
         for (group, ceiling) in self.groups.iter().zip(&mut self.ceilings) {
-            let charged = group.charged();
+            let (charged, stats) = (group.charged(), group.stats());
             assert!(charged <= group.max().max(ceiling.bytes), "{}: ceiling {}", describe(group), ceiling.bytes);
             ceiling.bytes = ceiling.bytes.min(charged);
-            let unwritten = self.rate > 0 && group.stats().unclean_bytes > 0;
-            assert!(within_limit(group) || unwritten || ceiling.is_of_pins, "{}", describe(group));
+            if pinned > 0 || self.rate > 0 && stats.unclean_bytes > 0 {
+                ceiling.misses = None;
+                continue;
+            }
+            let before = *ceiling.misses.get_or_insert(stats.misses);
+            assert!(within_limit(group) || stats.misses == before, "{}", describe(group));
         }
         let stats = self.mm.stats();
         assert!(stats.used_bytes <= stats.budget_bytes, "{stats}");
@@ -49,7 +54,7 @@ impl World {
             group.set_max(max).unwrap();
             group.charged() <= max.max(stays)
         });
-        self.ceilings[at] = Ceiling { bytes: stays, is_of_pins: stays > unclean };
+        self.ceilings[at] = Ceiling { bytes: stays, misses: None };
     }
 
     pub(crate) fn resize(&mut self) {

@@ -14,11 +14,11 @@ const HELD_MAX: usize = 39;
 const STEPS_MAX: u64 = 12;
 /// A call that meets a pinned page waits for seconds: it is made once in so many times.
 const RARELY: u64 = 500;
-const SQUEEZED_READS: u64 = 20;
+const SQUEEZED_CALLS: u64 = 20;
 /// The smallest limit that a group can have.
 const LIMIT_MIN: u64 = 4;
 /// The smallest budget that there can be.
-const BUDGET_MIN: u64 = 256 << 10;
+const BUDGET_MIN: u64 = 160 << 10;
 
 /// A pinned page, as it was when it was pinned.
 pub(crate) struct Held {
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Reads with little more memory than what is pinned.
+    /// Works with little more memory than what is pinned.
     pub(crate) fn squeeze(&mut self) {
         let Some((number, file)) = self.pick(false) else { return };
         let wanted = self.random.below(HELD_MAX as u64 + 1);
@@ -73,23 +73,36 @@ impl World {
             let at = self.groups.iter().position(|group| group.name() == file.group().name()).expect("one of them");
             let before = self.groups[at].max();
             self.limit(at, (self.pinned_pages() + 1 + more).max(LIMIT_MIN) * 4096);
-            self.read_squeezed(number, &file);
+            self.work_squeezed(number, &file);
             self.limit(at, before);
         } else {
             let before = self.mm.budget();
             let extents = self.random.below(self.pinned_pages() + 1) + more;
-            let size = self.mm.stats().metadata_bytes + SPARE + extents * self.extent_bytes;
+            let size = self.mm.stats().metadata_bytes + self.random.below(SPARE) + extents * self.extent_bytes;
             self.resize_to(size.max(BUDGET_MIN));
-            self.read_squeezed(number, &file);
+            self.work_squeezed(number, &file);
             self.resize_to(before);
         }
     }
 
-    fn read_squeezed(&mut self, number: usize, file: &File) {
-        for turn in 0..SQUEEZED_READS {
+    /// Until a call is refused, which takes a while.
+    fn work_squeezed(&mut self, number: usize, file: &File) {
+        let refused = self.seen.refusals_due;
+        for turn in 0..SQUEEZED_CALLS {
+            if self.seen.refusals_due > refused {
+                break;
+            }
             let advice = if turn.is_multiple_of(2) { Advice::Random } else { Advice::Normal };
             file.advise(0..1, advice).expect("it does nothing yet");
-            self.read_from(number, file);
+            match self.random.below(16) {
+                0 => self.open(),
+                1 => self.change_page(),
+                2 => self.write(),
+                3 => self.page_async(),
+                4 => self.pin(number, file, 8),
+                _ => self.read_from(number, file),
+            }
+            self.check_pins();
             self.check_limits();
         }
     }

@@ -124,7 +124,7 @@ impl World {
             74..76 => self.prefetch(),
             76..79 => self.page_async(),
             79..81 => self.scan(),
-            81 => self.squeeze(),
+            81 if self.steps.is_multiple_of(2) => self.squeeze(),
             _ => self.read(),
         }
         self.check_pins();
@@ -139,7 +139,7 @@ impl World {
         result
     }
 
-    fn open(&mut self) {
+    pub(crate) fn open(&mut self) {
         let number = self.random.below(FILES) as usize;
         let group = self.groups[self.random.below(self.groups.len() as u64) as usize].clone();
         let writable = self.files[number].is_none() || self.random.one_in(2);
