@@ -20,6 +20,11 @@ impl Wake for Unpark {
     }
 }
 
+/// Polls a future until it is done.
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    poll(&mut Box::pin(future), u64::MAX).expect("polled until it is done")
+}
+
 /// Polls until the future is done, or `polls` times.
 fn poll<F: Future + Unpin>(future: &mut F, polls: u64) -> Option<F::Output> {
     let waker = Waker::from(std::sync::Arc::new(Unpark(thread::current())));
@@ -166,7 +171,7 @@ impl World {
             }
             // One that was done has given its page away: another one is asked.
             drop(std::mem::replace(future, file.page_at_async(page * 4096)));
-            let again = || poll(&mut file.page_at_async(page * 4096), u64::MAX).expect("polled until it is done");
+            let again = || wait_for(file.page_at_async(page * 4096));
             match self.ask(file.group(), 1, again) {
                 Ok(found) => {
                     let bytes = self.bytes(number);

@@ -1,6 +1,6 @@
 //! The budget and the groups' limits, which change meanwhile.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pagefold::{Error, Group};
 
@@ -9,6 +9,9 @@ use crate::world::World;
 
 /// Room in the budget that lowering it has to leave beside metadata: page maps grow meanwhile.
 pub(crate) const SPARE: u64 = 64 << 10;
+
+/// A call that lowers a limit waits longer than that for what is dirty or being loaded.
+const LANDING: Duration = Duration::from_millis(100);
 
 /// What a group may have beyond a limit that was lowered: what was dirty or pinned then.
 #[derive(Default)]
@@ -49,11 +52,13 @@ impl World {
         // It only falls meanwhile: no other thread writes.
         let unclean = if self.rate > 0 { group.stats().unclean_bytes } else { 0 };
         let stays = unclean + self.pinned_pages() * 4096;
-        // What is just being loaded may go a moment later.
-        eventually("a limit isn't kept", || {
+        let is_kept = || {
+            let start = Instant::now();
             group.set_max(max).unwrap();
-            group.charged() <= max.max(stays)
-        });
+            group.charged() <= max.max(stays) || start.elapsed() < LANDING && panic!("{}", describe(group))
+        };
+        // What is being loaded when the call gives up may go a moment later.
+        eventually("a limit isn't kept", is_kept);
         self.ceilings[at] = Ceiling { bytes: stays, misses: None };
     }
 

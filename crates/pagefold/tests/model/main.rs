@@ -8,6 +8,8 @@
 
 mod batches;
 mod closing;
+mod groups;
+mod hints;
 mod limits;
 mod pins;
 mod refusals;

@@ -12,8 +12,10 @@ use crate::world::World;
 const HELD_MAX: usize = 39;
 /// The longest that a pin is kept, in steps.
 const STEPS_MAX: u64 = 12;
-/// A call that meets a pinned page waits for seconds: it is made once in so many times.
+/// A write that meets a pinned page waits for seconds: it is made once in so many times.
 const RARELY: u64 = 500;
+/// The same for growth, which meets one less often.
+const RARELY_GROWS: u64 = 20;
 const SQUEEZED_CALLS: u64 = 20;
 /// The smallest limit that a group can have.
 const LIMIT_MIN: u64 = 4;
@@ -24,6 +26,8 @@ const BUDGET_MIN: u64 = 160 << 10;
 pub(crate) struct Held {
     number: usize,
     page: u64,
+    /// The group of the file's handle, which the pin keeps open.
+    group: String,
     pin: PageRef<'static>,
     bytes: Vec<u8>,
     /// The step before which it is dropped.
@@ -45,13 +49,15 @@ impl World {
     fn pin(&mut self, number: usize, file: &File, wanted: u64) {
         let until = self.steps + 1 + self.random.below(STEPS_MAX);
         for _ in 0..wanted.min((HELD_MAX - self.held.len()) as u64) {
-            let page = self.offset(number) / 4096;
             let len = self.bytes(number).len();
+            // Growth meets the last page.
+            let page = if self.random.one_in(100) { len as u64 } else { self.offset(number) } / 4096;
             match self.ask(file.group(), 1, || file.page_at_owned(page * 4096)) {
                 Ok(pin) => {
                     let bytes = self.bytes(number)[page as usize * 4096..len.min((page as usize + 1) * 4096)].to_vec();
                     assert_same(&pin, &bytes, &format!("f{number}, page {page} to be pinned"));
-                    self.held.push(Held { number, page, pin, bytes, until });
+                    let group = file.group().name().to_owned();
+                    self.held.push(Held { number, page, group, pin, bytes, until });
                     self.seen.pins += 1;
                 }
                 Err(Error::PastEnd { .. }) => assert!(page >= (len as u64).div_ceil(4096)),
@@ -72,7 +78,9 @@ impl World {
         if self.random.one_in(2) {
             let at = self.groups.iter().position(|group| group.name() == file.group().name()).expect("one of them");
             let before = self.groups[at].max();
-            self.limit(at, (self.pinned_pages() + 1 + more).max(LIMIT_MIN) * 4096);
+            // Or with less.
+            let less = self.random.below(3);
+            self.limit(at, (self.pinned_pages() + more).saturating_sub(less).max(LIMIT_MIN) * 4096);
             self.work_squeezed(number, &file);
             self.limit(at, before);
         } else {
@@ -137,6 +145,10 @@ impl World {
         pages.len() as u64
     }
 
+    pub(crate) fn pins_keep_group(&self, name: &str) -> bool {
+        self.held.iter().any(|held| held.group == name)
+    }
+
     pub(crate) fn is_pinned(&self, number: usize, pages: Range<u64>) -> bool {
         self.held.iter().any(|held| held.number == number && pages.contains(&held.page))
     }
@@ -157,8 +169,13 @@ impl World {
         self.is_pinned(number, before / 4096..before.div_ceil(4096))
     }
 
-    /// Whether a call that meets a pinned page is made all the same.
-    pub(crate) fn waits_for_pin(&mut self) -> bool {
+    /// Whether a write that meets a pinned page is made all the same.
+    pub(crate) fn writes_all_the_same(&mut self) -> bool {
         self.random.one_in(RARELY)
+    }
+
+    /// Whether a file whose last page is pinned is made longer all the same.
+    pub(crate) fn grows_all_the_same(&mut self) -> bool {
+        self.random.one_in(RARELY_GROWS)
     }
 }

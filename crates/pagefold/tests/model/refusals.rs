@@ -67,7 +67,7 @@ impl World {
     /// dirty or being loaded.
     fn is_due(&self, error: &Error, group: &str, pages: u64) {
         let stats = self.mm.stats();
-        let own = stats.groups.iter().find(|it| it.name == group).expect("it has a handle");
+        let own = stats.groups.iter().find(|it| !it.dropped && it.name == group).expect("it has a handle");
         let (pinned, budget) = (self.pinned_pages(), stats.budget_bytes);
         let no_room = stats.budget_bytes - stats.used_bytes < MOST_METADATA
             && pinned * self.extent_bytes >= stats.used_bytes - stats.metadata_bytes;

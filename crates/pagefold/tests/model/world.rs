@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use pagefold::io::{Backend, ThreadPool};
-use pagefold::{Advice, Error, File, Group, Pagefold};
+use pagefold::{Error, File, Group, Pagefold};
 use sync::random::Random;
 use test_disks::{Fault, FaultyBackend, Schedule};
 
+use crate::batches::wait_for;
 use crate::limits::Ceiling;
 use crate::pins::Held;
 use crate::sometimes::Sometimes;
@@ -111,6 +112,9 @@ impl World {
             0..8 => self.open(),
             8..12 => self.close(),
             12..16 => self.advise(),
+            82 if self.steps.is_multiple_of(2) => self.build_group_again(),
+            82 => self.recharge(),
+            83..85 => self.look(),
             16..18 => self.resize(),
             18..20 => self.set_max(),
             20..25 => self.pin_some(),
@@ -203,7 +207,10 @@ impl World {
     pub(crate) fn read_from(&mut self, number: usize, file: &File) {
         let (offset, len) = (self.offset(number), self.size() as usize);
         let mut buf = vec![0xa5; len];
-        match self.ask(file.group(), 1, || file.read_at(&mut buf, offset)) {
+        let waits = self.random.one_in(4);
+        let read =
+            || if waits { wait_for(file.read_at_async(&mut buf, offset)) } else { file.read_at(&mut buf, offset) };
+        match self.ask(file.group(), 1, read) {
             Ok(n) => {
                 let bytes = self.bytes(number);
                 let expected = &bytes[bytes.len().min(offset as usize)..bytes.len().min(offset as usize + len)];
@@ -211,18 +218,6 @@ impl World {
                 assert!(buf[n..].iter().all(|&byte| byte == 0xa5), "bytes past the end were touched");
             }
             Err(error) => self.tolerate(&error),
-        }
-    }
-
-    fn advise(&mut self) {
-        let Some((number, file)) = self.pick(false) else { return };
-        let start = self.offset(number);
-        let range = start..start.saturating_add(self.random.below(200_000));
-        let advice =
-            [Advice::DontNeed, Advice::WillNeed, Advice::Sequential, Advice::Normal][self.random.below(4) as usize];
-        if let Err(error) = file.advise(range, advice) {
-            assert!(!matches!(error, Error::LimitReached { .. }), "advice needs no memory: {error}");
-            self.tolerate(&error);
         }
     }
 

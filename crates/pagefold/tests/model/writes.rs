@@ -48,7 +48,7 @@ impl World {
         let offset = (self.offset(number) + beyond).min(2 * FILE_PAGES * 4096);
         let len = self.size() as usize;
         let meets_pin = self.write_meets_pin(number, offset..offset + len as u64);
-        if meets_pin && !self.waits_for_pin() {
+        if meets_pin && !self.writes_all_the_same() {
             return;
         }
         let new = self.new_bytes(offset, len);
@@ -116,7 +116,7 @@ impl World {
         let meets_pin = self.is_pinned(number, page..page + 1);
         if meets_pin {
             assert!(file.try_page_mut_at(page * 4096).is_none(), "page {page} is pinned");
-            if !self.waits_for_pin() {
+            if !self.writes_all_the_same() {
                 return;
             }
         }
@@ -149,7 +149,7 @@ impl World {
         };
         let meets_pin = self.length_meets_pin(number, len);
         // Growing waits for the page with the old end, cutting off refuses at once.
-        if meets_pin && len >= before as u64 && !self.waits_for_pin() {
+        if meets_pin && len >= before as u64 && !self.grows_all_the_same() {
             return;
         }
         match file.set_len(len) {
@@ -212,12 +212,17 @@ impl World {
         let range = start..start + self.size();
         if self.told_as_it_should(at, |file| file.sync_range(range.clone())) {
             self.seen.ranges_synced += 1;
-            let mut disk = bytes_on(&self.disk, format!("f{number}"));
-            let bytes = self.bytes(number);
-            disk.resize(disk.len().max(bytes.len()), 0); // What wasn't written may be missing, if it is zeros.
-            let range = (start as usize).min(bytes.len())..(range.end as usize).min(bytes.len());
-            assert_same(&disk[range.clone()], &bytes[range], &format!("f{number} from {start} on, synced"));
+            self.range_is_on_disk(number, range);
         }
+    }
+
+    pub(crate) fn range_is_on_disk(&mut self, number: usize, range: Range<u64>) {
+        let mut disk = bytes_on(&self.disk, format!("f{number}"));
+        let bytes = self.bytes(number);
+        disk.resize(disk.len().max(bytes.len()), 0); // What wasn't written may be missing, if it is zeros.
+        let found = (range.start as usize).min(bytes.len())..(range.end as usize).min(bytes.len());
+        let what = format!("f{number} from {} on, written", range.start);
+        assert_same(&disk[found.clone()], &bytes[found], &what);
     }
 
     pub(crate) fn told_as_it_should(&mut self, at: usize, sync: impl FnOnce(&File) -> Result<(), Error>) -> bool {
