@@ -1,6 +1,6 @@
 //! Groups whose last handle is dropped, and whose names are used again.
 
-use pagefold::Error;
+use pagefold::{Advice, Error};
 
 use crate::limits::Ceiling;
 use crate::support::eventually;
@@ -22,7 +22,7 @@ impl World {
             Ok(group) if !is_kept => {
                 assert_eq!(group.charged(), 0, "{name} was built just now");
                 if goes {
-                    eventually("a group outlived its handles", || !self.has_dropped_group(&name));
+                    eventually("a group outlived its pages", || self.is_gone(&name));
                 }
                 self.ceilings[at] = Ceiling::default();
                 self.seen.groups_built_again += 1;
@@ -33,7 +33,13 @@ impl World {
         self.groups.insert(at, group);
     }
 
-    fn has_dropped_group(&self, name: &str) -> bool {
-        self.mm.stats().groups.iter().any(|group| group.dropped && group.name == name)
+    /// Whether a group without handles is gone. A page that was just being loaded when its last
+    /// handle was dropped keeps it, so all pages leave memory that can.
+    fn is_gone(&self, name: &str) -> bool {
+        let is_gone = self.mm.stats().groups.iter().all(|group| !group.dropped || group.name != name);
+        if !is_gone {
+            self.open.iter().for_each(|open| open.file.advise(0..u64::MAX, Advice::DontNeed).unwrap());
+        }
+        is_gone
     }
 }

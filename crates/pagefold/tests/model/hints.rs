@@ -49,8 +49,9 @@ impl World {
     pub(crate) fn look(&mut self) {
         let Some((number, file)) = self.pick(false) else { return };
         let page = self.offset(number) / 4096;
-        let reads = self.faulty.calls_of(Call::Read);
+        let (reads, misses) = (self.faulty.calls_of(Call::Read), file.stats().misses);
         let found = file.try_page_at(page * 4096);
+        assert_eq!(file.stats().misses, misses, "a look loads no page");
         // Where nothing fails, no read is repeated by another thread.
         // DEFECT: a page that readahead has marked has the next ones read, which a backend without
         // threads does before it returns (`try_pin_page`). So the call does wait for I/O.

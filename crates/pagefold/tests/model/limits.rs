@@ -18,7 +18,8 @@ const LANDING: Duration = Duration::from_millis(100);
 pub(crate) struct Ceiling {
     /// Only falls, as a group above its limit gets nothing more.
     bytes: u64,
-    /// The group's misses when nothing was dirty or pinned any longer: with the next one it shrinks.
+    /// The group's misses when nothing was dirty or pinned any longer. With the next one it
+    /// shrinks.
     misses: Option<u64>,
 }
 

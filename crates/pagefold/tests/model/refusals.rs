@@ -82,8 +82,8 @@ impl World {
         assert!(at_limit || at_budget || no_room, "{error}: {pinned} pages are pinned\n{stats}");
     }
 
-    /// An error of a call that can't be refused for want of memory, or whose refusal was due, is
-    /// fine if a fault fired.
+    /// An error of a call is fine if a fault fired, or if it is a refusal: that was judged
+    /// ([`ask`](Self::ask)).
     pub(crate) fn tolerate(&mut self, error: &Error) {
         match error {
             Error::ReadFailed { error, .. } | Error::WriteFailed { error, .. } => self.was_made(*error),
@@ -91,8 +91,9 @@ impl World {
         }
     }
 
-    /// Fails unless the device was told to answer so. What is interrupted or cut short is continued;
-    /// no other process changes the files. `EAGAIN` is repeated for reads and writes alone.
+    /// Fails unless the device was told to answer so. What is interrupted or cut short is
+    /// continued, and no other process changes the files. After `EAGAIN` only reads and writes are
+    /// repeated.
     pub(crate) fn was_made(&self, error: IoError) {
         let kind = match error {
             IoError::Os(5 | 28 | 12) => FaultKind::Errno,
