@@ -12,10 +12,11 @@ use crate::world::World;
 const HELD_MAX: usize = 39;
 /// The longest that a pin is kept, in steps.
 const STEPS_MAX: u64 = 12;
-/// A write that meets a pinned page waits for seconds: it is made once in so many times.
-const RARELY: u64 = 500;
-/// The same for growth, which meets one less often.
-const RARELY_GROWS: u64 = 20;
+/// A call that meets a pinned page waits for seconds. So it is made once in so many times: writes,
+pub(crate) const WRITES: u64 = 500;
+/// changes of a page, and growth, which meet one less often.
+pub(crate) const CHANGES: u64 = 60;
+pub(crate) const GROWTHS: u64 = 20;
 const SQUEEZED_CALLS: u64 = 20;
 /// The smallest limit that a group can have.
 const LIMIT_MIN: u64 = 4;
@@ -167,15 +168,5 @@ impl World {
             return self.is_pinned(number, len / 4096..u64::MAX);
         }
         self.is_pinned(number, before / 4096..before.div_ceil(4096))
-    }
-
-    /// Whether a write that meets a pinned page is made all the same.
-    pub(crate) fn writes_all_the_same(&mut self) -> bool {
-        self.random.one_in(RARELY)
-    }
-
-    /// Whether a file whose last page is pinned is made longer all the same.
-    pub(crate) fn grows_all_the_same(&mut self) -> bool {
-        self.random.one_in(RARELY_GROWS)
     }
 }

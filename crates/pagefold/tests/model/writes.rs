@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use pagefold::{Error, File};
 
+use crate::pins::{CHANGES, GROWTHS, WRITES};
 use crate::refusals::is_refusal;
 use crate::support::{assert_same, bytes_on};
 use crate::world::{FILE_PAGES, Open, World};
@@ -48,7 +49,7 @@ impl World {
         let offset = (self.offset(number) + beyond).min(2 * FILE_PAGES * 4096);
         let len = self.size() as usize;
         let meets_pin = self.write_meets_pin(number, offset..offset + len as u64);
-        if meets_pin && !self.writes_all_the_same() {
+        if meets_pin && !self.random.one_in(WRITES) {
             return;
         }
         let new = self.new_bytes(offset, len);
@@ -116,7 +117,7 @@ impl World {
         let meets_pin = self.is_pinned(number, page..page + 1);
         if meets_pin {
             assert!(file.try_page_mut_at(page * 4096).is_none(), "page {page} is pinned");
-            if !self.writes_all_the_same() {
+            if !self.random.one_in(CHANGES) {
                 return;
             }
         }
@@ -149,7 +150,7 @@ impl World {
         };
         let meets_pin = self.length_meets_pin(number, len);
         // Growing waits for the page with the old end, cutting off refuses at once.
-        if meets_pin && len >= before as u64 && !self.grows_all_the_same() {
+        if meets_pin && len >= before as u64 && !self.random.one_in(GROWTHS) {
             return;
         }
         match file.set_len(len) {
