@@ -4,10 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pagefold::{Advice, Error, ReadQueue, ReadRequest, WriteRequest};
 
+use crate::refusals::is_refusal;
 use crate::support::assert_same;
 use crate::world::World;
 
@@ -17,6 +18,11 @@ impl Wake for Unpark {
     fn wake(self: std::sync::Arc<Self>) {
         self.0.unpark();
     }
+}
+
+/// Polls a future until it is done.
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    poll(&mut Box::pin(future), u64::MAX).expect("polled until it is done")
 }
 
 /// Polls until the future is done, or `polls` times.
@@ -46,6 +52,7 @@ impl World {
         let mut bytes: Vec<_> = places.iter().map(|&(_, len)| vec![0xa5_u8; len]).collect();
         let mut batch: Vec<_> =
             places.iter().zip(&mut bytes).map(|(&(offset, _), into)| ReadRequest::new(offset, into)).collect();
+        let start = Instant::now();
         if count.is_multiple_of(2) {
             file.read_batch(&mut batch);
         } else {
@@ -54,9 +61,16 @@ impl World {
             batch.extend(std::iter::from_fn(|| queue.wait()).map(|(request, ())| request));
             assert_eq!(batch.len() as u64, count);
         }
+        let waited = start.elapsed();
         for request in batch {
             let (offset, len) = (request.offset as usize, request.into.len());
-            match request.result {
+            let result = match request.result {
+                Err(error) if is_refusal(&error) => {
+                    self.ask_again(file.group(), 1, waited, &error, || file.read_at(request.into, offset as u64))
+                }
+                result => result,
+            };
+            match result {
                 Ok(n) => {
                     let bytes = self.bytes(number);
                     let expected = &bytes[bytes.len().min(offset)..bytes.len().min(offset + len)];
@@ -64,7 +78,7 @@ impl World {
                     self.seen.batched_reads += 1;
                 }
                 Err(error) => {
-                    self.tolerate(&error, 0);
+                    self.tolerate(&error);
                     self.seen.batched_reads_failed += 1;
                 }
             }
@@ -80,7 +94,9 @@ impl World {
         let mut writes = Vec::new();
         while writes.len() < 20 && offset + step <= len {
             let size = self.random.below(step) as usize;
-            writes.push((offset, self.new_bytes(offset, size)));
+            if !self.write_meets_pin(number, offset..offset + size as u64) {
+                writes.push((offset, self.new_bytes(offset, size)));
+            }
             offset += step;
         }
         if self.random.one_in(2) {
@@ -88,7 +104,20 @@ impl World {
             let _ = file.advise(0..len, Advice::DontNeed);
         }
         let mut batch: Vec<_> = writes.iter().map(|(offset, bytes)| WriteRequest::new(*offset, bytes)).collect();
+        let start = Instant::now();
         file.write_batch(&mut batch);
+        let waited = start.elapsed();
+        for request in &mut batch {
+            if let Err(error) = &request.result
+                && is_refusal(error)
+            {
+                let again = || file.write_at(request.from, request.offset);
+                request.result = self.ask_again(file.group(), 1, waited, error, again);
+            }
+        }
+        if batch.iter().any(|request| request.result.is_err()) {
+            self.drop_pins(); // They might leave no room for reading.
+        }
         for request in batch {
             let range = request.offset as usize..request.offset as usize + request.from.len();
             match request.result {
@@ -97,7 +126,7 @@ impl World {
                     self.seen.batched_writes += 1;
                 }
                 Err(error) => {
-                    self.tolerate(&error, 0);
+                    self.tolerate(&error);
                     self.seen.batched_writes_failed += 1;
                     // In part: the pages before some page of it.
                     let mut found = vec![0; range.len()];
@@ -141,9 +170,9 @@ impl World {
                 continue;
             }
             // One that was done has given its page away: another one is asked.
-            let mut again = file.page_at_async(page * 4096);
             drop(std::mem::replace(future, file.page_at_async(page * 4096)));
-            match poll(&mut again, u64::MAX).expect("polled until it is done") {
+            let again = || wait_for(file.page_at_async(page * 4096));
+            match self.ask(file.group(), 1, again) {
                 Ok(found) => {
                     let bytes = self.bytes(number);
                     let range = page as usize * 4096..bytes.len().min((page as usize + 1) * 4096);
@@ -153,7 +182,7 @@ impl World {
                 Err(Error::PastEnd { .. }) => {
                     assert!(page >= (self.bytes(number).len() as u64).div_ceil(4096));
                 }
-                Err(error) => self.tolerate(&error, 0),
+                Err(error) => self.tolerate(&error),
             }
         }
     }
@@ -167,13 +196,13 @@ impl World {
         for at in 0..len {
             let page = if backwards { start + len - at } else { start + at };
             let mut buf = [0; 4096];
-            match file.read_at(&mut buf, page * 4096) {
+            match self.ask(file.group(), 1, || file.read_at(&mut buf, page * 4096)) {
                 Ok(n) => {
                     let bytes = self.bytes(number);
                     let range = bytes.len().min(page as usize * 4096)..bytes.len().min((page as usize + 1) * 4096);
                     assert_same(&buf[..n], &bytes[range], &format!("f{number}, page {page} in sequence"));
                 }
-                Err(error) => self.tolerate(&error, 0),
+                Err(error) => self.tolerate(&error),
             }
         }
     }

@@ -7,6 +7,12 @@
 #![cfg(not(pagefold_loom))]
 
 mod batches;
+mod closing;
+mod groups;
+mod hints;
+mod limits;
+mod pins;
+mod refusals;
 mod sometimes;
 #[path = "../support/mod.rs"]
 mod support;

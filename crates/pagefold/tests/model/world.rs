@@ -4,12 +4,15 @@ use std::ops::Range;
 use std::time::Duration;
 
 use pagefold::io::{Backend, ThreadPool};
-use pagefold::{Advice, Error, File, Group, Pagefold};
+use pagefold::{Error, File, Group, Pagefold};
 use sync::random::Random;
-use test_disks::{Fault, FaultKind, FaultyBackend, Schedule};
+use test_disks::{Fault, FaultyBackend, Schedule};
 
+use crate::batches::wait_for;
+use crate::limits::Ceiling;
+use crate::pins::Held;
 use crate::sometimes::Sometimes;
-use crate::support::{RealFiles, assert_same, bytes_on, disk, eventually, manager_in_time, version, within_limit};
+use crate::support::{RealFiles, assert_same, bytes_on, disk, manager_in_time, version};
 use crate::writes::Earlier;
 
 /// The last of them has to be made.
@@ -26,7 +29,13 @@ pub(crate) struct World {
     /// One fault in so many calls.
     pub(crate) rate: u64,
     pub(crate) groups: Vec<Group>,
+    /// What each group may have although its limit was lowered.
+    pub(crate) ceilings: Vec<Ceiling>,
     pub(crate) open: Vec<Open>,
+    pub(crate) held: Vec<Held>,
+    /// Memory that goes back to the system together.
+    pub(crate) extent_bytes: u64,
+    pub(crate) steps: u64,
     /// What each file's readers have to see; `None` if it was never made.
     pub(crate) files: Vec<Option<Vec<u8>>>,
     /// What each file's sectors were since it was synced: a write under way may still bring that to
@@ -70,22 +79,42 @@ impl World {
         // otherwise.
         let time = (seed % 3 == 1).then_some(Duration::from_secs(3600));
         let mm = manager_in_time(64 + random.below(400), faulty.clone(), time);
-        let groups = (0..1 + random.below(3))
+        let groups: Vec<_> = (0..1 + random.below(3))
             .map(|i| {
                 let group = mm.group(&format!("g{i}"));
                 let group = if random.one_in(3) { group } else { group.max((16 + random.below(200)) * 4096) };
                 group.build().unwrap()
             })
             .collect();
-        let seen = Sometimes::default();
-        Self { random, mm, disk, faulty, rate, groups, open: Vec::new(), files, earlier, versions: seed << 20, seen }
+        Self {
+            random,
+            disk,
+            faulty,
+            rate,
+            ceilings: groups.iter().map(|_| Ceiling::default()).collect(),
+            groups,
+            open: Vec::new(),
+            held: Vec::new(),
+            extent_bytes: 1 << (mm.budget() / 32).ilog2().clamp(12, 21),
+            steps: 0,
+            mm,
+            files,
+            earlier,
+            versions: seed << 20,
+            seen: Sometimes::default(),
+        }
     }
 
     pub(crate) fn step(&mut self) {
+        self.steps += 1;
+        self.drop_old_pins();
         match self.random.below(100) {
             0..8 => self.open(),
             8..12 => self.close(),
             12..16 => self.advise(),
+            82 if self.steps.is_multiple_of(2) => self.build_group_again(),
+            82 => self.recharge(),
+            83..85 => self.look(),
             16..18 => self.resize(),
             18..20 => self.set_max(),
             20..25 => self.pin_some(),
@@ -99,14 +128,11 @@ impl World {
             74..76 => self.prefetch(),
             76..79 => self.page_async(),
             79..81 => self.scan(),
+            81 if self.steps.is_multiple_of(2) => self.squeeze(),
             _ => self.read(),
         }
-        for group in &self.groups {
-            let unwritten = self.rate > 0 && group.stats().unclean_bytes > 0;
-            assert!(within_limit(group) || unwritten, "{} has {} of {}", group.name(), group.charged(), group.max());
-        }
-        let stats = self.mm.stats();
-        assert!(stats.used_bytes <= stats.budget_bytes, "{stats}");
+        self.check_pins();
+        self.check_limits();
     }
 
     /// Does something without faults.
@@ -117,13 +143,13 @@ impl World {
         result
     }
 
-    fn open(&mut self) {
+    pub(crate) fn open(&mut self) {
         let number = self.random.below(FILES) as usize;
-        let group = self.random.below(self.groups.len() as u64) as usize;
+        let group = self.groups[self.random.below(self.groups.len() as u64) as usize].clone();
         let writable = self.files[number].is_none() || self.random.one_in(2);
-        let truncate = writable && self.random.one_in(12);
-        let options = self.groups[group].open_options().write(writable).create(writable).truncate(truncate);
-        match options.open(format!("f{number}")) {
+        let truncate = writable && self.random.one_in(12) && !self.is_pinned(number, 0..u64::MAX);
+        let options = group.open_options().write(writable).create(writable).truncate(truncate);
+        match self.ask(&group, 0, || options.open(format!("f{number}"))) {
             Ok(file) => {
                 let bytes = self.files[number].get_or_insert_default();
                 if truncate {
@@ -134,8 +160,8 @@ impl World {
                 let failures = file.stats().write_errors;
                 self.open.push(Open { number, file, writable, told: (0, failures) });
             }
-            Err(Error::OpenFailed { .. } | Error::WriteFailed { .. }) => assert!(self.faulty.fired_total() > 0),
-            Err(error) => panic!("{error}"),
+            Err(Error::OpenFailed { error, .. }) => self.was_made(error),
+            Err(error) => self.tolerate(&error),
         }
     }
 
@@ -173,112 +199,26 @@ impl World {
     }
 
     fn read(&mut self) {
-        let Some((number, file)) = self.pick(false) else { return };
+        if let Some((number, file)) = self.pick(false) {
+            self.read_from(number, &file);
+        }
+    }
+
+    pub(crate) fn read_from(&mut self, number: usize, file: &File) {
         let (offset, len) = (self.offset(number), self.size() as usize);
         let mut buf = vec![0xa5; len];
-        match file.read_at(&mut buf, offset) {
+        let waits = self.random.one_in(4);
+        let read =
+            || if waits { wait_for(file.read_at_async(&mut buf, offset)) } else { file.read_at(&mut buf, offset) };
+        match self.ask(file.group(), 1, read) {
             Ok(n) => {
                 let bytes = self.bytes(number);
                 let expected = &bytes[bytes.len().min(offset as usize)..bytes.len().min(offset as usize + len)];
                 assert_same(&buf[..n], expected, &format!("f{number} from {offset} on"));
                 assert!(buf[n..].iter().all(|&byte| byte == 0xa5), "bytes past the end were touched");
             }
-            Err(error) => self.tolerate(&error, 0),
+            Err(error) => self.tolerate(&error),
         }
-    }
-
-    fn pin_some(&mut self) {
-        let Some((number, file)) = self.pick(false) else { return };
-        let mut pins = Vec::new();
-        for _ in 0..self.random.below(40) {
-            let page = self.offset(number) / 4096;
-            match file.page_at(page * 4096) {
-                Ok(pin) => pins.push((page as usize, pin)),
-                Err(Error::PastEnd { .. }) => assert!(page >= (self.bytes(number).len() as u64).div_ceil(4096)),
-                Err(error) => {
-                    self.tolerate(&error, pins.len());
-                    break;
-                }
-            }
-        }
-        if let Some(&(page, _)) = pins.first()
-            && self.open.iter().any(|open| open.number == number && open.writable)
-        {
-            self.cut_pinned(number, page);
-        }
-        for (page, pin) in pins {
-            let bytes = self.bytes(number);
-            let end = bytes.len().min((page + 1) * 4096);
-            assert_same(&pin, &bytes[page * 4096..end], &format!("f{number}, pinned page {page}"));
-        }
-    }
-
-    /// An error is fine if a fault fired, or if pins stand in the way.
-    pub(crate) fn tolerate(&mut self, error: &Error, pins: usize) {
-        match error {
-            Error::ReadFailed { .. } | Error::WriteFailed { .. } => {
-                assert!(self.faulty.fired_total() > 0, "{error}");
-            }
-            Error::LimitReached { .. } => {
-                assert!(pins > 0 || self.rate > 0, "{error}");
-                self.seen.limit_reached += 1;
-            }
-            error => panic!("{error}"),
-        }
-    }
-
-    fn advise(&mut self) {
-        let Some((number, file)) = self.pick(false) else { return };
-        let start = self.offset(number);
-        let range = start..start.saturating_add(self.random.below(200_000));
-        let advice =
-            [Advice::DontNeed, Advice::WillNeed, Advice::Sequential, Advice::Normal][self.random.below(4) as usize];
-        if let Err(error) = file.advise(range, advice) {
-            self.tolerate(&error, 0);
-        }
-    }
-
-    fn resize(&mut self) {
-        let pages = 64 + self.random.below(500);
-        let before = self.mm.budget();
-        match self.mm.resize(pages * 4096 + (256 << 10)) {
-            Ok(()) => self.seen.budgets_lowered += u64::from(self.mm.budget() < before),
-            Err(Error::BudgetBusy { .. }) => assert_eq!(self.mm.budget(), before),
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn set_max(&mut self) {
-        let at = self.random.below(self.groups.len() as u64) as usize;
-        self.groups[at].set_max((16 + self.random.below(300)) * 4096).unwrap();
-    }
-
-    pub(crate) fn end(mut self) -> Sometimes {
-        for group in &self.groups {
-            let stats = group.stats();
-            self.seen.evictions += stats.evictions;
-            self.seen.refaults += stats.refaults;
-            self.seen.errors += stats.errors;
-            self.seen.direct_reclaims += stats.direct_reclaims;
-            self.seen.read_ahead += stats.read_ahead;
-            self.seen.read_ahead_wasted += stats.read_ahead_wasted;
-        }
-        self.seen.short_transfers += self.faulty.fired(FaultKind::Short);
-        self.seen.interrupts += self.faulty.fired(FaultKind::Interrupted);
-        if self.random.one_in(2) {
-            self.faulty.set_schedule(Schedule::Never);
-            self.all_is_written_in_the_end();
-        }
-        self.open.clear();
-        for group in &self.groups {
-            eventually("a page outlived its file", || group.charged() == 0);
-            assert_eq!(group.stats().unclean_bytes, 0, "an unclean page that isn't there");
-        }
-        self.groups.clear();
-        eventually("a page map outlived its file", || self.mm.stats().map_bytes == 0);
-        let stats = self.mm.stats();
-        assert!(stats.groups.is_empty() && stats.files.is_empty());
-        self.seen
     }
 
     pub(crate) fn new_bytes(&mut self, offset: u64, len: usize) -> Vec<u8> {

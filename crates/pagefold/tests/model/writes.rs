@@ -5,13 +5,14 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
 use pagefold::{Error, File};
-use test_disks::{Fault, Schedule};
 
-use crate::support::{assert_same, bytes_on, eventually};
+use crate::pins::{CHANGES, GROWTHS, WRITES};
+use crate::refusals::is_refusal;
+use crate::support::{assert_same, bytes_on};
 use crate::world::{FILE_PAGES, Open, World};
 
 /// Bytes that come to the disk together.
-const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
 /// What sectors of a file were, in turn, by hash. Zeros at their ends don't count: the file may
 /// have ended there.
@@ -29,7 +30,7 @@ impl Earlier {
 
     /// Whether a sector was so since it was as on the disk before: writes of a page follow each
     /// other, so nothing older comes.
-    fn knows(&self, at: usize, sector: &[u8], before: &[u8]) -> bool {
+    pub(crate) fn knows(&self, at: usize, sector: &[u8], before: &[u8]) -> bool {
         let were = self.0.get(&at).map_or(&[][..], Vec::as_slice);
         let since = were.iter().position(|&was| was == hash(before)).unwrap_or(0);
         were[since..].contains(&hash(sector))
@@ -47,14 +48,26 @@ impl World {
         let beyond = if self.random.one_in(20) { self.random.below(30 * 4096) } else { 0 };
         let offset = (self.offset(number) + beyond).min(2 * FILE_PAGES * 4096);
         let len = self.size() as usize;
+        let meets_pin = self.write_meets_pin(number, offset..offset + len as u64);
+        if meets_pin && !self.random.one_in(WRITES) {
+            return;
+        }
         let new = self.new_bytes(offset, len);
         self.seen.writes += 1;
         self.seen.growths += u64::from(offset as usize + len > self.bytes(number).len());
-        match file.write_at(&new, offset) {
-            Ok(()) => self.put(number, &new, offset as usize),
+        match self.ask(file.group(), 1, || file.write_at(&new, offset)) {
+            Ok(()) => {
+                assert!(!meets_pin, "a pinned page was written");
+                self.put(number, &new, offset as usize);
+            }
             Err(error) => {
-                self.tolerate(&error, 0);
+                match error {
+                    Error::PageBusy { .. } if meets_pin => self.seen.writes_refused += 1,
+                    error => self.tolerate(&error),
+                }
                 self.seen.writes_failed += 1;
+                // They might leave no room for reading.
+                self.drop_pins();
                 self.in_peace(|world| world.find_out_what_was_written(number, &file, &new, offset as usize));
             }
         }
@@ -101,8 +114,17 @@ impl World {
         let page = self.offset(number) / 4096;
         let len = self.bytes(number).len();
         let start = page as usize * 4096;
-        match file.page_mut_at(page * 4096) {
+        let meets_pin = self.is_pinned(number, page..page + 1);
+        if meets_pin {
+            assert!(file.try_page_mut_at(page * 4096).is_none(), "page {page} is pinned");
+            if !self.random.one_in(CHANGES) {
+                return;
+            }
+        }
+        // The page and its copy.
+        match self.ask(file.group(), 2, || file.page_mut_at(page * 4096)) {
             Ok(mut guard) => {
+                assert!(!meets_pin, "page {page} is changed and pinned");
                 let end = len.min(start + 4096);
                 assert_same(&guard, &self.bytes(number)[start..end], &format!("f{number}, page {page} to be changed"));
                 let from = self.random.below(guard.len() as u64) as usize;
@@ -113,7 +135,8 @@ impl World {
                 self.seen.pages_changed += 1;
             }
             Err(Error::PastEnd { .. }) => assert!(start >= len),
-            Err(error) => self.tolerate(&error, 0),
+            Err(Error::PageBusy { .. }) if meets_pin => self.seen.changes_refused += 1,
+            Err(error) => self.tolerate(&error),
         }
     }
 
@@ -125,13 +148,21 @@ impl World {
             1 => self.random.below(FILE_PAGES) * 4096,
             _ => (before as u64 + self.random.below(20_000)).saturating_sub(self.random.below(20_000)),
         };
+        let meets_pin = self.length_meets_pin(number, len);
+        // Growing waits for the page with the old end, cutting off refuses at once.
+        if meets_pin && len >= before as u64 && !self.random.one_in(GROWTHS) {
+            return;
+        }
         match file.set_len(len) {
+            Err(Error::PageBusy { .. }) if meets_pin => self.seen.lengths_refused += 1,
+            other if meets_pin => panic!("from {before} to {len} bytes beside a pin: {other:?}"),
             Ok(()) => {
                 self.change(number, len as usize..before, |bytes| bytes.resize(len as usize, 0));
                 self.seen.cuts += u64::from((len as usize) < before);
             }
             Err(error) => {
-                self.tolerate(&error, 0);
+                assert!(!is_refusal(&error), "{error}");
+                self.tolerate(&error);
                 self.seen.lengths_failed += 1;
             }
         }
@@ -168,7 +199,7 @@ impl World {
     }
 
     /// Syncs by a handle; each failure has to be heard once.
-    fn sync_open(&mut self, at: usize) -> bool {
+    pub(crate) fn sync_open(&mut self, at: usize) -> bool {
         self.told_as_it_should(at, File::sync)
     }
 
@@ -182,15 +213,20 @@ impl World {
         let range = start..start + self.size();
         if self.told_as_it_should(at, |file| file.sync_range(range.clone())) {
             self.seen.ranges_synced += 1;
-            let mut disk = bytes_on(&self.disk, format!("f{number}"));
-            let bytes = self.bytes(number);
-            disk.resize(disk.len().max(bytes.len()), 0); // What wasn't written may be missing, if it is zeros.
-            let range = (start as usize).min(bytes.len())..(range.end as usize).min(bytes.len());
-            assert_same(&disk[range.clone()], &bytes[range], &format!("f{number} from {start} on, synced"));
+            self.range_is_on_disk(number, range);
         }
     }
 
-    fn told_as_it_should(&mut self, at: usize, sync: impl FnOnce(&File) -> Result<(), Error>) -> bool {
+    pub(crate) fn range_is_on_disk(&mut self, number: usize, range: Range<u64>) {
+        let mut disk = bytes_on(&self.disk, format!("f{number}"));
+        let bytes = self.bytes(number);
+        disk.resize(disk.len().max(bytes.len()), 0); // What wasn't written may be missing, if it is zeros.
+        let found = (range.start as usize).min(bytes.len())..(range.end as usize).min(bytes.len());
+        let what = format!("f{number} from {} on, written", range.start);
+        assert_same(&disk[found.clone()], &bytes[found], &what);
+    }
+
+    pub(crate) fn told_as_it_should(&mut self, at: usize, sync: impl FnOnce(&File) -> Result<(), Error>) -> bool {
         let Open { file, told, .. } = &mut self.open[at];
         let before = file.stats().write_errors;
         let result = sync(file);
@@ -204,7 +240,8 @@ impl World {
             }
             Err(error) => {
                 assert!(after > surely, "told twice: {error}");
-                assert!(matches!(error, Error::WriteFailed { .. }), "{error}");
+                let Error::WriteFailed { error, .. } = error else { panic!("{error}") };
+                self.was_made(error);
                 self.seen.failures_heard_later += u64::from(before > perhaps);
                 false
             }
@@ -215,87 +252,10 @@ impl World {
         self.change(number, offset..offset + new.len(), |bytes| put(bytes, new, offset));
     }
 
-    fn is_on_disk(&mut self, number: usize) {
+    pub(crate) fn is_on_disk(&mut self, number: usize) {
         self.earlier[number] = Earlier::default();
         let disk = bytes_on(&self.disk, format!("f{number}"));
         assert_same(&disk, self.bytes(number), &format!("f{number} on disk"));
-    }
-
-    pub(crate) fn close(&mut self) {
-        if self.open.is_empty() {
-            return;
-        }
-        let at = self.random.below(self.open.len() as u64) as usize;
-        let Open { number, file, writable, .. } = self.open.swap_remove(at);
-        if self.open.iter().any(|open| open.number == number) {
-            self.seen.closes_failed += u64::from(file.close().is_err());
-            return;
-        }
-        let name = format!("f{number}");
-        let before = bytes_on(&self.disk, &name);
-        let peaceful = self.random.one_in(2);
-        self.seen.written_in_the_background += u64::from(file.stats().bytes_out > 0);
-        let result = if peaceful { self.in_peace(|_| file.close()) } else { self.close_in_trouble(file) };
-        self.seen.closes_failed += u64::from(result.is_err());
-        eventually("a file outlived its handles", || {
-            self.mm.stats().files.iter().all(|file| !file.path.ends_with(&name))
-        });
-        if peaceful || writable && result.is_ok() {
-            self.is_on_disk(number);
-            return;
-        }
-        // What couldn't be written is lost, but nothing comes in its place that wasn't there: a
-        // write that was under way before may bring what was changed since.
-        let after = bytes_on(&self.disk, &name);
-        let (bytes, earlier) = (self.files[number].as_mut().expect("it was open"), &self.earlier[number]);
-        let lens = before.len().min(bytes.len())..=before.len().max(bytes.len());
-        assert!(lens.contains(&after.len()), "{} bytes of {lens:?}", after.len());
-        for (at, sector) in after.chunks(SECTOR).enumerate() {
-            let is = |bytes: &[u8]| {
-                let known = bytes.get(at * SECTOR..).unwrap_or_default();
-                let (known, beyond) = sector.split_at(known.len().min(sector.len()));
-                bytes[bytes.len().min(at * SECTOR)..].starts_with(known) && beyond.iter().all(|&byte| byte == 0)
-            };
-            assert!(
-                is(&before)
-                    || is(bytes)
-                    || earlier.knows(at, sector, before.chunks(SECTOR).nth(at).unwrap_or_default()),
-                "f{number} after a close that failed: foreign bytes in sector {at}"
-            );
-        }
-        let lost = after != *bytes;
-        *bytes = after;
-        self.earlier[number] = Earlier::default();
-        self.seen.lost_at_close += u64::from(lost);
-    }
-
-    /// Closes, sometimes while nothing works at all.
-    fn close_in_trouble(&mut self, file: File) -> Result<(), Error> {
-        if self.rate == 0 || self.random.one_in(2) {
-            return file.close();
-        }
-        self.faulty.set_schedule(Schedule::From(1, Fault::Errno(5)));
-        let name = file.path().to_owned();
-        let result = file.close();
-        eventually("a file outlived its handles", || self.mm.stats().files.iter().all(|file| file.path != name));
-        self.in_peace(|_| ());
-        result
-    }
-
-    pub(crate) fn all_is_written_in_the_end(&mut self) {
-        for at in 0..self.open.len() {
-            // The first may tell of what was before, the second of what was under way.
-            let tries = (0..3).filter(|_| !self.sync_open(at)).count();
-            assert!(tries < 3, "nothing fails any more");
-        }
-        for number in 0..self.files.len() {
-            if self.open.iter().any(|open| open.number == number) {
-                self.is_on_disk(number);
-            }
-        }
-        let stats = self.mm.stats();
-        assert!(stats.files.iter().all(|file| file.unclean_bytes == 0), "{stats}");
-        assert!(stats.groups.iter().all(|group| group.unclean_bytes == 0), "{stats}");
     }
 }
 

@@ -1,0 +1,45 @@
+//! Groups whose last handle is dropped, and whose names are used again.
+
+use pagefold::{Advice, Error};
+
+use crate::limits::Ceiling;
+use crate::support::eventually;
+use crate::world::World;
+
+impl World {
+    /// Drops a group and builds one of the same name. An open file, or a pin, keeps the group.
+    pub(crate) fn build_group_again(&mut self) {
+        let at = self.random.below(self.groups.len() as u64) as usize;
+        let (name, max) = (self.groups[at].name().to_owned(), self.groups[at].max());
+        let is_kept = self.open.iter().any(|open| open.file.group().name() == name) || self.pins_keep_group(&name);
+        // Pages that another group's handles use as well may have to be written or unpinned first.
+        let goes = self.held.is_empty() && self.groups[at].stats().unclean_bytes == 0;
+        drop(self.groups.remove(at));
+        let builder = self.mm.group(&name);
+        let builder = if self.random.one_in(3) { builder } else { builder.max(max) };
+        let group = match builder.build() {
+            Err(Error::GroupExists { .. }) if is_kept => self.mm.find_group(&name).expect("it exists"),
+            Ok(group) if !is_kept => {
+                assert_eq!(group.charged(), 0, "{name} was built just now");
+                if goes {
+                    eventually("a group outlived its pages", || self.is_gone(&name));
+                }
+                self.ceilings[at] = Ceiling::default();
+                self.seen.groups_built_again += 1;
+                group
+            }
+            other => panic!("{name}, which {}: {other:?}", if is_kept { "is in use" } else { "isn't in use" }),
+        };
+        self.groups.insert(at, group);
+    }
+
+    /// Whether a group without handles is gone. A page that was just being loaded when its last
+    /// handle was dropped keeps it, so all pages leave memory that can.
+    fn is_gone(&self, name: &str) -> bool {
+        let is_gone = self.mm.stats().groups.iter().all(|group| !group.dropped || group.name != name);
+        if !is_gone {
+            self.open.iter().for_each(|open| open.file.advise(0..u64::MAX, Advice::DontNeed).unwrap());
+        }
+        is_gone
+    }
+}
