@@ -159,6 +159,10 @@ impl File {
     /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
     /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`, and
     /// [`page_at`](Self::page_at) would wait, or return an error.
+    ///
+    /// Exception: if the page was read ahead and this is its first use, the call may submit reads of
+    /// the next pages. A backend without threads, as `io::Posix`, executes them at once. If memory
+    /// is short and there is a swap area on a device, the call may write pages there, too.
     #[must_use]
     pub fn try_page_at(&self, offset: u64) -> Option<PageRef<'_>> {
         let page = offset >> self.map.page_shift();
@@ -269,8 +273,8 @@ impl File {
     /// for two pages. For small changes [`write_at`](Self::write_at) is faster.
     ///
     /// # Errors
-    /// [`Error::PastEnd`] if the file has no such page; otherwise those of
-    /// [`write_at`](Self::write_at).
+    /// [`Error::PastEnd`] if the file has no such page; [`Error::BudgetBusy`] if the budget has no
+    /// room for the copy; otherwise those of [`write_at`](Self::write_at).
     pub fn page_mut_at(&self, offset: u64) -> Result<PageMut<'_>, Error> {
         self.handle.check_writable()?;
         let charge = CopyCharge::new(MaybeOwned::Borrowed(&self.handle.group))?;

@@ -76,7 +76,8 @@ pub(crate) struct Pass {
 /// A group's youngest pages are evicted only for the group itself. If all of its other pages are
 /// dirty and can't be written, the group makes progress by evicting its youngest pages, one after
 /// the other. If they were evicted for other groups, this group couldn't load any page: it may not
-/// take pages of groups with smaller shares.
+/// take pages of groups with smaller shares. Exception: before a call fails of a group that has next
+/// to nothing ([`For::First`]), it gets such pages, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Own,
@@ -162,8 +163,9 @@ impl Manager {
         }
         let need = self.page_for(group);
         let candidates = self.ranking.all_candidates(&self.groups, need, self.budget_pages());
+        let whose = |it: &GroupState| if matches!(need, For::First(_)) { Whose::Own } else { Whose::of(need, it) };
         let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
-        groups.find_map(|it| Some(look_through(&it, Whose::of(need, &it))).filter(|&freed| freed > 0)).unwrap_or(0)
+        groups.find_map(|it| Some(look_through(&it, whose(&it))).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
     /// Frees up to about `wanted` pages of the first candidate group that can give any. Looks at a

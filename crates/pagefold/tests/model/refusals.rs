@@ -77,9 +77,8 @@ impl World {
         }
         let at_limit = own.charged_bytes + pages * 4096 > own.max_bytes && clean_pages(own) <= pinned;
         let giving = stats.groups.iter().filter(|it| it.name == own.name || gives_to(own, it, budget));
-        // DEFECT: another group keeps its youngest page, even if that is the only one of all groups
-        // that can go (`Reach::Window` in `lru/stripe.rs`). The call is then refused.
-        let kept = |it: &GroupStats| if it.name == own.name { 0 } else { clean_pages(it).min(1) };
+        // Another group keeps its youngest page, except for a group that has next to nothing.
+        let kept = |it: &GroupStats| u64::from(it.name != own.name && !has_few(own)).min(clean_pages(it));
         let at_budget = giving.map(|it| clean_pages(it) - kept(it)).sum::<u64>() <= pinned
             && (stats.groups.len() > 1 || stats.free_bytes == 0);
         assert!(at_limit || at_budget || no_room, "{error}: {pinned} pages are pinned\n{stats}");
@@ -117,7 +116,12 @@ fn clean_pages(group: &GroupStats) -> u64 {
 
 /// Whether a group has to give pages to another one if the budget is short (R1).
 fn gives_to(own: &GroupStats, group: &GroupStats, budget: u64) -> bool {
-    let pages = own.charged_bytes / 4096;
     let share = |group: &GroupStats, pages: u64| pages as f64 / (group.max_bytes.min(budget) / 4096) as f64;
-    pages < FEW_PAGES || group.dropped || share(group, group.charged_bytes / 4096) >= share(own, pages - FEW_PAGES)
+    let with_slack = |own: &GroupStats| share(own, own.charged_bytes / 4096 - FEW_PAGES);
+    has_few(own) || group.dropped || share(group, group.charged_bytes / 4096) >= with_slack(own)
+}
+
+/// Whether the group has next to nothing: then any group has to give it pages.
+fn has_few(own: &GroupStats) -> bool {
+    own.charged_bytes / 4096 < FEW_PAGES
 }

@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) faulty: FaultyBackend,
     /// One fault in so many calls.
     pub(crate) rate: u64,
+    /// No other thread reads what this one has asked for.
+    pub(crate) reads_alone: bool,
     pub(crate) groups: Vec<Group>,
     /// What each group may have although its limit was lowered.
     pub(crate) ceilings: Vec<Ceiling>,
@@ -60,7 +62,7 @@ impl World {
         let mut random = Random::seeded(seed);
         let rate = [0, 1000, 200, 32][random.below(4) as usize];
         // Requests are done by the disk itself, by threads, or by io_uring.
-        let (disk, backend): (Box<dyn Backend>, Box<dyn Backend>) = if seed % 8 == 5 {
+        let (disk, backend): (Box<dyn Backend>, Box<dyn Backend>) = if is_on_real_files(seed) {
             let files = RealFiles::new(FILES - 1, FILE_LEN);
             (Box::new(files.clone()), Box::new(files))
         } else {
@@ -69,7 +71,7 @@ impl World {
                 disk.reorder(seed);
             }
             let in_threads = || Box::new(ThreadPool::new(disk.clone(), 3).unwrap());
-            (Box::new(disk.clone()), if seed % 4 == 3 { in_threads() } else { Box::new(disk) })
+            (Box::new(disk.clone()), if backend_has_threads(seed) { in_threads() } else { Box::new(disk) })
         };
         let files = (0..FILES).map(|number| (number + 1 < FILES).then(|| bytes_on(&disk, format!("f{number}"))));
         let files = files.collect();
@@ -78,6 +80,7 @@ impl World {
         // Calls that wait for a limited time leave to other threads what they do themselves
         // otherwise.
         let time = (seed % 3 == 1).then_some(Duration::from_secs(3600));
+        let reads_alone = !backend_has_threads(seed) && time.is_none();
         let mm = manager_in_time(64 + random.below(400), faulty.clone(), time);
         let groups: Vec<_> = (0..1 + random.below(3))
             .map(|i| {
@@ -91,6 +94,7 @@ impl World {
             disk,
             faulty,
             rate,
+            reads_alone,
             ceilings: groups.iter().map(|_| Ceiling::default()).collect(),
             groups,
             open: Vec::new(),
@@ -225,6 +229,15 @@ impl World {
         self.versions += 1;
         version(self.versions, offset, len)
     }
+}
+
+/// By io_uring, where there is one.
+fn is_on_real_files(seed: u64) -> bool {
+    seed % 8 == 5
+}
+
+fn backend_has_threads(seed: u64) -> bool {
+    is_on_real_files(seed) || seed % 4 == 3
 }
 
 fn faults(rate: u64, seed: u64) -> Schedule {

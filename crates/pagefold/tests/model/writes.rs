@@ -164,6 +164,13 @@ impl World {
                 assert!(!is_refusal(&error), "{error}");
                 self.tolerate(&error);
                 self.seen.lengths_failed += 1;
+                if let Error::ReadFailed { .. } = error {
+                    // The file is longer, and that is noticed as if another process had done it.
+                    assert!(len > before as u64, "{error}");
+                    let read = self.in_peace(|_| file.read_at(&mut [0], before as u64));
+                    assert_eq!(read.expect("without faults"), 1);
+                    self.change(number, before..before, |bytes| bytes.resize(len as usize, 0));
+                }
             }
         }
         assert_eq!(file.len(), self.bytes(number).len() as u64);
