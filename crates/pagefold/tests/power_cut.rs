@@ -35,8 +35,8 @@ struct Doomed {
     calls: Arc<AtomicU64>,
     last: u64,
     seed: u64,
-    /// The file (its inode) whose next sync fails and loses what was written. Locked while a file is
-    /// synced.
+    /// The inode of the file whose next sync fails and loses what was written. Locked while a file
+    /// is synced.
     loses: Arc<Mutex<Option<u64>>>,
 }
 

@@ -1,5 +1,5 @@
-//! A process whose budget is all pinned: each public call succeeds if it needs no memory and no page
-//! that is held, or else fails with the error that says which of the two it lacks, within seconds.
+//! A process whose budget is all pinned: each public call succeeds if it needs no memory and no
+//! page that is held. Otherwise it fails, within seconds, with the error that says what it lacks.
 //!
 //! All calls are made at the same time, each in a world and a thread of its own, so a test takes as
 //! long as the slowest of them.
