@@ -6,14 +6,17 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 
 use pagefold::io::{Access, Backend, BackingFile, IoError};
-use pagefold::{Error, File, Group};
+use pagefold::{Error, File, Group, WriteRequest};
 use support::around::{Around, Wrapped};
 use support::{bytes_on, disk, manager, version};
 use sync::atomic::{AtomicU64, Ordering};
+use sync::lock::Mutex;
 use sync::random::{Random, seeds};
 use sync::{Arc, SharedBytes};
 use test_disks::{Call, SimulatedDisk};
@@ -22,6 +25,7 @@ const THREADS: u64 = 8;
 const FILE_LEN: u64 = 40 * 4096 - 1000;
 /// Bytes that are written to memory, and taken from it, together.
 const WORD: usize = 8;
+const EIO: IoError = IoError::Os(5);
 
 /// The simulated disk, whose power is cut just before one of its calls; or in the middle of a
 /// write, which then has written some of its pages.
@@ -31,9 +35,16 @@ struct Doomed {
     calls: Arc<AtomicU64>,
     last: u64,
     seed: u64,
+    /// The inode of the file whose next sync fails and loses what was written. Locked while a file
+    /// is synced.
+    loses: Arc<Mutex<Option<u64>>>,
 }
 
 impl Doomed {
+    fn is_off(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) >= self.last
+    }
+
     fn next(&self) {
         if self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.last {
             self.disk.power_cut(self.seed);
@@ -63,7 +74,12 @@ impl Around for Doomed {
     }
 
     fn sync(&self, file: &dyn BackingFile) -> Result<(), IoError> {
+        let mut loses = self.loses.lock();
+        if loses.take_if(|inode| *inode == file.identity().inode).is_some() {
+            self.disk.fail_syncs(1, self.seed ^ self.calls.load(Ordering::Relaxed));
+        }
         let result = file.sync();
+        drop(loses);
         self.next();
         result
     }
@@ -74,6 +90,9 @@ struct Past {
     name: String,
     file: File,
     versions: Vec<Vec<u8>>,
+    /// The version in which a page was last synced, if it was since the whole file was.
+    synced: BTreeMap<u64, usize>,
+    inode: u64,
     /// It had its name for good at the beginning, or was synced.
     there_for_sure: bool,
 }
@@ -89,15 +108,15 @@ impl Past {
         self.versions.push(now);
     }
 
-    /// One random thing. False when the power is off.
-    fn step(&mut self, random: &mut Random, number: u64) -> bool {
+    /// One random thing. False when the power is off, the only reason for which a call may fail.
+    fn step(&mut self, doomed: &Doomed, group: &Group, random: &mut Random, number: u64) -> bool {
         let len = self.now().len() as u64;
         let result = match random.below(20) {
             0..10 => {
                 let offset = random.below(len + 6000).min(2 * FILE_LEN);
                 let size = if random.one_in(2) { random.below(300) } else { random.below(20_000) };
                 let new = version(number, offset, size as usize);
-                self.write(&new, offset)
+                self.write(&new, offset, random.one_in(4))
             }
             10..12 => self.change_page(random.below(len / 4096 + 1), number),
             12..14 => {
@@ -106,31 +125,86 @@ impl Past {
             }
             14 => {
                 let from = random.below(len + 1);
-                self.file.sync_range(from..from + random.below(30_000))
+                self.sync_range(from..from + random.below(30_000))
             }
-            15..18 => self.file.sync().map(|()| {
-                self.there_for_sure = true;
-                self.versions.drain(..self.versions.len() - 1);
-            }),
-            _ => self.file.read_at(&mut vec![0; 9000], random.below(len + 1)).map(drop),
+            15 => self.sync_with_loss(doomed),
+            16 => self.file.clone().close().map(|()| self.was_synced()),
+            17 => self.file.sync().map(|()| self.was_synced()),
+            18 => self.open_again(group),
+            _ => self.read(random.below(len + 1)),
         };
         match result {
-            Ok(()) | Err(Error::PastEnd { .. }) => true,
-            Err(Error::WriteFailed { .. } | Error::ReadFailed { .. }) => false,
-            Err(error) => panic!("{error}"),
+            Ok(()) => true,
+            Err(
+                Error::WriteFailed { error: EIO, .. } | Error::ReadFailed { error: EIO, .. } | Error::OpenFailed { .. },
+            ) if doomed.is_off() => false,
+            Err(error) => panic!("{}: {error}", self.name),
         }
+    }
+
+    fn was_synced(&mut self) {
+        self.there_for_sure = true;
+        self.versions.drain(..self.versions.len() - 1);
+        self.synced.clear();
+    }
+
+    /// Of a range that touches no page nothing is promised.
+    fn sync_range(&mut self, range: Range<u64>) -> Result<(), Error> {
+        self.file.sync_range(range.clone())?;
+        let end = range.end.min(self.now().len() as u64);
+        for page in range.start / 4096..end.div_ceil(4096) {
+            self.there_for_sure = true;
+            self.synced.insert(page, self.versions.len() - 1);
+        }
+        Ok(())
+    }
+
+    /// Syncs while the disk loses what was written. It is heard of once, and then written again. If
+    /// there was nothing to sync, nothing is lost.
+    fn sync_with_loss(&mut self, doomed: &Doomed) -> Result<(), Error> {
+        *doomed.loses.lock() = Some(self.inode);
+        let mut result = self.file.sync();
+        let is_lost = doomed.loses.lock().take().is_none();
+        if is_lost && result.is_ok() {
+            result = self.file.sync(); // The flusher synced just after the call.
+        }
+        if is_lost && !doomed.is_off() {
+            assert!(matches!(result, Err(Error::WriteFailed { error: EIO, .. })), "{}: {result:?}", self.name);
+            result = self.file.sync();
+        }
+        result.map(|()| self.was_synced())
+    }
+
+    /// Goes on with another handle.
+    fn open_again(&mut self, group: &Group) -> Result<(), Error> {
+        self.file = group.open_options().write(true).open(&self.name)?;
+        assert_eq!(self.file.len(), self.now().len() as u64, "{}", self.name);
+        Ok(())
+    }
+
+    fn read(&self, offset: u64) -> Result<(), Error> {
+        let mut bytes = vec![0; 9000];
+        let n = self.file.read_at(&mut bytes, offset)?;
+        let there = &self.now()[offset as usize..];
+        assert!(bytes[..n] == there[..there.len().min(9000)], "{}: other bytes at {offset}", self.name);
+        Ok(())
     }
 
     fn change_page(&mut self, page: u64, number: u64) -> Result<(), Error> {
         let file = self.file.clone();
-        let mut guard = file.page_mut_at(page * 4096)?;
+        let is_past_end = page * 4096 >= self.now().len() as u64;
+        let mut guard = match file.page_mut_at(page * 4096) {
+            Err(Error::PastEnd { .. }) if is_past_end => return Ok(()),
+            result => result?,
+        };
+        assert!(!is_past_end, "{} has no page {page}", self.name);
         let new = version(number, page * 4096, guard.len() / 2);
         guard[..new.len()].copy_from_slice(&new);
         self.note(|bytes| bytes[page as usize * 4096..][..new.len()].copy_from_slice(&new));
         Ok(())
     }
 
-    fn write(&mut self, new: &[u8], offset: u64) -> Result<(), Error> {
+    fn write(&mut self, new: &[u8], offset: u64, in_batch: bool) -> Result<(), Error> {
         let at = offset as usize;
         self.note(|bytes| {
             if !new.is_empty() {
@@ -138,7 +212,18 @@ impl Past {
                 bytes[at..at + new.len()].copy_from_slice(new);
             }
         });
-        self.file.write_at(new, offset)
+        if !in_batch {
+            return self.file.write_at(new, offset);
+        }
+        let mut batch = [WriteRequest::new(offset, new)];
+        self.file.write_batch(&mut batch);
+        let [request] = batch;
+        request.result
+    }
+
+    /// The versions that a page may have on the disk.
+    fn since(&self, page: u64) -> &[Vec<u8>] {
+        &self.versions[self.synced.get(&page).copied().unwrap_or(0)..]
     }
 
     /// Fails if something is on the disk that wasn't in the file since it was last synced.
@@ -152,10 +237,16 @@ impl Past {
         let lens = self.versions.iter().map(Vec::len);
         let (min, max) = (lens.clone().min().unwrap_or(0), lens.max().unwrap_or(0));
         assert!((min..=max).contains(&found.len()), "{name} has {} bytes, not {min} to {max}", found.len());
+        for &page in self.synced.keys() {
+            let ends = self.since(page).iter().map(|bytes| bytes.len().min((page as usize + 1) * 4096));
+            let min = ends.min().unwrap_or(0);
+            assert!(found.len() >= min, "{name} has {} bytes, and page {page} was synced up to {min}", found.len());
+        }
         for (at, word) in found.chunks(WORD).enumerate() {
             // Within a word that the file was cut off in, older bytes than those at the cut may be
             // followed by zeros.
-            let ends = self.versions.iter().map(|bytes| bytes.len().saturating_sub(at * WORD).min(WORD));
+            let since = self.since((at * WORD) as u64 / 4096);
+            let ends = since.iter().map(|bytes| bytes.len().saturating_sub(at * WORD).min(WORD));
             let ends: Vec<_> = ends.chain([WORD]).collect();
             let was = |bytes: &Vec<u8>| {
                 let there = bytes.get(at * WORD..).unwrap_or_default();
@@ -166,17 +257,18 @@ impl Past {
                     then[..word.len()] == *word
                 })
             };
-            assert!(self.versions.iter().any(was), "{name}: the word at {} was never there", at * WORD);
+            assert!(since.iter().any(was), "{name}: the word at {} was never there", at * WORD);
         }
     }
 }
 
-fn open(group: &Group, disk: &SimulatedDisk, number: u64) -> Option<Past> {
+fn open(group: &Group, disk: &SimulatedDisk, number: u64) -> Past {
     let name = format!("f{number}");
     let there_for_sure = disk.open(Path::new(&name), Access::Read).is_ok();
     let bytes = if there_for_sure { bytes_on(disk, &name) } else { Vec::new() };
-    let file = group.open_options().write(true).create(true).open(&name).ok()?;
-    Some(Past { name, file, versions: vec![bytes], there_for_sure })
+    let file = group.open_options().write(true).create(true).open(&name).unwrap();
+    let inode = disk.open(Path::new(&name), Access::Read).unwrap().identity().inode;
+    Past { name, file, versions: vec![bytes], synced: BTreeMap::new(), inode, there_for_sure }
 }
 
 /// Says whether there was a cut before all was over.
@@ -184,20 +276,21 @@ fn live_and_die(seed: u64) -> bool {
     let mut random = Random::seeded(seed);
     let disk = disk(2, FILE_LEN);
     let last = 4 + random.below(150); // The first three open the files.
-    let doomed = Doomed { disk: disk.clone(), calls: Arc::default(), last, seed };
+    let doomed = Doomed { disk: disk.clone(), calls: Arc::default(), last, seed, loses: Arc::default() };
     let mm = manager(48 + random.below(100), Wrapped::new(&disk, doomed.clone()));
     let group = mm.group("a").build().unwrap();
-    let mut files: Vec<_> = (0..3).filter_map(|number| open(&group, &disk, number)).collect();
+    let mut files: Vec<_> = (0..3).map(|number| open(&group, &disk, number)).collect();
     for number in 0..400 {
         let at = random.below(files.len() as u64) as usize;
-        if files.is_empty() || !files[at].step(&mut random, seed << 20 | number) {
+        if !files[at].step(&doomed, &group, &mut random, seed << 20 | number) {
             break;
         }
     }
-    let cut = doomed.calls.load(Ordering::Relaxed) >= last;
+    let cut = doomed.is_off();
     if !cut {
         disk.power_cut(seed);
     }
+    disk.fail_syncs(0, seed); // A sync that should fail may have come too late.
     for past in &files {
         past.check(&disk);
         let error = past.file.sync().expect_err("the power was off");

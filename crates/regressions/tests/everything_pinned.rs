@@ -1,5 +1,5 @@
-//! A process whose budget is all pinned: each public call succeeds or fails with a typed error,
-//! within seconds.
+//! A process whose budget is all pinned: each public call succeeds if it needs no memory and no
+//! page that is held. Otherwise it fails, within seconds, with the error that says what it lacks.
 //!
 //! All calls are made at the same time, each in a world and a thread of its own, so a test takes as
 //! long as the slowest of them.
@@ -10,11 +10,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use pagefold::{
-    Advice, Error, File, Group, PageRef, Pagefold, Protection, ReadQueue, ReadRequest, Space, WriteRequest,
+    Advice, Error, File, Group, PageRef, Pagefold, Protection, ReadQueue, ReadRequest, Space, SwapArea, WriteRequest,
 };
 
 use crate::hooked::Answer;
-use crate::support::{disk, manager};
+use crate::support::{check, disk, manager};
 
 const PAGE: u64 = 4096;
 const RW: Protection = Protection::ReadWrite;
@@ -35,8 +35,40 @@ struct World {
     of_file: u64,
 }
 
-/// A call, and its name. Success and typed errors are both fine.
-type Call = (&'static str, fn(&World) -> Result<(), Error>);
+/// What a call has to answer.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    /// Success: the call needs no memory, or as much as there always is.
+    Done,
+    /// That the group gets no page.
+    Full,
+    /// That a guard has a page that the call would change.
+    Busy,
+    /// That the budget is in use.
+    BudgetBusy,
+}
+
+impl Due {
+    fn is(self, outcome: &Result<(), Error>) -> bool {
+        match (self, outcome.as_ref().map_err(Error::cause)) {
+            (Self::Done, Ok(()))
+            | (Self::Full, Err(Error::LimitReached { swap: None, .. }))
+            | (Self::Busy, Err(Error::PageBusy { .. } | Error::AddressBusy { .. }))
+            | (Self::BudgetBusy, Err(Error::BudgetBusy { .. })) => true,
+            _ => false,
+        }
+    }
+
+    /// For a part of a call's answer.
+    #[track_caller]
+    fn check<T>(self, part: Result<T, Error>) {
+        let part = part.map(drop);
+        assert!(self.is(&part), "{part:?}, not {self:?}");
+    }
+}
+
+/// A call, its name, and what it has to answer.
+type Call = (&'static str, Due, fn(&World) -> Result<(), Error>);
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
@@ -48,77 +80,102 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+use Due::{BudgetBusy, Busy, Done, Full};
+
 /// A byte of a page that is pinned, and of one that isn't in memory.
 const PINNED: u64 = PAGE;
 const ABSENT: u64 = 3000 * PAGE;
 
 const FILE_CALLS: &[Call] = &[
-    ("read_at pinned", |w| w.file.read_at(&mut [0; 100], PINNED).map(drop)),
-    ("read_at absent", |w| w.file.read_at(&mut [0; 100], ABSENT).map(drop)),
-    ("read_exact_at", |w| w.file.read_exact_at(&mut [0; 3 * PAGE as usize], ABSENT)),
-    ("page pinned", |w| w.file.page_at(PAGE).map(drop)),
-    ("page absent", |w| w.file.page_at(3001 * PAGE).map(drop)),
-    ("page_async", |w| block_on(w.file.page_at_async(3002 * PAGE)).map(drop)),
-    ("read_at_async", |w| block_on(w.file.read_at_async(&mut [0; 3 * PAGE as usize], ABSENT)).map(drop)),
-    ("prefetch", |w| {
+    ("read_at pinned", Done, |w| w.file.read_at(&mut [0; 100], PINNED).map(drop)),
+    ("read_at absent", Full, |w| w.file.read_at(&mut [0; 100], ABSENT).map(drop)),
+    ("read_exact_at", Full, |w| w.file.read_exact_at(&mut [0; 3 * PAGE as usize], ABSENT)),
+    ("page pinned", Done, |w| w.file.page_at(PAGE).map(drop)),
+    ("page absent", Full, |w| w.file.page_at(3001 * PAGE).map(drop)),
+    ("page_async", Full, |w| block_on(w.file.page_at_async(3002 * PAGE)).map(drop)),
+    ("read_at_async", Full, |w| block_on(w.file.read_at_async(&mut [0; 3 * PAGE as usize], ABSENT)).map(drop)),
+    ("prefetch", Done, |w| {
         w.file.prefetch(0..1 << 40);
         Ok(())
     }),
-    ("read_batch", |w| {
+    ("read_batch", Full, |w| {
         let (mut one, mut other) = ([0; 100], [0; 100]);
         let mut requests = [ReadRequest::new(PINNED, &mut one), ReadRequest::new(ABSENT, &mut other)];
         w.file.read_batch(&mut requests);
-        Ok(())
+        let [pinned, absent] = requests.map(|request| request.result);
+        Done.check(pinned);
+        absent.map(drop)
     }),
-    ("ReadQueue", |w| {
+    ("ReadQueue", Full, |w| {
         let (mut one, mut other) = ([0; 100], [0; 100]);
         let mut queue = ReadQueue::new(&w.file);
         queue.push(ReadRequest::new(PINNED, &mut one), 1);
         queue.push(ReadRequest::new(ABSENT, &mut other), 2);
-        while queue.wait().is_some() {}
-        Ok(())
+        let mut absent = Ok(0);
+        while let Some((request, number)) = queue.wait() {
+            if number == 1 { Done.check(request.result) } else { absent = request.result }
+        }
+        absent.map(drop)
     }),
-    ("write_at pinned", |w| w.file.write_at(&[1; 100], PINNED)),
-    ("write_at absent", |w| w.file.write_at(&[1; 100], ABSENT)),
-    ("write_at whole", |w| w.file.write_at(&[1; 2 * PAGE as usize], ABSENT)),
-    ("write_at past the end", |w| w.file.write_at(&[1; 100], 5000 * PAGE)),
-    ("write_batch", |w| {
+    ("write_at pinned", Busy, |w| w.file.write_at(&[1; 100], PINNED)),
+    ("write_at absent", Full, |w| w.file.write_at(&[1; 100], ABSENT)),
+    ("write_at whole", Full, |w| w.file.write_at(&[1; 2 * PAGE as usize], ABSENT)),
+    ("write_at past the end", Full, |w| w.file.write_at(&[1; 100], 5000 * PAGE)),
+    ("write_batch", Full, |w| {
         let bytes = [1; 100];
-        w.file.write_batch(&mut [WriteRequest::new(PINNED, &bytes), WriteRequest::new(ABSENT, &bytes)]);
+        let mut requests = [WriteRequest::new(PINNED, &bytes), WriteRequest::new(ABSENT, &bytes)];
+        w.file.write_batch(&mut requests);
+        let [pinned, absent] = requests.map(|request| request.result);
+        Busy.check(pinned);
+        absent
+    }),
+    ("page_mut pinned", Full, |w| w.file.page_mut_at(PAGE).map(drop)),
+    ("page_mut absent", Full, |w| w.file.page_mut_at(3003 * PAGE).map(drop)),
+    ("page_owned pinned", Done, |w| w.file.page_at_owned(PAGE).map(drop)),
+    ("page_owned absent", Full, |w| w.file.page_at_owned(3004 * PAGE).map(drop)),
+    ("page_mut_owned pinned", Full, |w| w.file.page_mut_at_owned(PAGE).map(drop)),
+    ("page_mut_owned absent", Full, |w| w.file.page_mut_at_owned(3005 * PAGE).map(drop)),
+    ("page being changed", Busy, |w| w.file.page_at(0).map(drop)),
+    ("write_at being changed", Busy, |w| w.file.write_at(&[1; 100], 0)),
+    ("try_page", Done, |w| {
+        assert!(w.file.try_page_at(PAGE).is_some(), "the page is pinned, and so in memory");
+        assert!(w.file.try_page_at(0).is_none() && w.file.try_page_at(ABSENT).is_none());
         Ok(())
     }),
-    ("page_mut pinned", |w| w.file.page_mut_at(PAGE).map(drop)),
-    ("page_mut absent", |w| w.file.page_mut_at(3003 * PAGE).map(drop)),
-    ("set_len shorter", |w| w.file.set_len(PAGE + 1)),
-    ("set_len longer", |w| w.file.set_len(6000 * PAGE)),
-    ("sync", |w| w.file.sync()),
-    ("sync_range", |w| w.file.sync_range(0..ABSENT)),
-    ("advise", |w| {
+    ("try_page_mut", Done, |w| {
+        assert!([0, PAGE, ABSENT].into_iter().all(|at| w.file.try_page_mut_at(at).is_none()));
+        Ok(())
+    }),
+    ("set_len shorter", Busy, |w| w.file.set_len(PAGE + 1)),
+    ("set_len longer", Done, |w| w.file.set_len(6000 * PAGE)),
+    ("sync", Done, |w| w.file.sync()),
+    ("sync_range", Done, |w| w.file.sync_range(0..ABSENT)),
+    ("advise", Done, |w| {
         let all = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::DontNeed, Advice::Cold, Advice::PageOut];
         all.into_iter().try_for_each(|advice| w.file.advise(0..100 * PAGE, advice))
     }),
-    ("advise WillNeed", |w| w.file.advise(0..1 << 40, Advice::WillNeed)),
-    ("charge_to", |w| w.file.charge_to(0..1 << 40, &w.group).map(drop)),
-    ("close", |w| w.file.clone().close()),
+    ("advise WillNeed", Done, |w| w.file.advise(0..1 << 40, Advice::WillNeed)),
+    ("charge_to", Done, |w| w.file.charge_to(0..1 << 40, &w.group).map(drop)),
+    ("close", Done, |w| w.file.clone().close()),
+    ("close_all", Done, |w| File::close_all([w.file.clone(), w.mapped.clone()])),
 ];
 
 const GROUP_CALLS: &[Call] = &[
-    ("open again", |w| w.group.open("f0").map(drop)),
-    ("open another", |w| w.group.open("f2").map(drop)),
-    ("create", |w| w.group.open_options().write(true).create(true).open("new").map(drop)),
-    ("truncate", |w| w.group.open_options().write(true).truncate(true).open("f0").map(drop)),
-    ("group", |w| w.mm.group("another").max(16 * PAGE).build().map(drop)),
-    ("set_max lower", |w| w.group.set_max(8 * PAGE)),
-    ("set_max higher", |w| w.group.set_max(1_u64 << 40)),
-    ("set_swap_max", |w| w.group.set_swap_max(PAGE)),
-    ("hand_over", |w| w.group.hand_over(&w.mm.group("heir").build()?).map(drop)),
-    ("space", |w| w.group.space().map(drop)),
-    ("resize lower", |w| w.mm.resize("300KiB")),
-    ("add_swap", |w| {
-        let area = w.mm.add_swap(pagefold::SwapArea::compressed("32KiB"))?;
-        w.mm.remove_swap(area)
-    }),
-    ("stats", |w| {
+    ("open again", Done, |w| w.group.open("f0").map(drop)),
+    ("open another", Done, |w| w.group.open("f2").map(drop)),
+    ("create", Done, |w| w.group.open_options().write(true).create(true).open("new").map(drop)),
+    ("truncate", Busy, |w| w.group.open_options().write(true).truncate(true).open("f0").map(drop)),
+    ("group", Done, |w| w.mm.group("another").max(16 * PAGE).build().map(drop)),
+    ("set_max lower", Done, |w| w.group.set_max(8 * PAGE)),
+    ("set_max higher", Done, |w| w.group.set_max(1_u64 << 40)),
+    ("set_swap_max", Done, |w| w.group.set_swap_max(PAGE)),
+    ("hand_over", Done, |w| w.group.hand_over(&w.mm.group("heir").build()?).map(drop)),
+    ("space", Full, |w| w.group.space().map(drop)),
+    ("resize lower", BudgetBusy, |w| w.mm.resize("300KiB")),
+    ("drop of a file", Done, |w| w.group.open("f2").map(drop)),
+    ("add_swap", Done, |w| w.mm.add_swap(SwapArea::memory("64KiB")).and_then(|area| w.mm.remove_swap(area))),
+    ("add_swap compressed", BudgetBusy, |w| w.mm.add_swap(SwapArea::compressed("256KiB")).map(drop)),
+    ("stats", Done, |w| {
         let _ = w.mm.stats().to_string();
         let _ = (w.file.stats(), w.group.stats());
         Ok(())
@@ -126,37 +183,53 @@ const GROUP_CALLS: &[Call] = &[
 ];
 
 const SPACE_CALLS: &[Call] = &[
-    ("Space::read_at pinned", |w| w.space.read_at(&mut [0; 100], w.own)),
-    ("Space::read_at never written", |w| w.space.read_at(&mut [0; 100], w.own + 100 * PAGE)),
-    ("Space::read_at of a file", |w| w.space.read_at(&mut [0; 100], w.of_file + 500 * PAGE)),
-    ("Space::write_at pinned", |w| w.space.write_at(&[2; 100], w.own)),
-    ("Space::write_at never written", |w| w.space.write_at(&[2; 100], w.own + 101 * PAGE)),
-    ("Space::write_at to a file", |w| w.space.write_at(&[2; 100], w.of_file)),
-    ("Space::update_u64 pinned", |w| w.space.update_u64(w.own, |n| Some(n + 1)).map(drop)),
-    ("Space::update_u64 never written", |w| w.space.update_u64(w.own + 102 * PAGE, |n| Some(n + 1)).map(drop)),
-    ("Space::update_u64 of a file", |w| w.space.update_u64(w.of_file, |n| Some(n + 1)).map(drop)),
-    ("Space::page", |w| w.space.page_at(w.own).map(drop)),
-    ("Space::page never written", |w| w.space.page_at(w.own + 103 * PAGE).map(drop)),
-    ("Space::page of a file", |w| w.space.page_at(w.of_file + 501 * PAGE).map(drop)),
-    ("Space::page_mut pinned", |w| w.space.page_mut_at(w.own).map(drop)),
-    ("Space::page_mut never written", |w| w.space.page_mut_at(w.own + 104 * PAGE).map(drop)),
-    ("Space::page_mut of a file", |w| w.space.page_mut_at(w.of_file).map(drop)),
-    ("Space::populate", |w| w.space.populate(w.own..w.own + 200 * PAGE)),
-    ("Space::map", |w| w.space.map(64 * PAGE, RW).map(drop)),
-    ("Space::map_at", |w| w.space.map_at(1 << 45..(1 << 45) + PAGE, RW)),
-    ("Space::map_file", |w| w.space.map_file(&w.mapped, 0, 64 * PAGE, RW).map(drop)),
-    ("Space::protect", |w| w.space.protect(w.own..w.own + 200 * PAGE, Protection::Read)),
-    ("Space::discard", |w| w.space.discard(w.own..w.own + 200 * PAGE)),
-    ("Space::advise", |w| {
-        let all = [Advice::Normal, Advice::WillNeed, Advice::Cold, Advice::PageOut, Advice::DontNeed];
-        all.into_iter().try_for_each(|advice| w.space.advise(w.own..w.own + 200 * PAGE, advice))
+    ("Space::read_at pinned", Done, |w| w.space.read_at(&mut [0; 100], w.own)),
+    ("Space::read_at never written", Done, |w| w.space.read_at(&mut [0; 100], w.own + 100 * PAGE)),
+    ("Space::read_at of a file", Full, |w| w.space.read_at(&mut [0; 100], w.of_file + 500 * PAGE)),
+    ("Space::write_at pinned", Busy, |w| w.space.write_at(&[2; 100], w.own)),
+    ("Space::write_at never written", Full, |w| w.space.write_at(&[2; 100], w.own + 101 * PAGE)),
+    ("Space::write_at to a file", Busy, |w| w.space.write_at(&[2; 100], w.of_file)),
+    ("Space::update_u64 pinned", Busy, |w| w.space.update_u64(w.own, |n| Some(n + 1)).map(drop)),
+    ("Space::update_u64 never written", Full, |w| w.space.update_u64(w.own + 102 * PAGE, |n| Some(n + 1)).map(drop)),
+    ("Space::update_u64 of a file", Busy, |w| w.space.update_u64(w.of_file, |n| Some(n + 1)).map(drop)),
+    ("Space::page", Done, |w| w.space.page_at(w.own).map(drop)),
+    ("Space::page never written", Done, |w| w.space.page_at(w.own + 103 * PAGE).map(drop)),
+    ("Space::page of a file", Full, |w| w.space.page_at(w.of_file + 501 * PAGE).map(drop)),
+    ("Space::page_mut pinned", Full, |w| w.space.page_mut_at(w.own).map(drop)),
+    ("Space::page_mut never written", Full, |w| w.space.page_mut_at(w.own + 104 * PAGE).map(drop)),
+    ("Space::page_mut of a file", Full, |w| w.space.page_mut_at(w.of_file).map(drop)),
+    ("Space::page being changed", Busy, |w| w.space.page_at(w.own + PAGE).map(drop)),
+    ("Space::page_owned", Done, |w| w.space.page_at_owned(w.own).map(drop)),
+    ("Space::page_owned of a file", Full, |w| w.space.page_at_owned(w.of_file + 502 * PAGE).map(drop)),
+    ("Space::page_mut_owned", Full, |w| w.space.page_mut_at_owned(w.own).map(drop)),
+    ("Space::try_page", Done, |w| {
+        assert!([w.own, w.of_file].into_iter().all(|at| w.space.try_page_at(at).is_some()), "pinned");
+        assert!([w.own + PAGE, w.of_file + 500 * PAGE].into_iter().all(|at| w.space.try_page_at(at).is_none()));
+        Ok(())
     }),
-    ("Space::sync", |w| w.space.sync(w.of_file..w.of_file + 200 * PAGE)),
-    ("Space::grow", |w| w.space.grow(w.of_file..w.of_file + 600 * PAGE, 700 * PAGE).map(drop)),
-    ("Space::move_to", |w| w.space.move_to(w.own..w.own + 200 * PAGE, 1 << 46)),
-    ("Space::move_anywhere", |w| w.space.move_anywhere(w.own..w.own + 200 * PAGE).map(drop)),
-    ("Space::unmap", |w| w.space.unmap(w.own..w.own + 200 * PAGE)),
-    ("Space::areas", |w| {
+    ("Space::try_page_mut", Done, |w| {
+        assert!([w.own, w.own + PAGE, w.of_file].into_iter().all(|at| w.space.try_page_mut_at(at).is_none()));
+        Ok(())
+    }),
+    ("Space::populate", Full, |w| w.space.populate(w.own..w.own + 200 * PAGE)),
+    ("Space::map", Done, |w| w.space.map(64 * PAGE, RW).map(drop)),
+    ("Space::map_at", Full, |w| w.space.map_at(1 << 45..(1 << 45) + PAGE, RW)),
+    ("Space::map_file", Done, |w| w.space.map_file(&w.mapped, 0, 64 * PAGE, RW).map(drop)),
+    ("Space::protect", Busy, |w| w.space.protect(w.own..w.own + 200 * PAGE, Protection::Read)),
+    ("Space::discard", Busy, |w| w.space.discard(w.own..w.own + 200 * PAGE)),
+    ("Space::advise", Done, |w| {
+        let all = [Advice::Normal, Advice::Random, Advice::Sequential, Advice::WillNeed, Advice::Cold, Advice::PageOut];
+        let ranges = [w.own..w.own + 200 * PAGE, w.of_file..w.of_file + 200 * PAGE];
+        all.into_iter().try_for_each(|advice| ranges.iter().try_for_each(|part| w.space.advise(part.clone(), advice)))
+    }),
+    ("Space::advise DontNeed", Busy, |w| w.space.advise(w.own..w.own + 200 * PAGE, Advice::DontNeed)),
+    ("Space::advise DontNeed to a file", Done, |w| w.space.advise(w.of_file..w.of_file + 9 * PAGE, Advice::DontNeed)),
+    ("Space::sync", Done, |w| w.space.sync(w.of_file..w.of_file + 200 * PAGE)),
+    ("Space::grow", Done, |w| w.space.grow(w.of_file..w.of_file + 600 * PAGE, 700 * PAGE).map(drop)),
+    ("Space::move_to", Busy, |w| w.space.move_to(w.own..w.own + 200 * PAGE, 1 << 46)),
+    ("Space::move_anywhere", Busy, |w| w.space.move_anywhere(w.own..w.own + 200 * PAGE).map(drop)),
+    ("Space::unmap", Busy, |w| w.space.unmap(w.own..w.own + 200 * PAGE)),
+    ("Space::areas", Done, |w| {
         drop(w.space.areas());
         Ok(())
     }),
@@ -179,14 +252,19 @@ fn call_pinned(call: fn(&World) -> Result<(), Error>) -> (Result<(), Error>, Dur
     let refused = (1..4000).find_map(|page| world.file.page_at(page * PAGE).map(|pin| pins.push(pin)).err());
     assert!(matches!(refused, Some(Error::LimitReached { .. })), "{refused:?}");
     let start = Instant::now();
-    (call(&world), start.elapsed())
+    let outcome = (call(&world), start.elapsed());
+    (1..).zip(&pins).for_each(|(page, pin)| check(0, page * PAGE, pin));
+    outcome
 }
 
-/// Makes all calls. Returns how long the longest took, and which it was.
+/// Makes all calls. Fails unless each answers what is due. Returns how long the longest took, and
+/// which it was.
 fn call_all(calls: &'static [Call]) -> (Duration, String) {
-    let answers: Vec<_> = calls.iter().map(|&(name, call)| (name, Answer::of(move || call_pinned(call)))).collect();
-    let each = answers.into_iter().map(|(name, answer)| {
+    let answers: Vec<_> =
+        calls.iter().map(|&(name, due, call)| (name, due, Answer::of(move || call_pinned(call)))).collect();
+    let each = answers.into_iter().map(|(name, due, answer)| {
         let (outcome, time) = answer.wait().unwrap_or_else(|| panic!("{name}: no answer"));
+        assert!(due.is(&outcome), "{name}: {outcome:?}, not {due:?}");
         (time, format!("{name}: {outcome:?}"))
     });
     each.max_by_key(|(time, _)| *time).unwrap()
