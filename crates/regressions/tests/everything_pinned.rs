@@ -50,13 +50,13 @@ enum Due {
 
 impl Due {
     fn is(self, outcome: &Result<(), Error>) -> bool {
-        match (self, outcome.as_ref().map_err(Error::cause)) {
+        matches!(
+            (self, outcome.as_ref().map_err(Error::cause)),
             (Self::Done, Ok(()))
-            | (Self::Full, Err(Error::LimitReached { swap: None, .. }))
-            | (Self::Busy, Err(Error::PageBusy { .. } | Error::AddressBusy { .. }))
-            | (Self::BudgetBusy, Err(Error::BudgetBusy { .. })) => true,
-            _ => false,
-        }
+                | (Self::Full, Err(Error::LimitReached { swap: None, .. }))
+                | (Self::Busy, Err(Error::PageBusy { .. } | Error::AddressBusy { .. }))
+                | (Self::BudgetBusy, Err(Error::BudgetBusy { .. }))
+        )
     }
 
     /// For a part of a call's answer.

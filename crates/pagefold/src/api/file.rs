@@ -160,9 +160,9 @@ impl File {
     /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`, and
     /// [`page_at`](Self::page_at) would wait, or return an error.
     ///
-    /// Exception: if the page was read ahead and this is its first use, the call may submit reads of
-    /// the next pages. A backend without threads, as `io::Posix`, executes them at once. If memory
-    /// is short and there is a swap area on a device, the call may write pages there, too.
+    /// Exception: if the page was read ahead and this is its first use, the call may submit reads
+    /// of the next pages. A backend without threads, as `io::Posix`, executes them at once. If
+    /// memory is short and there is a swap area on a device, the call may write pages there, too.
     #[must_use]
     pub fn try_page_at(&self, offset: u64) -> Option<PageRef<'_>> {
         let page = offset >> self.map.page_shift();

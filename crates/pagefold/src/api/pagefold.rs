@@ -108,6 +108,10 @@ impl Pagefold {
     /// area's device, and about two seconds for pages that are in use. Other areas may be added and
     /// removed during the wait.
     ///
+    /// If only a compressed area is left, it may refuse pages that don't shrink, and memory may
+    /// fill with them. Accesses to pages in that area then fail with [`Error::LimitReached`] until
+    /// memory is unmapped, or another area is added.
+    ///
     /// # Errors
     /// [`Error::SwapInUse`], which contains how much memory is missing, how many pages are in use
     /// (usually by guards), or how many can't be read. The area then stays in use, with fewer pages

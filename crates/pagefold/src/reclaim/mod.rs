@@ -76,8 +76,8 @@ pub(crate) struct Pass {
 /// A group's youngest pages are evicted only for the group itself. If all of its other pages are
 /// dirty and can't be written, the group makes progress by evicting its youngest pages, one after
 /// the other. If they were evicted for other groups, this group couldn't load any page: it may not
-/// take pages of groups with smaller shares. Exception: before a call fails of a group that has next
-/// to nothing ([`For::First`]), it gets such pages, too.
+/// take pages of groups with smaller shares. Exception: before a call fails of a group that has
+/// next to nothing ([`For::First`]), it gets such pages, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Own,

@@ -34,7 +34,8 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for
-    /// [`PageOut`](Advice::PageOut).
+    /// [`PageOut`](Advice::PageOut); those of [`discard`](Self::discard), for
+    /// [`DontNeed`](Advice::DontNeed).
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;

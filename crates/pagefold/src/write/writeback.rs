@@ -137,9 +137,9 @@ impl FileState {
         result
     }
 
-    /// Writes all dirty pages like [`write_out`](Self::write_out). First calls `notice`, which adopts
-    /// another process's cut. If there is one more cut just after that, nothing was written (B6),
-    /// not even what lies before the new end. Then this tries again, a few times.
+    /// Writes all dirty pages like [`write_out`](Self::write_out). First calls `notice`, which
+    /// adopts another process's cut. If there is one more cut just after that, nothing was written
+    /// (B6), not even what lies before the new end. Then this tries again, a few times.
     pub(crate) fn write_out_despite_cuts(&self, notice: impl Fn(&Self)) -> Result<(), IoError> {
         let mut result = Ok(());
         for _ in 0..CUTS_MAX {
