@@ -190,9 +190,10 @@ impl FrameRecord {
     /// reservation becomes a pin of the page that is then in the frame. Returns false if the frame
     /// has no owner, if a writer waits (`WRITER_WAITS`), or if another pinner holds a reservation.
     pub(crate) fn take_place(&self) -> bool {
-        // One reservation is enough: once it becomes a pin, other threads can pin as well. In rare
-        // cases two pinners both pass this check; then both get a reservation. Relaxed: nothing is
-        // read through a reservation until `place_is_pin`, which is Acquire, has returned true.
+        // Returns false also if another pinner holds a reservation. One reservation per frame is
+        // enough: once it becomes a pin, other threads can pin as well. If two pinners pass this
+        // check at the same time, both get a reservation. Relaxed: a pinner reads nothing through
+        // its reservation until `place_is_pin`, which is Acquire, has returned true.
         if self.count.load(Ordering::Relaxed) != FROZEN {
             return false;
         }

@@ -353,10 +353,11 @@ impl FreeFrames {
         frames
     }
 
-    /// Takes a frame if this CPU has none of its own node. Searches this CPU's strays first, then
-    /// the depots of all nodes; the rest of a batch found there goes to this CPU's stock. During a
-    /// sift, finally searches the batches in the depots that haven't been sifted yet, and passes
-    /// each of these to `keep`, which takes out the frames that the drain wants.
+    /// Takes a frame if this CPU has none of its own node. First takes one of this CPU's strays
+    /// (frames of another node). If there are none, takes a batch from a depot, of this node if
+    /// possible, and puts the rest of the batch into this CPU's stock. If the depots are empty
+    /// while a drain sifts the free frames, searches the batches that the drain hasn't sifted yet.
+    /// Passes each of these batches to `keep`, which takes out the frames that the drain wants.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let stray = self.stocks.here().lock().strays.pop(table);
         if stray.is_some() {

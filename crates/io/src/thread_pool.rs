@@ -15,11 +15,10 @@
 //!   only the queues, so they don't keep the pool alive. But a completion closure may own the last
 //!   handle, and drop it in a thread of the pool. Then this thread must not wait for its own end.
 
-use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use sync::lock::Mutex;
+use sync::tasks::survive;
 use sync::thread::{self, JoinHandle};
 use sync::{Arc, ForkMark};
 
@@ -161,8 +160,7 @@ impl Pool {
 /// The main loop of a thread.
 fn work(lines: &Lines) {
     while let Some((file, work)) = lines.next() {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| lines.perform(file, work, true))) {
-            mem::forget(panic); // To drop it might panic as well.
+        if !survive(|| lines.perform(file, work, true)) {
             tracing::error!("what was to be done after a read or write panicked");
         }
     }

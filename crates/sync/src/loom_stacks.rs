@@ -8,8 +8,8 @@
 //!
 //! - ST1. Only a mapping that was made here, with `MAP_STACK`, is ever kept: `munmap` looks for the
 //!   given address among the thread's [`Stack`]s. All other calls go to the kernel.
-//! - ST2. loom makes and drops the threads of a model on the thread that explores the model. So
-//!   each thread of the host has stacks of its own, which need no lock.
+//! - ST2. The operating-system thread that explores a model creates and drops all loom threads of
+//!   the model. So each operating-system thread has its own list of stacks, without a lock.
 
 use std::cell::RefCell;
 use std::ptr;

@@ -166,8 +166,9 @@ impl Ranking {
             }
         }
         let own = need.floor(budget);
-        // A group without a handle has an infinite share, so it comes first. But perhaps none of
-        // its pages can be evicted. So it isn't counted here: it would exclude all other groups.
+        // A group without a handle has an infinite share, so it is asked first. It doesn't count
+        // towards `large`: otherwise `large` would be infinite and exclude all other groups, even
+        // if none of that group's pages can be evicted.
         let shares = seen.iter().map(|it| it.share).filter(|share| share.is_finite());
         let large = shares.fold(0.0, f64::max) * LARGE;
         let asks = |it: &Candidate| need.group().is_some_and(|group| group.id == it.group);

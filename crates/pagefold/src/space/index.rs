@@ -273,8 +273,9 @@ impl Index {
         self.tree.top(page).expect("the page is in the space")
     }
 
-    /// Returns the table of the part that contains a page, and makes the table, or gives it memory,
-    /// if need be. Returns `None` if the cause is a touch, and nothing is mapped in the part.
+    /// Returns the table of the part that contains a page. If the part has no table, makes one. If
+    /// its table is `BARE`, charges the table's memory. But for a touch of a part in which
+    /// nothing is mapped, makes nothing and returns `None`.
     fn part(&self, payer: Payer<'_>, page: u64, cause: Cause) -> Result<Option<Table>, Error> {
         let word = self.top_word(page);
         loop {

@@ -64,11 +64,12 @@
 //!   another thread swaps the page out or in. If the page is in swap, its page word has the slot.
 //!   If the page kept its slot when it came back into memory, the record of its frame has the slot
 //!   (`frames::swapping`).
-//! - S5. A hit loads the entry, then the page word, and copies the bytes. Then it checks that
-//!   nothing has changed: first the entry, then the frame's version if the page is a *written* one,
-//!   and last the page word. If all checks succeed, the word and the version didn't change from
-//!   before the second look at the entry until after it. So at the moment of that second look, the
-//!   page was in its frame, with these bytes, and mapped as the entry says (`read`).
+//! - S5. A hit loads the entry, then the page word, and copies the bytes. Then it loads all of them
+//!   again, in this order: the entry, the frame's version (if the page is a *written* one), and the
+//!   page word. Thus it loads the word and the version once before its second load of the entry,
+//!   and once after. If both loads return the same, neither changed in between. So at the moment of
+//!   the second load of the entry, the page was in its frame, with these bytes, and mapped as the
+//!   entry says (`read`).
 //!
 //! A page that was never written is zeros and takes no memory; reading it allocates nothing.
 //!

@@ -54,8 +54,8 @@ const PARTS_WRITTEN: u64 = 8;
 const PARTS_SLOWED: f64 = 3.0;
 /// and stopped at `left * PARTS_MAX`.
 const PARTS_MAX: f64 = 15.0;
-/// `left` is taken as at least 1/`LEFT_MIN` of all pages that may be dirty. So a group with few
-/// dirty pages isn't stopped, however many dirty pages other groups have.
+/// `left` never falls below `M / LEFT_MIN`, where `M` pages may be dirty in all groups together. So
+/// a group with few dirty pages isn't stopped, however many dirty pages other groups have.
 const LEFT_MIN: u64 = 256;
 /// Writers sleep when they owe this much,
 const DEBT_MIN: Duration = Duration::from_millis(4);

@@ -225,9 +225,9 @@ pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize) {
 /// `len` bytes must be valid at both addresses.
 #[inline]
 unsafe fn library(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's contract. `memcpy` is called from assembly, so its accesses count as
-    // moves of machine code, not as accesses of Rust code. B1 allows such moves: each stands for a
-    // sequence of loads or stores of whole words.
+    // SAFETY: the caller's contract. `memcpy` is called from assembly, so its accesses are moves of
+    // machine code, not accesses by Rust code. B1 allows such moves: in the abstract machine, each
+    // of them stands for a sequence of relaxed loads or stores of whole words.
     unsafe {
         asm!(
             "call {memcpy}",
