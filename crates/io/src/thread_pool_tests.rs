@@ -1,3 +1,5 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::time::Duration;

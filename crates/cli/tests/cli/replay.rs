@@ -418,7 +418,7 @@ fn ctrl_c_ends_a_long_operation() {
 fn ctrl_c_ends_many_short_runs() {
     let place = Place::new();
     let budgets = (0..500).map(|more| (1 << 20 | more << 12).to_string()).collect::<Vec<_>>().join(",");
-    let line = "replay --size 1MiB --time 20ms --threads 1 --json --memory";
+    let line = "replay --size 1MiB --time 90ms --threads 1 --json --memory";
     let child = place.command(line, &[&budgets]).spawn().unwrap();
     wait_for_temporary_file(&place, &child, 1 << 20);
     signal(&child, Signal::INT);

@@ -146,10 +146,10 @@ impl Builder {
     /// that find their pages in memory succeed. Written data stays in memory, and is written when
     /// the device answers.
     ///
-    /// Closing a file also waits at most this long. If the time runs out, another thread completes
-    /// the closing later. Dropping the last handle of the Pagefold waits at most this long, too. If
-    /// the process then ends before the device has answered, data that wasn't written to the device
-    /// is lost.
+    /// Closing a file also waits at most this long for each answer. If the time runs out, another
+    /// thread completes the closing later. Dropping the last handle of the Pagefold waits at most
+    /// this long for each answer, too. If the process then ends before the device has answered,
+    /// data that wasn't written to the device is lost.
     ///
     /// With a timeout, requests are always executed by the kernel or by other threads. So a read
     /// takes some microseconds longer if its page isn't in memory. The timeout doesn't bound

@@ -91,7 +91,8 @@ impl File {
     /// [`Error::ReadFailed`] if a page can't be loaded; the pages before it have been copied to
     /// `buf` then. [`Error::LimitReached`] if there is no memory to load a page into.
     /// [`Error::PageBusy`] if a page was written to again and again for seconds.
-    /// [`Error::FileTooLarge`] if the process has no address space left for a page's metadata.
+    /// [`Error::TooManyPins`] if 2^29 guards pin a page. [`Error::FileTooLarge`] if the process has
+    /// no address space left for a page's metadata.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         if self.map.read_hot(offset, buf) {
@@ -175,9 +176,10 @@ impl File {
     }
 
     /// Pins a page like [`page_at`](Self::page_at), but asynchronously: the future runs under any
-    /// executor, and blocks no thread. Nothing is loaded before the first poll. Exception: if
-    /// memory is short and there is a swap area on a device, a poll may write a batch of pages of
-    /// spaces to that area, and wait for the device.
+    /// executor, and blocks no thread. Nothing is loaded before the first poll. There are two
+    /// exceptions: a backend without threads, as `io::Posix`, reads in the poll; and if memory is
+    /// short and there is a swap area on a device, a poll may write a batch of pages of spaces to
+    /// that area, and wait for the device.
     ///
     /// If the future is dropped before it completes, the page still arrives in memory. If the page
     /// has arrived but the future hasn't been polled since, the future keeps the page pinned until
@@ -256,10 +258,11 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; those of
-    /// [`read_at`](Self::read_at) for a page that is partly overwritten; [`Error::PageBusy`] after
-    /// seconds if a page is pinned or being changed, for example by a guard of this very thread;
-    /// [`Error::WriteFailed`] if memory is full of data that can't be written to this file. The
-    /// pages before the failing one are written then.
+    /// [`read_at`](Self::read_at) for a page that is partly overwritten; [`Error::LimitReached`];
+    /// [`Error::PageBusy`] after seconds if a page is pinned or being changed, for example by a
+    /// guard of this very thread; [`Error::WriteFailed`] if memory is full of data that can't be
+    /// written to this file, or if the file can't be made longer; [`Error::ReadFailed`] if its
+    /// length can't be asked for. The pages before the failing one are written then.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
         self.handle.write_pages(buf, offset)
     }
@@ -312,8 +315,8 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if a
-    /// page that is affected is pinned: the page with the old end, or with the new end, or a later
-    /// one; [`Error::WriteFailed`] with the backend's error.
+    /// page that is affected is pinned or being changed: the page with the old end, or with the new
+    /// end, or a later one; [`Error::WriteFailed`] with the backend's error.
     ///
     /// After an error nothing is changed. But if the file was to become shorter, other threads may
     /// have seen it end there for a while, which may be seconds if a page is in use. There are two

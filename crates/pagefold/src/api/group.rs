@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::group::state::{GROUP_BYTES, GroupState};
 use crate::manager::Manager;
 use crate::manager::group_handle::GroupHandle;
+use crate::manager::take_frame::Landings;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::GroupStats;
 
@@ -100,7 +101,8 @@ impl GroupBuilder {
     /// Creates the group.
     ///
     /// # Errors
-    /// A limit that isn't a size, or is too small for a few pages; a name that another group has.
+    /// A limit that isn't a size, or is too small for a few pages; a name that another group has;
+    /// [`Error::BudgetBusy`] if the budget has no room for the group's metadata.
     pub fn build(self) -> Result<Group, Error> {
         let manager = self.pagefold.manager();
         let max = self.max?.map(|size| pages_of(size, manager.frames.page_size())).transpose()?;
@@ -217,7 +219,7 @@ impl Group {
         let max = pages_of(size.into_size()?, manager.frames.page_size())?;
         self.state().set_max(max);
         manager.drain_entries();
-        let (mut clean, mut awaited) = (manager.clean_wait(Some(self.state())), 0);
+        let (mut clean, mut awaited) = (manager.clean_wait(Some(self.state())), Landings::default());
         loop {
             manager.drain_charges(Some(self.state().id));
             // Another thread may have raised the limit again.

@@ -85,7 +85,9 @@ impl OpenOptions {
     /// Opens the file. Pages that this handle loads or creates are charged to the group.
     ///
     /// # Errors
-    /// Those of [`Group::open`]. [`Error::NotForWriting`] if an option requires
+    /// Those of [`Group::open`]. [`Error::System`] if a thread for write-back can't be started.
+    /// [`Error::ReadFailed`] and [`Error::DeviceTimeout`] if a pinned page has to be compared with
+    /// the file, and can't be read. [`Error::NotForWriting`] if an option requires
     /// [`write`](Self::write), and that isn't set. [`Error::FileInUse`] if another Pagefold or
     /// process has the file [locked](Self::lock). [`Error::PageBusy`] if a pinned page differs from
     /// the file because another process has changed the file since the page was read. With

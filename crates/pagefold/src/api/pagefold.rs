@@ -98,7 +98,7 @@ impl Pagefold {
     /// 20 bytes for each page that fits into the area.
     ///
     /// # Errors
-    /// [`Error::SwapRefused`], also for a file or device that is in use; [`Error::BudgetBusy`] if
+    /// [`Error::BadSize`]; [`Error::SwapRefused`], also for a file or device that is in use; [`Error::BudgetBusy`] if
     /// the budget has no room for the tables.
     pub fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
         self.manager().add_swap(area)

@@ -1,5 +1,6 @@
 //! Write errors of one file. After one or more failures, each handle of the file reports the last
-//! failure, once.
+//! failure, once. A later failure never hides that changes were cut off: each handle first reports
+//! the last [`IoError::CutOff`], and then the last failure, if that is another one.
 //!
 //! Pages that couldn't be written stay in memory, dirty, and the flusher retries the write. The
 //! latch only reports the failure to the file's handles. The idea is that of Linux's `errseq_t`:
@@ -14,13 +15,22 @@ use io::IoError;
 /// The failures of one file.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLatch {
-    /// The number of failures so far, and the last failure.
-    last: Mutex<(u64, Option<IoError>)>,
+    last: Mutex<Last>,
     /// 1 if a write failed, and no round of the whole file has succeeded since.
     failing: AtomicU64,
 }
 
-/// The last failure that one handle has reported.
+#[derive(Debug, Default)]
+struct Last {
+    /// The number of failures so far, which is the last one's number,
+    number: u64,
+    /// and the last failure.
+    error: Option<IoError>,
+    /// The number of the last failure that was [`IoError::CutOff`]; 0 if none was.
+    cut: u64,
+}
+
+/// The number of the last failure that one handle has reported.
 #[derive(Debug)]
 pub(crate) struct Heard(AtomicU64);
 
@@ -28,7 +38,11 @@ impl ErrorLatch {
     /// Notes a failure.
     pub(crate) fn fail(&self, error: IoError) {
         let mut last = self.last.lock();
-        *last = (last.0 + 1, Some(error));
+        last.number += 1;
+        last.error = Some(error);
+        if error == IoError::CutOff {
+            last.cut = last.number;
+        }
         self.failing.store(1, Ordering::Relaxed);
     }
 
@@ -40,20 +54,23 @@ impl ErrorLatch {
     /// Returns why the file can't be written now, if it can't.
     pub(crate) fn failing(&self) -> Option<IoError> {
         // Relaxed: a hint to threads that would wait for the file's pages to become clean.
-        if self.failing.load(Ordering::Relaxed) == 0 { None } else { self.last.lock().1 }
+        if self.failing.load(Ordering::Relaxed) == 0 { None } else { self.last.lock().error }
     }
 
     /// Returns the state for a newly opened handle, which doesn't report earlier failures.
     pub(crate) fn listen(&self) -> Heard {
-        Heard(AtomicU64::new(self.last.lock().0))
+        Heard(AtomicU64::new(self.last.lock().number))
     }
 
-    /// Returns the last failure, if the handle hasn't reported it yet.
+    /// Returns a failure that the handle hasn't reported yet: the last cut first, then the last
+    /// failure.
     pub(crate) fn tell(&self, heard: &Heard) -> Option<IoError> {
         let last = self.last.lock();
-        // Relaxed: under the lock.
-        let before = heard.0.swap(last.0, Ordering::Relaxed);
-        last.1.filter(|_| before != last.0)
+        let before = heard.0.load(Ordering::Relaxed); // Under the lock.
+        let (number, error) =
+            if before < last.cut { (last.cut, Some(IoError::CutOff)) } else { (last.number, last.error) };
+        heard.0.store(number, Ordering::Relaxed);
+        error.filter(|_| before != number)
     }
 }
 
@@ -75,5 +92,17 @@ mod tests {
             (latch.failing(), latch.tell(&other), latch.tell(&latch.listen())),
             (None, Some(IoError::INVALID), None)
         );
+    }
+
+    /// Regression: a failure after a cut hid the cut, and the sync after the next one was `Ok`.
+    #[test]
+    fn no_later_failure_hides_a_cut() {
+        let latch = ErrorLatch::default();
+        let handle = latch.listen();
+        [IoError::IO, IoError::CutOff, IoError::INVALID].into_iter().for_each(|error| latch.fail(error));
+        let told = [(); 3].map(|()| latch.tell(&handle));
+        assert_eq!(told, [Some(IoError::CutOff), Some(IoError::INVALID), None]);
+        latch.fail(IoError::CutOff);
+        assert_eq!([(); 2].map(|()| latch.tell(&handle)), [Some(IoError::CutOff), None]);
     }
 }

@@ -188,7 +188,7 @@ impl FileState {
     /// Returns whether the known length is right. False if the system can't tell without the
     /// device.
     pub(crate) fn is_len_sure(&self) -> Result<bool, Error> {
-        Ok(self.backing.tells_len_at_once() && !self.has_other_len()?)
+        Ok(self.is_len_cheap() && !self.has_other_len()?)
     }
 
     pub(crate) fn refresh_len_once(&self) -> Result<Attempt<u64>, Error> {
@@ -363,6 +363,11 @@ impl FileState {
     /// so can't be examined.
     pub(crate) fn may_be_dirty(&self, page: u64) -> bool {
         self.map.next_written(page..page + 1).is_some()
+    }
+
+    /// Returns whether the system knows the file's length without asking a device or a server.
+    pub(crate) fn is_len_cheap(&self) -> bool {
+        self.backing.tells_len_at_once()
     }
 
     /// Returns whether another process has truncated the file, and this wasn't adopted yet.

@@ -25,6 +25,7 @@ use crate::lru::batch::{Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
 use crate::manager::charges::Charge;
+use crate::manager::take_frame::Landings;
 
 /// What became of a page that should change its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Manager {
         from: Option<u32>,
         to: &GroupState,
     ) -> Result<u64, Error> {
-        let (mut recharged, mut turns) = (0, 0);
+        let (mut recharged, mut landings) = (0, Landings::default());
         loop {
             self.drain_entries();
             let mut held = None;
@@ -101,7 +102,7 @@ impl Manager {
             // Such a page is held only for a moment: by the thread that has just loaded it and is
             // about to list it, or by reclaim, which looks at it. So this waits, and tries again.
             let Some(group) = held.and_then(|group| self.groups.get(group)) else { return Ok(recharged) };
-            if !self.await_landings(Some(&group), &mut turns) {
+            if !self.await_landings(Some(&group), &mut landings) {
                 return Ok(recharged);
             }
         }

@@ -60,7 +60,9 @@ impl FileState {
             if let End::Gone = end {
                 end = self.await_end(before..len)?; // Z4
             }
-            self.fill_own_end(&mut end, before..len)?;
+            if len > before {
+                self.fill_own_end(&mut end, before..len)?;
+            }
             self.length_is(len);
             return Ok(());
         }

@@ -224,7 +224,7 @@ impl Stripe {
     /// were like those of this stripe, but at least a quarter of the group's pages.
     pub(crate) fn waiting(&self, now: Now) -> u64 {
         let (here, all) = (self.window.target() + self.window.idle(self.main().len()), self.pages_of_group(now));
-        (here * all / self.pages().max(1)).max(all / WAITING) as u64
+        (here * all / self.pages().max(1)).clamp(all / WAITING, all) as u64
     }
 
     /// See [`Window::grows`].

@@ -248,22 +248,37 @@ impl Manager {
         }
     }
 
-    /// Waits a millisecond if pages of `group`, or of any group, are in flight: such pages can't be
-    /// evicted yet. Returns whether it waited. It doesn't wait if no pages are in flight, or after
-    /// `LANDING_TURNS` waits.
-    pub(crate) fn await_landings(&self, group: Option<&GroupState>, turns: &mut u32) -> bool {
+    /// Returns whether the caller, which has found no page to evict, should look again. This is so
+    /// if pages of `group`, or of any group, are in flight: such pages can't be evicted yet. Then
+    /// this waits for a millisecond first, at most `LANDING_TURNS` times. It is also so if pages
+    /// were in flight before: they may have arrived just after the caller's look.
+    pub(crate) fn await_landings(&self, group: Option<&GroupState>, landings: &mut Landings) -> bool {
         self.drain_entries();
-        let awaited = *turns < LANDING_TURNS && self.in_flight(group);
-        if awaited {
-            *turns += 1;
+        let are = landings.turns < LANDING_TURNS && self.in_flight(group);
+        if are {
+            landings.turns += 1;
             sleep(Duration::from_millis(1));
         }
-        awaited
+        std::mem::replace(&mut landings.were, are) || are
     }
 }
 
 /// How often `await_landings` waits for pages in flight, a millisecond each.
 const LANDING_TURNS: u32 = 200;
+
+/// What a call that may wait for pages in flight remembers.
+#[derive(Debug)]
+pub(crate) struct Landings {
+    turns: u32,
+    /// Pages may have been in flight during the caller's last look.
+    were: bool,
+}
+
+impl Default for Landings {
+    fn default() -> Self {
+        Self { turns: 0, were: true }
+    }
+}
 
 /// A frame that is charged to a group. If it is dropped, it is freed and uncharged.
 pub(crate) struct ChargedFrame<'a> {

@@ -88,6 +88,8 @@ pub struct PageFuture<'a> {
     tries: u32,
     lost: u32,
     tries_pinned: u32,
+    /// It has tried its last resort.
+    in_earnest: bool,
     /// Since when the future has lacked a frame, or has waited for a writer that holds the page.
     short_since: Option<Instant>,
     /// Whether the file's length was refreshed; whether the known length may be wrong.
@@ -156,6 +158,7 @@ impl<'a> PageFuture<'a> {
             tries: 0,
             lost: 0,
             tries_pinned: 0,
+            in_earnest: false,
             short_since: None,
             asked: false,
             in_doubt: false,
@@ -342,11 +345,20 @@ impl<'a> PageFuture<'a> {
         let patient = self.short_since.is_none_or(|since| since.elapsed() < PATIENCE_PINNED);
         if !patient && self.tries_pinned >= TRIES_PINNED_MAX {
             let whose = (group.charged() >= group.max()).then_some(group.id);
-            if manager.mailboxes.take_pins(whose) == 0 && !manager.may_find_room(group) {
+            if manager.mailboxes.take_pins(whose) == 0 && !manager.may_find_room(group) && !self.last_resort(whose) {
                 return Err(manager.limit_reached(group));
             }
         }
         self.come_again(waker, |handle| handle.file.manager.limit_reached(handle.group.state()))
+    }
+
+    /// Looks for a frame, once, where only a call that is about to fail does, as
+    /// `Manager::take_frame`. Returns whether it may have found one.
+    fn last_resort(&mut self, whose: Option<u32>) -> bool {
+        let (manager, group) = (&self.handle.file.manager, self.handle.group.state());
+        !std::mem::replace(&mut self.in_earnest, true)
+            && (whose.is_none() && manager.frames.gather() > 0
+                || manager.reclaim_in_earnest(group, whose.is_some(), 1) > 0)
     }
 
     fn come_again(&mut self, waker: &Waker, error: impl FnOnce(&Handle) -> Error) -> Result<Look<'a>, Error> {

@@ -26,6 +26,7 @@ use crate::lru::rank::Rank;
 use crate::manager::Manager;
 use crate::manager::lowering::{Cost, MAPS_BATCH};
 use crate::manager::ranking::For;
+use crate::manager::take_frame::Landings;
 use crate::size::Size;
 
 /// While page maps take less than 1/`MAPS_SHARE` of the budget, the shadows in them (traces of
@@ -83,7 +84,7 @@ impl Manager {
 
     /// Makes room in the budget for another part of a page map. Waits for write-back if need be.
     pub(crate) fn make_room(&self, group: &GroupState) -> Result<(), Error> {
-        let (mut clean, mut awaited) = (self.clean_wait(None), 0);
+        let (mut clean, mut awaited) = (self.clean_wait(None), Landings::default());
         loop {
             let mut is_made = || self.frames.budget().room() >= frames::map_room();
             if self.await_lowering(&mut is_made) || self.try_make_room(group, is_made) {
@@ -164,7 +165,7 @@ impl Manager {
         if self.await_lowering(is_charged) {
             return Ok(()); // Most often at once, without `room_making`.
         }
-        let (mut clean, mut awaited, mut lowerings) = (self.clean_wait(None), 0, 0);
+        let (mut clean, mut awaited, mut lowerings) = (self.clean_wait(None), Landings::default(), 0);
         loop {
             let mut is_lowered = false;
             {
@@ -209,7 +210,7 @@ impl Manager {
         let _turn = self.lowering.turn.lock();
         let budget = self.frames.budget();
         let before = budget.max();
-        let (mut clean, mut awaited) = (self.clean_wait(None), 0);
+        let (mut clean, mut awaited) = (self.clean_wait(None), Landings::default());
         loop {
             if budget.used() <= size.0 {
                 self.frames.set_budget(size.0);

@@ -60,7 +60,8 @@ impl Space {
 
     /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
     /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`, and
-    /// [`page_at`](Self::page_at) would wait, or return an error.
+    /// [`page_at`](Self::page_at) would wait, or return an error. For a page of a file there are the
+    /// exceptions of [`File::try_page_at`](crate::File::try_page_at).
     #[must_use]
     pub fn try_page_at(&self, address: u64) -> Option<PageRef<'_>> {
         self.state.pin(address >> self.state.page_shift, false).ok()

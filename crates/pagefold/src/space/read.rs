@@ -55,7 +55,9 @@ impl Space {
     /// # Errors
     /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if other threads keep
     /// writing to a page for seconds; with the address, [`Error::PastEnd`] if a mapped file doesn't
-    /// have all of the bytes, and those of [`File::read_at`](crate::File::read_at). After an error,
+    /// have all of the bytes, and those of [`File::read_at`](crate::File::read_at);
+    /// [`Error::SwapReadFailed`] and [`Error::SwapCorrupt`] for a page in swap;
+    /// [`Error::BadAddress`] for a range beyond 2^64. After an error,
     /// `buf` has the bytes of the pages before the failed page.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], address: u64) -> Result<(), Error> {

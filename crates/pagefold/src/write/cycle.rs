@@ -170,7 +170,7 @@ impl<'a> Cycle<'a> {
     fn write_in_stages(&mut self) -> Result<(), IoError> {
         let stage_pages = (self.unclean / STAGES).clamp(*STAGE_PAGES.start(), *STAGE_PAGES.end());
         loop {
-            if !self.is_over() {
+            if !self.is_over() && !self.is_cut_off() {
                 self.submit();
             }
             let Some(first) = self.under_way.first().copied() else { return Ok(()) };
@@ -192,6 +192,18 @@ impl<'a> Cycle<'a> {
             Kind::Farewell => self.file.is_wanted(),
         };
         has_to_end || self.failures >= FAILURES_MAX
+    }
+
+    /// Notes that the cycle fails if another process has truncated the file since the last look. So
+    /// only requests that are under way make the file longer again (B6 of `writeback`).
+    fn is_cut_off(&mut self) -> bool {
+        let is_cut = !self.under_way.is_empty() && self.file.is_len_cheap() && self.file.is_cut_off() == Ok(true);
+        if is_cut {
+            // Sometimes: a file is cut off in the middle of a cycle.
+            self.failed(IoError::CutOff);
+            self.failures = FAILURES_MAX;
+        }
+        is_cut
     }
 
     /// Submits requests until the limit of requests under way is reached, or no dirty page is left.

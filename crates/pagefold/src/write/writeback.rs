@@ -54,8 +54,9 @@
 //!   Half of these lie ahead of the cycle, which has to write them, too: 1 + 1/2 + 1/4 + … = 2.
 //! - B6. If a cycle finds that another process has shortened the file, the cycle fails. Nothing is
 //!   written to the file until the cache has the new length (`length`), because write-back would
-//!   bring the truncated bytes back. A gap remains: the other process may truncate the file after
-//!   the cycle's check and before its last write.
+//!   bring the truncated bytes back. Where the system knows a file's length without asking a device
+//!   or a server, the cycle looks again before it submits further requests. A gap remains: requests
+//!   that are under way, and elsewhere all that follow in the cycle.
 //!
 //! - B7. When a file's last handle is dropped, its dirty pages are written but not synced. The
 //!   operating system then has the bytes, as after `write` and `close`. The pages then count as

@@ -9,6 +9,10 @@ use crate::world::World;
 impl World {
     /// Drops a group and builds one of the same name. An open file, or a pin, keeps the group.
     pub(crate) fn build_group_again(&mut self) {
+        // A group takes some memory beside pages, for which pinned pages may leave no room.
+        if self.mm.stats().budget_bytes - self.mm.used() < 16 << 10 {
+            self.held.clear();
+        }
         let at = self.random.below(self.groups.len() as u64) as usize;
         let (name, max) = (self.groups[at].name().to_owned(), self.groups[at].max());
         let is_kept = self.open.iter().any(|open| open.file.group().name() == name) || self.pins_keep_group(&name);

@@ -9,7 +9,7 @@ use test_disks::FaultKind;
 use crate::world::World;
 
 /// A call that was refused after so long has waited in vain for a device, or for other threads.
-const LONG: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_millis(100);
 /// The most memory beside pages that a call needs at once: a part of a page map, or what an open
 /// file takes.
 const MOST_METADATA: u64 = 16 << 10;

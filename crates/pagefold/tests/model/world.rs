@@ -247,8 +247,8 @@ fn faults(rate: u64, seed: u64) -> Schedule {
         Fault::Interrupted,
         Fault::Again,
         Fault::Short(512),
-        Fault::Short(4095),
-        Fault::ShortThenErrno(100, 5),
+        Fault::Short(3584),
+        Fault::ShortThenErrno(512, 5),
         Fault::Errno(12),
     ];
     Schedule::OneIn { n: rate, seed, faults }
