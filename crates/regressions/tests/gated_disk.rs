@@ -1,9 +1,9 @@
-//! A simulated disk whose writes can be held back.
+//! A simulated disk whose writes, and reads that fail, can be held back.
 
 use std::path::Path;
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Arc, SharedBytes};
 use test_disks::SimulatedDisk;
 
@@ -15,6 +15,7 @@ pub(crate) struct GatedDisk {
     pub(crate) disk: SimulatedDisk,
     pub(crate) gate: Arc<Gate>,
     held: Arc<AtomicU64>,
+    reads_fail: Arc<AtomicBool>,
 }
 
 impl GatedDisk {
@@ -28,6 +29,11 @@ impl GatedDisk {
     /// From now on writes that end with this word wait at the gate.
     pub(crate) fn hold_writes_of(&self, word: u64) {
         self.held.store(word, Ordering::SeqCst);
+    }
+
+    /// From now on reads wait at the gate, and then fail.
+    pub(crate) fn fail_reads(&self) {
+        self.reads_fail.store(true, Ordering::SeqCst);
     }
 }
 
@@ -56,6 +62,10 @@ impl BackingFile for GatedFile {
     }
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        if self.of.reads_fail.load(Ordering::SeqCst) {
+            self.of.gate.pass();
+            return Err(IoError::IO);
+        }
         self.file.read(offset, into)
     }
 

@@ -151,13 +151,23 @@ fn mapping_and_unmapping_leaves_nothing_behind() {
 /// Has a range with a page that is being changed in place unmapped, protected and moved, which is
 /// refused. Returns how long that took, and how many reads of another page of it were refused
 /// meanwhile.
-fn refuse_changes_beside_a_guard() -> (Duration, u64) {
+///
+/// With a file, it is mapped, and the guard is one of the file.
+fn refuse_changes_beside_a_guard(is_of_file: bool) -> (Duration, u64) {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
-    let space = mm.group("tenant").build().unwrap().space().unwrap();
-    let area = space.map(16 * PAGE, RW).unwrap();
+    let group = mm.group("tenant").build().unwrap();
+    let space = group.space().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    let area = match is_of_file {
+        true => space.map_file(&file, 0, 16 * PAGE, RW).unwrap(),
+        false => space.map(16 * PAGE, RW).unwrap(),
+    };
     space.write_at(&[7; 16 * 4096], area.start).unwrap();
     let (started, theirs, first) = (Instant::now(), space.clone(), area.start);
-    let guard = space.page_mut_at(area.end - 1).unwrap();
+    let guard = match is_of_file {
+        true => file.page_mut_at(16 * PAGE - 1).unwrap(),
+        false => space.page_mut_at(area.end - 1).unwrap(),
+    };
     let reader = move |stop: &sync::atomic::AtomicBool| {
         let mut refused = 0;
         while !stop.load(sync::atomic::Ordering::Relaxed) {
@@ -187,14 +197,19 @@ fn refuse_changes_beside_a_guard() -> (Duration, u64) {
 /// mapped there.
 #[test]
 fn a_range_that_cannot_be_unmapped_stays_readable() {
-    assert_eq!(refuse_changes_beside_a_guard().1, 0, "reads of another page were refused");
+    for is_of_file in [false, true] {
+        let refused = refuse_changes_beside_a_guard(is_of_file).1;
+        assert_eq!(refused, 0, "reads of another page were refused; of a file: {is_of_file}");
+    }
 }
 
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_changes_of_a_range_beside_a_guard_are_refused_soon() {
-    let (time, _) = refuse_changes_beside_a_guard();
-    assert!(time < Duration::from_secs(3), "the guard's page was waited for: {time:?}");
+    for is_of_file in [false, true] {
+        let (time, _) = refuse_changes_beside_a_guard(is_of_file);
+        assert!(time < Duration::from_secs(2), "the guard's page was waited for: {time:?}, of a file: {is_of_file}");
+    }
 }
 
 /// Pages of a range that was discarded were pinned. The call waited two seconds for each of them

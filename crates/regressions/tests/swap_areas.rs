@@ -242,3 +242,30 @@ fn a_large_compressed_area_gives_way_to_a_lower_budget() {
         assert!(bytes == sparse(page), "page {page}");
     }
 }
+
+/// One thread read a page whose bytes couldn't be read from swap. Another one wrote all of the page
+/// meanwhile, waited for that read, and failed with it.
+#[test]
+fn a_write_of_a_whole_page_goes_on_although_anothers_read_of_it_fails() {
+    let disk = GatedDisk::with_file("/swap", 1001 * PAGE);
+    let area = SwapArea::path("/swap").overwrite(true);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
+    let group = mm.group("tenant").max(64 * PAGE).build().unwrap();
+    let space = group.space().unwrap();
+    let base = space.map(300 * PAGE, Protection::ReadWrite).unwrap().start;
+    (0..300).for_each(|page| space.write_at(&contents(page), base + page * PAGE).unwrap());
+    let in_swap = (0..300).map(|page| base + page * PAGE).find(|&page| space.try_page_at(page).is_none()).unwrap();
+    disk.fail_reads();
+    let (ours, theirs) = (space.clone(), space.clone());
+    let read = Answer::of(move || ours.read_at(&mut [0; 8], in_swap));
+    disk.gate.wait_for_somebody();
+    let write = Answer::of(move || theirs.write_at(&contents(7), in_swap));
+    // If it comes later, the test sees less.
+    std::thread::sleep(MOMENT);
+    disk.gate.open();
+    assert!(matches!(read.wait(), Some(Err(error)) if matches!(error.cause(), Error::SwapReadFailed { .. })));
+    write.wait().unwrap().unwrap();
+    let mut bytes = vec![0; PAGE as usize];
+    space.read_at(&mut bytes, in_swap).unwrap();
+    assert!(bytes == contents(7), "other bytes than those that were written");
+}

@@ -67,6 +67,8 @@ pub(crate) struct FileState {
     pub(crate) watch: WatchCell<Self>,
     /// The number of open handles.
     pub(crate) handles: AtomicUsize,
+    /// The number of guards that change a page (`PageMut`).
+    pub(crate) guards: AtomicUsize,
     /// Bytes charged to the budget for the file.
     bytes: u64,
 }
@@ -122,6 +124,7 @@ impl FileState {
             in_flight: Arc::default(),
             watch: WatchCell::new(),
             handles: AtomicUsize::new(0),
+            guards: AtomicUsize::new(0),
             bytes,
         }))
     }

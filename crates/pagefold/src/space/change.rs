@@ -122,16 +122,9 @@ impl SpaceState {
     /// [`Error::AddressBusy`], [`Error::NotMapped`], no room for the index. Nothing is changed
     /// then.
     pub(super) fn vacate(&self, pages: Pages) -> Result<(), Error> {
-        let has_files = self.check_mapped(pages)?;
-        self.await_guards(pages, Awaited::All, Protection::None)?;
+        let whom = if self.check_mapped(pages)? { Awaited::All } else { Awaited::AllOwn };
+        self.await_guards(pages, whom, Protection::None)?;
         self.prepare(pages)?;
-        self.vacate_prepared(pages, has_files)
-    }
-
-    /// Vacates pages that are known to be mapped, and prepared. `has_files`: some of them belong to
-    /// a file.
-    fn vacate_prepared(&self, pages: Pages, has_files: bool) -> Result<(), Error> {
-        let whom = if has_files { Awaited::All } else { Awaited::AllOwn };
         self.begin_change(pages, whom, Protection::None)
     }
 
@@ -151,8 +144,9 @@ impl SpaceState {
             self.discard_pages(pages)?;
             self.prepare(pages)?;
         }
-        self.await_guards(pages, Awaited::All, Protection::None)?;
-        self.vacate_prepared(pages, has_files)?;
+        let whom = if has_files { Awaited::All } else { Awaited::AllOwn };
+        self.await_guards(pages, whom, Protection::None)?;
+        self.begin_change(pages, whom, Protection::None)?;
         self.free(pages);
         let (closed, many) = if has_files { self.forget_pages(pages) } else { (Vec::new(), self.forget_own(pages)) };
         drop(guard);
@@ -217,14 +211,23 @@ impl SpaceState {
         Ok(())
     }
 
+    /// Fails if a guard stands in the way of vacating the pages.
+    pub(super) fn look_for_guards(&self, pages: Pages) -> Result<(), Error> {
+        let whom = if self.check_mapped(pages)? { Awaited::All } else { Awaited::AllOwn };
+        self.await_guards(pages, whom, Protection::None)
+    }
+
     /// Waits for guards before any entry is changed.
     fn await_guards(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
         // Relaxed: this look only avoids changes in vain. The look in `begin_change` is the one
         // that counts.
-        if self.has_guards.load(Ordering::Relaxed) {
-            self.await_pages(pages, whom, protection, Guards::Expected)?;
-        }
-        Ok(())
+        let whom = match (whom, self.has_guards.load(Ordering::Relaxed)) {
+            (Awaited::AllOwn, true) => Awaited::All,
+            (whom, true) => whom,
+            (Awaited::AllOwn, false) => return Ok(()),
+            (Awaited::All | Awaited::Writers | Awaited::OfFiles, false) => Awaited::OfFiles,
+        };
+        self.await_pages(pages, whom, protection, Guards::Expected)
     }
 
     /// Gives prepared pages another protection for now, and waits for the threads that act on the
@@ -264,6 +267,11 @@ impl SpaceState {
             });
         };
         let Some(mapped) = self.mapped(number).filter(|_| entry.restored().may_write()) else { return Ok(()) };
+        // Threads that write to the file without a guard are about to let go of its pages. They may
+        // do so again and again, and stop only once the entries are changed.
+        if guards == Guards::Expected && mapped.file().guards.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
         let (map, first) = (&mapped.file().map, mapped.page_of(run.first));
         map.pages_in_memory(first..first + run.count())
             .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))

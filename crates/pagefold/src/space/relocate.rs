@@ -142,11 +142,15 @@ impl SpaceState {
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
-        self.vacate(old)?;
+        self.look_for_guards(old)?; // Before what takes long, or memory.
         // Makes the tables for the ends of `new` before any entry of `new` is changed. If the move
         // fails, all entries of `new` are removed. Without these tables, that could also remove
         // entries of other threads' pages, in the granules at the ends of `new`.
-        self.prepare(new).inspect_err(|_| self.restore(old))?;
+        self.prepare(new)?;
+        // Accesses wait while the pages are vacated, but not for long. So pages in swap are brought
+        // back before.
+        self.bring_in_swapped(old)?;
+        self.vacate(old)?;
         let by = new.first.wrapping_sub(old.first);
         let moving = self.enter_new(old, by).and_then(|()| self.reserve(old, by)).inspect_err(|_| {
             drop(self.forget_pages(new)); // The old mappings keep their files open.
@@ -189,6 +193,22 @@ impl SpaceState {
             self.change_entries(new, |_| entry.with_number(number));
             Ok(())
         })
+    }
+
+    /// Brings pages into memory that are in swap. Some may be swapped out again before the call
+    /// returns.
+    fn bring_in_swapped(&self, pages: Pages) -> Result<(), Error> {
+        for (run, _) in self.index.runs(pages).filter(|(_, entry)| entry.is_own()) {
+            for (region, local) in self.index.regions(run) {
+                for page in region.map.pages_in_memory(local) {
+                    if matches!(region.map.state(page), PageState::Swapped { .. }) {
+                        let page = region.first() + page;
+                        self.fault(region, page, Fault::Move).map_err(|error| self.at(page, error))?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes the new words of all pages that were written, brings these pages into memory, and

@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use frames::{KeptWriting, Writing};
 use sync::Arc;
+use sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
 use crate::file::handle::Handle;
@@ -42,6 +43,17 @@ pub(crate) enum Owner<'a> {
     Space {
         _keeper: Option<Arc<dyn Keeper>>,
     },
+}
+
+impl Owner<'_> {
+    /// Returns the number of guards of the file that the page belongs to, if there is one.
+    fn guards(&self) -> Option<&AtomicUsize> {
+        match self {
+            Self::File(handle) => Some(&handle.file.guards),
+            Self::Mapping(mapped) => Some(&mapped.handle().file.guards),
+            Self::Space { .. } => None,
+        }
+    }
 }
 
 /// The access to the page.
@@ -145,6 +157,8 @@ impl<'a> PageMut<'a> {
     /// Creates the copy of the page's first `len` bytes.
     pub(crate) fn new(owner: Owner<'a>, charge: CopyCharge<'a>, mut access: PageAccess<'a>, len: usize) -> Self {
         let mut bytes = vec![0; len].into_boxed_slice();
+        // Relaxed, here and in `drop`: only a hint (`space/change`).
+        owner.guards().into_iter().for_each(|guards| _ = guards.fetch_add(1, Ordering::Relaxed));
         access.with(|writing| writing.copy_to(0, &mut bytes));
         Self { access, bytes, changed: false, _charge: charge, owner }
     }
@@ -168,6 +182,7 @@ impl DerefMut for PageMut<'_> {
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
         let (bytes, owner) = (&self.bytes, &self.owner);
+        owner.guards().into_iter().for_each(|guards| _ = guards.fetch_sub(1, Ordering::Relaxed));
         if !self.changed {
             return;
         }
