@@ -124,7 +124,11 @@ impl Handle {
         self.file.manager.refuse_child()?;
         let result = self.file.in_time(move |file| {
             file.notice_cut();
-            Ok(pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages)))
+            let result = pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages));
+            if result == Err(IoError::CutOff) {
+                file.notice_cut(); // What is lost by this cut is told now, and not once more.
+            }
+            Ok(result)
         })?;
         self.tell(result)
     }

@@ -221,6 +221,13 @@ impl FileState {
         }
     }
 
+    /// Counts a guard of one of the file's pages until the value is dropped.
+    pub(crate) fn counted_guard(&self) -> GuardCount<'_> {
+        // Relaxed, also in `drop`: only a hint (`space/change`).
+        self.guards.fetch_add(1, Ordering::Relaxed);
+        GuardCount(&self.guards)
+    }
+
     /// Counts a new handle.
     pub(crate) fn handle_opened(&self) {
         if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -279,6 +286,15 @@ impl FileState {
 
     pub(crate) fn read_failed(&self, page: u64, error: IoError) -> Error {
         Error::ReadFailed { path: self.path.clone(), page, error }
+    }
+}
+
+/// See [`FileState::counted_guard`].
+pub(crate) struct GuardCount<'a>(&'a AtomicUsize);
+
+impl Drop for GuardCount<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

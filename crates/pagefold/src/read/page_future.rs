@@ -345,20 +345,21 @@ impl<'a> PageFuture<'a> {
         let patient = self.short_since.is_none_or(|since| since.elapsed() < PATIENCE_PINNED);
         if !patient && self.tries_pinned >= TRIES_PINNED_MAX {
             let whose = (group.charged() >= group.max()).then_some(group.id);
-            if manager.mailboxes.take_pins(whose) == 0 && !manager.may_find_room(group) && !self.last_resort(whose) {
-                return Err(manager.limit_reached(group));
+            if manager.mailboxes.take_pins(whose) == 0 && !manager.may_find_room(group) {
+                if std::mem::replace(&mut self.in_earnest, true) {
+                    return Err(manager.limit_reached(group));
+                }
+                // The last resort, as in `Manager::take_frame`. It may look at all pages.
+                let group = Arc::clone(group);
+                self.elsewhere(waker, move |file| {
+                    let _ = file.manager.frames.gather();
+                    file.manager.reclaim_in_earnest(&group, whose.is_some(), 1);
+                    Ok(Done::Room)
+                })?;
+                return Ok(Look::Wait);
             }
         }
         self.come_again(waker, |handle| handle.file.manager.limit_reached(handle.group.state()))
-    }
-
-    /// Looks for a frame, once, where only a call that is about to fail does, as
-    /// `Manager::take_frame`. Returns whether it may have found one.
-    fn last_resort(&mut self, whose: Option<u32>) -> bool {
-        let (manager, group) = (&self.handle.file.manager, self.handle.group.state());
-        !std::mem::replace(&mut self.in_earnest, true)
-            && (whose.is_none() && manager.frames.gather() > 0
-                || manager.reclaim_in_earnest(group, whose.is_some(), 1) > 0)
     }
 
     fn come_again(&mut self, waker: &Waker, error: impl FnOnce(&Handle) -> Error) -> Result<Look<'a>, Error> {

@@ -79,7 +79,12 @@ impl SpaceState {
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
                     // Another thread took the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
-                    PageState::Loading => return self.await_other(region, page, fault),
+                    // A write of the whole page doesn't try again for ever.
+                    PageState::Loading => {
+                        let outcome = self.await_other(region, page, fault);
+                        let is_there = matches!(region.map.state(local), PageState::Resident { .. });
+                        return if is_there || !fault.overwrites(1 << self.page_shift) { outcome } else { Err(error) };
+                    }
                     // Or another thread had the page for a moment, and left it where it was.
                     PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
                         outrun += 1;

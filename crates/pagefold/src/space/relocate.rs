@@ -195,13 +195,16 @@ impl SpaceState {
         })
     }
 
-    /// Brings pages into memory that are in swap. Some may be swapped out again before the call
-    /// returns.
+    /// Brings pages into memory that are in swap, at most as many as the group may have. Some may
+    /// be swapped out again before the call returns.
     fn bring_in_swapped(&self, pages: Pages) -> Result<(), Error> {
+        let mut left = self.group.state().max().min(self.manager().budget_pages());
         for (run, _) in self.index.runs(pages).filter(|(_, entry)| entry.is_own()) {
             for (region, local) in self.index.regions(run) {
                 for page in region.map.pages_in_memory(local) {
                     if matches!(region.map.state(page), PageState::Swapped { .. }) {
+                        let Some(rest) = left.checked_sub(1) else { return Ok(()) };
+                        left = rest;
                         let page = region.first() + page;
                         self.fault(region, page, Fault::Move).map_err(|error| self.at(page, error))?;
                     }

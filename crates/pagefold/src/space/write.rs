@@ -255,6 +255,7 @@ impl SpaceState {
                     let in_file = mapped.page_of(page);
                     let at = (in_file << self.page_shift) + offset as u64;
                     let permitted = || self.is_still_files(page, number);
+                    let _guard = handle.file.counted_guard();
                     let done =
                         handle.within_file(at, 8, || handle.change_within(in_file, at + 8, &permitted, &mut change))?;
                     if done == Written::Done {

@@ -73,6 +73,8 @@ pub(crate) struct Cycle<'a> {
     pages_under_way: usize,
     /// Requests that are about to be submitted.
     requests: Vec<Request>,
+    /// Some requests were submitted before.
+    has_submitted: bool,
     answers: Arc<Answers>,
     /// The number of pages written since the last stage ended, the time at which it ended, and the
     /// number of pages written before that.
@@ -137,6 +139,7 @@ impl<'a> Cycle<'a> {
             under_way: ArrayVec::new(),
             pages_under_way: 0,
             requests: Vec::with_capacity(REQUESTS_MAX),
+            has_submitted: false,
             answers: Arc::default(),
             written: 0,
             stage_start: start,
@@ -194,14 +197,15 @@ impl<'a> Cycle<'a> {
         has_to_end || self.failures >= FAILURES_MAX
     }
 
-    /// Notes that the cycle fails if another process has truncated the file since the last look. So
-    /// only requests that are under way make the file longer again (B6 of `writeback`).
+    /// Before further requests are submitted, returns whether another process has truncated the
+    /// file since the last look. If so, the cycle fails, whatever failed before. So only requests
+    /// that are under way make the file longer again (B6 of `writeback`).
     fn is_cut_off(&mut self) -> bool {
-        let is_cut = !self.under_way.is_empty() && self.file.is_len_cheap() && self.file.is_cut_off() == Ok(true);
+        let looks = self.has_submitted && self.rest.first().is_some() && self.file.is_len_cheap();
+        let is_cut = looks && self.file.is_cut_off() == Ok(true);
         if is_cut {
             // Sometimes: a file is cut off in the middle of a cycle.
-            self.failed(IoError::CutOff);
-            self.failures = FAILURES_MAX;
+            (self.error, self.failures) = (Some(IoError::CutOff), FAILURES_MAX);
         }
         is_cut
     }
@@ -248,6 +252,7 @@ impl<'a> Cycle<'a> {
             self.pages_under_way += pages;
         }
         if !self.requests.is_empty() {
+            self.has_submitted = true;
             self.writer.submit(&mut self.requests);
         }
     }
