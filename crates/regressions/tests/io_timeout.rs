@@ -195,16 +195,21 @@ fn a_silent_device_is_asked_for_no_more_pages() {
     assert_eq!(group.charged(), charged, "pages that the device may never bring");
 }
 
+/// A file of 64 pages and 10 bytes, all of it synced, where calls wait half a second for a device.
+fn with_ten_bytes_in_the_last_page() -> (Pagefold, File) {
+    let mm = timed(two_devices(), Duration::from_millis(500));
+    let file = open(&mm.group("tenant").build().unwrap(), "0/f");
+    file.write_at(&[1; 10], 64 * PAGE).unwrap();
+    file.sync().unwrap();
+    (mm, file)
+}
+
 /// A new length waited for a page that was pinned, and so the device counted as silent: each miss
 /// of every tenant failed.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_page_in_use_makes_no_device_silent() {
-    let devices = two_devices();
-    let mm = timed(devices, Duration::from_millis(500));
-    let file = open(&mm.group("tenant").build().unwrap(), "0/f");
-    file.write_at(&[1; 10], 64 * PAGE).unwrap();
-    file.sync().unwrap();
+    let (_mm, file) = with_ten_bytes_in_the_last_page();
     let pinned = file.page_at(64 * PAGE).unwrap();
     let ours = file.clone();
     let refused = answer("a new length", move || ours.set_len(70 * PAGE));
@@ -218,11 +223,7 @@ fn timed_a_page_in_use_makes_no_device_silent() {
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_write_that_waits_for_a_page_in_use_makes_no_device_silent() {
-    let devices = two_devices();
-    let mm = timed(devices, Duration::from_millis(500));
-    let file = open(&mm.group("tenant").build().unwrap(), "0/f");
-    file.write_at(&[1; 10], 64 * PAGE).unwrap();
-    file.sync().unwrap();
+    let (_mm, file) = with_ten_bytes_in_the_last_page();
     let pinned = file.page_at(64 * PAGE).unwrap();
     let (ours, theirs) = (file.clone(), file.clone());
     let write = Answer::of(move || ours.write_at(&[1], 64 * PAGE + 10));

@@ -67,8 +67,8 @@ pub(crate) struct FileState {
     pub(crate) watch: WatchCell<Self>,
     /// The number of open handles.
     pub(crate) handles: AtomicUsize,
-    /// The number of guards that change a page (`PageMut`).
-    pub(crate) guards: AtomicUsize,
+    /// The number of guards that change a page (`PageMut`), and of updates, which may take as long.
+    guards: AtomicUsize,
     /// Bytes charged to the budget for the file.
     bytes: u64,
 }
@@ -221,11 +221,26 @@ impl FileState {
         }
     }
 
-    /// Counts a guard of one of the file's pages until the value is dropped.
-    pub(crate) fn counted_guard(&self) -> GuardCount<'_> {
-        // Relaxed, also in `drop`: only a hint (`space/change`).
+    /// Counts a guard of one of the file's pages.
+    pub(crate) fn guard_begins(&self) {
+        // Relaxed, in all of these: only a hint (`space/change`).
         self.guards.fetch_add(1, Ordering::Relaxed);
-        GuardCount(&self.guards)
+    }
+
+    /// Ends the count of a guard.
+    pub(crate) fn guard_ends(&self) {
+        self.guards.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts a guard until the value is dropped.
+    pub(crate) fn counted_guard(&self) -> GuardCount<'_> {
+        self.guard_begins();
+        GuardCount(self)
+    }
+
+    /// Returns whether there are guards that change pages of the file.
+    pub(crate) fn has_guards(&self) -> bool {
+        self.guards.load(Ordering::Relaxed) > 0
     }
 
     /// Counts a new handle.
@@ -239,9 +254,9 @@ impl FileState {
     /// back. During this time other threads can still find the file in the table.
     ///
     /// If a task's waker dropped the handle, a worker does all this, and this call doesn't wait:
-    /// the thread that calls the waker may be the one that completes the loads.
-    /// Meanwhile the worker keeps `group`, the handle's, and so the Pagefold: dirty pages are
-    /// written even if the process ends.
+    /// the thread that calls the waker may be the one that completes the loads. Meanwhile the
+    /// worker keeps `group`, the handle's, and so the Pagefold: dirty pages are written even if the
+    /// process ends.
     pub(crate) fn last_handle_closed(self: &Arc<Self>, group: &Arc<GroupHandle>) {
         if self.in_flight.is_empty() && self.unclean() == 0 {
             self.release_lock();
@@ -290,11 +305,11 @@ impl FileState {
 }
 
 /// See [`FileState::counted_guard`].
-pub(crate) struct GuardCount<'a>(&'a AtomicUsize);
+pub(crate) struct GuardCount<'a>(&'a FileState);
 
 impl Drop for GuardCount<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.guard_ends();
     }
 }
 

@@ -204,9 +204,9 @@ impl GroupLists {
     fn grow(&self) {
         let count = (sync::cpu::count() / STRIPE_CPUS).min(STRIPES_MAX);
         if count > 1 && self.more.get().is_none() && self.first.len() >= count * STRIPE_PAGES {
-            let new = |stripe| Stripe::new(self.group, stripe as u8).one_of(count);
+            let new = |stripe| Stripe::new(self.group, stripe as u8);
             let _ = self.more.get_or_init(|| (1..count).map(new).collect());
-            self.first.is_one_of(count);
+            self.stripes().for_each(|stripe| stripe.is_one_of(count));
         }
     }
 

@@ -130,12 +130,6 @@ impl Stripe {
         }
     }
 
-    /// Makes the stripe one of `stripes`.
-    pub(crate) fn one_of(self, stripes: usize) -> Self {
-        self.is_one_of(stripes);
-        self
-    }
-
     /// Notes that the group now has `stripes` stripes.
     pub(crate) fn is_one_of(&self, stripes: usize) {
         self.of.store(stripes, Ordering::Relaxed);

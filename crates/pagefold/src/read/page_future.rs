@@ -10,9 +10,10 @@
 //! Dropping a future gives up only its pin, or its place among the waiting threads and futures. A
 //! load in flight needs no future: it brings its page into memory in any case.
 //!
-//! A poll waits for no page and for no file. Two kinds of work may have to, and are left to a
-//! worker thread: refreshing the file's length, and making room for page maps. If a future can't
-//! get a frame, or a writer holds the page, the future retries after a pause (`timers`).
+//! A poll waits for no page and for no file. Three kinds of work may take long, and are left to a
+//! worker thread: refreshing the file's length, making room for page maps, and the look at all
+//! pages before the future fails for want of a frame. If a future can't get a frame, or a writer
+//! holds the page, the future retries after a pause (`timers`).
 //!
 //! Exception: a poll that needs a frame may reclaim pages itself. If there is a swap area on a
 //! device, the poll may write a batch of pages there, and wait for that device.

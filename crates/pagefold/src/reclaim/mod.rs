@@ -204,15 +204,11 @@ impl Manager {
         let mut result = Pass::default();
         let bound = LOOKS_PER_PAGE * wanted + BATCH_MAX;
         let mut at = start(group);
-        let mut empty = 0;
         while result.freed < wanted && result.looked_at < bound && !self.rests(group) {
-            let pass = self.pass_at(group, &mut at, wanted - result.freed, need);
+            let pass = self.pass_from(group, &mut at, wanted - result.freed, need);
             result.freed += pass.freed;
             result.looked_at += pass.looked_at;
-            empty = if pass.looked_at == 0 { empty + 1 } else { 0 };
-            // The stripe of this CPU, and all of the walk's.
-            if empty > group.lists.stripe_count() {
-                group.walk.found_nothing();
+            if pass.looked_at == 0 && pass.freed == 0 {
                 break;
             }
         }
@@ -273,28 +269,27 @@ impl Manager {
     }
 
     /// Runs one pass over the lists of the stripe that this CPU should reclaim from.
-    /// If that is empty, goes on to the next one that isn't.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
-        let mut at = start(group);
+        self.pass_from(group, &mut start(group), wanted, Whose::Others)
+    }
+
+    /// Runs one pass over stripe `at`, or over the next one that isn't empty. If that frees no
+    /// page,
+    /// `at` becomes the stripe at which to go on.
+    fn pass_from(&self, group: &GroupState, at: &mut usize, wanted: usize, need: Whose) -> Pass {
+        // The stripe of this CPU, and all of the walk's.
         for _ in 0..=group.lists.stripe_count() {
-            let pass = self.pass_at(group, &mut at, wanted, Whose::Others);
+            let stripe = group.lists.stripe(*at);
+            let pass = self.pass(group, stripe, wanted, need);
+            if pass.freed == 0 {
+                *at = group.walk.go_on(*at, pass.looked_at, stripe.len(), group.lists.stripe_count());
+            }
             if pass.looked_at > 0 || pass.freed > 0 {
                 return pass;
             }
         }
         group.walk.found_nothing();
         Pass::default()
-    }
-
-    /// Runs one pass over stripe `at`. If that frees no page, `at` becomes the stripe at which to
-    /// go on.
-    fn pass_at(&self, group: &GroupState, at: &mut usize, wanted: usize, need: Whose) -> Pass {
-        let stripe = group.lists.stripe(*at);
-        let pass = self.pass(group, stripe, wanted, need);
-        if pass.freed == 0 {
-            *at = group.walk.go_on(*at, pass.looked_at, stripe.len(), group.lists.stripe_count());
-        }
-        pass
     }
 
     pub(crate) fn budget_pages(&self) -> u64 {

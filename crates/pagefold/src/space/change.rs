@@ -28,7 +28,7 @@ const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);
 
 /// The threads that a change of entries waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
+pub(super) enum Awaited {
     /// Threads that write to a page, or bring a page in.
     Writers,
     /// Writers of pages of files only. The space's own pages are waited for when they are freed.
@@ -37,6 +37,14 @@ enum Awaited {
     All,
     /// The same as `All`, if no page belongs to a file.
     AllOwn,
+}
+
+impl Awaited {
+    /// Returns whom a change that vacates pages waits for. `has_files`: some pages belong to a
+    /// file.
+    fn of_pages(has_files: bool) -> Self {
+        if has_files { Self::All } else { Self::AllOwn }
+    }
 }
 
 /// The guards that a change may find.
@@ -122,8 +130,7 @@ impl SpaceState {
     /// [`Error::AddressBusy`], [`Error::NotMapped`], no room for the index. Nothing is changed
     /// then.
     pub(super) fn vacate(&self, pages: Pages) -> Result<(), Error> {
-        let whom = if self.check_mapped(pages)? { Awaited::All } else { Awaited::AllOwn };
-        self.await_guards(pages, whom, Protection::None)?;
+        let whom = self.look_for_guards(pages)?;
         self.prepare(pages)?;
         self.begin_change(pages, whom, Protection::None)
     }
@@ -144,7 +151,7 @@ impl SpaceState {
             self.discard_pages(pages)?;
             self.prepare(pages)?;
         }
-        let whom = if has_files { Awaited::All } else { Awaited::AllOwn };
+        let whom = Awaited::of_pages(has_files);
         self.await_guards(pages, whom, Protection::None)?;
         self.begin_change(pages, whom, Protection::None)?;
         self.free(pages);
@@ -211,10 +218,12 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Fails if a guard stands in the way of vacating the pages.
-    pub(super) fn look_for_guards(&self, pages: Pages) -> Result<(), Error> {
-        let whom = if self.check_mapped(pages)? { Awaited::All } else { Awaited::AllOwn };
-        self.await_guards(pages, whom, Protection::None)
+    /// Fails if a page isn't mapped, or if a guard stands in the way of vacating the pages. Returns
+    /// for whom the change has to wait.
+    pub(super) fn look_for_guards(&self, pages: Pages) -> Result<Awaited, Error> {
+        let whom = Awaited::of_pages(self.check_mapped(pages)?);
+        self.await_guards(pages, whom, Protection::None)?;
+        Ok(whom)
     }
 
     /// Waits for guards before any entry is changed.
@@ -269,7 +278,7 @@ impl SpaceState {
         let Some(mapped) = self.mapped(number).filter(|_| entry.restored().may_write()) else { return Ok(()) };
         // Threads that write to the file without a guard are about to let go of its pages. They may
         // do so again and again, and stop only once the entries are changed.
-        if guards == Guards::Expected && mapped.file().guards.load(Ordering::Relaxed) == 0 {
+        if guards == Guards::Expected && !mapped.file().has_guards() {
             return Ok(());
         }
         let (map, first) = (&mapped.file().map, mapped.page_of(run.first));

@@ -47,16 +47,22 @@ impl SpaceState {
     /// loading the page, waits for that load, and neither charges the group nor takes a frame.
     pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         match region.map.state(page % REGION_PAGES) {
-            PageState::Loading => self.await_other(region, page, fault),
+            PageState::Loading => self.await_other(region, page, fault, Ok(false)),
             _ => self.fault(region, page, fault),
         }
     }
 
-    /// Waits for another thread's load. A write of the whole page doesn't need the page's bytes, so
-    /// it goes on even if the load fails.
-    fn await_other(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
+    /// Waits for another thread's load. A write of the whole page doesn't need the page's bytes: if
+    /// the load fails, that isn't its error, and this returns `otherwise`.
+    fn await_other(
+        &self,
+        region: &Region,
+        page: u64,
+        fault: Fault<'_>,
+        otherwise: Result<bool, Error>,
+    ) -> Result<bool, Error> {
         let outcome = self.outcome(page, region.map.wait(page % REGION_PAGES), || region.swapped_to(page));
-        if fault.overwrites(1 << self.page_shift) { Ok(outcome.unwrap_or(false)) } else { outcome }
+        if fault.overwrites(1 << self.page_shift) { outcome.or(otherwise) } else { outcome }
     }
 
     /// Brings a page into memory, and applies `fault` to it. The page comes back from swap, or is
@@ -79,12 +85,7 @@ impl SpaceState {
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
                     // Another thread took the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
-                    // A write of the whole page doesn't try again for ever.
-                    PageState::Loading => {
-                        let outcome = self.await_other(region, page, fault);
-                        let is_there = matches!(region.map.state(local), PageState::Resident { .. });
-                        return if is_there || !fault.overwrites(1 << self.page_shift) { outcome } else { Err(error) };
-                    }
+                    PageState::Loading => return self.await_other(region, page, fault, Err(error)),
                     // Or another thread had the page for a moment, and left it where it was.
                     PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
                         outrun += 1;
@@ -116,7 +117,7 @@ impl SpaceState {
                 }
                 BeginLoad::Busy => {
                     self.give_up(memory, along);
-                    return self.await_other(region, page, fault);
+                    return self.await_other(region, page, fault, Ok(false));
                 }
                 // A region has a place for each of its pages.
                 BeginLoad::NoRoom | BeginLoad::NoPlace => {

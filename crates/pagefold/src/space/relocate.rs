@@ -138,11 +138,10 @@ impl SpaceState {
     fn move_pages(&self, old: Pages, new: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let guards = self.lock_both(old, new);
-        self.check_mapped(old)?;
+        self.look_for_guards(old)?; // Before what takes long, or memory.
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
-        self.look_for_guards(old)?; // Before what takes long, or memory.
         // Makes the tables for the ends of `new` before any entry of `new` is changed. If the move
         // fails, all entries of `new` are removed. Without these tables, that could also remove
         // entries of other threads' pages, in the granules at the ends of `new`.

@@ -5,11 +5,11 @@ use std::ops::{Deref, DerefMut};
 
 use frames::{KeptWriting, Writing};
 use sync::Arc;
-use sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::page_ref::Keeper;
+use crate::file::state::FileState;
 use crate::manager::group_handle::GroupHandle;
 
 /// A mapping of a file, which keeps the file open.
@@ -46,11 +46,11 @@ pub(crate) enum Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// Returns the number of guards of the file that the page belongs to, if there is one.
-    fn guards(&self) -> Option<&AtomicUsize> {
+    /// Returns the file that the page belongs to, if there is one.
+    fn file(&self) -> Option<&FileState> {
         match self {
-            Self::File(handle) => Some(&handle.file.guards),
-            Self::Mapping(mapped) => Some(&mapped.handle().file.guards),
+            Self::File(handle) => Some(&handle.file),
+            Self::Mapping(mapped) => Some(&mapped.handle().file),
             Self::Space { .. } => None,
         }
     }
@@ -157,8 +157,7 @@ impl<'a> PageMut<'a> {
     /// Creates the copy of the page's first `len` bytes.
     pub(crate) fn new(owner: Owner<'a>, charge: CopyCharge<'a>, mut access: PageAccess<'a>, len: usize) -> Self {
         let mut bytes = vec![0; len].into_boxed_slice();
-        // Relaxed, here and in `drop`: only a hint (`space/change`).
-        owner.guards().into_iter().for_each(|guards| _ = guards.fetch_add(1, Ordering::Relaxed));
+        owner.file().into_iter().for_each(FileState::guard_begins);
         access.with(|writing| writing.copy_to(0, &mut bytes));
         Self { access, bytes, changed: false, _charge: charge, owner }
     }
@@ -182,7 +181,7 @@ impl DerefMut for PageMut<'_> {
 impl Drop for PageMut<'_> {
     fn drop(&mut self) {
         let (bytes, owner) = (&self.bytes, &self.owner);
-        owner.guards().into_iter().for_each(|guards| _ = guards.fetch_sub(1, Ordering::Relaxed));
+        owner.file().into_iter().for_each(FileState::guard_ends);
         if !self.changed {
             return;
         }
