@@ -73,8 +73,8 @@ impl Config {
     }
 }
 
-/// The minimum number of tables to reserve address space for. The actual number is twice as many as
-/// the largest budget could pay for.
+/// The minimum number of tables to reserve address space for. A large budget gets more: twice as
+/// many tables as its largest size could pay for.
 const TABLES_MIN: u64 = 1 << 14;
 
 /// The part of the budget that isn't used for new frames, so that page maps can still be charged.
@@ -191,8 +191,8 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Regression: with system pages of 16 or 64 KiB, a chunk alone took more than the room that
-    /// was made for it.
+    /// Regression: with system pages of 16 or 64 KiB, a single chunk was larger than the reserve
+    /// for page maps. Now the reserve has room for at least a chunk and its states.
     #[test]
     fn frames_leave_room_for_a_chunk_and_its_states_whatever_the_systems_page() {
         for system_page in [4 << 10, 16 << 10, 64 << 10] {

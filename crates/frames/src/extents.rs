@@ -69,12 +69,13 @@ pub(crate) struct Extents {
     draining: AtomicU64,
     /// The extents being drained, sorted by number.
     caught: Mutex<Vec<Caught>>,
-    /// The drain lock. The vector has room for the extents to choose from, so that draining one
-    /// extent doesn't allocate.
+    /// The drain lock. The vector holds the extents to choose from, and has enough room that
+    /// draining one extent doesn't allocate.
     drain_turn: Mutex<Vec<Choice>>,
 }
 
-/// The initial capacity of the vector in `drain_turn`: the number of extents to choose from.
+/// The initial capacity of the vector in `drain_turn`. A drain of a single extent chooses among at
+/// most a quarter as many.
 const CHOICES: usize = 16;
 
 impl Extents {
@@ -138,8 +139,9 @@ impl Extents {
 
     /// Starts to drain up to `wanted` extents. Continues where the last call ended: examines at
     /// most `looks` of the extents that have memory, and chooses those with the fewest pages in
-    /// memory. `pages` returns the number of pages of an extent, or `None` if the extent mustn't be
-    /// drained. If another drain is running, waits until it ends. Returns `None` if there is no
+    /// memory. If `wanted` is 1, stops after it has found `CHOICES / 4` extents that may be
+    /// drained. `pages` returns the number of pages of an extent, or `None` if the extent mustn't
+    /// be drained. If another drain is running, waits until it ends. Returns `None` if there is no
     /// extent to drain.
     pub(crate) fn begin_drain(
         &self,

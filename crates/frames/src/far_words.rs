@@ -114,7 +114,8 @@ impl Tree {
         (self.height - 1) * TABLE_SHIFT
     }
 
-    /// Returns the table's word for a part; parts count from the tree's first.
+    /// Returns the table's word for a part. Bits of `part` above those that the tree covers are
+    /// ignored.
     fn word(self, tables: &Tables, part: u64) -> &AtomicU64 {
         tables.word(self.table, part >> self.shift())
     }

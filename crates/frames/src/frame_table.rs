@@ -164,7 +164,8 @@ impl FrameRecord {
         //
         // Relaxed: the load below is the Acquire of pinning (see the module head). It reads the
         // value of this addition or of a later change of the count. Either way it pairs with the
-        // last unfreezing before this addition.
+        // Release of the last `unfreeze` before this addition, because all later changes of the
+        // count are read-modify-writes: they continue the release sequence.
         self.count.fetch_add(1, Ordering::Relaxed);
         let count = self.count.load(Ordering::Acquire);
         if count <= PINS_MAX { Ok(()) } else { Err(self.step_back(count)) }
@@ -190,10 +191,9 @@ impl FrameRecord {
     /// reservation becomes a pin of the page that is then in the frame. Returns false if the frame
     /// has no owner, if a writer waits (`WRITER_WAITS`), or if another pinner holds a reservation.
     pub(crate) fn take_place(&self) -> bool {
-        // Returns false also if another pinner holds a reservation. One reservation per frame is
-        // enough: once it becomes a pin, other threads can pin as well. If two pinners pass this
-        // check at the same time, both get a reservation. Relaxed: a pinner reads nothing through
-        // its reservation until `place_is_pin`, which is Acquire, has returned true.
+        // If two pinners pass this check at the same time, both get a reservation, which does no
+        // harm. Relaxed: a pinner reads nothing through its reservation until `place_is_pin`, which
+        // is Acquire, has returned true.
         if self.count.load(Ordering::Relaxed) != FROZEN {
             return false;
         }
@@ -332,8 +332,8 @@ impl FrameTable {
 
     /// Makes an isolated frame a listed one. Returns false if the frame was orphaned.
     pub(crate) fn put_back(&self, frame: FrameId) -> bool {
-        // Release pairs with `isolate`. Acquire on failure pairs with `orphan`: the holder sees the
-        // remover's writes.
+        // Release pairs with the Acquire of `isolate`. Acquire on failure pairs with the Release of
+        // `orphan`: the holder sees the remover's writes.
         self.record(frame).place.compare_exchange(ISOLATED, LISTED, Ordering::Release, Ordering::Acquire).is_ok()
     }
 

@@ -16,17 +16,19 @@
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
 //! CPU's stock. It searches only a few stocks, and starts after those of the previous search. On a
 //! machine with more CPUs than one search visits, two more rules apply. A CPU whose search found
-//! nothing skips its next few searches. And a stock gives only its spare batch if its CPU has used
-//! it since the last search that visited it. Otherwise CPUs that are short of frames would take
-//! each other's last few frames, and each would soon be short again. (Reclaim serves such a CPU
-//! better: it frees a whole batch.) A stock that wasn't used gives its other batches, too.
+//! nothing skips its next few searches. And if a stock's CPU has used the stock since the last
+//! search that visited it, the stock gives only its spare batch. Otherwise CPUs that are short of
+//! frames would take each other's last few frames, and each would soon be short again. (Reclaim
+//! serves such a CPU better: it frees a whole batch.) A stock that wasn't used gives its other
+//! batches, too.
 //!
 //! The size of batches adapts to demand. The batches of a CPU begin small. Their size doubles each
 //! time the CPU has to go to the depot, and is halved when another CPU takes the spare batch.
 //!
-//! A thread that allocates treats the stock of another CPU as empty while another thread has it
-//! locked, instead of waiting. So the thread may find no frame although there are some. A thread
-//! that must know for certain whether there are free frames first moves all stocks to the depots.
+//! While the stock of another CPU is locked, a thread that allocates treats this stock as empty
+//! instead of waiting for the lock. So the thread may find no frame although there are free ones. A
+//! thread that must know for certain whether there are free frames first moves all stocks to the
+//! depots.
 //!
 //! A drain (the return of memory to the system, `extents`) *sifts* all free frames: it goes through
 //! all batches, takes out the frames whose memory is to be given back, and puts back the rest.
@@ -36,8 +38,9 @@
 //! itself: it takes out the frames that the drain wants.
 //!
 //! Nothing here allocates memory: the batches of a depot are linked through their first frames.
-//! Putting or taking a batch needs no lock. (With a lock, one thread that slept for it sent all
-//! later threads to sleep, too.) Only the batches that a sift hasn't examined yet have a lock.
+//! Putting or taking a batch needs no lock. (When depots had a lock, and one thread had to sleep
+//! until it was free, all later threads had to sleep as well.) Only the batches that a sift hasn't
+//! examined yet have a lock.
 //!
 //! A thread never holds the locks of two stocks.
 
@@ -59,13 +62,13 @@ const BATCH_SMALL: usize = 8;
 /// The maximum number of CPUs whose stocks a thread searches for a batch.
 const LOOKED_AT: usize = 8;
 
-/// The maximum number of CPUs of a node that share a depot. With 44, they were in each other's way
-/// for a quarter of their time when they were short of memory.
+/// The maximum number of CPUs of a node that share a depot. When 44 CPUs shared a depot and were
+/// short of memory, they spent a quarter of their time contending for it.
 const CPUS_A_DEPOT: usize = 8;
 
 /// The number of searches of other CPUs' stocks that a CPU skips after a search that found nothing.
-/// Used only if there are more CPUs than one search visits: the next searches would probably find
-/// nothing either, and the owners of the stocks would have to fetch their cache lines back.
+/// The next searches would probably find nothing either, and each takes cache lines away from the
+/// CPUs whose stocks it visits. Used only if there are more CPUs than one search visits.
 const SEARCHES_OFF: u32 = 7;
 
 /// Frames chained by their free links.
@@ -124,9 +127,9 @@ struct Stock {
     doublings: u32,
     /// Where the next search of other CPUs' stocks begins.
     others: usize,
-    /// The number of searches that the CPU does without, because the last one found nothing.
+    /// The number of searches that the CPU still has to skip, because its last one found nothing.
     searches_off: u32,
-    /// Whether the CPU used the stock since another CPU looked at it.
+    /// Whether the CPU has used the stock since the last search by another CPU visited it.
     is_used: bool,
 }
 
@@ -141,7 +144,7 @@ impl Stock {
         self.doublings += u32::from(self.batch_len(max) < max);
     }
 
-    /// Returns where a search of other CPUs' stocks begins, or `None` if the CPU does without.
+    /// Returns where a search of other CPUs' stocks begins, or `None` if the CPU skips this search.
     fn start_of_search(&mut self) -> Option<usize> {
         if self.searches_off > 0 {
             self.searches_off -= 1;
@@ -173,7 +176,7 @@ struct Depot {
     frames: CachePadded<AtomicUsize>,
     batches: CachePadded<Chain>,
     is_sifted: AtomicBool,
-    /// The first frame of the batches that a running sift has yet to see.
+    /// The first frame of the top batch of those that a running sift hasn't examined yet.
     unseen: Mutex<Option<FrameId>>,
 }
 
@@ -198,7 +201,7 @@ impl Chain {
         loop {
             table.set_batch(first, batch.len, first_of(top));
             // Release pairs with Acquire in `pop`: the thread that takes the batch sees its links.
-            // The exchanges between the two continue the release.
+            // Other threads' exchanges in between continue the release sequence.
             match self.0.compare_exchange_weak(top, changed(top, Some(first)), Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => top = now,
@@ -220,10 +223,9 @@ impl Chain {
 
     /// Takes all batches. Returns the first frame of the top one.
     fn pop_all(&self) -> Option<FrameId> {
-        // The count of changes stays. This is safe: with this count, the chain had its old link
-        // until now, and has none from now on, so no earlier value comes back. Acquire: see `put`.
-        // Release pairs with Acquire in `pop`: a thread that finds the chain empty sees that it is
-        // sifted.
+        // Keeps the count of changes. With this count, the link can only change from its old value
+        // to none, so no value of the chain occurs twice. Acquire: see `put`. Release pairs with
+        // the Acquire in `pop`: a thread that finds the chain empty sees that `is_sifted` is set.
         first_of(self.0.fetch_and(!LINK, Ordering::AcqRel))
     }
 }
@@ -251,15 +253,15 @@ impl Depot {
 
     /// Makes all batches unseen. Only one sift may run at a time.
     fn begin_sift(&self) {
-        let mut unseen = self.unseen.lock(); // Held until no batch is hidden from other threads.
+        let mut unseen = self.unseen.lock(); // Held until other threads can find the batches here.
         self.is_sifted.store(true, Ordering::Relaxed); // `pop_all` makes it visible.
         *unseen = self.batches.pop_all();
     }
 
     /// Takes a batch that the running sift has yet to see.
     fn take_unseen(&self, table: &FrameTable) -> Option<Batch> {
-        // Relaxed: if `pop` found no batch because a sift has taken all, its Acquire makes the
-        // store visible.
+        // Relaxed: suppose that `pop` found no batch because a sift had taken all. Then the Acquire
+        // of `pop` paired with the Release of `pop_all`, so this load sees `is_sifted` set.
         if !self.is_sifted.load(Ordering::Relaxed) {
             return None;
         }
@@ -419,7 +421,8 @@ impl FreeFrames {
         self.in_depots()
     }
 
-    /// Takes a batch out of the depots of a node: first out of the one that this CPU puts into.
+    /// Takes a batch out of one of a node's depots. First tries the depot that this CPU puts
+    /// batches into.
     fn take_batch(&self, table: &FrameTable, node: usize) -> Option<Batch> {
         let depots = &self.depots[node * self.beside..][..self.beside];
         let (before, first) = depots.split_at(self.depot_here());
@@ -435,8 +438,7 @@ impl FreeFrames {
 
     /// Returns which of each node's depots this CPU uses first.
     fn depot_here(&self) -> usize {
-        // Suits both usual ways to number CPUs: those of a node in a row, or one of each node in
-        // turn.
+        // Works for both usual numberings of CPUs: node by node, or round robin over the nodes.
         if self.beside == 1 { 0 } else { sync::cpu::current() / self.nodes.count() % self.beside }
     }
 
@@ -487,8 +489,8 @@ impl FreeFrames {
         self.put_each(table, one);
     }
 
-    /// Returns the number of free frames. It locks one stock after the other, so it may miss frames
-    /// that move meanwhile.
+    /// Returns the number of free frames. Locks one stock after the other, so the result may be
+    /// wrong if frames move meanwhile.
     pub(crate) fn count(&self) -> usize {
         let stocks: usize = self
             .stocks
@@ -588,7 +590,8 @@ mod tests {
 
     /// Regression: the sift, which runs when the budget is lowered, took all batches out of a depot
     /// and put them back one by one. Until the first batch was back, a thread that was short of a
-    /// frame found none, and evicted pages or gave up.
+    /// frame found none, and evicted pages or gave up. Now such a thread also takes batches that
+    /// the sift hasn't examined yet.
     #[test]
     fn a_sift_hides_no_more_than_a_batch() {
         const FRAMES: u32 = 8 * BATCH_MAX as u32;

@@ -81,8 +81,9 @@ impl HeldRun {
     #[must_use]
     pub fn was_changed(&self) -> bool {
         let frames = self.map.frames();
-        // Checks for a frozen frame first: a writer changes the write state before it unfreezes the
-        // frame.
+        // Checks for a frozen frame first, because a writer changes the write state before it
+        // unfreezes the frame. So if a writer has just unfrozen the frame, the second check sees
+        // its change.
         let changed = |&frame: &FrameId| frames.table.is_frozen(frame) || frames.write_state(frame).is_rewritten();
         self.frames[self.ended..].iter().any(changed)
     }

@@ -108,7 +108,8 @@ impl Lookup {
         still: impl FnOnce() -> bool,
     ) -> bool {
         let (record, _) = self.frame(frames, before);
-        // Acquire pairs with the Release of `Writing::change`: an even version's bytes are visible.
+        // Acquire pairs with the Release of `Writing::change_bytes`: an even version's bytes are
+        // visible.
         let version = record.version.load(Ordering::Acquire);
         if !version.is_multiple_of(2) {
             return false;

@@ -25,7 +25,8 @@ impl MapNumber {
 }
 
 /// A word that contains a page map's number from bit [`NUMBER_SHIFT`] on, among other things. A
-/// user can mask the number without shifting it.
+/// table has `1 << NUMBER_SHIFT` bytes. So masking the word yields the offset of the map's table in
+/// bytes, without a shift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapInWord(pub u64);
 

@@ -138,7 +138,7 @@ impl MapState {
 impl Drop for MapState {
     fn drop(&mut self) {
         if self.frames.forked() {
-            return; // A child has none of the map, and perhaps a lock that no thread will ever release.
+            return; // A child inherits none of the map's memory; its locks may stay locked.
         }
         self.set_len(0);
         self.far.take_down(&self.frames);

@@ -19,7 +19,7 @@
 //!
 //! A valid copy has the bytes that the loader of *this* stay (the page's current time in the frame)
 //! wrote: the Acquire load of `a` pairs with the Release in `WaitTable::end_load`. So all bytes of
-//! a valid copy are this page's, and of one stay: P1, P2.
+//! a valid copy are this page's, and of one stay.
 
 mod detach;
 mod kept_pin;
@@ -119,8 +119,9 @@ impl PageMap {
     }
 
     /// Returns the memory in bytes that the map's length takes. All lengths lie in one array,
-    /// indexed by map number. A map with several segments of words takes up several numbers, so the
-    /// entries of its unused numbers are included, up to a system page in all.
+    /// indexed by map number. A map with several segments of words takes up several numbers but
+    /// uses only one entry. Its unused entries are included, up to a system page in all, because no
+    /// other map can use them.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         self.shared.length_bytes()

@@ -66,8 +66,8 @@ pub(crate) struct PageWords {
     strides: Region<AtomicU32>,
     /// The lengths of the objects, indexed by the numbers of their maps.
     pub(crate) lengths: Region<Length>,
-    /// For each segment outside a map's first run: the number of the part of the map's object whose
-    /// words it holds (`far_words`).
+    /// For each segment outside a map's first run: the number of the part of the object whose words
+    /// the segment holds (`far_words`).
     parts: Region<AtomicU64>,
     /// Held by the thread that allocates a segment for a part of an object (`far_words`).
     pub(crate) growing: Mutex<()>,
@@ -137,8 +137,8 @@ impl PageWords {
         self.geometry.segment_shift
     }
 
-    /// Allocates a segment for a part of an object. Returns `None` if there is none for parts. The
-    /// caller holds `growing`.
+    /// Allocates a segment for a part of an object. Returns `None` if no more segments may be used
+    /// for parts (`segments`). The caller holds `growing`.
     pub(crate) fn take_part(&self, part: u64) -> Option<usize> {
         let segment = self.free.lock().take_part()?;
         // Relaxed: the link to the segment is stored with Release (FAR-2 of `far_words`).
@@ -156,8 +156,8 @@ impl PageWords {
     /// its word.
     pub(crate) fn page_of_part(&self, word: usize) -> u64 {
         let shift = self.geometry.segment_shift;
-        // Relaxed: the caller found the word through the link to its segment, which was loaded with
-        // Acquire or under `growing`.
+        // Relaxed: the store to `parts` came before the Release store of the link to the segment.
+        // The caller has loaded that link, with Acquire or under `growing`.
         let part = self.parts[word >> shift].load(Ordering::Relaxed);
         (part << shift) + (word & ((1 << shift) - 1)) as u64
     }
@@ -244,8 +244,8 @@ impl PageWords {
             return Ok(());
         }
         self.charge_states(segment, block, budget)?;
-        // Once open, a segment stays writable. If the segment goes to another map later, opening it
-        // again has no effect.
+        // A segment that was made writable stays writable, even if all its blocks are closed later.
+        // Making it writable again has no effect.
         if open == CLOSED && !self.open_stride(segment) && self.words.open(self.words_in(segment..segment + 1)).is_err()
         {
             self.uncharge_states(segment, block, budget);
@@ -323,8 +323,9 @@ impl PageWords {
     /// `visit` returns false, after one round over the open segments, or after `segments_max`
     /// segments.
     ///
-    /// Starts at the segment where the previous call or the previous sweep ended. In each segment,
-    /// starts at another position than in the segment visited before (`SPARSE_STEP`).
+    /// The visit continues after the segment at which the previous call, or the previous sweep,
+    /// ended. In each segment it begins `SPARSE_STEP` chunks further on than in the segment visited
+    /// before.
     pub(crate) fn visit_sparse(&self, segments_max: usize, mut visit: impl FnMut(FrameId, MapPart) -> bool) {
         let turns = self.free.lock().open_count().min(segments_max);
         for _ in 0..turns {

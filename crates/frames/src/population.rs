@@ -30,9 +30,9 @@ impl NodeRuns {
 pub(crate) struct Population {
     nodes: NodeRuns,
     with: BTreeSet<usize>,
-    /// For each node, the first extent that never had memory, if there is one, and the extents that
-    /// had memory and gave it back.
+    /// For each node, the first extent that never had memory, if there is one.
     fresh: Vec<Option<usize>>,
+    /// For each node, the extents that had memory and gave it back.
     returned: Vec<BTreeSet<usize>>,
     /// The extent that was last considered for a drain. The next drain continues from there.
     hand: usize,

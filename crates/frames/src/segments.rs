@@ -50,8 +50,8 @@ impl Segments {
         segments
     }
 
-    /// Takes a run of `roomy` segments if there is plenty, else of `len`: from the shortest free
-    /// run that is long enough.
+    /// Takes a run of `roomy` segments if three quarters of all segments stay free, else a run of
+    /// `len` segments. Takes it from the shortest free run that is long enough.
     pub(crate) fn take(&mut self, len: usize, roomy: usize) -> Option<Range<usize>> {
         if roomy > len && self.free.saturating_sub(roomy) >= self.all / 4 * 3 {
             return self.take_run(roomy).or_else(|| self.take(len, len));
@@ -151,7 +151,7 @@ mod tests {
 
     /// Regression: a tenant opened 2,048 files for writing. Each file got page words for 64 GiB, as
     /// room to grow, so the last file took the last page words. From then on, no tenant could open
-    /// a file or make a space.
+    /// a file or make a space. Now room to grow leaves three quarters of all segments free.
     #[test]
     fn neither_room_to_grow_nor_large_maps_take_the_last_segments() {
         const ALL: usize = 1 << 12;

@@ -19,7 +19,7 @@
 //!   changed version (the swapper's `freeze` is Acquire and pairs with the Release of the writer's
 //!   `unfreeze`). If the swapper's freeze comes first, the writer finds that the page was swapped
 //!   out. So if the swapper finds word and version unchanged, the device has read the page's bytes,
-//!   complete and consistent: P1.
+//!   complete and consistent.
 //! - W2. A remover that finds the frame isolated keeps it frozen. The thread that isolated the
 //!   frame, here the swapper, must free it. The swapper's freeze then fails, and when the swapper
 //!   puts the frame back, it learns that the page was removed. So a page can be unmapped while the
@@ -41,7 +41,7 @@
 //!   sees `HELD` and leaves the page in memory. If the swapper's change comes first, the flusher
 //!   finds `CLEAN` and can't hold the page. Without this rule:
 //!   ```text
-//!   leader: w = word of file page P           others: P is detached; its frame has page A, which no file has, and A is written
+//!   flusher: w = word of file page P          others: P is detached; its frame has page A, which no file has, and A is written
 //!           hold(DIRTY) → HELD                        A is swapped out; the frame has file page Q: CLEAN
 //!           word(P) ≠ w: end_hold(DIRTY)              Q is DIRTY, its word isn't WRITTEN: never written back, never evicted
 //!   ```
@@ -150,10 +150,10 @@ impl Frames {
         self.table.set_slot(id, 0);
         let swapped = PageWord::swapped(entry).bits();
         // Release pairs with the Acquire of the next `begin_load` of this page, so the loader sees
-        // what `ready` did. The locks of `free_frames`, through which the freed frame passes, are
-        // needed as well: they order the end of this stay before the writes to the frame in its
-        // next stay. The loop retries because a reader may set the hot bit meanwhile; no other
-        // thread changes the word.
+        // what `ready` did. The synchronization of `free_frames`, through which the freed frame
+        // passes, is needed as well: it orders the end of this stay before the writes to the frame
+        // in its next stay. The loop retries because a reader may set the hot bit meanwhile; no
+        // other thread changes the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);
             debug_assert!(now.same_stay(seen.word), "a frozen frame's word changed");

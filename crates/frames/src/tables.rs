@@ -11,8 +11,9 @@
 //! - T1. A freed table reads as zeros before it is allocated again. A reader that loads one of
 //!   these zeros also sees every change that was made to the index before the table was zeroed. If
 //!   a thread stored the zero, the store was a Release, which pairs with the Acquire of the
-//!   reader's load. If a system call replaced the memory by zeros, these changes come first on
-//!   every CPU, because the call takes effect on all CPUs before it returns.
+//!   reader's load. If a system call replaced the memory by zeros, the kernel provides the order:
+//!   the changes were made before the call, and no CPU can load the zeros before the kernel has
+//!   unmapped the old memory on all CPUs.
 //! - T2. A table number whose count of uses has reached its maximum is never allocated again.
 //!
 //! Each page map also has one table with the map's number, which exists as long as the map.

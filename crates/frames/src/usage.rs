@@ -48,10 +48,10 @@ impl PageMap {
 
     /// Returns whether a thread is loading the page, writing to it, or about to evict it.
     ///
-    /// Guarantee: suppose that the caller executes a fence before this call, and that another
-    /// thread begins to load, write or evict the page, and then executes a fence. If this call
-    /// returns false, either the other thread sees everything that the caller did before the
-    /// caller's fence, or the other thread has already finished.
+    /// Guarantee: suppose that this thread makes a change, executes a fence, and then calls this
+    /// function, which returns false. Suppose also that another thread begins to load, write or
+    /// evict the page, and then executes a fence. Then either the other thread sees the change
+    /// after its fence, or it has already finished with the page.
     #[must_use]
     pub fn is_held(&self, page: u64) -> bool {
         let Some((_, word)) = self.word(page) else { return false };

@@ -43,7 +43,8 @@ struct Waiters {
     free: Vec<usize>,
 }
 
-/// A bucket has room for so many waiters from the start. More are rare, and need an allocation.
+/// The number of waiters that a bucket has room for from the start. Only more waiters, which are
+/// rare, need an allocation.
 const FEW: usize = 4;
 
 impl Waiters {
@@ -278,7 +279,8 @@ mod models {
 
     /// Regression: two loads of one page followed each other. The first load succeeded: it changed
     /// the word, and only later gave its outcome to its waiters. In between, the second load began
-    /// and failed. So the waiters of the first load got the second load's error.
+    /// and failed. So the waiters of the first load got the second load's error. Now the loader
+    /// changes the word and gives the outcome in one critical section (W2).
     #[test]
     fn a_waiter_gets_nobody_elses_outcome() {
         sync::model(|| {

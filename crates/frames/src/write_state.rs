@@ -155,8 +155,8 @@ impl WriteState {
     /// bytes to a file, and a flusher that holds the page by mistake (S4) makes it dirty again.
     #[inline]
     pub(crate) fn written_unfiled(&self) {
-        // Relaxed: the previous writer, or the loader, made the page dirty while it had the frame
-        // frozen.
+        // Relaxed: the previous writer, or the loader, made the page dirty before it unfroze the
+        // frame. The Release of `unfreeze` pairs with the Acquire of this writer's `freeze`.
         if self.0.load(Ordering::Relaxed) & (STATE | HOT) != DIRTY | HOT {
             self.written();
         }

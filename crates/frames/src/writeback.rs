@@ -147,7 +147,7 @@ fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
         return;
     }
     let word: &AtomicU64 = &frames.words.words[index];
-    // Relaxed: the Acquire of `freeze`.
+    // Relaxed: the Acquire of `freeze` makes the word's last change visible.
     let now = PageWord::from_bits(word.load(Ordering::Relaxed));
     let state = &table.record(frame).write_state;
     // Since the hold ended, the page may have been evicted, or written to.

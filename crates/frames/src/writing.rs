@@ -19,7 +19,7 @@
 //!   change to one of them: if the word wasn't `WRITTEN` before, it is `WRITTEN` now; if it was,
 //!   the version has changed.
 //! - V2. If a reader loads the same version, and the same word, before and after its copy, then no
-//!   writer changed the bytes during the copy: P1. The reason: the version has 64 bits and never
+//!   writer changed the bytes during the copy. The reason: the version has 64 bits and never
 //!   repeats within a stay, and a resident word is never reused (`page_word`).
 //! - V3. While the word is `WRITTEN`, the frame belongs to this page, and so does the version in
 //!   the frame's record. The reader's Acquire load of the word pairs with the Release that made the
@@ -270,7 +270,7 @@ impl Frames {
 
 /// Makes the word of a frozen page a written one, and moves its hot bit to the record.
 fn become_written(word: &AtomicU64, record: &FrameRecord) {
-    // Relaxed: the Acquire of `freeze`.
+    // Relaxed: the Acquire of `freeze` makes the word's last change visible.
     let seen = PageWord::from_bits(word.load(Ordering::Relaxed));
     let mut now = seen;
     loop {

@@ -1,5 +1,5 @@
-//! A race that ThreadSanitizer has to report: if this passes under it, the other tests prove
-//! nothing.
+//! A race that ThreadSanitizer has to report: if this test passes under ThreadSanitizer, the other
+//! tests prove nothing.
 //!
 //! Run by hand or by the gate: `cargo test --test known_race -- --ignored`, which must fail under
 //! ThreadSanitizer.

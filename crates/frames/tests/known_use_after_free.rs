@@ -1,5 +1,5 @@
-//! A use after free that AddressSanitizer has to report: if this passes under it, the other tests
-//! prove nothing.
+//! A use after free that AddressSanitizer has to report: if this test passes under
+//! AddressSanitizer, the other tests prove nothing.
 //!
 //! Run by hand or by the gate: `cargo test --test known_use_after_free -- --ignored`, which must
 //! fail under AddressSanitizer.

@@ -1,4 +1,4 @@
-//! A part of a page map is given back while a page in it comes into memory, or leaves it.
+//! A sweep gives back a part of a page map while a page in this part is being loaded or evicted.
 //!
 //! ```text
 //!   sweep                                loader, or evictor
@@ -6,8 +6,10 @@
 //!                                        a page's word: vacant → loading
 //!   discard the chunk: the word is lost
 //! ```
-//! The chunk's state is one word for both: a sweep locks it by a compare-and-swap from *idle*, a
-//! loader counts itself in before it changes a page's word, and an evictor counts itself out after.
+//! Sweeps, loaders and evictors all change the chunk's state word. A sweep locks the chunk by a
+//! compare-and-swap from *idle*. A loader increments the count of words in use before it changes a
+//! page's word; an evictor decrements the count afterwards. So the interleaving above is
+//! impossible.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -16,8 +18,8 @@ use model::*;
 use pagefold_frames::{BeginLoad, Detach, LoadFailure, PageState};
 use sync::Arc;
 
-/// What has to be charged when `frames` frames and `chunks` chunks are in use, in maps whose chunks
-/// have states.
+/// Returns the charge for `frames` frames and `chunks` chunks, and for the system page that holds
+/// the states of all chunks.
 fn cost(frames: u64, chunks: u64) -> u64 {
     frames * EXTENT + chunks * CHUNK + STATES
 }
@@ -38,15 +40,17 @@ fn a_resident_pages_word_is_never_given_back() {
         let mut bytes = [0; PAGE];
         assert!(map.read(1 * PAGE as u64, &mut bytes) && bytes == contents(0xb), "the word is gone");
         assert_eq!(frames.budget().used(), cost(1, 1));
-        // The frame is still its word's: it can be evicted, and the chunk then given back.
+        // The word still names the frame, so the page can be evicted, and then the chunk can be
+        // given back.
         drop(evict(&frames, frame_of(&map, 1), 6).expect("listed"));
         frames.sweep_maps(2);
         assert_eq!(frames.budget().used(), cost(1, 0));
     });
 }
 
-/// The shadow of the last eviction is written before the chunk counts as idle, so it goes with the
-/// chunk. Written later, it would lie in uncharged memory.
+/// An evictor must store the shadow before it decrements the chunk's count. Then the shadow is
+/// discarded together with the chunk. If the evictor stored it later, the chunk might have been
+/// given back already, and the shadow would take memory that isn't charged.
 #[test]
 fn the_last_shadow_goes_with_the_chunk() {
     sync::model(|| {
@@ -85,9 +89,10 @@ fn two_loaders_charge_a_chunk_once() {
     });
 }
 
-/// Room for two, which a chunk and the page of states take: a loader of another chunk is refused.
-/// If each of the two has charged its chunk before either has charged the states, both are refused.
-/// Either gives back what it charged.
+/// The budget has room for one chunk and for the system page with the states. Two threads begin to
+/// load pages of different chunks. One of them may succeed. But if both have charged their chunks
+/// before either has charged the states, both are refused. A refused load must uncharge what it has
+/// charged.
 #[test]
 fn a_refused_chunk_leaves_nothing_charged() {
     sync::model(|| {
@@ -110,8 +115,8 @@ fn a_refused_chunk_leaves_nothing_charged() {
     });
 }
 
-/// The states of two maps' chunks lie in one page: it is charged once, and given back with the last
-/// of them.
+/// The states of two maps' chunks lie in one system page. The page must be charged once, and
+/// uncharged when the last of the two maps is dropped.
 #[test]
 fn maps_that_share_a_page_of_states_charge_it_once() {
     sync::model(|| {
@@ -134,9 +139,10 @@ fn maps_that_share_a_page_of_states_charge_it_once() {
     });
 }
 
-/// The story: a sweep marked the chunk just when the map that it belonged to was dropped. The drop
-/// took the mark for another thread's use of the chunk. So the chunk stayed, charged and full of
-/// the old file's shadows, in a segment that the next file got.
+/// Regression: a map was dropped. While the drop was giving back a chunk, a sweep marked this chunk
+/// as aged. The drop noticed the change, and took it for another thread's use of the chunk. So the
+/// chunk stayed charged, and the next map that got its words found the shadows of the old file. Now
+/// the drop tries again.
 #[test]
 fn a_map_dropped_during_a_sweep_leaves_nothing() {
     sync::model(|| {
@@ -159,9 +165,9 @@ fn a_map_dropped_during_a_sweep_leaves_nothing() {
     });
 }
 
-/// The story: an evictor had made the last page *vacant*, but not yet counted itself out of the
-/// chunk, when the map was dropped. The drop found the chunk in use, and leaked the whole range of
-/// words.
+/// Regression: an evictor had made the last page *vacant*, but hadn't yet decremented the chunk's
+/// count, when the map was dropped. The drop found the chunk in use, and leaked the map's whole
+/// range of words. Now the drop waits for the evictor.
 #[test]
 fn a_map_dropped_during_an_eviction_leaves_nothing() {
     sync::model(|| {
@@ -192,8 +198,9 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
     });
 }
 
-/// The thread that lowers the limit gives back what is used beyond it. So it has to see a charge
-/// that is under way, or that charge has to be refused.
+/// A thread that lowers the limit gives back the memory that is in use beyond it. So if another
+/// thread charges memory at the same time, either the first thread must see this charge, or the
+/// charge must be refused.
 #[test]
 fn a_limit_lowered_during_a_charge_is_kept_or_the_charge_is_seen() {
     sync::model(|| {

@@ -1,4 +1,4 @@
-//! A page is removed by its owner while reclaim has its frame off the lists.
+//! A thread removes a page whose frame reclaim has isolated.
 //!
 //! ```text
 //!   reclaim                              remover
@@ -6,7 +6,7 @@
 //!                                        freeze f; word = vacant; f isn't listed: leave it to its holder (orphan)
 //!   put f back: it is an orphan, free it
 //! ```
-//! The last of the two frees the frame, and the other doesn't.
+//! Exactly one of the two frees the frame: the one that finishes last.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -15,7 +15,7 @@ use model::*;
 use pagefold_frames::{Detach, FrameId, Frames, PageMap, PageState};
 use sync::Arc;
 
-/// What reclaim does with a frame that it came across.
+/// Tries to evict the page in a frame, as reclaim does.
 fn reclaim(frames: &Frames, frame: FrameId) {
     drop(evict(frames, frame, 1));
 }
@@ -34,7 +34,7 @@ fn remove(map: &PageMap) {
     }
 }
 
-/// The one frame is free, once, or holds page 0 and can be reclaimed.
+/// Checks that the only frame is free exactly once, or that it holds page 0 and can be reclaimed.
 fn settled(frames: &Frames, map: &PageMap, frame: FrameId) {
     if let PageState::Resident { .. } = map.state(0) {
         assert_eq!(frames.stats().free_frames, 0);
@@ -101,7 +101,8 @@ fn two_removers_free_the_frame_once() {
     });
 }
 
-/// A page that was just published isn't listed yet when it is removed.
+/// A page is removed after it was published, but before its loader has listed the frame. Then the
+/// loader must free the frame.
 #[test]
 fn a_page_removed_before_it_is_listed_is_its_loaders_to_free() {
     sync::model(|| {
@@ -122,7 +123,8 @@ fn load_or_find_removed(map: &PageMap) {
     list(map.frames(), isolated);
 }
 
-/// The remover read the word, and froze the frame only when it had become another page's.
+/// The remover loads the page's word. Before it freezes the frame, the frame goes to another page.
+/// The remover must notice this, and leave the other page unchanged.
 #[test]
 fn a_removers_late_freeze_harms_no_other_page() {
     sync::model(|| {
@@ -146,16 +148,17 @@ fn a_removers_late_freeze_harms_no_other_page() {
     });
 }
 
-/// The holder of an orphan gives its frame to another page: a reader of the removed page must learn
-/// of the removal from the new page's bytes. Holder and remover meet in nothing but the orphan's
-/// place.
+/// A remover leaves a frame to its holder as an orphan. The holder frees the frame, and loads
+/// another page into it. If a reader of the removed page copies a byte of the new page, it must
+/// also see that the page was removed. Remover and holder synchronize only through the frame's
+/// `place`.
 #[test]
 fn an_orphans_next_page_isnt_taken_for_its_last() {
     sync::model(|| {
         let frames = frames(1);
         let map = map(&frames, 4);
-        // The new page's part of the map is there already: charging it would put a fence in the
-        // way.
+        // Makes the new page's part of the map present beforehand: charging it later would execute
+        // a fence, which could hide a missing ordering.
         load(&map, 2, 0xb);
         drop(evict(&frames, frame_of(&map, 2), 0));
         load(&map, 0, 0xa);

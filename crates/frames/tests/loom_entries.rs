@@ -1,6 +1,7 @@
-//! The words of a space's index, looked up without a lock while tables come and go: `pagefold`'s
-//! `space/tree`, whose source this includes as that crate isn't built for models. A table has two
-//! words here: a part two regions, a region two granules, a granule two pages.
+//! Readers look entries up in a space's index, without a lock, while tables of the index are
+//! allocated and freed. This file includes the source of `pagefold`'s `space/tree`, because that
+//! crate isn't built for models. A table has two words here, so a part has two regions, a region
+//! two granules, and a granule two pages.
 #![cfg(pagefold_loom)]
 #![allow(dead_code, reason = "a model uses some of it")]
 
@@ -8,7 +9,7 @@ mod model;
 #[path = "../../pagefold/src/space/tree.rs"]
 mod tree;
 
-// As it is called where `tree` comes from.
+// The name by which `tree` knows this crate.
 extern crate pagefold_frames as frames;
 
 use model::frames;
@@ -21,7 +22,7 @@ use tree::{LINK, Tree, close_leaf, is_link, link_table, map_of, region_link};
 const OURS: u64 = 3;
 const OTHERS: u64 = 9;
 
-/// A space whose first region has a table, that of `map`.
+/// A space whose first region has a table: that of the page map `map`.
 struct Space {
     frames: Arc<Frames>,
     tree: Tree,
@@ -57,7 +58,8 @@ impl Space {
         self.tree.look(&PageMaps::new(Arc::clone(&self.frames)), page).entry
     }
 
-    /// What is at a page as a trail shows that is still there when asked again: `None` otherwise.
+    /// Looks up a page's entry by a trail, and then calls `meanwhile`. Returns the entry if the
+    /// trail is still valid after that, else `None`.
     fn look_by_trail(&self, page: u64, meanwhile: impl FnOnce()) -> Option<u64> {
         let maps = PageMaps::new(Arc::clone(&self.frames));
         let trail = self.tree.trail(&maps, page)?;
@@ -65,13 +67,13 @@ impl Space {
         trail.is_still().then(|| trail.entry())
     }
 
-    /// As `Index::change`, of one page of a granule, which has a leaf.
+    /// Changes the entry of one page like `Index::change`. The page's granule must have a leaf.
     fn change(&self, page: u64, to: u64) {
         let leaf = self.granule(page >> 1).load(Ordering::Acquire);
         self.tables().word(Table::from_bits(leaf), page).store(to, Ordering::Release);
     }
 
-    /// As `Index::leaf`.
+    /// Gives a granule a leaf, like `Index::leaf`.
     fn split(&self, granule: u64) {
         let word = self.granule(granule);
         let mut now = word.load(Ordering::Acquire);
@@ -111,8 +113,8 @@ fn two_disjoint_splits_end_right() {
     });
 }
 
-/// A reader beside a change sees a page as it was or as it is to be, and never an earlier entry
-/// after a later one.
+/// A reader that runs during a change sees the old entry or the new one. Once it has seen the new
+/// entry, it never sees the old one again.
 #[test]
 fn a_reader_sees_old_or_new() {
     sync::model(|| {
@@ -124,8 +126,9 @@ fn a_reader_sees_old_or_new() {
     });
 }
 
-/// A leaf is given back, and becomes another granule's while the reader is between the link and the
-/// leaf's word.
+/// A reader has loaded the link to a leaf, but not yet the leaf's word. Meanwhile the leaf is
+/// freed, and becomes the leaf of another granule. The reader must not return the other granule's
+/// entry.
 #[test]
 fn a_leaf_that_went_isnt_read_for_its_granule() {
     for by_trail in [false, true] {
@@ -145,9 +148,10 @@ fn a_leaf_that_went_isnt_read_for_its_granule() {
     }
 }
 
-/// A thread that has a page in use, and then finds its trail still there, is seen by a thread that
-/// unmaps the page (S1 of `space`): in its leaf, in a granule that is cut for that, in one that
-/// became one entry again, and with the region going.
+/// A thread marks a page as in use, and then finds its trail still valid. Another thread unmaps the
+/// page, and must see that the page is in use (S1 of `space`). It unmaps the page in one of four
+/// ways: it clears the page's entry in a leaf; it first divides the granule into pages, and then
+/// clears the entry; it removes the granule's leaf; or it removes the whole region.
 #[test]
 fn a_toucher_that_goes_by_its_trail_is_seen_by_who_unmaps() {
     let unmappings: [(bool, fn(&Space)); 4] = [
@@ -189,8 +193,9 @@ fn a_toucher_that_goes_by_its_trail_is_seen_by_who_unmaps() {
     }
 }
 
-/// A region without anything goes, and its page map with its table becomes another region's; then
-/// it is the first one's again, with something else.
+/// A region becomes empty, and its page map, with the map's table, goes to another region. If
+/// `comes_back`, the map then returns to the first region, in which nothing is mapped any more. A
+/// reader of the first region must never return the other region's entry.
 #[test]
 fn a_region_that_went_isnt_read_for_its_pages() {
     for (comes_back, by_trail) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -213,16 +218,17 @@ fn a_region_that_went_isnt_read_for_its_pages() {
     }
 }
 
-/// A first touch makes a table of a word without a lock, while the word is changed under one.
+/// A thread that touches a page for the first time replaces a word by a link to a table, without a
+/// lock. Meanwhile another thread changes the same word under a lock. This change must not be lost.
 #[test]
 fn a_change_of_a_word_that_becomes_a_link_isnt_lost() {
     sync::model(|| {
         let space = Space::new([0; 2]);
         space.part(1).store(OURS, Ordering::Release);
         let theirs = Arc::clone(&space);
-        // As `Index::region_link`, but with a leaf for a table.
+        // Like `Index::region_link`, but with a leaf instead of a map's table.
         let toucher = spawn("touch", move || link_table(theirs.tables(), theirs.part(1), OURS).unwrap()).unwrap();
-        // As `Index::change`.
+        // Like `Index::change`.
         loop {
             let word = space.part(1).load(Ordering::Acquire);
             if is_link(word) {

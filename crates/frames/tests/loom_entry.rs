@@ -1,4 +1,5 @@
-//! First touches and writes against threads that change what is mapped: `pagefold`'s `space`, S1.
+//! Models of S1 of `pagefold`'s `space`: a thread touches a page for the first time, or writes to
+//! it, while another thread changes what is mapped.
 //!
 //! ```text
 //!   toucher: word = loading        unmap: entry = none
@@ -17,7 +18,7 @@ use sync::atomic::{AtomicU64, Backoff, Ordering, fence, fence_after_update};
 const MAPPED: u64 = 1;
 const NONE: u64 = 0;
 
-/// As `SpaceState::touch`.
+/// A first touch, like `SpaceState::fault`.
 fn touch(map: &PageMap, entry: &AtomicU64) {
     let frame = map.frames().allocate().unwrap();
     frame.fill(|bytes| bytes.copy_from(0, &contents(7)));
@@ -29,7 +30,7 @@ fn touch(map: &PageMap, entry: &AtomicU64) {
     }
 }
 
-/// As `SpaceState::free`.
+/// Like `SpaceState::free`.
 fn free(map: &PageMap) {
     for page in map.pages_in_memory(0..1) {
         let mut backoff = Backoff::new();
@@ -90,10 +91,11 @@ fn nothing_is_written_that_mustnt() {
     });
 }
 
-/// A reader that found a page's word vacant looks at the entry again, and takes the page for zeros
-/// if that is the same. The story: a page moved away and back in between. Its entry was the same
-/// then, and a page that was never zeros was read as zeros. Memory that is mapped or moved gets a
-/// new number since (ENTRY-1 of `space/entry`): with `BACK` equal to `MAPPED` this model fails.
+/// Regression: a reader that finds a page's word vacant loads the page's entry again. If the entry
+/// hasn't changed, the reader reads the page as zeros. But between the reader's two loads of the
+/// entry, a page was moved away and back. Its entry was then the same as before, so the reader read
+/// zeros, which the page never contained. Now memory gets a new number whenever it is mapped or
+/// moved (ENTRY-1 of `space/entry`). If `BACK` were equal to `MAPPED`, this model would fail.
 #[test]
 fn a_page_that_moved_away_and_back_isnt_zeros() {
     const BACK: u64 = 2;
@@ -103,7 +105,7 @@ fn a_page_that_moved_away_and_back_isnt_zeros() {
         load(&map, 0, 7);
         let entry = Arc::new(AtomicU64::new(MAPPED));
         let theirs = (Arc::clone(&map), Arc::clone(&entry));
-        // As `SpaceState::read_page`.
+        // Like `SpaceState::read_page`.
         let reader = thread(move || {
             let (map, entry) = theirs;
             let seen = entry.load(Ordering::Acquire);
@@ -119,10 +121,10 @@ fn a_page_that_moved_away_and_back_isnt_zeros() {
     });
 }
 
-/// The record of a region goes on to another region, in which a page has the same word: a first
-/// touch that goes by the old one leaves nothing there (REGION-1 of `space/region`). Without the
-/// second look at the stay, and without the look at the words before the record goes on, this model
-/// fails.
+/// A region's record goes to another region, whose pages have the same words. A first touch of a
+/// page of the old region must not leave a page in the new one (REGION-1 of `space/region`). Two
+/// checks ensure this: the toucher checks the stay a second time, and the record goes to another
+/// region only if no page is in memory. Without them, this model fails.
 #[test]
 fn a_record_goes_on_without_pages_of_the_region_before() {
     sync::model(|| {
@@ -130,7 +132,7 @@ fn a_record_goes_on_without_pages_of_the_region_before() {
         let map = map(&frames, 2);
         let (entry, stay) = (Arc::new(AtomicU64::new(MAPPED)), Arc::new(AtomicU64::new(1)));
         let theirs = (Arc::clone(&map), Arc::clone(&entry), Arc::clone(&stay));
-        // As `SpaceState::fault`, with `Region::entry`.
+        // Like `SpaceState::fault`, with `Region::entry`.
         let toucher = thread(move || {
             let (map, entry, stay) = theirs;
             let frame = map.frames().allocate().unwrap();
@@ -146,7 +148,7 @@ fn a_record_goes_on_without_pages_of_the_region_before() {
         entry.store(NONE, Ordering::Release);
         fence(Ordering::SeqCst);
         free(&map);
-        // As `Index::end_record`, and `region_link` of another region.
+        // Like `Index::end_record`, and then `region_link` for another region.
         stay.store(0, Ordering::Release);
         fence(Ordering::SeqCst);
         if map.pages_in_memory(0..1).next().is_none() {

@@ -1,12 +1,12 @@
-//! A map gets words for pages that it had none for, while others look pages up there.
+//! A map gets words for more pages, while other threads look pages up in it.
 //!
 //! ```text
 //!   reader of part 1                     loader of part 2
 //!   root ─▶ a table of height 1          root = a table of height 2, with the first one below
 //!   part 1: its segment                  part 2: a segment
 //! ```
-//! Links are put in under a lock, from 0, and stay. A reader has the tree before or after; part 1
-//! is in both.
+//! Links are stored under a lock. A link changes from 0 to its final value, and then stays the
+//! same. A reader finds either the old tree or the new one; part 1 is in both.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -15,7 +15,7 @@ use model::*;
 use pagefold_frames::{BeginLoad, LoadFailure, PageMap, PageState};
 use sync::Arc;
 
-/// Pages of the first run, and of a part.
+/// The number of pages in the first run, and in a part.
 const PART: u64 = 2;
 
 fn growing(count: usize) -> Arc<PageMap> {
@@ -33,7 +33,7 @@ fn a_page_is_found_while_the_tree_becomes_higher() {
         let map = growing(1);
         load(&map, PART, 0xa);
         let theirs = Arc::clone(&map);
-        // The reader is the thread that was started: loom puts it in between the others' steps.
+        // The reader is the spawned thread, so that loom lets it run between the steps of this one.
         let reader = thread(move || {
             assert!(matches!(theirs.state(PART), PageState::Resident { .. }), "it isn't in the higher tree");
             assert_eq!(read(&theirs, PART), Some(contents(0xa)));
@@ -70,7 +70,7 @@ fn two_loaders_of_a_part_get_words_in_one_segment() {
         load(&map, PART + 1, 0xb);
         other.join().unwrap();
         assert_eq!((read(&map, PART), read(&map, PART + 1)), (Some(contents(0xa)), Some(contents(0xb))));
-        // One more segment is for parts of maps; the last one isn't.
+        // Parts may use one more segment, but not the last one.
         load_fails(&map, 2 * PART, true);
         load_fails(&map, 3 * PART, false);
     });
@@ -84,8 +84,8 @@ fn load_fails(map: &PageMap, page: u64, has_place: bool) {
     }
 }
 
-/// What a page is written with after its map grew is visible to a reader that finds the page by the
-/// new links.
+/// A page is loaded after its map has grown. A reader that finds the page by the new links must see
+/// the page's bytes.
 #[test]
 fn a_reader_of_a_new_part_finds_nothing_or_the_page() {
     sync::model(|| {
@@ -104,7 +104,8 @@ fn a_reader_of_a_new_part_finds_nothing_or_the_page() {
     });
 }
 
-/// The map's end gives back what growth took, and the next map finds its segments and tables empty.
+/// When a map is dropped, the segments and tables of its parts are given back. The next map must
+/// find them empty.
 #[test]
 fn all_of_it_is_given_back() {
     sync::model(|| {

@@ -1,7 +1,8 @@
-//! Pages and their file: what a device is given comes before whatever follows, and a frame that
-//! goes to another page, or a page to another frame, takes nothing along.
+//! Writeback, and frames that get other pages. A page is evicted or removed only after the device
+//! has read its bytes. If a frame goes to another page, or a page to another frame, no thread
+//! mistakes one page or stay for the other.
 //!
-//! The file is one relaxed atomic: only the protocol under test orders it.
+//! The file is one atomic, with relaxed accesses, so only the protocol under test orders them.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -23,7 +24,7 @@ fn read(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
     (map.read_hot(start, &mut bytes) || map.read(start, &mut bytes)).then_some(bytes)
 }
 
-/// Gives the page to the file, if it is dirty.
+/// Writes the page to the file if it is dirty. Returns whether it was.
 fn write_back(map: &PageMap, page: u64, file: &AtomicU64) -> bool {
     let Hold::Held(held) = map.hold(page, Unclean::Dirty) else { return false };
     let (mut run, mut bytes) = (HeldRun::new(map, held), [0; 8]);
@@ -38,7 +39,7 @@ fn settle(map: &PageMap, page: u64) -> bool {
     held.settle()
 }
 
-/// Takes the page out of memory, whatever its file has.
+/// Removes the page from memory, even if it is dirty.
 fn must_detach(map: &PageMap, page: u64) -> OwnedFrame<'_> {
     loop {
         match map.detach(page, 0, true) {
@@ -56,7 +57,7 @@ fn load_dirty_into(map: &PageMap, page: u64, mark: u64, frame: OwnedFrame<'_>) {
     assert!(list(map.frames(), loading.publish_dirty(frame, Labels::default())));
 }
 
-/// A map whose page 0 is in memory with 0xa, and written to with 0xb.
+/// Creates `count` frames and a map. Page 0 is loaded with 0xa, and then overwritten with 0xb.
 fn written(count: usize) -> (Arc<pagefold_frames::Frames>, Arc<PageMap>) {
     let frames = frames(count);
     let map = map(&frames, 2);
@@ -65,7 +66,7 @@ fn written(count: usize) -> (Arc<pagefold_frames::Frames>, Arc<PageMap>) {
     (frames, map)
 }
 
-/// The evictor comes after the device.
+/// If the page can be evicted, the device has read its last bytes.
 #[test]
 fn an_evicted_page_is_in_its_file() {
     sync::model(|| {
@@ -83,7 +84,7 @@ fn an_evicted_page_is_in_its_file() {
     });
 }
 
-/// Once a page is cut off, no device gets it any more, and what one got was before.
+/// After a page was removed, the flusher writes none of its bytes to the file any more.
 #[test]
 fn a_page_that_is_cut_off_goes_to_no_file() {
     sync::model(|| {
@@ -101,7 +102,8 @@ fn a_page_that_is_cut_off_goes_to_no_file() {
     });
 }
 
-/// The frame's version doesn't tell that its page is another one: the word does.
+/// A written page is removed, and another page gets its frame. The frame's version doesn't show
+/// this, but the page's word does.
 #[test]
 fn a_reader_of_a_written_page_never_sees_the_frames_next_page() {
     sync::model(|| {
@@ -117,8 +119,8 @@ fn a_reader_of_a_written_page_never_sees_the_frames_next_page() {
     });
 }
 
-/// The reader looks at the word more than once, and each time it may find a stay that it knows
-/// nothing of.
+/// A written page is removed, and loaded into another frame. The reader loads the page's word
+/// several times, and any of these loads may return the word of the second stay.
 #[test]
 fn a_reader_follows_a_written_page_to_another_frame() {
     sync::model(|| {
@@ -136,7 +138,8 @@ fn a_reader_follows_a_written_page_to_another_frame() {
     });
 }
 
-/// A writer that comes late freezes a frame that is another page's by then.
+/// A writer loads a page's word. Before it freezes the frame, the frame goes to another page. The
+/// writer must not write to that page.
 #[test]
 fn a_late_writer_writes_to_its_own_page() {
     sync::model(|| {
@@ -160,8 +163,8 @@ fn a_late_writer_writes_to_its_own_page() {
     });
 }
 
-/// Between letting go of a clean page and freezing its frame: page 0 may be evicted, and the frame
-/// be page 1's.
+/// `settle` ends the hold of page 0, which is then clean, and freezes the frame. In between, page 0
+/// may be evicted, and page 1 may get the frame. `settle` must not change page 1.
 #[test]
 fn settling_touches_no_other_page() {
     sync::model(|| {
@@ -183,7 +186,8 @@ fn settling_touches_no_other_page() {
     });
 }
 
-/// As above, and page 0 may be in another frame, written to.
+/// As above, but page 0 is also loaded again, into another frame and as a dirty page. `settle` must
+/// not change this stay either.
 #[test]
 fn settling_touches_no_other_stay() {
     sync::model(|| {

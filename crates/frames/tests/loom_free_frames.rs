@@ -1,4 +1,4 @@
-//! Frames go from one CPU's stock to another's, while a drain catches those of its extent.
+//! Frames move from one CPU's stock to another's, while a drain catches the frames of its extent.
 //!
 //! ```text
 //!   freeing                              drain
@@ -7,7 +7,8 @@
 //!   put the frame into a stock
 //!                                        sift again: here it is
 //! ```
-//! Each frame is with one party, and none is lost. How batches move is modelled beside their code.
+//! Each frame has exactly one owner, and none is lost. `src/free_frames/models.rs` has the models
+//! of how batches move.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -17,8 +18,8 @@ use pagefold_frames::{Frames, OwnedFrame};
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a thread has each frame. Relaxed swaps: if two threads have a frame at the same time,
-/// one of them finds its flag set.
+/// For each frame, whether a thread owns it. The flags are swapped `Relaxed`. If two threads owned
+/// a frame at the same time, one of them would find its flag set.
 struct Held([AtomicBool; 3]);
 
 impl Held {
@@ -38,7 +39,7 @@ impl Held {
     }
 }
 
-/// All frames that have memory can be had, one after the other, and no more.
+/// Checks that `count` frames are free, and that each of them can be allocated once.
 fn all_there(frames: &Frames, held: &Held, count: usize) {
     assert_eq!(frames.stats().free_frames, count);
     let all: Vec<_> = (0..count).map(|_| held.take(frames).expect("a frame is lost")).collect();
@@ -64,8 +65,8 @@ fn two_takers_get_two_frames() {
     });
 }
 
-/// Three threads on two CPUs and one frame: it lies in one CPU's stock when the other's looks for
-/// it.
+/// Three threads on two CPUs, and one frame. The frame is in one CPU's stock while a thread on the
+/// other CPU searches for a frame.
 #[test]
 fn a_frame_in_anothers_stock_is_found() {
     sync::model(|| {
@@ -138,8 +139,9 @@ fn a_frame_freed_at_the_end_of_a_drain_is_caught_or_kept() {
     });
 }
 
-/// The story: a drain that was dropped unfinished left its catch behind, which the next drain
-/// counted for its own extent. It gave memory back that was in use.
+/// Regression: a drain was dropped before it was finished, and left behind the frames that it had
+/// caught. The next drain counted them as frames of its own extent, so it gave back memory that was
+/// in use. Now a drain that is dropped puts its frames back.
 #[test]
 fn a_drain_dropped_unfinished_gives_its_catch_back() {
     sync::model(|| {

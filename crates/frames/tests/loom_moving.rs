@@ -1,5 +1,5 @@
-//! A page moves to another frame, its old one going to another page, while it is read, pinned and
-//! removed. The picture is in `pagefold_frames::moving`.
+//! A page moves to another frame, and another page gets its old frame. Meanwhile other threads
+//! read, pin or remove the page. The diagram is in `src/frames/moving.rs`.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -8,7 +8,7 @@ use model::*;
 use pagefold_frames::{FrameId, Frames, PageMap, PageState};
 use sync::Arc;
 
-/// Moves page 0, then has its old frame hold page 1.
+/// Moves page 0 to another frame, and then loads page 1 into its old frame.
 fn move_on(frames: &Frames, map: &PageMap) {
     let Some(page) = frames.isolate(frame_of(map, 0)) else { return };
     let to = frames.allocate().expect("two frames");
@@ -64,7 +64,8 @@ fn a_pin_holds_the_page() {
     });
 }
 
-/// The page is removed while it moves: its frame goes to the remover, or to the mover as an orphan.
+/// A page is removed while it moves. Its frame is freed by the remover, or by the mover as an
+/// orphan.
 #[test]
 fn a_page_that_is_removed_leaves_its_frames() {
     sync::model(|| {
@@ -92,7 +93,7 @@ fn a_page_that_is_removed_leaves_its_frames() {
     });
 }
 
-/// The frame of page 0, or the one that it had.
+/// Returns the frame of page 0 or, if the page was removed, the frame that it was in.
 fn frame_of_any(map: &PageMap) -> FrameId {
     match map.state(0) {
         PageState::Resident { frame } => frame,

@@ -1,5 +1,5 @@
-//! A reader copies a page without a lock while its frame goes to another page, and perhaps comes
-//! back.
+//! A reader copies a page without a lock. Meanwhile the page's frame goes to another page, and may
+//! then hold the first page again.
 //!
 //! ```text
 //!   reader of page 0                     others
@@ -10,15 +10,17 @@
 //!                                        evict page 1; f is filled for page 0 again
 //!   b = word 0: resident(f, g + 2)
 //! ```
-//! A copy that passes has to be all of one stay of page 0.
+//! If the reader accepts the copy, all of its bytes must be from one stay of page 0.
 #![cfg(pagefold_loom)]
 
 mod model;
 
 use model::*;
+use pagefold_frames::USES_MAX;
 use sync::Arc;
 
-/// Reads page `page`; a copy that passes is one of `marks`, whole.
+/// Reads `page`, and returns whether the read succeeds. Then the bytes must be those of one of
+/// `marks`.
 fn read(map: &pagefold_frames::PageMap, page: u64, marks: &[u64]) -> bool {
     let mut bytes = [0; PAGE];
     let read = map.read_hot(page * PAGE as u64, &mut bytes) || map.read(page * PAGE as u64, &mut bytes);
@@ -80,17 +82,20 @@ fn a_word_never_comes_back() {
     });
 }
 
-/// Reclaim takes the referenced bit while a reader sets it: both are changes of the word, neither
-/// may undo the other's eviction.
+/// A reader sets the hot bit in a page's word while reclaim clears the bit, and then evicts the
+/// page. Neither change of the bit may undo the eviction.
 #[test]
 fn the_referenced_bit_never_revives_a_word() {
     sync::model(|| {
         let frames = frames(1);
         let map = map(&frames, 2);
         load(&map, 0, 0xa);
+        for _ in 1..USES_MAX {
+            assert!(read(&map, 0, &[0xa]));
+        }
         let theirs = Arc::clone(&map);
         let reader = thread(move || {
-            read(&theirs, 0, &[0xa]);
+            read(&theirs, 0, &[0xa]); // The use that sets the hot bit.
         });
         let isolated = frames.isolate(frame_of(&map, 0)).unwrap();
         let _ = frames.take_referenced(isolated.id());
@@ -101,8 +106,8 @@ fn the_referenced_bit_never_revives_a_word() {
     });
 }
 
-/// Two managers of one frame each want two pages: the loser of the race for a word leaves it to the
-/// winner.
+/// Two threads, each with a frame, begin to load the same page. The thread that loses the race for
+/// the page's word leaves the page to the other thread, and frees its own frame.
 #[test]
 fn one_of_two_loaders_loads() {
     sync::model(|| {

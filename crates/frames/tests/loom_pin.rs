@@ -1,4 +1,4 @@
-//! A page is pinned while its frame is being evicted, freed and given to another page.
+//! A thread pins a page while the page's frame is evicted, freed, and given to another page.
 //!
 //! ```text
 //!   pinner of page 0                     others
@@ -7,7 +7,9 @@
 //!   count of f + 1: not frozen!
 //!   b = word 0: not the same stay, so the pin is taken back
 //! ```
-//! What the second look has to see is the eviction before the count that the pin was added to.
+//! The pinner's second load of the word must return what the eviction stored. It does, because the
+//! eviction comes before the unfreezing of `f`, and the pinner's Acquire load of the count pairs
+//! with the Release of this unfreezing.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -16,7 +18,8 @@ use model::*;
 use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use sync::Arc;
 
-/// Pins `page`, and looks at its bytes twice: they are one of `marks`, and stay so.
+/// Pins `page` and reads its bytes twice. Both times they must be the same one of `marks`. Returns
+/// false if the page isn't in memory.
 fn pin(map: &PageMap, page: u64, marks: &[u64]) -> bool {
     let Some(pin) = wait_for(|| map.pin(page).ok()) else { return false };
     let mut bytes = [[0; PAGE]; 2];
@@ -44,13 +47,13 @@ fn a_pin_holds_its_own_page() {
             assert!(pin(&map, 1, &[0xb]));
         }
         pinner.join().unwrap();
-        // No pin is left on the frame, whether it was taken or taken back.
+        // No pin is left on the frame, whether the pinner got the page or stepped back.
         assert!(evict(&frames, frame, 0).is_some());
     });
 }
 
-/// The page itself comes back in the same frame: a pin that was added to the new stay is for the
-/// new stay's bytes.
+/// The page is evicted, and loaded into the same frame again with other bytes. The pinner may pin
+/// either stay, but must read the bytes of one stay only.
 #[test]
 fn a_pin_of_a_page_that_came_back_holds_what_it_reads() {
     sync::model(|| {
@@ -71,8 +74,8 @@ fn a_pin_of_a_page_that_came_back_holds_what_it_reads() {
     });
 }
 
-/// The loader keeps a pin of the page that it publishes; an evictor that has the frame isolated at
-/// once can't get it.
+/// A loader publishes a page and keeps a pin of it. An evictor that isolates the frame at once must
+/// not be able to evict the page.
 #[test]
 fn a_loaders_pin_is_there_before_the_page_can_be_evicted() {
     sync::model(|| {
@@ -98,10 +101,10 @@ fn a_loaders_pin_is_there_before_the_page_can_be_evicted() {
     });
 }
 
-/// Two pins and an evictor: one that is taken back never takes the other with it.
+/// Two pins and an evictor: a pinner that steps back must not remove the other thread's pin.
 ///
-/// One of the two is the loader's, since two threads that wait for an evictor would keep loom going
-/// for ever.
+/// One of the two pins is the loader's. If two threads waited for the evictor, loom's exploration
+/// would never end.
 #[test]
 fn a_pin_outlasts_anothers_coming_and_going() {
     sync::model(|| {
@@ -132,8 +135,8 @@ fn a_pin_outlasts_anothers_coming_and_going() {
     });
 }
 
-/// Tries a few times to pin page 0, with a place in its frame between them, and looks at its bytes
-/// twice. Returns whether it got it.
+/// Makes three attempts to pin page 0, and keeps a reservation in its frame between them. If it
+/// gets the pin, checks the bytes like [`pin`], and returns true.
 fn pin_with_a_place(map: &PageMap, marks: &[u64]) -> bool {
     let mut pinner = map.pinner(0);
     for _ in 0..3 {
@@ -149,8 +152,8 @@ fn pin_with_a_place(map: &PageMap, marks: &[u64]) -> bool {
     false
 }
 
-/// A pinner leaves its one in the count of a frame that a writer has: when the writer is done it is
-/// a pin, and keeps the next off.
+/// A pinner makes a reservation in a frame that a writer has frozen. When the writer unfreezes the
+/// frame, the reservation becomes a pin, and the next writer can't freeze the frame.
 #[test]
 fn a_place_becomes_a_pin_of_its_own_page() {
     sync::model_deeper(2, || {
@@ -172,8 +175,8 @@ fn a_place_becomes_a_pin_of_its_own_page() {
     });
 }
 
-/// The page leaves the frame while a pinner has a place there, and another one comes: the place is
-/// no pin of that, and doesn't stay.
+/// While a pinner has a reservation in a frame, the page leaves the frame, and another page gets
+/// it. The pinner must not take the reservation for a pin of its page, and must give it back.
 #[test]
 fn a_place_of_another_stay_is_given_back() {
     sync::model_deeper(2, || {

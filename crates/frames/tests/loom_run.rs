@@ -1,5 +1,5 @@
-//! A load that another thread ends than the one that began it, and that its requester may have
-//! forgotten.
+//! A load is ended by another thread than the one that began it. The requester of the page may be
+//! gone by then.
 //!
 //! ```text
 //!   submitter                reaper                       reader, waiter
@@ -31,7 +31,7 @@ fn run(map: &PageMap, pages: std::ops::Range<u64>) -> LoadingRun {
     run
 }
 
-/// What the device and the reaper do.
+/// Fills the frames of a run, as a device does, and publishes its pages, as the reaper does.
 fn complete(mut run: LoadingRun, frames: &Frames) {
     let mut page = run.pages().start;
     run.each(&mut |bytes| {
@@ -99,7 +99,7 @@ impl Wake for Count {
     }
 }
 
-/// A task that registers before the load ends is woken, once; one that is dropped isn't left in the
+/// A task that registers before the load ends is woken. A waiter that was dropped isn't left in the
 /// list.
 #[test]
 fn tasks_are_woken_by_the_load_that_they_waited_for() {
@@ -128,7 +128,8 @@ fn tasks_are_woken_by_the_load_that_they_waited_for() {
     });
 }
 
-/// The page of a future that was dropped: the pin goes with it, and the page stays.
+/// A pin that was made for a future keeps the page in memory until the future has lent and dropped
+/// it.
 #[test]
 fn a_kept_pin_is_lent_or_given_back() {
     sync::model(|| {

@@ -1,5 +1,5 @@
-//! Swapping out beside threads that write to the pages, read them, unmap them, and take their
-//! places away.
+//! Pages are swapped out while other threads write to them, read them, unmap them, or take their
+//! slots away.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -9,7 +9,7 @@ use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, Hold, Labels, PageM
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
 
-/// The places that pages of the models go to.
+/// The swap slots in these models: a new one, and one that a page keeps.
 const PLACE: u64 = 7;
 const KEPT: u64 = 5;
 
@@ -24,8 +24,9 @@ fn one_page(mark: u64, slot: u64) -> (Arc<Frames>, Arc<PageMap>) {
     (frames, map)
 }
 
-/// Swaps page 0 out to `PLACE`, or to where it is still. Says what the device has of it then, and
-/// which place it kept in vain; `None` if it stayed, or was removed.
+/// Swaps page 0 out: to the slot that it keeps, if this slot has the page's bytes, else to `PLACE`.
+/// Returns the bytes that the device has read, and the slot that the page kept in vain, or 0.
+/// Returns `None` if the page stays in memory, or was removed.
 fn swap_out(map: &PageMap) -> Option<([u8; PAGE], u64)> {
     let frames = map.frames();
     let PageState::Resident { frame } = map.state(0) else { return None };
@@ -49,7 +50,7 @@ fn swap_out(map: &PageMap) -> Option<([u8; PAGE], u64)> {
     }
 }
 
-/// Unmaps page 0. Says which places it had.
+/// Unmaps page 0. Returns the slots that the page had.
 fn unmap(map: &PageMap) -> Vec<u64> {
     loop {
         match map.detach(0, 0, true) {
@@ -65,7 +66,7 @@ fn unmap(map: &PageMap) -> Vec<u64> {
     }
 }
 
-/// A page in memory, to be written to, however long that takes.
+/// Begins to write to a page in memory. Retries until it succeeds.
 fn writing(map: &PageMap, page: u64) -> Writing<'_> {
     loop {
         match map.begin_write(page) {
@@ -81,7 +82,7 @@ fn word(bytes: [u8; PAGE]) -> u64 {
     halves[0]
 }
 
-/// W1: what the device has is the page as the last writer left it, or the page stays.
+/// W1: either the device has the bytes that the last writer left, or the page stays in memory.
 #[test]
 fn nothing_that_was_written_is_left_behind() {
     sync::model(|| {
@@ -110,8 +111,8 @@ fn nothing_that_was_written_is_left_behind() {
     });
 }
 
-/// Readers find the page in memory until its word says that it is elsewhere; its frame's next page
-/// isn't theirs.
+/// A reader finds the page in memory, or finds that it isn't there. It never gets the bytes of the
+/// frame's next page.
 #[test]
 fn a_reader_gets_the_page_or_finds_it_elsewhere() {
     sync::model(|| {
@@ -131,8 +132,8 @@ fn a_reader_gets_the_page_or_finds_it_elsewhere() {
     });
 }
 
-/// W2, W3, W4: the thread that unmaps the page gets its place, or the swapper does; never both, and
-/// the frame is free.
+/// W2, W3, W4: the thread that unmaps the page gets the page's slot exactly once, whether the page
+/// was still in memory or already swapped out. The frame is free afterwards.
 #[test]
 fn a_page_that_is_unmapped_on_its_way_out_leaves_nothing() {
     for kept in [0, KEPT] {
@@ -160,7 +161,7 @@ fn a_page_that_is_unmapped_on_its_way_out_leaves_nothing() {
     }
 }
 
-/// W4: a place that is taken away isn't where the page goes.
+/// W4: a page is never swapped out to a slot that another thread has taken away.
 #[test]
 fn a_place_that_is_taken_away_is_nobody_elses() {
     sync::model(|| {
@@ -184,8 +185,8 @@ fn a_place_that_is_taken_away_is_nobody_elses() {
     });
 }
 
-/// One of two faulting threads gets the page's entry. A thread that unmaps the page gets the entry,
-/// or waits for the fault.
+/// The entry of a swapped page goes to exactly one thread: to the faulting thread, or to the thread
+/// that unmaps the page. If the fault comes first, the unmapping thread waits for it.
 #[test]
 fn an_entry_is_one_partys() {
     sync::model(|| {
@@ -213,7 +214,7 @@ fn an_entry_is_one_partys() {
     });
 }
 
-/// A fault that fails leaves the page where it is.
+/// If a fault fails, the page stays swapped out, with the same entry.
 #[test]
 fn a_fault_that_fails_leaves_the_entry() {
     sync::model(|| {
@@ -232,10 +233,11 @@ fn a_fault_that_fails_leaves_the_entry() {
     });
 }
 
-/// W5: a leader of a file's write-back holds a page by mistake. Its file's page has gone, and the
-/// frame has a page without a file, which is swapped out, and then a clean page of the same file.
-/// The leader let go of that one as *dirty*: no thread would have written it back, and it could
-/// never be evicted.
+/// W5. Regression: a flusher loaded the word of a file page. Then this page left its frame, and a
+/// page without a file got the frame. The flusher held that page by mistake. The page was swapped
+/// out all the same, and a clean page of the file got the frame. When the flusher noticed its
+/// mistake, it released this clean page as *dirty*. So the page was never written back, and could
+/// never be evicted. Now a page that is held stays in its frame.
 #[test]
 fn a_page_that_is_held_by_mistake_stays_in_its_frame() {
     sync::model(|| {

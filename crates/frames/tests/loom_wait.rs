@@ -1,4 +1,4 @@
-//! Threads sleep until another thread's load is over.
+//! Threads sleep until another thread's load has ended.
 //!
 //! ```text
 //!   waiter                               loader
@@ -6,8 +6,9 @@
 //!                                        word = resident; WAITED isn't set, so no waiter is woken
 //!   sleep … for ever?
 //! ```
-//! The waiter sets `WAITED` in the loading word itself, and sleeps under the lock that the end of a
-//! waited load takes. A lost wake-up is a deadlock, which the model reports.
+//! To exclude this, the waiter sets `WAITED` in the loading word and enters the list of waiters,
+//! both under one lock. A loader that finds `WAITED` takes the same lock before it ends the load,
+//! and wakes the waiters in the list. If a wake-up were lost, the model would report a deadlock.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -18,7 +19,8 @@ use sync::Arc;
 
 const FAILED: LoadFailure = LoadFailure(5);
 
-/// What a waiter that found the page busy was told; `None` if it wasn't busy.
+/// If another thread is loading page 0, waits for that load and returns its outcome. Otherwise
+/// returns `None`.
 fn wait(map: &PageMap) -> Option<Result<(), LoadFailure>> {
     match map.begin_load(0) {
         BeginLoad::Busy => Some(map.wait(0)),
@@ -62,8 +64,8 @@ fn waiters_get_the_error_of_the_load_they_waited_for() {
         let waiters = [0; 2].map(|_| {
             let theirs = Arc::clone(&map);
             thread(move || {
-                // A waiter that came too late for the first load may fail one of its own, with
-                // another's error.
+                // A waiter that comes too late for the first load may begin a load of its own, and
+                // fail it with another error.
                 let _ = wait(&theirs);
             })
         });
@@ -85,7 +87,7 @@ fn a_waiter_is_told_the_failure() {
         let BeginLoad::Begun(loading) = map.begin_load(0) else { panic!("nobody else loads") };
         let theirs = Arc::clone(&map);
         let waiter = thread(move || {
-            // Too late to wait, or told.
+            // `Ok` if the load had ended before this thread could wait for it.
             let outcome = theirs.wait(0);
             assert!(outcome == Err(FAILED) || outcome == Ok(()));
         });
@@ -94,7 +96,7 @@ fn a_waiter_is_told_the_failure() {
     });
 }
 
-/// A loader that unwinds has dropped its load unended.
+/// A loader that unwinds drops its load without ending it.
 #[test]
 fn an_abandoned_load_wakes_its_waiter() {
     sync::model(|| {

@@ -1,35 +1,45 @@
-//! Reading at an address, which holds nothing, against threads that write, unmap and map:
-//! `pagefold`'s `space/window`, whose source this includes, and both ways of `space/read`.
+//! A thread reads at an address, without a lock or a pin, while other threads write, unmap and map.
+//! This file includes the source of `pagefold`'s `space/window`, and models both read paths of
+//! `space/read`.
 #![cfg(pagefold_loom)]
 
 mod model;
 #[path = "../../pagefold/src/space/window.rs"]
 mod window;
 
-// As it is called where `window` comes from.
+// The name by which `window` knows this crate.
 extern crate pagefold_frames as frames;
 
 use model::*;
-use pagefold_frames::{BeginWrite, Detach, MapNumber, PageMap, PageMaps, PageState};
+use pagefold_frames::{BeginWrite, Detach, MapNumber, PageMap, PageMaps, PageState, USES_MAX};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
 use window::Window;
 
-/// Entries: mappings by their numbers, which don't come back.
+/// Entries of the index: numbers of mappings, which are never reused.
 const NONE: u64 = 0;
 const FIRST: u64 = 7;
 
-/// Contents of the first file, and of the others.
+/// The contents of the first file's page, and of all other pages.
 const OURS: u64 = 1;
 const OTHERS: u64 = 2;
 
-/// A page that was used, so that reading it is a hit.
+/// Loads page 0, and makes it hot.
 fn load_hot(map: &PageMap, mark: u64) {
     load(map, 0, mark);
-    assert!(map.read(0, &mut [0; PAGE]));
+    make_hot(map);
 }
 
-/// Writes to all of a page in memory.
+/// Uses page 0 until it is hot. Only then does `PageMaps::read_hot` read it.
+fn make_hot(map: &PageMap) {
+    for _ in 0..USES_MAX {
+        assert!(map.read(0, &mut [0; PAGE]));
+    }
+    let maps = PageMaps::new(Arc::clone(map.frames()));
+    assert!(maps.read_hot(map.number(), 0, &mut [0; PAGE], || true), "the page isn't hot");
+}
+
+/// Overwrites page 0, which must be in memory. Retries until it succeeds.
 fn write(map: &PageMap, mark: u64) {
     loop {
         if let BeginWrite::Begun(mut writing) = map.begin_write(0) {
@@ -40,14 +50,15 @@ fn write(map: &PageMap, mark: u64) {
     }
 }
 
-/// A page that was written to and used, so that reading it is a hit.
+/// Loads page 0, overwrites it, and makes it hot.
 fn load_written(map: &PageMap, mark: u64) {
     load(map, 0, mark);
     write(map, mark);
-    assert!(map.read(0, &mut [0; PAGE]));
+    make_hot(map);
 }
 
-/// As `Space::read_hot`, at address 0, where a map is mapped by an entry, and shown by a window.
+/// Starts a thread that reads at address 0, like `Space::read_hot`. Returns the thread, the entry
+/// of the address, and the mapping's window, which shows `map`.
 fn reading(map: &PageMap) -> (sync::thread::JoinHandle<()>, Arc<AtomicU64>, Arc<Window>) {
     let (entry, window) = (Arc::new(AtomicU64::new(FIRST)), Arc::new(Window::new()));
     window.show(map.number(), 0);
@@ -67,7 +78,8 @@ fn reading(map: &PageMap) -> (sync::thread::JoinHandle<()>, Arc<AtomicU64>, Arc<
     (reader, entry, window)
 }
 
-/// The file is closed, and another one opened that gets its words, its frame and its map's number.
+/// The file is closed. Another file is opened, and gets the same page words, frame and map number.
+/// The reader must not get the other file's bytes.
 #[test]
 fn a_closed_files_words_arent_read_for_it() {
     sync::model(|| {
@@ -86,7 +98,8 @@ fn a_closed_files_words_arent_read_for_it() {
     });
 }
 
-/// Another mapping gets the place in the table, and its window shows another file there.
+/// Another mapping gets the same place in the table of mappings, so the window shows another file.
+/// The reader must not get that file's bytes.
 #[test]
 fn another_mappings_window_isnt_looked_through() {
     sync::model(|| {
@@ -103,8 +116,8 @@ fn another_mappings_window_isnt_looked_through() {
     });
 }
 
-/// Mapped, unmapped and mapped again: the same entry twice, and nothing to be read in between.
-/// (Memory of a space: its region is always the same, and so is its entry.)
+/// An address is unmapped, and later mapped again with the same entry. The page is in memory only
+/// while the address isn't mapped, so the reader must not get its bytes.
 #[test]
 fn a_page_that_was_never_readable_isnt_read() {
     sync::model(|| {
@@ -120,7 +133,7 @@ fn a_page_that_was_never_readable_isnt_read() {
     });
 }
 
-/// The same for a reader that takes the long way, as for pages whose use has to be noted.
+/// The same for a reader on the slow path, which is used if the use of the page must be recorded.
 #[test]
 fn nor_is_it_the_long_way() {
     sync::model(|| {
@@ -144,7 +157,8 @@ fn nor_is_it_the_long_way() {
     });
 }
 
-/// P1, with the version as the only difference: the word of a written page stays.
+/// A reader copies a written page while a writer changes it. The page's word stays the same, so the
+/// reader must detect the change by the version.
 #[test]
 fn a_written_page_is_read_as_one_writer_left_it() {
     sync::model(|| {
@@ -166,9 +180,9 @@ fn a_written_page_is_read_as_one_writer_left_it() {
     });
 }
 
-/// The entry is looked at before the second look at the version: what was written while the page
-/// wasn't mapped isn't read, be it that the page has the same entry, and the same bytes, before and
-/// after.
+/// A page is unmapped, overwritten twice, and mapped again. It then has the same entry and the same
+/// bytes as before. The reader must not get the bytes that the page had in between. So it must
+/// check the entry before it loads the version a second time (V4 of `writing`).
 #[test]
 fn what_was_written_while_unmapped_isnt_read() {
     sync::model(|| {
@@ -184,7 +198,7 @@ fn what_was_written_while_unmapped_isnt_read() {
     });
 }
 
-/// Another page gets the frame of a written one.
+/// A written page is removed, and another page gets its frame.
 #[test]
 fn a_written_pages_frame_isnt_read_for_it() {
     sync::model(|| {

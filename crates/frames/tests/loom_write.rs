@@ -1,4 +1,4 @@
-//! Writers beside readers without a trace, pinners, evictors, and the flusher.
+//! Threads write to pages while other threads read without a trace, pin, evict, and write back.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -8,14 +8,14 @@ use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, HeldRun, Hold, Labe
 use sync::Arc;
 use sync::atomic::spin_hint;
 
-/// Writes all of a page that is in memory. False if it can't be had now.
+/// Overwrites a page. Returns false if the page isn't in memory, or isn't available now.
 fn write(map: &PageMap, page: u64, mark: u64) -> bool {
     let BeginWrite::Begun(mut writing) = map.begin_write(page) else { return false };
     let _ = writing.write(0, &contents(mark));
     true
 }
 
-/// Writes, however long it takes.
+/// Overwrites a page. Retries until it succeeds.
 fn must_write(map: &PageMap, page: u64, mark: u64) {
     while !write(map, page, mark) {
         spin_hint();
@@ -28,7 +28,8 @@ fn read(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
     (map.read_hot(start, &mut bytes) || map.read(start, &mut bytes)).then_some(bytes)
 }
 
-/// What a device gets that reads the page, and whether that is all of it when the hold ends.
+/// Writes a page back. Returns the bytes that the device has read, or `None` if the page isn't
+/// dirty.
 fn write_back(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
     let mut run = loop {
         match map.hold(page, Unclean::Dirty) {
@@ -43,7 +44,7 @@ fn write_back(map: &PageMap, page: u64) -> Option<[u8; PAGE]> {
     Some(bytes)
 }
 
-/// After a sync. Says whether the page is clean.
+/// Settles a page, as after a sync. Returns whether the page is clean.
 fn settle(map: &PageMap, page: u64) -> bool {
     loop {
         match map.hold(page, Unclean::Unstable) {
@@ -70,7 +71,8 @@ fn one_page(mark: u64) -> (Arc<Frames>, Arc<PageMap>) {
     (frames, map)
 }
 
-/// P1, from the first write on: the reader may have loaded the word before the first write.
+/// The reader gets the page from before the first write, or from after it, but no mixture. It may
+/// have loaded the word before this write.
 #[test]
 fn a_reader_sees_a_write_whole_or_not_at_all() {
     sync::model(|| {
@@ -101,7 +103,8 @@ fn a_reader_of_a_written_page_sees_one_version() {
     });
 }
 
-/// Written, settled, and written again: the word that a reader saw in between must not come back.
+/// A page is written to, settled, and written to again. The word that a reader may have loaded
+/// before the first write must not come back.
 #[test]
 fn a_settled_page_has_another_word() {
     sync::model(|| {
@@ -137,7 +140,7 @@ fn a_pinned_page_does_not_change() {
     });
 }
 
-/// S3: what a device may have missed is written again.
+/// S3: if the device may have missed a write, the page is written back again.
 #[test]
 fn no_write_is_lost_to_write_back() {
     sync::model(|| {
@@ -149,7 +152,8 @@ fn no_write_is_lost_to_write_back() {
         let settled = settle(&map, 0);
         writer.join().unwrap();
         if settled && first == contents(0xc) {
-            // The device has it all. But the writer may have come by once more for the state.
+            // The device has the last bytes. The page may be dirty all the same: the writer changes
+            // the write state after the bytes.
             return;
         }
         assert_eq!(write_back(&map, 0), Some(contents(0xc)), "the file would have {first:x?}");
@@ -158,7 +162,7 @@ fn no_write_is_lost_to_write_back() {
     });
 }
 
-/// S1: an evictor takes the page before it was written to, or not at all.
+/// S1: a page is evicted before the write, or not at all.
 #[test]
 fn no_write_is_lost_to_eviction() {
     sync::model(|| {
@@ -174,7 +178,7 @@ fn no_write_is_lost_to_eviction() {
     });
 }
 
-/// A page that is settled may be evicted at the same moment.
+/// A page is settled and evicted at the same time.
 #[test]
 fn settling_and_evicting_meet() {
     sync::model(|| {
@@ -195,7 +199,8 @@ fn settling_and_evicting_meet() {
     });
 }
 
-/// S4: a flusher that goes by a stale word holds another page for a moment, and changes nothing.
+/// S4: a flusher that has loaded an outdated word holds another page for a moment, and changes
+/// nothing.
 #[test]
 fn a_stale_holder_does_no_harm() {
     sync::model(|| {
@@ -208,9 +213,10 @@ fn a_stale_holder_does_no_harm() {
                 panic!("page 0 isn't dirty: {held:?}");
             }
         });
-        // Settled without going back to the short way would be enough; here it does.
+        // It would suffice that the page is clean. Here its word also loses `WRITTEN`.
         assert!(settle(&map, 0));
-        // It is clean; but the other thread may be looking whether it can go back to the short way.
+        // The page is clean. But the eviction fails if the other thread has the frame frozen, to
+        // remove `WRITTEN` from the page's word.
         let Some(evicted) = evict(&frames, frame_of(&map, 0), 0) else { return stale.join().unwrap() };
         drop(evicted);
         load_dirty(&map, 1, 0xc);

@@ -1,4 +1,4 @@
-//! A writer that waits for pins to run out, and keeps new ones out meanwhile.
+//! A writer waits until the pins of its page have ended, and keeps new pinners out meanwhile.
 //!
 //! ```text
 //!   writer of page 0                      others
@@ -7,8 +7,8 @@
 //!                                         the pin ends; page 0 is evicted; page 1 comes into f, and is pinned
 //!   count of f: + WRITER_WAITS
 //! ```
-//! Pinners of page 1 are kept out, by a writer that doesn't want it. What ends that is the writer's
-//! next look, or its end.
+//! Now the writer keeps pinners of page 1 out, although it waits for page 0. This ends when the
+//! writer tries again, or is dropped.
 #![cfg(pagefold_loom)]
 
 mod model;
@@ -17,8 +17,8 @@ use model::*;
 use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use sync::Arc;
 
-/// Tries to pin page 0, with a place in its frame between two attempts, and looks at its bytes
-/// twice.
+/// Makes two attempts to pin page 0, and keeps a reservation in its frame between them. If it gets
+/// the pin, reads the bytes twice, and checks that they are the same.
 fn pin(map: &PageMap) {
     let mut pinner = map.pinner(0);
     let Some(pin) = (0..2).find_map(|_| pinner.pin(&mut Ahead::No).ok()) else { return };
@@ -42,8 +42,8 @@ fn write(map: &PageMap, mark: u64) -> bool {
     false
 }
 
-/// Two writers, and pins that overlap: pinned bytes don't change, and afterwards pinners aren't
-/// kept out, nor writers.
+/// Two writers, and pins that overlap. Pinned bytes must not change. Afterwards, the page must be
+/// available to pinners and writers again.
 #[test]
 fn writers_and_pinners_leave_the_page_to_one_another() {
     sync::model_deeper(2, || {
@@ -68,8 +68,8 @@ fn writers_and_pinners_leave_the_page_to_one_another() {
     });
 }
 
-/// The frame goes on to another page while a writer decides to wait for the pins of the one before.
-/// When the writer has given up, pinners of the other page get in.
+/// A writer finds its page pinned. Before it sets `WRITER_WAITS`, the frame goes to another page.
+/// After the writer has given up, the other page must be pinnable.
 #[test]
 fn a_writer_that_gives_up_leaves_nothing_behind() {
     sync::model(|| {

@@ -159,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// Whichever attributes are compared: a file equals itself under each of its names and after it
-    /// has grown, and equals no other file.
+    /// A file must equal itself under each of its names, and after it has grown, and must equal no
+    /// other file. This is checked for each set of attributes that may be compared.
     #[test]
     fn a_file_is_itself_and_no_other_one() {
         let dir = tempfile::tempdir().unwrap();

@@ -239,8 +239,8 @@ fn a_stuck_device_keeps_its_own_threads_alone() {
     await_count(&stuck_over, 100);
 }
 
-/// Regression: a thread that waited for its page took the oldest request of the queue, which was
-/// another tenant's, and performed it: three seconds.
+/// Regression: a thread that waited for its page took the oldest request of the queue and performed
+/// it. This was another tenant's request, and took three seconds.
 #[test]
 fn a_helper_does_nothing_but_its_own_batch() {
     let devices = Devices::default();

@@ -1,6 +1,7 @@
-//! Requests submitted by two threads, one thread of the pool, and helpers: in every interleaving
-//! each request is over once, with its own bytes, no thread sleeps for ever, and every thread ends.
-//! Run with `RUSTFLAGS="--cfg pagefold_loom" cargo test --test loom_thread_pool --release`.
+//! Loom models of the thread pool: two threads submit requests, a thread of the pool performs them,
+//! and threads help. In every interleaving, each request must complete once, with its own bytes; no
+//! thread may sleep forever; and every thread must end. Run with `RUSTFLAGS="--cfg pagefold_loom"
+//! cargo test --test loom_thread_pool --release`.
 #![cfg(pagefold_loom)]
 
 use std::path::Path;
@@ -9,7 +10,7 @@ use pagefold_io::{Access, Backend, BackingFile, Batch, Helping, Identity, IoErro
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{Arc, SharedBytes, thread};
 
-/// A file whose words hold their offset, on the device with this number.
+/// A file on the device with this number. Each word of the file is the word's offset.
 struct Offsets(u64);
 
 impl Backend for Offsets {
@@ -92,8 +93,8 @@ fn a_pool_that_is_dropped_ends_what_nobody_waits_for() {
     });
 }
 
-/// Two devices with a thread each: whichever thread ends with one device finds what is left of the
-/// other.
+/// Two devices, with a limit of one thread for each. A thread that has finished with one device
+/// must also find the remaining work of the other.
 #[test]
 fn two_devices_are_served_in_turn() {
     sync::model(|| {
@@ -108,8 +109,8 @@ fn two_devices_are_served_in_turn() {
     });
 }
 
-/// A helper does the requests of its batch, and waits for the one that a thread has; what isn't its
-/// own is left to that thread.
+/// A helper performs the requests of its own batch, and waits for those that a thread of the pool
+/// has taken. It leaves other requests to that thread.
 #[test]
 fn a_helper_of_a_batch_beside_a_thread() {
     sync::model(|| {

@@ -1,5 +1,6 @@
-//! Requests that no thread waits for, on each backend: each completes exactly once, with its bytes,
-//! in any order, through short answers and interruptions, and when its submitter is gone.
+//! Requests that no thread waits for, on each backend. Each of them must complete exactly once,
+//! with the right bytes, in any order. Short answers, interruptions, and the end of the submitting
+//! thread must not change that.
 #![cfg(not(pagefold_loom))]
 
 mod backends;
@@ -86,7 +87,8 @@ fn requests_are_over_also_if_nobody_helps_and_their_submitter_is_gone() {
 fn many_threads_help_each_other() {
     each_world(|world| {
         let file: Arc<dyn BackingFile> = Arc::from(world.open(Access::Read));
-        // Joined one by one: ThreadSanitizer doesn't see how scoped threads end.
+        // The threads are joined one by one, because ThreadSanitizer doesn't see how scoped threads
+        // end.
         let helper = |_| {
             let (file, name) = (Arc::clone(&file), world.name.clone());
             std::thread::spawn(move || (0..5).for_each(|_| read_every_page(&name, &*file)))
@@ -104,8 +106,9 @@ fn a_range_that_no_file_has_is_refused() {
     assert!(matches!(Request::write(0, page(), 4097, |_, _| {}), Err(IoError::INVALID)));
 }
 
-/// Fails call 1, then 2, and so on, of a few requests, until none is left to fail. A request fails
-/// only if a fault fired, and its bytes are right if it didn't.
+/// Makes a few requests. Call 1 fails in the first run, call 2 in the second run, and so on, until
+/// a run makes fewer calls. A request may fail only if a fault fired; otherwise its bytes must be
+/// right.
 #[test]
 fn a_sweep_of_each_fault_over_submitted_requests_ends() {
     let faults =
@@ -143,7 +146,7 @@ fn few_requests(file: &dyn BackingFile) -> usize {
     results.iter().filter(|(_, result)| result.is_err()).count()
 }
 
-/// Memory that records when it is gone.
+/// Memory that decrements `alive` when it is dropped.
 struct Watched {
     words: Box<[AtomicU64]>,
     alive: Arc<AtomicU64>,
@@ -162,12 +165,12 @@ unsafe impl StableBytes for Watched {
     }
 }
 
-/// Requests of callers that are gone, at most.
+/// The most requests in flight whose callers are gone.
 const IN_FLIGHT: u64 = 400;
 
-/// Thousands of callers that go away with their requests in flight: nothing is lost, and no memory
-/// is freed that a device has. Under AddressSanitizer (`cargo xtask test --long`) it would be seen
-/// if it were.
+/// Thousands of callers end while their requests are in flight. All requests must complete, and no
+/// memory may be freed while a device uses it. AddressSanitizer (`cargo xtask test --long`) would
+/// detect that.
 #[test]
 fn callers_that_go_away_leave_nothing_behind() {
     each_world(|world| {
@@ -187,13 +190,13 @@ fn callers_that_go_away_leave_nothing_behind() {
                 };
                 requests.push(Request::read((round + page) % (FILE_LEN / PAGE) * PAGE, memory, then).unwrap());
             }
-            // One of them never was.
+            // One request is dropped without having been submitted.
             drop(requests.pop());
             submitted += requests.len() as u64;
             file.submit(&mut requests);
             drop(file);
-            // A file is open until its requests are over, and a process may have a thousand open
-            // files.
+            // A file stays open until its requests have completed, and a process may have only
+            // about a thousand files open. So the number of requests in flight is limited.
             let few = || alive.load(Ordering::Relaxed) <= IN_FLIGHT;
             wait_until(&format!("{}: no more than {IN_FLIGHT} requests are in flight", world.name), few);
         }

@@ -1,5 +1,6 @@
-//! io_uring in real processes: refused by seccomp, without locked memory, forked, interrupted by
-//! signals, idle. Each scenario is an ignored test that this one runs in a process of its own.
+//! io_uring in real processes: refused by seccomp, without locked memory, after a fork, interrupted
+//! by signals, and idle. Each scenario is an ignored test, which another test runs in a process of
+//! its own.
 #![cfg(not(pagefold_loom))]
 
 mod backends;
@@ -51,13 +52,13 @@ fn read_all(file: &dyn BackingFile) {
     assert!(batch.is_over() && batch.results().iter().all(|(_, result)| *result == Ok(4096)));
 }
 
-/// From now on this thread, and those that it starts, get `EPERM` for the system call. There is no
-/// way back.
+/// From now on, the system call fails with `EPERM` in this thread and in threads that it starts.
+/// This can't be undone.
 fn forbid(system_call: libc::c_long) {
     install(system_call, 0);
 }
 
-/// The same for all threads of this process.
+/// As above, for all threads of this process.
 fn forbid_all(system_call: libc::c_long) {
     install(system_call, libc::SECCOMP_FILTER_FLAG_TSYNC);
 }
@@ -65,7 +66,7 @@ fn forbid_all(system_call: libc::c_long) {
 fn install(system_call: libc::c_long, flags: libc::c_ulong) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [
-        // Its number, at the front of what the filter sees.
+        // Loads the system call's number, which is the first field of the filter's input.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
         libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, system_call as u32) },
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
@@ -112,9 +113,9 @@ fn use_refused() {
     reads_are_right(&*backend);
 }
 
-/// The story: a server built its resources, and installed its seccomp filter afterwards, as servers
+/// Regression: a server built its resources first and then installed its seccomp filter, as servers
 /// do. The next read of several pages never returned: the kernel refused to take the requests, and
-/// the thread tried again, every millisecond, for ever.
+/// the thread retried every millisecond, forever.
 #[test]
 fn seccomp_after_the_start_leaves_threads() {
     for scenario in ["use_refused_later", "waiting_refused_later", "telling_refused_later"] {
@@ -133,7 +134,7 @@ fn use_refused_later() {
 fn waiting_refused_later() {
     #[cfg(target_arch = "x86_64")]
     refused_later(libc::SYS_epoll_wait);
-    // Newer architectures have this one alone.
+    // Newer architectures have only this system call.
     #[cfg(not(target_arch = "x86_64"))]
     refused_later(libc::SYS_epoll_pwait);
 }
@@ -151,7 +152,7 @@ fn refused_later(system_call: libc::c_long) {
     let backend = Uring::new(DirectIo::Auto).unwrap();
     let file: Arc<dyn BackingFile> = Arc::from(backend.open(&path, Access::Read).unwrap());
     read_all(&*file);
-    // Some that the kernel has already, of this thread and of one that goes on.
+    // Requests that the kernel already has when the filter is installed.
     let before = Batch::default();
     file.submit(&mut (0..200).map(|page| before.read(page * PAGE, 1)).collect());
     forbid_all(system_call);
@@ -181,7 +182,7 @@ fn little_allowed() {
     limit(libc::RLIMIT_MEMLOCK, 0);
     let backend = pagefold_io::automatic();
     reads_are_right(&*backend);
-    // Room for the file, but not for a ring for each thread.
+    // There is a descriptor for the file, but none for a ring for each thread.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");
     backends::write_file(&path);
@@ -248,8 +249,8 @@ fn interrupted() {
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
         assert_eq!(libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()), 0);
     }
-    // By its number in the kernel: what C libraries have for a thread may be a pointer, which isn't
-    // sent to others.
+    // Signals need the thread's number in the kernel. The C library's identifier of a thread may be
+    // a pointer instead.
     // SAFETY: no arguments.
     let (process, reader) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
     let (over, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -264,7 +265,8 @@ fn interrupted() {
     });
     let backend = Uring::new(DirectIo::Auto).unwrap();
     let mut rounds = 0;
-    // However few signals the other thread gets to send in a round.
+    // Runs until enough signals were sent, because the other thread may send only a few in each
+    // round.
     while rounds < 50 || sent.load(Ordering::Relaxed) <= 100 {
         reads_are_right(&backend);
         rounds += 1;
@@ -273,7 +275,7 @@ fn interrupted() {
     signals.join().unwrap();
 }
 
-/// No thread wakes up for nothing. What that is in CPU time only a clock tells:
+/// No thread may wake up without a reason. How much CPU time an idle process uses is measured by
 /// `timed_an_idle_process_uses_no_cpu`.
 #[test]
 fn an_idle_process_with_ten_files_comes_to_rest() {
@@ -286,7 +288,8 @@ fn timed_an_idle_process_uses_no_cpu() {
     in_a_process("idle_by_the_clock");
 }
 
-/// Ten files of which all has been read, some of it by requests that are left alone.
+/// Returns ten files, all of which have been read completely. Some of the reads were requests that
+/// no thread waited for.
 fn ten_files(backend: &dyn Backend, directory: &std::path::Path) -> Vec<Box<dyn BackingFile>> {
     let left_alone = Batch::default();
     let files = (0..10)
@@ -318,7 +321,7 @@ fn idle() {
     drop(files);
 }
 
-/// How often each of the other threads of this process has gone to sleep so far.
+/// For each of the other threads of this process, how often it has gone to sleep so far.
 fn wake_ups() -> Vec<(String, u64)> {
     let me = rustix::thread::gettid().as_raw_pid().to_string();
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -346,7 +349,7 @@ fn idle_by_the_clock() {
     thread::sleep(Duration::from_secs(10));
     assert!(start.elapsed() >= Duration::from_secs(10));
     let used = cpu_ns() - used;
-    // The sleep itself, and the harness.
+    // Only the sleep itself, and the test harness, may use CPU time.
     assert!(used < 2_000_000, "{used} ns of CPU");
     drop(files);
 }

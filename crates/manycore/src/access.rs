@@ -70,17 +70,17 @@ use crate::state::{Order, State};
 use crate::task::Cpu;
 use crate::ticks::{Ticks, Times};
 
-/// The kind of an access, by how it needs the line.
+/// The kind of an access. It determines in which state the core needs the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Load,
     Store,
-    /// Read-modify-write. A failing compare-and-swap counts too, because it takes the line all the
-    /// same.
+    /// Read-modify-write. This includes a compare-and-swap that fails, because it takes the line,
+    /// too.
     Update,
 }
 
-/// The number of stores of a core that can wait for their lines.
+/// The capacity of a core's store buffer: how many stores can wait for their lines.
 const STORE_BUFFER: Ticks = 48;
 
 /// What is between cores.

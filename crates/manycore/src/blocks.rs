@@ -34,7 +34,7 @@ pub(crate) enum Place {
     Core,
     /// In its socket's cache.
     Socket,
-    /// In the cache of the core that wrote it last, given by its number.
+    /// In the cache of the core that wrote the block last. The value is the core's number.
     Writer(u16),
     /// In memory.
     Memory,
@@ -45,8 +45,8 @@ pub(crate) enum Place {
 pub(crate) struct Block {
     /// Incremented with every write.
     version: u32,
-    /// Incremented with every write of more than a few lines: the states of single lines are void
-    /// then.
+    /// Incremented with every write of more than a few lines. Such a write invalidates the states
+    /// of single lines.
     pub(crate) filled: u32,
     /// The core that made that write, or `NOBODY` for a device.
     pub(crate) filled_by: u16,

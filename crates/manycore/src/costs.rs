@@ -40,45 +40,47 @@ macro_rules! costs {
 }
 
 costs! {
-    /// A load or store of a line that the core already holds as it needs it (first-level hit).
+    /// A load or store of a line that the core already holds in the right state (a first-level
+    /// hit).
     line_hit: 1.5, "ns";
-    /// An atomic read-modify-write, on top of getting the line.
+    /// An atomic read-modify-write, in addition to the cost of getting the line.
     rmw: 6.5, "ns";
     /// A sequentially consistent fence.
     fence: 10.0, "ns";
-    /// Getting a line out of another core's cache in the same socket, or invalidating copies there.
+    /// Moving a line from another core's cache in the same socket, or invalidating copies there.
     transfer_socket: 45.0, "ns";
-    /// The same across sockets.
+    /// As `transfer_socket`, across sockets.
     transfer_machine: 110.0, "ns";
-    /// How much longer it takes across sockets if the line's memory isn't in the socket of the core
-    /// that has the line: the request goes there first.
+    /// How much longer a transfer across sockets takes if the line's memory isn't in the socket of
+    /// the core that has the line. The request then goes to the memory's socket first.
     transfer_detour: 30.0, "ns";
-    /// Share of a transfer's time in which the request is on its way, and the owner still uses the
-    /// line. If the transfer is for a store, the owner loses the line at once instead: the storing
-    /// core doesn't wait for the line, so the time of its request isn't modelled.
+    /// The fraction of a transfer's time until the line leaves its owner. In this time the request
+    /// travels to the owner, which can still use the line. Exception: if the transfer is for a
+    /// store, the owner loses the line as soon as the transfer begins.
     transfer_overlap: 0.5, "fraction";
-    /// Share of a transfer's time for which a core keeps a line that it just got, even if other
-    /// cores already wait for the line. This is the time that the next core's request takes to
-    /// reach the new owner. With 0, each core makes one access before it loses the line.
+    /// The time for which a core keeps a line that it just got, even if other cores already wait
+    /// for the line, as a fraction of a transfer's time. In this time the next core's request
+    /// travels to the new owner. With 0, each core makes one access before it loses the line.
     transfer_hold: 0.0, "fraction";
-    /// How far ahead a core requests lines: the amount of work that its reorder buffer holds. 0 if
-    /// the core executes in order.
+    /// How far ahead a core requests lines: the amount of work that its reorder buffer holds. 0
+    /// means that the core executes in order.
     window: 30.0, "ns";
-    /// How long a line that many cores only read is occupied by handing out one more copy.
+    /// How long a clean line is occupied when one more core gets a copy of it.
     read_port: 5.0, "ns";
-    /// The first access to a line that no core holds: a read from the socket's own memory.
+    /// The first access to a line that no core holds: a read from the memory of the core's own
+    /// socket.
     first_touch: 85.0, "ns";
     /// How much longer a read from another socket's memory takes.
     memory_detour: 50.0, "ns";
-    /// What the links of a socket to the other sockets move, both directions together.
+    /// The bandwidth of the links of a socket to the other sockets, both directions together.
     link_bandwidth: 60.0, "bytes/ns";
-    /// Bytes that one line takes on a link: its request, its header, and the answer to it, too.
+    /// The bytes that one transfer of a line moves on a link, including request, header and answer.
     link_line: 96.0, "bytes";
-    /// Code between two accesses that the machine doesn't see: charged with each access. To be
-    /// calibrated.
+    /// The code between two accesses, which the machine doesn't see: charged with each access. To
+    /// be calibrated.
     residual: 1.0, "ns";
-    /// Share by which residual and named work vary around their mean, so that CPUs don't run in
-    /// step.
+    /// The fraction by which residual and named work vary around their mean, so that CPUs don't run
+    /// in step.
     jitter: 0.1, "fraction";
     /// A spin hint (the PAUSE instruction).
     pause: 10.0, "ns";
@@ -88,17 +90,19 @@ costs! {
     yield_call: 300.0, "ns";
     /// Parking: what the parking thread spends in the operating system.
     park_call: 700.0, "ns";
-    /// Waking: what the waking thread spends in the operating system, for each thread woken.
+    /// Waking: the time that the waking thread spends in the operating system, for each thread
+    /// woken.
     wake_call: 900.0, "ns";
-    /// From the wake-up call until the woken thread runs on an idle CPU.
+    /// The time from the wake-up call until the woken thread runs on an idle CPU.
     wake_up: 4000.0, "ns";
-    /// Going from one thread to another on the same CPU, with what the caches lose.
+    /// Switching from one thread to another on the same CPU, including the loss of cached data.
     context_switch: 1500.0, "ns";
-    /// How long a thread runs while others wait for its CPU.
+    /// How long a thread may run while others wait for its CPU.
     time_slice: 3_000_000.0, "ns";
     /// Starting a thread.
     thread_start: 10_000.0, "ns";
-    /// How much longer local work takes while the core's other hardware thread is working too.
+    /// The factor by which local work takes longer while the core's other hardware thread works,
+    /// too.
     sibling_slowdown: 1.6, "factor";
     /// A core's first-level cache.
     first_cache: 32_768.0, "bytes";
@@ -106,22 +110,22 @@ costs! {
     core_cache: 1_048_576.0, "bytes";
     /// The cache that a socket's cores share.
     socket_cache: 33_554_432.0, "bytes";
-    /// A line, or the first of several, out of the socket's cache.
+    /// Getting a line, or the first of several, from the socket's cache.
     socket_hit: 20.0, "ns";
     /// What one core moves of bytes in its first-level cache.
     first_cache_rate: 100.0, "bytes/ns";
     /// What one core moves of bytes in its larger cache.
     core_cache_rate: 40.0, "bytes/ns";
-    /// What one core moves of bytes in the socket's cache, or in another core's.
+    /// The rate at which one core moves bytes that are in the socket's cache, or in another core's.
     socket_cache_rate: 20.0, "bytes/ns";
-    /// What one core reads out of memory, after the first line.
+    /// The rate at which one core reads from memory, after the first line.
     memory_read_rate: 12.0, "bytes/ns";
     /// What one core copies, source and destination outside its caches.
     copy_rate: 8.0, "bytes/ns";
     /// What one core zeroes.
     zero_rate: 10.0, "bytes/ns";
-    /// Bytes that cross the memory bus for each byte copied (read, written; more with
-    /// write-allocate).
+    /// The bytes that cross the memory bus for each byte copied: one read and one written, or more
+    /// with write-allocate.
     copy_traffic: 2.0, "factor";
     /// What a socket's memory moves, sustained.
     memory_bandwidth: 60.0, "bytes/ns";

@@ -73,7 +73,8 @@ impl CoreSet {
     }
 }
 
-/// The state of a line. Aligned so that it is exactly two of the host's lines, which come together.
+/// The state of a line. It is aligned so that it occupies exactly two of the host's lines, which
+/// the host fetches together.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(128))]
 pub(crate) struct Line {
@@ -81,7 +82,8 @@ pub(crate) struct Line {
     pub(crate) holders: CoreSet,
     /// The end of the transfer in progress.
     pub(crate) busy: Ticks,
-    /// Until this time the cores that had the line before still have it: the request is on its way.
+    /// Until this time, the cores that had the line before can still use it, because the request is
+    /// still on its way.
     pub(crate) leaves: Ticks,
     /// The cores that had the line before.
     pub(crate) before: CoreSet,

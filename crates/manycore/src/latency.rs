@@ -1,4 +1,4 @@
-//! How long operations took: a histogram, whose buckets grow with the times.
+//! A histogram of how long operations took. The buckets are wider for longer times.
 
 use crate::report::Latency;
 use crate::ticks::{Ticks, to_ns};

@@ -43,17 +43,18 @@ pub(crate) struct Site {
     pub(crate) sums: Sums,
 }
 
-/// A lock, or a named line. All locks made at one source line are one subject, and so are all
-/// locks, or all lines, with one name.
+/// A lock, or a named line. All locks created at one source line are one subject. All locks, or all
+/// lines, with the same name are one subject, too.
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) label: String,
     pub(crate) kind: &'static str,
     pub(crate) sums: Sums,
-    /// Times that it was taken, and times that another thread held it.
+    /// How often the lock was taken, and how often another thread held it.
     pub(crate) taken: u64,
     pub(crate) contended: u64,
-    /// Time that threads were parked for it, while their CPUs did something else, or nothing.
+    /// The time for which threads were parked for the lock. Meanwhile their CPUs ran other threads,
+    /// or were idle.
     pub(crate) parked: Ticks,
 }
 

@@ -21,8 +21,8 @@ use crate::ticks::Times;
 /// Lines in a set, as in most caches of this size.
 const WAYS: usize = 8;
 
-/// One cache. An entry is a line's name plus one; 0 is none. A set's most recently used line is its
-/// first.
+/// One cache. An entry is a line's name plus one; 0 means empty. The first entry of a set is the
+/// most recently used line.
 #[derive(Debug)]
 struct LineCache {
     sets: Vec<[u32; WAYS]>,

@@ -27,9 +27,9 @@ impl Paths {
         start
     }
 
-    /// Reserves the links of two sockets for `time`, for a message that is ready to go at `ready`.
-    /// Returns when the message goes. If it isn't ready yet, the time is reserved from `now` on all
-    /// the same: until the message is ready, the links carry those of others.
+    /// Reserves the links of two sockets for `time`, for a message that is ready at `ready`.
+    /// Returns when the message is sent. The time is reserved from `now` or `ready` on, whichever
+    /// is earlier. So while a message isn't ready yet, the links can carry other messages.
     pub(crate) fn link(&mut self, sockets: [u16; 2], now: Ticks, ready: Ticks, time: Ticks) -> Ticks {
         let first = ready.min(now);
         let start = sockets.iter().fold(first, |start, &socket| start.max(self.links[usize::from(socket)]));

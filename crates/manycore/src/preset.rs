@@ -1,10 +1,10 @@
-//! Presets: fixed shapes and costs of machines on which results were published.
+//! Presets: fixed shapes and costs of machines for which results were published.
 //!
-//! The figures were measured by others or stated by vendors. Where no figure was found, the source
-//! says "estimate", and gives the range in which the figure probably lies. A cost that a preset
-//! doesn't name is that of [`Costs::default`], which is an estimate for a server from the years of
-//! the presets' machines. Nothing here is fitted to a published table: if the model disagrees with
-//! a table, that is a finding.
+//! The costs were measured by others, or stated by vendors. If no value was found, `source` says
+//! "estimate", and gives the range in which the value probably lies. A cost that a preset doesn't
+//! name has the value of [`Costs::default`], which is an estimate for a server of the same years as
+//! the presets' machines. Nothing here is fitted to a published result. If the model disagrees with
+//! such a result, that is a finding about the model.
 //!
 //! The presets were last changed on 27 November 2026.
 //!
@@ -14,10 +14,14 @@
 //! `transfer_hold` decides how much cores that fight for a line lose, and it hasn't been measured
 //! with more than two CPUs. For some time it was 0 in all presets, because published results on the
 //! Altix came out with 0 and not with 0.5. That was a choice by the result. The presets have a
-//! measured value now, and a claim about Pagefold should hold with 0, 0.25 and 0.5.
+//! `transfer_hold` determines how much throughput cores lose that contend for a line. It has been
+//! measured only with two CPUs. For some time it was 0 in all presets, because with 0 the published
+//! results on the Altix came out, and with 0.5 they didn't. So the value was chosen by the result
+//! that it gave. Now the presets have a measured value, and a claim about Pagefold should hold with
+//! 0, 0.25 and 0.5.
 //!
-//! `window` was added when the EPYC showed that the model lacked it; its values come from the sizes
-//! of reorder buffers, not from results.
+//! `window` was added when measurements on the EPYC showed that the model lacked it. Its values
+//! come from the sizes of reorder buffers, not from results.
 
 use crate::{Costs, SetupError, Shape};
 use serde::Serialize;
@@ -50,7 +54,7 @@ const fn cost(cost: &'static str, value: f64, source: &'static str) -> Sourced {
     Sourced { cost, value, source }
 }
 
-/// Measured where it could be, but on none of the presets' machines.
+/// The value measured on a Xeon. It hasn't been measured on the machines of the presets.
 const TRANSFER_HOLD: Sourced = cost(
     "transfer_hold",
     0.34,

@@ -181,7 +181,8 @@ pub(crate) struct Cpu {
     pub(crate) task: Option<TaskId>,
     /// Threads that wait for this CPU.
     pub(crate) queue: VecDeque<TaskId>,
-    /// When its thread must make room for a waiting thread; never, while no thread waits.
+    /// When the CPU's thread must make room for a waiting thread. `Ticks::MAX` while no thread
+    /// waits.
     pub(crate) preempt_at: Ticks,
     pub(crate) slice_end: Ticks,
     /// Its thread spins.

@@ -1,4 +1,4 @@
-//! With the crate's allocator, what the host's heap looks like doesn't matter.
+//! With the crate's allocator, results don't depend on the state of the host's heap.
 
 use manycore::{AtomicU64, Machine, Mutex, Ordering::Relaxed};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[global_allocator]
 static ALLOCATOR: manycore::Allocator = manycore::Allocator;
 
-/// Small values from the heap, made and dropped all the time, some passed on to other threads.
+/// Creates and drops many small values on the heap, and passes some of them to other threads.
 fn churn() -> String {
     let machine = Machine::preset("xeon-e5-2699v4").unwrap();
     let passed: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new());
@@ -47,7 +47,8 @@ fn blocks_are_whole_lines_and_reused_by_their_cpu() {
             drop(b);
             let c = Box::new([0_u8; 40]);
             assert_eq!(c.as_ptr().addr(), freed);
-            // Alignment beyond a line, and blocks beyond the lists, are the host's.
+            // Alignments above a line, and blocks larger than those on the lists, are left to the
+            // host.
             #[repr(align(4096))]
             struct Page([u8; 4096]);
             let page = Box::new(Page([7; 4096]));

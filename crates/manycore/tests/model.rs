@@ -1,4 +1,4 @@
-//! What the model says about costs, checked against what it promises.
+//! The costs that the model charges, compared with those that it should charge.
 
 use manycore::time::Duration;
 use manycore::{
@@ -14,7 +14,7 @@ fn lines(count: usize) -> Vec<Line> {
     (0..count).map(|_| Line::default()).collect()
 }
 
-/// Returns a machine with exact costs: no jitter, no residual, no looking ahead.
+/// Returns a machine with exact costs: without jitter, residual cost and looking ahead.
 fn exact(sockets: usize, cores: usize, threads: usize) -> Machine {
     let costs = Costs { jitter: 0.0, residual: 0.0, window: 0.0, line_hit: 1.0, ..Costs::default() };
     Machine::new(Shape::new(sockets, cores, threads).unwrap(), costs).unwrap()
@@ -53,7 +53,7 @@ fn lines_cost_what_the_table_says() {
     near(cost(&machine, 0, || {}, write), costs.first_touch);
     near(cost(&machine, 0, write, look), costs.line_hit);
     near(cost(&machine, 0, write, exchange), costs.line_hit + costs.rmw);
-    // CPU 4 is CPU 0's sibling, CPU 1 in its socket, CPU 2 in the other one.
+    // CPU 4 is CPU 0's sibling. CPU 1 is in CPU 0's socket, and CPU 2 is in the other one.
     near(cost(&machine, 4, write, look), costs.line_hit);
     near(cost(&machine, 1, write, look), costs.line_hit + costs.transfer_socket);
     near(cost(&machine, 2, write, look), costs.line_hit + costs.transfer_machine);
@@ -69,12 +69,12 @@ fn lines_cost_what_the_table_says() {
         let start = manycore::Instant::now();
         _ = written.0.load(Relaxed);
         let ns = start.elapsed().as_nanos() as f64 - costs.clock_read;
-        // Its memory is in the first socket, its owner in the other.
+        // The line's memory is in the first socket, and its owner is in the other one.
         near(ns, costs.line_hit + costs.transfer_machine + costs.transfer_detour);
     };
     cost(&machine, 0, || _ = written.0.load(Relaxed), there_and_back);
-    // A store doesn't wait until the other copies are invalidated; a later read-modify-write, of
-    // any line, does.
+    // A store doesn't wait until other copies are invalidated. A later read-modify-write of any
+    // line does.
     near(cost(&machine, 2, look, write), costs.line_hit);
     let (own, looked_at) = (Line::default(), Line::default());
     let store_and_exchange = || {
@@ -86,7 +86,8 @@ fn lines_cost_what_the_table_says() {
     near(cost(&machine, 2, || _ = looked_at.0.load(Relaxed), store_and_exchange), waits);
 }
 
-/// Each of four cores moves lines of its own that a core of the other socket wrote.
+/// Each of four cores exchanges a line with a core of the other socket. The bandwidth of the links
+/// limits the number of transfers.
 #[test]
 fn links_between_sockets_move_so_many_bytes_and_no_more() {
     let lines_per_ns = |rate: f64, sockets: usize| {
@@ -104,7 +105,7 @@ fn links_between_sockets_move_so_many_bytes_and_no_more() {
     assert!(lines_per_ns(1.0, 1) > 0.07, "one socket has no links");
 }
 
-/// A transfer that waits for its line's turn isn't on the links yet.
+/// A transfer that waits for its line's turn doesn't occupy the links yet.
 #[test]
 fn links_carry_other_lines_while_many_wait_for_one() {
     let exchanges = |contended: bool| {
@@ -129,7 +130,7 @@ fn links_carry_other_lines_while_many_wait_for_one() {
 
 #[test]
 fn lines_that_dont_fit_into_a_cache_come_from_the_next() {
-    // 64 lines a core, 256 a socket.
+    // The caches hold 64 lines per core, and 256 per socket.
     let costs = Costs { core_cache: 4096.0, socket_cache: 16384.0, jitter: 0.0, residual: 0.0, ..Costs::default() };
     let machine = Machine::new(Shape::new(2, 2, 1).unwrap(), costs.clone()).unwrap();
     let each = |count: usize, cpu: usize| {
@@ -157,8 +158,8 @@ fn cores_that_fight_for_a_line_each_make_as_many_accesses_as_there_is_time_for()
         report.operations_per_s * costs.transfer_socket / 1e9
     };
     for cpus in [2, 3, 8] {
-        // An addition takes 8 ns. A core makes one, and as many more as begin within the hold: a
-        // tenth, a half, or nine tenths of 45 ns.
+        // An addition takes 8 ns. In its turn, a core makes one addition, and as many more as can
+        // begin within the hold. The hold is 0, a tenth, a half, or nine tenths of 45 ns.
         for (hold, expected) in [(0.0, 1.0), (0.1, 1.0), (0.5, 3.0), (0.9, 6.0)] {
             let additions = additions(cpus, hold);
             assert!((expected - 0.5..expected + 0.5).contains(&additions), "{cpus} CPUs, {hold}: {additions}");
@@ -166,8 +167,8 @@ fn cores_that_fight_for_a_line_each_make_as_many_accesses_as_there_is_time_for()
     }
 }
 
-/// A test-and-set lock that is wanted again at once: its owner takes it several times while the
-/// other's request waits.
+/// Two cores take a test-and-set lock again and again. While a core's request for the line waits,
+/// the other core takes the lock several times.
 #[test]
 fn who_releases_a_lock_gets_it_again_while_others_requests_wait() {
     let throughput = |hold: f64| {
@@ -204,8 +205,8 @@ fn a_line_is_asked_for_as_early_as_its_access_is_in_the_reorder_buffer() {
         let hidden = costs.window.min(work as f64);
         near(cost(&machine, 1, || line.0.store(1, Relaxed), work_and_exchange), exchange + work as f64 - hidden);
     }
-    // While a load waits, the line of the next load is requested, too; that of a read-modify-write
-    // isn't.
+    // While a load waits, the core also requests the line of the next load, but not that of a
+    // read-modify-write.
     let pair = lines(2);
     let write_both = || pair.iter().for_each(|line| line.0.store(1, Relaxed));
     let look_at_both = || pair.iter().for_each(|line| _ = line.0.load(Relaxed));
@@ -221,8 +222,8 @@ fn a_prefetched_line_is_waited_for_only_as_long_as_it_is_on_its_way() {
     let (transfer, hit) = (costs.transfer_machine, costs.line_hit);
     let all = lines(20);
     let write_all = || all.iter().for_each(|line| line.0.store(1, Relaxed));
-    // What accesses to the first `count` lines take, if the lines are prefetched `before` ns
-    // earlier.
+    // Returns how long accesses to the first `count` lines take, if the lines are prefetched
+    // `before` ns earlier.
     let takes = |count: usize, writes: bool, before: f64, access: fn(&Line)| {
         let prefetch_and_access = || {
             all[..count].iter().for_each(|line| prefetch(std::ptr::from_ref(line).addr(), writes));
@@ -240,7 +241,7 @@ fn a_prefetched_line_is_waited_for_only_as_long_as_it_is_on_its_way() {
     }
     near(takes(1, true, 2.0 * transfer, exchange), hit + costs.rmw);
     near(takes(1, false, 2.0 * transfer, exchange), hit + costs.rmw + transfer);
-    // Ten come at a time; the others are fetched when they are needed.
+    // A core prefetches ten lines at a time. The other two are fetched when they are accessed.
     near(takes(10, false, 12.0 * transfer, load), 10.0 * hit);
     near(takes(12, false, 12.0 * transfer, load), 12.0 * hit + 2.0 * transfer);
     // Memory that no core has.
@@ -253,8 +254,8 @@ fn a_prefetched_line_is_waited_for_only_as_long_as_it_is_on_its_way() {
 fn a_line_that_is_asked_for_too_early_is_lost_again() {
     let costs = Costs { window: 40.0, transfer_overlap: 0.2, jitter: 0.0, residual: 0.0, ..Costs::default() };
     let machine = Machine::new(Shape::new(1, 2, 1).unwrap(), costs.clone()).unwrap();
-    // CPU 1 comes to the line after 100 µs, and has asked for it 40 ns before. CPU 0 uses it once
-    // more at `used`.
+    // CPU 1 accesses the line after 100 µs, and requests it 40 ns before that. CPU 0 uses the line
+    // once more at `used`.
     let waits = |used: u64| {
         let (line, waits) = (Line::default(), std::sync::Mutex::new(0.0));
         let program = || {
@@ -292,7 +293,7 @@ fn the_end_of_a_spin_is_not_foreseen() {
             if task == 0 {
                 word.0.store(1, Relaxed);
                 work::cpu(1000);
-                // The store behind a fence isn't looked ahead to, either.
+                // A core doesn't look ahead past a fence, either.
                 fence(SeqCst);
                 return flag.0.store(1, Relaxed);
             }
@@ -321,7 +322,7 @@ fn bytes_cost_what_the_cache_they_are_in_costs() {
     near(cost(&machine, 0, read(4096), read(4096)), costs.line_hit + rate(costs.first_cache_rate));
     near(cost(&machine, 1, read(4096), read(4096)), costs.socket_hit + rate(costs.socket_cache_rate));
     near(cost(&machine, 2, read(4096), read(4096)), memory + costs.memory_detour);
-    // Bytes that another core wrote come from that core, whether many or few.
+    // Bytes that another core wrote come from that core. This holds for few bytes and for many.
     let from_writer = costs.transfer_machine + costs.line_hit + rate(costs.socket_cache_rate);
     near(cost(&machine, 2, write, read(4096)), from_writer);
     near(cost(&machine, 2, write, read(8)), costs.transfer_machine + costs.line_hit);
@@ -346,7 +347,7 @@ fn a_shared_counter_collapses_while_per_cpu_counters_scale_to_88() {
     };
     let (one, own_44, own_88) = (throughput(1, false), throughput(44, false), throughput(88, false));
     assert!(own_44 / one > 43.5, "{}", own_44 / one);
-    // Siblings share their core: 88 hardware threads do 88 / 1.6 of one's work.
+    // Siblings share their core, so 88 hardware threads do the work of 88 / 1.6 cores.
     let expected = 88.0 / machine.cost_table().sibling_slowdown;
     assert!((own_88 / one / expected - 1.0).abs() < 0.03, "{} {expected}", own_88 / one);
     let shared = throughput(88, true);
@@ -356,7 +357,8 @@ fn a_shared_counter_collapses_while_per_cpu_counters_scale_to_88() {
 #[test]
 fn without_contention_scaling_is_ideal() {
     let machine = Machine::new(Shape::new(2, 22, 1).unwrap(), Costs::default()).unwrap();
-    // The lock is held so briefly that waiters spin, or so long that they park.
+    // In the first case, the lock is held so briefly that waiters spin; in the second, so long that
+    // they park.
     for held in [200, 5_000] {
         let run = |machine: &Machine, cpus: usize| {
             let (counter, lock) = (Line::default(), manycore::Mutex::new(0));
@@ -395,7 +397,8 @@ fn copies_queue_for_their_sockets_memory() {
     };
     let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 0.05, "{a} bytes/ns, expected {b}");
     near(bytes_per_ns(0..1), costs.copy_rate);
-    // Eight cores could copy 64 bytes/ns; the bus moves 60, each byte twice.
+    // Eight cores could copy 64 bytes/ns. The bus moves only 60 bytes/ns, and each copied byte
+    // crosses it twice.
     near(bytes_per_ns(0..8), costs.memory_bandwidth / costs.copy_traffic);
     near(bytes_per_ns(0..16), 2.0 * costs.memory_bandwidth / costs.copy_traffic);
 }
@@ -504,8 +507,8 @@ fn a_conclusion_survives_every_cost_halved_and_doubled() {
     }
 }
 
-/// A reader of a sequence lock that has seen two different values in one round retries at once. It
-/// must not wait for another write, because none will come.
+/// A reader of a sequence lock has seen two different values in one round. Its spin hint must
+/// return at once. It must not wait for another write, because there will be none.
 #[test]
 fn who_has_seen_a_change_does_not_wait_for_another() {
     let lines = lines(1);

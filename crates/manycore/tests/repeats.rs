@@ -1,4 +1,4 @@
-//! The same seed gives the same numbers, and random order finds bugs.
+//! The same seed gives the same results, and random order finds bugs.
 
 use manycore::time::Duration;
 use manycore::{AtomicU64, AtomicUsize, Costs, Machine, Mutex, Ordering::*, Report, Shape, spin_hint, thread, work};
@@ -30,7 +30,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_other_figures() {
     for tasks in [5, 88, 120] {
         let json = |seed| serde_json::to_string(&mixed(&machine.clone().seed(seed), tasks)).unwrap();
         let first = json(1);
-        // Other memory is in use by now.
+        // Now other memory of the host is in use.
         let _heap: Vec<Vec<u8>> = (1..200).map(|i| vec![0; i * 77]).collect();
         assert_eq!(first, json(1));
         assert_ne!(first, json(2));
@@ -39,7 +39,8 @@ fn the_same_seed_gives_the_same_bytes_and_another_one_other_figures() {
 
 #[test]
 fn a_known_run_gives_the_known_figures() {
-    // On every machine and at every time: if this changes, published figures change.
+    // These results must never change, on any machine: otherwise published results would change,
+    // too.
     let machine = Machine::preset("xeon-e5-2699v4").unwrap();
     let counter = Line(AtomicU64::new(0));
     let add = |counter: &Line<AtomicU64>| _ = counter.0.fetch_add(1, Relaxed);
@@ -49,7 +50,7 @@ fn a_known_run_gives_the_known_figures() {
 
 const KNOWN: (u64, u64, f64) = (800, 397, 18_409.736);
 
-/// With two seeds, finding nothing could be luck; with this many it couldn't.
+/// So many seeds that a bug can't stay hidden by chance.
 const SEEDS: std::ops::Range<u64> = 0..200;
 
 fn small() -> Machine {
@@ -65,7 +66,8 @@ fn random_order_finds_a_lost_update_that_virtual_time_hides_and_repeats_it() {
                 for cpu in 0..2 {
                     let counter = &counter;
                     scope.spawn(Some(cpu), move || {
-                        // Far apart in time: measured order never sees the two overlap.
+                        // The two updates are far apart in time, so they never overlap in measured
+                        // order.
                         work::cpu(1 + cpu as u64 * 1_000_000);
                         let old = counter.0.load(Relaxed);
                         counter.0.store(old + 1, Relaxed);
@@ -82,7 +84,7 @@ fn random_order_finds_a_lost_update_that_virtual_time_hides_and_repeats_it() {
     assert_eq!(*failure, *again);
 }
 
-/// A lock that looks before it takes, not while.
+/// A broken lock: it checks the word, and then takes it in a second access.
 fn enter_broken(lock: &AtomicUsize) {
     while lock.load(Acquire) == 1 {
         spin_hint();
@@ -163,8 +165,9 @@ fn random_order_ends_spins_without_hints() {
     small().explore(0..50, run).unwrap();
 }
 
-/// Regression: a loop read the flag, and then waited for a lock, or in an inner spin. Meanwhile the
-/// flag was set. The hint at the end of the round waited for another store to the flag, for ever.
+/// Regression: in each round of a loop, a thread read a flag, then waited for a lock or in an inner
+/// spin, and then executed a spin hint. Another thread set the flag during the inner wait. The spin
+/// hint then waited forever for another store to the flag.
 #[test]
 fn a_spin_knows_of_what_changed_while_it_waited_within_a_turn() {
     let [flag, other] = [const { Line(AtomicUsize::new(0)) }; 2];

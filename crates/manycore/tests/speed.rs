@@ -1,4 +1,4 @@
-//! How fast the machine is: run by hand, with `--release -- --ignored --nocapture`.
+//! The speed of the simulation. Run by hand, with `--release -- --ignored --nocapture`.
 
 use manycore::{AtomicU64, Machine, Ordering::Relaxed};
 use std::time::Instant;

@@ -11,7 +11,7 @@ fn machine(cpus: usize) -> Machine {
     Machine::new(Shape::new(1, cpus, 1).unwrap(), Costs::default()).unwrap().events_max(50_000_000)
 }
 
-/// Runs `enter` on `tasks` threads. `enter` has to call its argument under mutual exclusion.
+/// Runs `enter` on `tasks` threads. `enter` must call its argument under mutual exclusion.
 fn exclusive(cpus: usize, tasks: usize, enter: impl Fn(&dyn Fn()) + Send + Sync) {
     let (inside, entered) = (AtomicUsize::new(0), AtomicUsize::new(0));
     machine(cpus)
@@ -152,7 +152,7 @@ fn a_spin_ends_when_its_line_is_written_and_not_before() {
 
 #[test]
 fn a_write_between_the_look_and_the_hint_is_not_missed() {
-    // The load sees the old value; the store falls into the work before the hint.
+    // The load sees the old value, and the store happens during the work between load and hint.
     let flag = AtomicBool::new(false);
     machine(2)
         .run_tasks(2, |task| {
@@ -329,7 +329,7 @@ struct CountsDrops;
 
 impl Drop for CountsDrops {
     fn drop(&mut self) {
-        // Plain values are there until the end, dropped ones aren't.
+        // Values without a destructor stay available until the thread's end; others don't.
         assert_eq!(TURN.get(), 10);
         assert!(OWNED.try_with(|_| ()).is_err());
         DROPPED.fetch_add(1, Relaxed);
@@ -424,7 +424,7 @@ fn a_panic_unwinds_and_is_reported_with_the_seed() {
     let Cause::Panic { message, .. } = &failure.cause else { panic!("{failure}") };
     assert!(message.contains("planted") && failure.to_string().contains("MANYCORE_SEED=77"), "{failure}");
     assert!(unwound.into_inner());
-    // The host thread that panicked is gone: machines run on as if nothing had happened.
+    // The panic was on a host thread that has ended, so later machines aren't affected.
     assert!(!std::thread::panicking());
     machine(2).run_tasks(2, |_| work::cpu(10)).unwrap();
 }

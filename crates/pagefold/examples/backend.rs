@@ -1,4 +1,4 @@
-//! A backend of one's own: files that are objects in memory, as a stand-in for a store elsewhere.
+//! A custom backend: its files are objects in memory, which stand for objects in a remote store.
 //!
 //! A backend opens files by name, and reads and writes whole pages of these files. The trait has
 //! more methods, with defaults that this example uses. By default, the thread that needs a page
@@ -56,7 +56,8 @@ struct OpenObject {
 }
 
 impl OpenObject {
-    /// Makes the object `len` bytes long, or no shorter than that, and changes its bytes.
+    /// Makes the object `len` bytes long, or at least `len` bytes if `cuts` is false. Then changes
+    /// its bytes.
     fn change(&self, len: u64, cuts: bool, change: impl FnOnce(&mut [u8])) -> Result<(), IoError> {
         if !self.writable {
             return Err(IoError::BAD_FILE);
@@ -73,7 +74,8 @@ impl OpenObject {
 }
 
 impl BackingFile for OpenObject {
-    // The same for one object however it was opened: its pages are in memory once.
+    // The identity is the same for each opening of the object, so its pages are in memory only
+    // once.
     fn identity(&self) -> Identity {
         Identity { device: u64::MAX, inode: self.object.number }
     }

@@ -1,4 +1,5 @@
-//! A B-tree whose nodes are pages of a file: looked at through pins, changed in place.
+//! A B-tree whose nodes are pages of a file. Readers pin the pages, and writers change them in
+//! place.
 //!
 //! If a page of the tree is in memory, a reader needs no lock to find the page. The reader's guard
 //! pins the page, so the page can't be evicted while the guard lives. Other pages are evicted when
@@ -19,7 +20,7 @@ const PAGE: u64 = 4096;
 const ROOT: u64 = 0;
 /// Entries in a node.
 const ENTRIES_MAX: usize = 255;
-/// Keys that this example puts in: about 1.3 MiB of nodes.
+/// The number of keys that this example inserts. Their nodes take about 1.3 MiB.
 const KEYS: u64 = 50_000;
 
 /// A node's bytes as 64-bit words. The lower half of the first word is the number of entries, and
@@ -153,7 +154,7 @@ impl Tree {
         self.split(ROOT, below)
     }
 
-    /// Moves half of the entries of a full node to a new one beside it.
+    /// Moves half of the entries of a full node to a new node, which becomes its right neighbour.
     fn split(&mut self, above: u64, full: u64) -> Result<(), Error> {
         let new = self.add_page()?;
         let (mut left, mut right) =

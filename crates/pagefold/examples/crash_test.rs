@@ -1,4 +1,4 @@
-//! A crash test: a log on a simulated disk whose power is cut, again and again.
+//! A crash test: a log on a simulated disk whose power is cut again and again.
 //!
 //! When the power is cut, the simulated disk loses what a real disk may lose: each sector that was
 //! written but not synced is kept or lost at random. So a record may be torn; its checksum reveals
@@ -13,7 +13,7 @@ use test_disks::SimulatedDisk;
 
 const CRASHES: u64 = 200;
 const RECORDS: u64 = 60;
-/// A record: 200 bytes that repeat its number, and a sum of them.
+/// The length of a record: 200 bytes that repeat the record's number, and their checksum.
 const RECORD: usize = 208;
 
 fn sum(bytes: &[u8]) -> u64 {
@@ -26,7 +26,7 @@ fn append(log: &File, number: u64) -> Result<(), Error> {
     log.write_at(&record, number * RECORD as u64)
 }
 
-/// The records from the first on, up to the first that isn't whole.
+/// Returns how many intact records the log begins with.
 fn recover(log: &File) -> Result<u64, Error> {
     let mut record = [0; RECORD];
     for number in 0.. {
@@ -42,7 +42,7 @@ fn recover(log: &File) -> Result<u64, Error> {
     unreachable!("files end")
 }
 
-/// Writes records, and cuts the power. Returns how many were synced, and how many there are
+/// Writes records, and cuts the power. Returns how many records were synced, and how many exist
 /// afterwards.
 fn crash(seed: u64) -> Result<(u64, u64), Error> {
     let disk = SimulatedDisk::default();
@@ -57,7 +57,7 @@ fn crash(seed: u64) -> Result<(u64, u64), Error> {
             synced = number + 1;
         }
     }
-    drop(log); // Written to the disk, all of it, and not synced.
+    drop(log); // Writes everything to the disk, without a sync.
     disk.power_cut(seed);
     drop(mm);
 

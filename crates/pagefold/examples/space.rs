@@ -31,8 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{area}");
     }
 
-    // Errors say where: the file has 100,000 bytes, and nothing that is written to a mapping makes
-    // it longer.
+    // The error names the address. The file has 100,000 bytes, and a write through a mapping never
+    // makes a file longer.
     let error = space.write_at(b"beyond", data.start + 100_000).unwrap_err();
     println!("{error}");
     assert!(matches!(error.cause(), Error::PastEnd { .. }));

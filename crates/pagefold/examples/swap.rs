@@ -14,9 +14,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mm = Pagefold::builder()
         .memory("16MiB")
         .compressed_swap("4MiB")
-        .swap(&directory, "128MiB") // A file without a name: it is gone when the process ends.
+        .swap(&directory, "128MiB") // The file has no name, so it is gone when the process ends.
         .build()?;
-    // A group has a limit for its memory, and one for what it has in swap.
+    // A group has a limit for its pages in memory, and another one for its pages in swap.
     let tenant = mm.group("tenant-a").swap_max("96MiB").build()?;
     let space = tenant.space()?;
     let heap = space.map(64 << 20, Protection::ReadWrite)?;

@@ -1,7 +1,7 @@
-//! Pages as futures under tokio: two threads, a thousand tasks, each waiting for pages of a file on
-//! the disk.
+//! Pages as futures under tokio: a thousand tasks on two threads, each of which waits for pages of
+//! a file on the disk.
 //!
-//! Pagefold has no runtime of its own and knows of none: any executor will do.
+//! Pagefold has no runtime of its own, and works with any executor.
 //! ```sh
 //! cargo run --release -p pagefold --example tokio
 //! ```

@@ -142,7 +142,7 @@ pub enum Error {
         /// The given path.
         path: PathBuf,
     },
-    /// Another Pagefold or another process has locked the file, because it writes to it.
+    /// Another Pagefold or another process has the file open for writing, and has locked it.
     #[error(
         "{} is in use: another Pagefold or another process has it open for writing, and locked (see \
          `OpenOptions::lock`)",
@@ -318,8 +318,8 @@ pub enum Error {
     /// A space has had so many mappings of files that no number is left for another one.
     #[error("a space has too many mappings of files: unmap some, or use another space")]
     TooManyMappings,
-    /// This process is a forked child of the process that built the Pagefold. Memory isn't shared
-    /// with it: build another Pagefold.
+    /// This process is a forked child of the process that built the Pagefold. The child doesn't
+    /// share the Pagefold's memory: it can only build a Pagefold of its own.
     #[error("a Pagefold can't be used in a forked child process")]
     Forked,
 }

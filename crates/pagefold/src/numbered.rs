@@ -51,7 +51,8 @@ fn empty<T>(part: usize) -> Box<[OnceCell<T>]> {
 impl<T> Numbered<T> {
     /// Returns one more than the highest number ever given out.
     pub(crate) fn end(&self) -> u32 {
-        // Relaxed: a thread that learned of a number otherwise sees it counted.
+        // Relaxed: a thread learns of a number through an access that synchronizes with the thread
+        // that inserted it, and that thread has raised `end` before.
         self.end.load(Ordering::Relaxed)
     }
 

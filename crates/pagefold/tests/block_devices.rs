@@ -1,6 +1,6 @@
-//! Block devices, and what the kernel itself answers when a device can't write: loop devices whose
-//! file is in a small file system. Where the process may not mount or set up such devices, the
-//! tests say so and end.
+//! Block devices, and the kernel's errors when a device can't write. The devices are loop devices
+//! whose backing file is in a small file system. If the process may not mount file systems or set
+//! up loop devices, the tests say so and end.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -13,18 +13,18 @@ use pagefold::{Error, Pagefold};
 
 const LEN: usize = 12 << 20;
 
-/// A block device of [`LEN`] bytes, kept in a file system that has room for a part of them.
+/// A loop device of [`LEN`] bytes, whose backing file is in a file system with less room than that.
 struct Device {
     path: PathBuf,
-    /// The file that it is kept in.
+    /// The device's backing file.
     image: File,
-    /// What takes the rest of the room.
+    /// A file that takes a part of the file system's room.
     ballast: File,
 }
 
 impl Device {
-    /// `None` if that isn't permitted. The system forgets all of it when the last descriptor is
-    /// closed, whatever ends this process.
+    /// Returns `None` if the process lacks the permissions. The kernel removes the device and the
+    /// file system when the last descriptor is closed, even if this process is killed.
     fn new(ballast_len: usize) -> Option<(Self, impl FnOnce())> {
         let place = tempfile::tempdir().ok()?;
         let run = |program: &str, arguments: &[&str], path: &Path| {
@@ -52,7 +52,8 @@ impl Device {
         }
         let device = made?;
         let path = device.path.clone();
-        // For when it is open: it goes when it is closed.
+        // The caller calls this when it has opened the device: the device is then removed when it
+        // is closed.
         Some((device, move || drop(Command::new("losetup").arg("-d").arg(path).status())))
     }
 
@@ -67,7 +68,7 @@ fn bytes(version: u8) -> Vec<u8> {
     (0..LEN).map(|at| (at / 4096) as u8 ^ (at as u8).wrapping_mul(31) ^ version).collect()
 }
 
-/// Opens the device in a budget of half of it, and has it forgotten when it is closed.
+/// Opens the device in a budget of half its length. The device is removed when the file is closed.
 fn open(device: &Device, forget: impl FnOnce(), direct: DirectIo) -> pagefold::File {
     let mm = Pagefold::builder().memory("6MiB").backend(Posix::new(direct)).build().unwrap();
     let file = mm.group("a").build().unwrap().open_options().write(true).open(&device.path);
@@ -95,15 +96,15 @@ fn a_block_device_is_written_and_read_and_keeps_its_length() {
     }
 }
 
-/// The device answers `EIO`: to writes past the kernel's cache at once, and else, when they have
-/// long been taken, to the sync. What is lost then is written again.
+/// The device fails with `EIO`: direct writes at once, and buffered writes only at the sync, long
+/// after the kernel accepted them. All bytes that were lost in this way must be written again.
 #[test]
 fn what_a_device_could_not_write_is_on_it_when_it_can() {
     for direct in [DirectIo::Never, DirectIo::Always] {
         let Some((device, forget)) = Device::new(8 << 20) else { return };
         let file = open(&device, forget, direct);
         let new = bytes(2);
-        // Until too much of it can't be written, or all is in memory.
+        // Writes until enough writes have failed, or until everything is written.
         let mut written = 0;
         let mut refused = false;
         for at in (0..LEN).step_by(1 << 20) {

@@ -24,14 +24,14 @@ fn open(pages: u64, limit: u64, backend: impl pagefold::io::Backend) -> (Pagefol
     (mm, group, file)
 }
 
-/// A disk that answers when the test says so, or when a waiting thread helps.
+/// A disk that answers a request only when the test says so, or when a waiting thread helps.
 fn by_hand() -> SimulatedDisk {
     let disk = disk(1, LEN);
     disk.answer_by_hand();
     disk
 }
 
-/// One that answers in any order.
+/// A disk that answers in random order.
 fn reordered(seed: u64) -> SimulatedDisk {
     let disk = disk(1, LEN);
     disk.reorder(seed);
@@ -66,7 +66,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A batch over random places, and what has to come of it.
+/// Reads random ranges as a batch, and checks the results.
 fn read_random(file: &File, random: &mut Random, requests: usize, errors: impl Fn(&Error) -> bool) {
     let places: Vec<_> = (0..requests).map(|_| (random.below(LEN + 9000), random.below(9_000) as usize)).collect();
     let mut bytes: Vec<_> = places.iter().map(|&(_, len)| vec![0xa5_u8; len]).collect();
@@ -276,7 +276,7 @@ fn a_future_that_is_dropped_leaves_its_page_in_memory() {
     check(0, 5 * PAGE, &page);
     drop(page);
     assert!(poll(&mut file.page_at_async(5 * PAGE)).is_ready(), "in memory");
-    // A page that came for a future stays while that isn't asked.
+    // A page that was loaded for a future stays in memory although the future isn't polled.
     let mut late = file.page_at_async(9 * PAGE);
     assert!(poll(&mut late).is_pending() && disk.answer_next());
     for page in 100..400 {
@@ -292,7 +292,7 @@ fn failures_reach_every_future_that_waits() {
     let disk = by_hand();
     let faulty = FaultyBackend::new(disk.clone(), Schedule::Never);
     let (_mm, group, file) = open(400, 100, faulty.clone());
-    // The load begins well, and so is in flight.
+    // The load's first attempt succeeds in part, so the load is in flight.
     faulty.set_schedule(Schedule::From(1, Fault::ShortThenErrno(512, 5)));
     let mut futures: Vec<_> = (0..3).map(|_| file.page_at_async(5 * PAGE)).collect();
     let pending = futures.iter_mut().filter_map(|future| poll(future).is_pending().then_some(())).count();
@@ -315,7 +315,7 @@ fn block_on_by_hand<F: Future + Unpin>(disk: &SimulatedDisk, mut future: F) -> F
     }
 }
 
-/// Polls futures in turns and drops most of them half way.
+/// Polls futures in random order, and drops most of them before they complete.
 fn drop_by_the_thousand<'a>(file: &'a File, random: &mut Random, rounds: usize) {
     let mut futures: Vec<PageFuture<'a>> = Vec::new();
     let mut pages: Vec<PageRef<'a>> = Vec::new();
@@ -425,7 +425,7 @@ fn a_sequential_reader_waits_little_and_a_random_one_wastes_nothing() {
     assert!(mm.stats().used_bytes <= mm.budget());
 }
 
-/// Fills memory with pages that are used once, from the file's end.
+/// Fills memory with the last pages of the file, which are used only once.
 fn fill_up(group: &Group, limit: u64) {
     let file = group.open("f0").unwrap();
     for page in LEN / PAGE - limit..LEN / PAGE {
@@ -437,9 +437,9 @@ fn loaded(group: &Group) -> u64 {
     group.stats().misses + group.stats().read_ahead
 }
 
-/// The story: pages that were read ahead for one reader were evicted to make room for those of nine
-/// others, before their turn had come; for that windows shrank. What pushed them out was pages that
-/// had been read ahead, too, and had taken their first use for a second one.
+/// Regression: Ten readers took turns. Pages that had been read ahead for one of them were evicted
+/// before the reader came to them, and so readahead windows shrank. They were evicted in favour of
+/// other pages that had been read ahead: the first use of such a page counted as its second use.
 #[test]
 fn ten_readers_in_turn_are_read_ahead_for_and_nothing_is_wasted() {
     let disk = disk(1, LEN);
@@ -462,7 +462,7 @@ fn ten_readers_in_turn_are_read_ahead_for_and_nothing_is_wasted() {
     assert!(requests <= 10 * (part as u64 / 64 + 8), "{requests} requests");
 }
 
-/// A scan that is read ahead for is a scan all the same.
+/// A scan must not evict pages in use, even if readahead serves it.
 #[test]
 fn what_is_used_survives_a_scan_that_is_read_ahead_for() {
     let (_mm, group, file) = open(2_200, 2_048, disk(1, LEN));
@@ -532,14 +532,14 @@ fn pages_read_ahead_in_vain_are_counted() {
     assert!(stats.read_ahead_wasted > 0);
 }
 
-/// The story: pages left memory while they waited, isolated, to be put on their group's lists, and
-/// weren't counted.
+/// Regression: Pages that had been read ahead were evicted while they were isolated, waiting to be
+/// put on their group's lists. They weren't counted as wasted.
 #[test]
 fn pages_read_ahead_that_go_before_they_are_listed_are_counted() {
     let (_mm, group, file) = open(4_000, 3_000, disk(2, LEN));
     let (other, mut random) = (group.open("f1").unwrap(), Random::seeded(1));
     other.advise(0..LEN, Advice::Random).unwrap();
-    // So many that those which come next wait for a batch to be full.
+    // The group is so large that pages loaded next wait until a batch is full.
     eventually("the group is large", || {
         other.prefetch(0..2_500 * PAGE);
         group.charged() >= 2_500
@@ -549,7 +549,7 @@ fn pages_read_ahead_that_go_before_they_are_listed_are_counted() {
     }
     eventually("all has landed, gone, and been counted", || {
         file.advise(0..LEN, Advice::DontNeed).unwrap();
-        // They fill up the batch.
+        // These reads fill up the batch.
         for _ in 0..40 {
             other.read_exact_at(&mut [0; 10], (3_000 + random.below(10_000)) * PAGE).unwrap();
         }
@@ -559,7 +559,8 @@ fn pages_read_ahead_that_go_before_they_are_listed_are_counted() {
     assert_eq!(group.stats().read_ahead_wasted, file.stats().read_ahead_wasted);
 }
 
-/// Another process cuts the file off while loads are in flight.
+/// Another process cuts the file off while loads are in flight. Futures and reads must then end at
+/// the new end.
 #[test]
 fn a_file_that_shrinks_meanwhile_ends_where_it_ends() {
     let disk = by_hand();

@@ -1,4 +1,4 @@
-//! Files on the machine's own file system, and what other processes do to them.
+//! Files in the machine's own file system, and changes that other processes make to them.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -102,8 +102,9 @@ fn reads_at_and_past_the_end() {
     assert!(empty.page_at(0).is_err());
 }
 
-/// Another process truncates and extends the file: old bytes or new ones, short reads or errors,
-/// never a signal, and never the zeros that a page's tail was filled with where bytes have come.
+/// Another process truncates and extends the file. A read may return old or new bytes, may be
+/// short, or may fail. It must never end in a signal. It must never return zeros where the file has
+/// bytes, although the rest of a page past the file's end is filled with zeros.
 #[test]
 fn files_that_others_change() {
     let dir = tempfile::tempdir().unwrap();
@@ -144,8 +145,8 @@ fn a_panic_with_a_guard_unpins() {
     file.read_at(&mut [0; 1 << 20], 0).unwrap();
 }
 
-/// A leaked guard keeps its page for good. It must neither block the file's closing nor let its
-/// frame be used again.
+/// A leaked guard keeps its page pinned forever. This must neither block the closing of the file
+/// nor let the page's frame be reused.
 #[test]
 fn a_leaked_guard_costs_its_page_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,7 +172,7 @@ fn a_forked_child_is_refused() {
     let file = group.open(&path).unwrap();
     let mut buf = [0; 100];
     file.read_at(&mut buf, 0).unwrap();
-    // SAFETY: the child calls nothing but Pagefold, which refuses, and `_exit`.
+    // SAFETY: the child calls only Pagefold, which refuses the call, and `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = matches!(file.read_at(&mut buf, 0), Err(Error::Forked))
@@ -188,8 +189,8 @@ fn a_forked_child_is_refused() {
     drop(mm);
 }
 
-/// A backend whose reads meet the test at a barrier when they begin, and again when they may fail
-/// or succeed.
+/// A backend in which each read waits for the test at a barrier twice: when it begins, and before
+/// it succeeds or fails.
 struct Slow {
     meet: Arc<Barrier>,
     reads: Arc<AtomicU64>,
@@ -233,12 +234,12 @@ impl BackingFile for SlowFile {
     }
 }
 
-/// Waits until all of so many threads, which put their numbers into `threads`, sleep at once. False
-/// if that doesn't come.
+/// Waits until `count` threads, whose ids are in `threads`, sleep at the same time. Returns false
+/// if this doesn't happen.
 fn all_sleep(count: usize, threads: &Mutex<Vec<i32>>) -> bool {
     let sleeps = |thread: &i32| {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-        // What comes before is the thread's name.
+        // The part before this is the thread's name.
         stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'))
     };
     let (start, mut in_a_row) = (Instant::now(), 0);

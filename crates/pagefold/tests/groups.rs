@@ -1,4 +1,4 @@
-//! Pages that change their group, and what groups cost.
+//! Pages that are charged to another group, and the cost of groups.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -30,7 +30,7 @@ fn a_group_is_found_by_its_name_as_long_as_it_is_in_use() {
     assert_eq!(maxes, [50 * PAGE, 60 * PAGE]);
     drop(b);
     assert!(mm.find_group("b").is_none());
-    // A file keeps its group.
+    // A file's handle keeps its group alive.
     let file = a.open("f0").unwrap();
     drop(a);
     let found = mm.find_group("a").unwrap();
@@ -55,7 +55,7 @@ fn pages_change_their_group_and_stay_in_memory() {
     read(&file, 0, 0, 60 * PAGE as usize).unwrap();
     let before = pages(&a);
     assert!(before >= 60);
-    // Bytes of 10 pages, of two of them a part.
+    // A range that touches 10 pages, two of them only in part.
     assert_eq!(file.charge_to(10 * PAGE + 1..19 * PAGE + 1, &b).unwrap(), 10 * PAGE);
     assert_eq!((pages(&a), pages(&b)), (before - 10, 10));
     assert_eq!(other.charge_to(0..u64::MAX, &b).unwrap(), (before - 10) * PAGE, "whichever handle says so");
@@ -68,9 +68,9 @@ fn pages_change_their_group_and_stay_in_memory() {
     eventually("a page outlived its file", || pages(&b) == 0);
 }
 
-/// The story: for each page that moved beyond the new group's limit another one that had just moved
-/// was evicted there, so the call reported pages that weren't in memory any more, and
-/// `LimitReached` never.
+/// Regression: `charge_to` moved more pages to a group than the group's limit allows. For each page
+/// beyond the limit, a page that had just moved was evicted from the group. So the call counted
+/// pages that weren't in memory any more, and never returned `LimitReached`.
 #[test]
 fn pages_that_moved_are_still_there_and_what_has_no_room_is_an_error() {
     let mm = manager(512, disk(2, 100 * PAGE));
@@ -101,7 +101,8 @@ fn what_is_in_use_or_unclean_stays() {
     let _going_on = devices.going_on_at_last();
     let file = a.open_options().write(true).open("0/f0").unwrap();
     let pin = file.page_at(3 * PAGE).unwrap();
-    // What is unclean stays so until it is synced, however long that takes.
+    // The page stays unclean until `sync`, however long the test takes, because the device is
+    // stalled.
     let write = |file: &File, byte: u8| {
         device.stall(true);
         file.write_at(&[byte; 100], 5 * PAGE).unwrap();
@@ -117,12 +118,14 @@ fn what_is_in_use_or_unclean_stays() {
     assert_eq!(file.charge_to(3 * PAGE..4 * PAGE, &b).unwrap(), PAGE);
     sync();
     assert_eq!(file.charge_to(5 * PAGE..6 * PAGE, &b).unwrap(), PAGE);
-    // Unclean again, it is counted in its new group, and leaves that.
+    // When the page is unclean again, it is counted in its new group; after a sync it isn't counted
+    // as unclean in any group.
     write(&b.open_options().write(true).open("0/f0").unwrap(), 8);
     assert_eq!((a.stats().unclean_bytes, b.stats().unclean_bytes), (0, PAGE));
     sync();
     assert_eq!((b.stats().unclean_bytes, b.charged()), (0, 2 * PAGE));
-    // A group that writes to a page of another's is charged for it.
+    // If a group writes to a page that is charged to another group, the page's charge moves to the
+    // writing group.
     write(&file, 9);
     assert_eq!((a.stats().unclean_bytes, b.stats().unclean_bytes, b.charged()), (PAGE, 0, PAGE));
     sync();
@@ -158,8 +161,9 @@ fn a_group_hands_its_pages_over_before_it_ends() {
     assert_eq!((heir.stats().misses, pages(&heir)), (misses, before), "all of them are there still");
 }
 
-/// Regression: room was made for memory of spaces, too, which doesn't move. The heir lost pages
-/// for nothing; or if there was more of it than the heir may have, no room was made at all.
+/// Regression: `hand_over` made room in the heir for the memory of spaces, too, although this
+/// memory doesn't move. So the heir lost pages in vain. If there was more of this memory than the
+/// heir's limit, no room was made at all.
 #[test]
 fn room_is_made_only_for_the_pages_that_are_handed_over() {
     for (limit, moved) in [(64, 10), (100, 10)] {
@@ -180,8 +184,8 @@ fn room_is_made_only_for_the_pages_that_are_handed_over() {
     }
 }
 
-/// Pages go to and fro between two groups that are short of memory, while they are read, written,
-/// reclaimed and dropped.
+/// Pages move back and forth between two groups that are short of memory, while they are read,
+/// written, reclaimed and dropped.
 #[test]
 fn pages_change_groups_while_all_else_goes_on() {
     let mm = manager(512, disk(2, 120 * PAGE));
@@ -238,13 +242,13 @@ fn pages_change_groups_while_all_else_goes_on() {
 
 #[test]
 fn charges_in_stock_elsewhere_cost_no_eviction() {
-    // Groups of this size have stocks on machines of up to a hundred CPUs or so.
+    // A group of this size has charges in stocks on machines with up to about a hundred CPUs.
     let limit = 3_000;
     let mm = manager(4 * limit, disk(1, 2 * limit * PAGE));
     let tenant = group(&mm, "tenant", limit);
     let file = tenant.open("f0").unwrap();
     file.advise(0..0, pagefold::Advice::Random).unwrap();
-    // Whatever CPUs these threads run on, they leave charges there.
+    // Each of these threads leaves charges in the stock of the CPU on which it runs.
     for page in 0..limit {
         let file = &file;
         thread::scope(|scope| scope.spawn(|| file.page_at(page * PAGE).map(drop).unwrap()).join().unwrap());
@@ -254,7 +258,7 @@ fn charges_in_stock_elsewhere_cost_no_eviction() {
     assert!(tenant.stats().evictions > 0, "that was all");
 }
 
-/// In a process of its own, as it looks at all memory of its process.
+/// Runs in a process of its own, because it measures the memory of the whole process.
 #[test]
 fn an_idle_group_costs_at_most_4_kib() {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
@@ -273,7 +277,8 @@ fn what_idle_groups_cost() {
     let groups: Vec<Group> = (0..GROUPS).map(|number| group(&mm, &format!("group {number}"), 64)).collect();
     let charged = mm.stats().used_bytes - used;
     assert!(charged <= GROUPS * 4096, "{} bytes of the budget for each", charged / GROUPS);
-    // What the system gave for them, too: allocator and counters included.
+    // The memory that the system gave for the groups, including that of the allocator and of
+    // counters.
     let taken = resident_bytes().saturating_sub(resident);
     assert!(taken <= GROUPS * 4096, "{} bytes of memory for each", taken / GROUPS);
     drop(groups);

@@ -16,8 +16,8 @@ fn file(group: &Group) -> File {
     group.open_options().write(true).open("f0").unwrap()
 }
 
-/// A space with a page of its own that has `[7; 8]` at its start, then a page that was never
-/// written, and the file, mapped. Returns the addresses of both.
+/// Returns a space and two addresses. The first is that of a page that begins with `[7; 8]`, which
+/// is followed by a page that was never written. The second is that of the mapped file.
 fn space(group: &Group) -> (Space, u64, u64) {
     let space = group.space().unwrap();
     let own = space.map(2 * PAGE, Protection::ReadWrite).unwrap().start;

@@ -1,8 +1,9 @@
-//! A process that writes is killed; what its `sync` promised is in the file.
+//! A process that writes is killed. Afterwards, the file must have what `sync` guaranteed.
 //!
-//! The child is this test again, told by an environment variable. Beside the file it keeps a second
-//! one, the ledger, with two words a page: the version that it is about to write, and the one that
-//! a `sync` has promised. The ledger is written with plain writes, which outlive a process.
+//! The child process runs this test again, as an environment variable tells it. Beside the file, it
+//! writes a second file, the ledger, with two words for each page: the version that it is about to
+//! write, and the last version that a `sync` has made durable. It writes the ledger with `pwrite`,
+//! so the kernel has the words even if the process is killed.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -22,11 +23,11 @@ const PAGE: u64 = 4096;
 const DIRECTORY: &str = "PAGEFOLD_KILL_IN";
 const SEED: &str = "PAGEFOLD_KILL_SEED";
 const ROUNDS: u64 = 12;
-/// Pages that a child writes before it is killed: so many at least, and less than so many more, at
-/// random.
+/// The child is killed after a random number of writes, from `WRITES[0]` to less than `WRITES[0] +
+/// WRITES[1]`.
 const WRITES: [u64; 2] = [300, 3_000];
 
-/// Word `at` of version `number` of a page: says all three.
+/// Word `at` of version `number` of page `page`. It differs for each of these.
 fn word(page: u64, number: u64, at: u64) -> u64 {
     page << 44 | number << 9 | at
 }
@@ -35,7 +36,8 @@ fn page_bytes(page: u64, number: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|at| word(page, number, at).to_le_bytes()).collect()
 }
 
-/// The ledger's words for a page: pending, promised.
+/// The offset of a page's two words in the ledger: the pending version, and the one that was
+/// synced.
 fn ledger_at(page: u64) -> u64 {
     page * 16
 }
@@ -44,7 +46,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
-/// The child: writes until it is killed.
+/// Run by the child process: writes until it is killed.
 #[test]
 #[ignore = "for a process of its own"]
 fn write_until_killed() {
@@ -81,7 +83,8 @@ fn write_until_killed() {
     }
 }
 
-/// Says how many pages have been promised, and how many have newer bytes than that.
+/// Checks the file against the ledger. Returns how many pages have been synced, and how many have
+/// newer bytes than those that were synced.
 fn check(directory: &Path) -> (u64, u64) {
     let ledger = words(&fs::read(directory.join("ledger")).unwrap());
     let data = fs::read(directory.join("data")).unwrap_or_default();
@@ -104,8 +107,8 @@ fn check(directory: &Path) -> (u64, u64) {
     (promised_pages, newer_pages)
 }
 
-/// Checks what a killed child left. `cargo xtask kernels` runs this after it has killed the child's
-/// whole machine.
+/// Checks the file that a killed child left. `cargo xtask kernels` runs this after it has killed
+/// the child's whole virtual machine.
 #[test]
 #[ignore = "for a process of its own"]
 fn what_was_promised_is_there() {
@@ -114,7 +117,7 @@ fn what_was_promised_is_there() {
     println!("{promised} pages promised, {newer} newer");
 }
 
-/// A process that doesn't outlive the test, whatever becomes of that.
+/// A child process that is killed when this is dropped, even if the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -124,14 +127,14 @@ impl Drop for Killed {
     }
 }
 
-/// Versions that are pending and promised, of all pages together.
+/// The sums of the pending and of the synced versions of all pages.
 fn versions(directory: &Path) -> [u64; 2] {
     let ledger = words(&fs::read(directory.join("ledger")).unwrap());
     [0, 1].map(|which| ledger.iter().skip(which).step_by(2).sum())
 }
 
-/// Says how many pages have been promised in the end, and how many were newer than that when a
-/// child was killed.
+/// Kills a child in each round. Returns how many pages were synced in the end, and how many had
+/// newer bytes when a child was killed.
 fn kill_in_rounds() -> (u64, u64) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::write(directory.path().join("ledger"), vec![0; (PAGES * 16) as usize]).unwrap();
@@ -168,7 +171,8 @@ fn what_sync_promised_survives_being_killed() {
     assert!(promised > PAGES / 4, "it didn't get far");
 }
 
-/// Pages are written before a sync asks for it, so some of them are newer than what was promised.
+/// Pages are also written back without a sync, so some pages must be newer than the version that
+/// was synced.
 #[test]
 #[ignore = "chance: cargo xtask prove times"]
 fn chance_a_killed_process_leaves_pages_that_are_newer() {

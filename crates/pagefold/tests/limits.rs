@@ -1,4 +1,4 @@
-//! Limits hold, and what happens at them.
+//! Limits must hold, and calls at a limit must fail with the right errors.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -105,7 +105,7 @@ fn a_sparse_file_of_a_tebibyte_stays_in_a_small_budget() {
     let stats = mm.stats();
     assert!(stats.peak_bytes <= 32 << 20, "{stats}");
     assert!(stats.map_bytes > 4 << 20, "page maps are counted: {stats}");
-    // The maps of the sparse file have to give way to a file that is used.
+    // The sparse file's page map must give memory back for a file that is in use.
     assert!(stats.metadata_bytes < 30 << 20, "frames are left: {stats}");
 }
 
@@ -168,7 +168,8 @@ fn too_little_memory_is_an_error_that_says_how_much_is_needed() {
     assert!(matches!(mm.resize("1PiB"), Err(Error::BudgetTooLarge { .. })));
 }
 
-/// A budget of more pages than frames can have was accepted, and never reached.
+/// Regression: A budget with more pages than there can be frames was accepted, but could never be
+/// filled.
 #[test]
 fn a_budget_that_is_impossible_is_an_error() {
     for (memory, page_size) in [("99999TiB", 4096), ("4097GiB", 4096), ("3PiB", 2 << 20)] {

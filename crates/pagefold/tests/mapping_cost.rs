@@ -1,5 +1,5 @@
-//! What a mapping of a file takes on a machine with many CPUs. Alone in its process, as it looks at
-//! all of the heap, and pretends to have more CPUs than there are.
+//! The memory that a mapping of a file takes on a machine with many CPUs. This test is alone in its
+//! process, because it measures the whole heap, and pretends that there are more CPUs.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(pagefold_loom, pagefold_manycore, pagefold_tsan))))]
 
 use pagefold::{Advice, File, Pagefold, Protection, Space};
@@ -15,9 +15,9 @@ fn heap() -> u64 {
     (info.uordblks + info.hblkhd) as u64
 }
 
-/// Each CPU had a table of all mappings, and a handle of each: 16 KiB for a mapping on a machine
-/// with 256 CPUs, and 32 KiB for a space with a mapping. 65,000 mappings would have taken all of a
-/// budget of 1 GiB.
+/// Regression: Each CPU had a table of all mappings, with a handle of each. A mapping took 16 KiB
+/// on a machine with 256 CPUs, and a space with one mapping took 32 KiB. 65,000 mappings would have
+/// taken the whole budget of 1 GiB.
 #[test]
 fn a_mapping_takes_no_memory_for_each_cpu_and_what_it_takes_is_charged() {
     sync::cpu::pretend(CPUS);
@@ -28,7 +28,7 @@ fn a_mapping_takes_no_memory_for_each_cpu_and_what_it_takes_is_charged() {
     let file = group.open("f").unwrap();
     let map = |space: &Space| space.map_file(&file, 0, 4096, Protection::Read).unwrap();
     let read = |space: &Space, at| space.read_at(&mut [0; 8], at).unwrap();
-    // What is made once is there then.
+    // Allocates what is allocated only once.
     let space = group.space().unwrap();
     let first = map(&space);
     read(&space, first.start);
@@ -52,9 +52,9 @@ fn a_mapping_takes_no_memory_for_each_cpu_and_what_it_takes_is_charged() {
     misses_on_other_cpus_take_no_more(&mm, &file, &group.space().unwrap());
 }
 
-/// What was known of a handle's readers was known for each eight CPUs apart: 45,000 mappings, each
-/// read by 256 CPUs now and then, took what was left of a budget of 1 GiB, and no page could be
-/// read any more.
+/// Regression: The readahead state of a handle was kept separately for every eight CPUs. 45,000
+/// mappings, each of them read by 256 CPUs now and then, took the rest of a budget of 1 GiB, and no
+/// page could be read any more.
 fn misses_on_other_cpus_take_no_more(mm: &Pagefold, file: &File, space: &Space) {
     let mapped: Vec<_> = (0..400).map(|_| space.map_file(file, 0, 4096, Protection::Read).unwrap()).collect();
     let miss_each = || {
@@ -70,6 +70,6 @@ fn misses_on_other_cpus_take_no_more(mm: &Pagefold, file: &File, space: &Space) 
     }
     assert!(file.stats().misses >= misses + 400 * CPUS as u64 / 4);
     let more = mm.stats().metadata_bytes.saturating_sub(metadata);
-    // Each CPU has a little of its own, whatever there is.
+    // Each CPU may take a little, however many mappings there are.
     assert!(more < CPUS as u64 * 1024, "{more} bytes more");
 }

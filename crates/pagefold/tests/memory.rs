@@ -1,4 +1,5 @@
-//! What the system says of our memory. One test, because the numbers are the process's.
+//! How much memory the system reports for this process. There is only one test in this file,
+//! because the numbers are those of the whole process.
 #![cfg(not(any(pagefold_loom, pagefold_tsan)))]
 
 mod support;

@@ -1,6 +1,7 @@
-//! The system refuses memory: the first call by which memory is taken, opened or given back, then
-//! the second, and so on until there is no such call; each once, and for ever. Alone in its
-//! process, because refusals are of the whole process.
+//! The system refuses memory. The first call that allocates memory, makes it accessible or gives it
+//! back fails in the first run, the second call in the second run, and so on, until a run ends
+//! before the call that should fail. This is done for a single failing call and for all calls from
+//! there on. The test is alone in its process, because the refusals apply to the whole process.
 #![cfg(not(pagefold_loom))]
 
 use pagefold::{Error, Group, Pagefold, Protection, SwapArea};
@@ -9,7 +10,7 @@ use test_disks::SimulatedDisk;
 
 const PAGE: u64 = 4096;
 
-/// Whether an error says that there is no memory, or no room.
+/// Whether an error says that memory, or room in the budget, is lacking.
 fn is_of_memory(error: &Error) -> bool {
     matches!(
         error.cause(),
@@ -28,8 +29,8 @@ fn tagged(page: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|word| sync::random::mix(page << 10 | word).to_le_bytes()).collect()
 }
 
-/// Files, memory in swap, and a budget that changes. The first error, when all that could be done
-/// was done.
+/// Uses files, memory in swap, and a budget that changes. Goes on after an error, and returns the
+/// first one.
 fn scenario() -> Result<(), Error> {
     let disk = SimulatedDisk::default();
     disk.add_generated("file", 1, 600 * PAGE);

@@ -1,6 +1,6 @@
-//! Pages leave memory and come back without an allocation: a process that is short of memory can
-//! still reclaim. A chunk of compressed memory that comes into use gets a table of its blocks. That
-//! isn't counted here: without the table, the pages go to the next area.
+//! Reclaim and loads of pages allocate nothing, so they work in a process that is short of memory.
+//! One exception isn't counted here: a chunk of compressed memory that comes into use needs a table
+//! of its blocks. If this table can't be allocated, the pages go to the next swap area.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 use std::alloc::{GlobalAlloc, Layout, System};

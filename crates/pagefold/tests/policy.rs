@@ -1,4 +1,4 @@
-//! What the policy keeps, by how many pages are read from the device again.
+//! Which pages the policy keeps, measured by how many pages are read from the device again.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -17,7 +17,8 @@ fn open(len: u64) -> (Pagefold, Group, File) {
     (mm, group, file)
 }
 
-/// Percent of `accesses` to these pages that bring one in, the first half not counted.
+/// Returns how many percent of the accesses load a page. Only the second half of the accesses is
+/// counted.
 fn missed(group: &Group, file: &File, accesses: u64, mut page: impl FnMut(u64) -> u64) -> u64 {
     let mut before = 0;
     for access in 0..accesses {
@@ -29,8 +30,8 @@ fn missed(group: &Group, file: &File, accesses: u64, mut page: impl FnMut(u64) -
     (group.stats().bytes_in - before) * 100 / PAGE / (accesses - accesses / 2)
 }
 
-/// Two readers go round a file that is twice as large as memory, one behind the other: half of it
-/// can be kept.
+/// Two readers read a file from front to back, again and again, one 64 pages behind the other. The
+/// file is twice as large as memory, so half of it can be kept.
 fn missed_going_round(advice: Advice) -> u64 {
     let (_mm, group, file) = open(2 * ROOM);
     file.advise(0..1, advice).unwrap();
@@ -65,8 +66,9 @@ fn what_was_used_long_ago_gives_way() {
     assert!(missed <= 33, "{missed} %");
 }
 
-/// Pages had been read ahead, and then used all the time, before memory was short for the first
-/// time. Reclaim took these uses for one burst that came with the load, and evicted the pages.
+/// Regression: Pages had been read ahead and were then used all the time. When memory became short
+/// for the first time, reclaim took these uses for a single use right after the load, and evicted
+/// the pages.
 #[test]
 fn what_was_read_ahead_and_is_used_stays_when_memory_gets_short() {
     let (_mm, group, file) = open(4 * ROOM);

@@ -1,5 +1,4 @@
-//! How often the policy misses, exactly. With one thread, the misses follow from the accesses
-//! alone.
+//! The exact number of misses of the policy. With one thread, it depends only on the accesses.
 #![cfg(not(pagefold_loom))]
 
 #[path = "../../policies/tests/data/mod.rs"]
@@ -16,10 +15,11 @@ use sync::random::Random;
 
 const PAGE: u64 = 4096;
 
-/// Makes these accesses to pages, in a group of `room` pages without readahead.
+/// Makes these accesses in a group of `room` pages without readahead.
 fn run(accesses: &[u64], room: u64) -> GroupStats {
     static ONE_CPU: Once = Once::new();
-    // Pages wait on the CPU that loaded them, and threads move between CPUs.
+    // Pages wait on their CPU before they are listed, and threads move between CPUs. With one CPU,
+    // the result doesn't depend on that.
     ONE_CPU.call_once(|| sync::cpu::pretend(1));
     let pages = accesses.iter().max().map_or(0, |page| page + 1);
     let mm = Pagefold::builder().memory(64 << 20).backend(disk(1, pages * PAGE)).build().unwrap();
@@ -34,12 +34,12 @@ fn misses(accesses: &[u64], room: u64) -> u64 {
     run(accesses, room).misses
 }
 
-/// Returns how many of the accesses miss if the `room` pages that were used last are kept.
+/// Returns how many of the accesses miss in a cache that keeps the `room` pages used last (LRU).
 fn misses_of_lru(accesses: &[u64], room: usize) -> u64 {
     policies::misses(Policy::Lru, &Accesses::of(accesses.iter().copied()).unwrap(), room)
 }
 
-/// Accesses to `pages` pages, of which page n is used in proportion to `weight(n)`.
+/// Returns `count` accesses to `pages` pages. Page n is used in proportion to `weight(n)`.
 fn skewed(pages: usize, count: usize, seed: u64, weight: impl Fn(f64) -> f64) -> Vec<u64> {
     let mut sums = Vec::with_capacity(pages);
     for page in 1..=pages {
@@ -57,14 +57,14 @@ fn zigzag(top: u64, count: u64) -> Vec<u64> {
     (0..count).map(|at| at % (2 * top)).map(|at| at.min(2 * top - 1 - at)).collect()
 }
 
-/// Every other access is to one of `hot` pages, the others scan the rest of the file.
+/// Every other access is to one of `hot` pages; the others scan the rest of the file.
 fn hot_beside_scan(hot: u64, count: u64) -> Vec<u64> {
     let mut random = Random::seeded(4);
     (0..count).map(|at| if at % 2 == 0 { random.below(hot) } else { hot + at / 2 }).collect()
 }
 
-/// The counts follow from the commit. A change that is meant to change what is kept changes them,
-/// and then the log of the policy has the reason.
+/// These counts depend only on the code. A change of the policy is meant to change them; its reason
+/// is then in the policy's log.
 #[test]
 fn the_misses_are_exactly_these() {
     const ROOM: u64 = 1000;
@@ -90,7 +90,7 @@ fn the_misses_are_exactly_these() {
     assert_eq!(counts.as_slice(), expected.as_slice());
 }
 
-/// The same for public traces, and rooms for which the known policies differ most.
+/// As above, for public traces, in rooms for which the known policies differ most.
 #[test]
 fn the_misses_on_public_traces_are_exactly_these() {
     let counts = [(public::CS, 500), (public::LOOP, 900), (public::ZIGZAG, 1000)]
@@ -98,7 +98,7 @@ fn the_misses_on_public_traces_are_exactly_these() {
     assert_eq!(counts, [4985, 64_893, 28_200]);
 }
 
-/// What `stats()` says, and what is so.
+/// Checks what `stats()` reports against what is so.
 #[test]
 fn stats_tell_the_pattern_and_what_a_tenth_of_the_memory_would_change() {
     const ROOM: u64 = 1000;
@@ -122,13 +122,14 @@ fn stats_tell_the_pattern_and_what_a_tenth_of_the_memory_would_change() {
     }
 }
 
-/// Random pages of `width` pages that move on by a page for every ten accesses.
+/// Random pages within a window of `width` pages, which moves on by one page every ten accesses.
 fn drift(count: u64, width: u64) -> Vec<u64> {
     let mut random = Random::seeded(9);
     (0..count).map(|at| at / 10 + random.below(width)).collect()
 }
 
-/// A program of up to six parts that are repeated: loops, scans, random pages, zigzags, pairs.
+/// Repeats a program of up to six parts, each of them a loop, a scan, random pages, a zigzag, or
+/// pages that are used twice.
 fn program(seed: u64, room: u64, len: usize) -> Vec<u64> {
     let mut random = Random::seeded(seed);
     let parts: Vec<[u64; 4]> = (0..=random.below(6))
@@ -160,7 +161,8 @@ fn program(seed: u64, room: u64, len: usize) -> Vec<u64> {
     accesses
 }
 
-/// The bound is the log's: no trace that a search has found is worse than 2.2.
+/// The bound comes from the policy's log: in the worst trace that a search has found, the factor is
+/// 2.2.
 #[test]
 fn misses_are_at_most_two_and_a_half_times_those_of_lru_with_half_the_memory() {
     const ROOM: u64 = 128;
@@ -207,9 +209,10 @@ fn a_limit_that_changes_keeps_what_it_allows() {
     assert!(missed < 5_000, "{missed} of 50,000 accesses to 80 pages");
 }
 
-/// Pages of a file and anonymous pages take turns, in loops of the same length that fit only in
-/// part. What is kept depends on what a load costs. A page in a slot on a device costs as much as
-/// one of the file, so those that were there first stay. A page of compressed memory costs less.
+/// Two loops of the same length alternate, one over pages of a file, the other over anonymous
+/// pages. Both fit only in part. Which pages are kept depends on the cost of a load. A page in a
+/// slot on a device costs as much as a page of the file, so the pages that were loaded first stay.
+/// A page in compressed memory costs less, so pages of the file stay.
 #[test]
 fn pages_that_cost_more_are_kept() {
     const ROOM: u64 = 1_000;

@@ -1,5 +1,6 @@
-//! Random writing, a power cut at a random call to the disk, and a look at what is left: all that a
-//! `sync` promised, and of what was written later each word is as it was at some time since.
+//! Writes at random, and cuts the power at a random call to the disk. Then everything that a `sync`
+//! made durable must be on the disk. Each word that was written later must have one of the values
+//! that it had since the last sync.
 //!
 //! `PAGEFOLD_SEEDS` is the number of cuts, or a range of their seeds.
 #![cfg(not(pagefold_loom))]
@@ -23,20 +24,20 @@ use test_disks::{Call, SimulatedDisk};
 
 const THREADS: u64 = 8;
 const FILE_LEN: u64 = 40 * 4096 - 1000;
-/// Bytes that are written to memory, and taken from it, together.
+/// The number of bytes that are copied to and from memory as a unit.
 const WORD: usize = 8;
 const EIO: IoError = IoError::Os(5);
 
-/// The simulated disk, whose power is cut just before one of its calls; or in the middle of a
-/// write, which then has written some of its pages.
+/// The simulated disk. Its power is cut just before one of its calls, or in the middle of a write,
+/// which has then written only some of its pages.
 #[derive(Clone)]
 struct Doomed {
     disk: SimulatedDisk,
     calls: Arc<AtomicU64>,
     last: u64,
     seed: u64,
-    /// The inode of the file whose next sync fails and loses what was written. Locked while a file
-    /// is synced.
+    /// The inode of the file whose next sync fails and loses written bytes. The lock is held while
+    /// any file is synced.
     loses: Arc<Mutex<Option<u64>>>,
 }
 
@@ -85,15 +86,16 @@ impl Around for Doomed {
     }
 }
 
-/// A file, and what it was since it was last synced, that moment included.
+/// A file, and all its contents since it was last synced, including those at that time.
 struct Past {
     name: String,
     file: File,
     versions: Vec<Vec<u8>>,
-    /// The version in which a page was last synced, if it was since the whole file was.
+    /// For each page that was synced after the whole file was: the version in which it was last
+    /// synced.
     synced: BTreeMap<u64, usize>,
     inode: u64,
-    /// It had its name for good at the beginning, or was synced.
+    /// The file existed at the start, or was synced, so a power cut can't remove it.
     there_for_sure: bool,
 }
 
@@ -108,7 +110,8 @@ impl Past {
         self.versions.push(now);
     }
 
-    /// One random thing. False when the power is off, the only reason for which a call may fail.
+    /// Makes one random call. Returns false if the power is off, which is the only reason for which
+    /// a call may fail.
     fn step(&mut self, doomed: &Doomed, group: &Group, random: &mut Random, number: u64) -> bool {
         let len = self.now().len() as u64;
         let result = match random.below(20) {
@@ -148,7 +151,7 @@ impl Past {
         self.synced.clear();
     }
 
-    /// Of a range that touches no page nothing is promised.
+    /// If the range touches no page, nothing is guaranteed.
     fn sync_range(&mut self, range: Range<u64>) -> Result<(), Error> {
         self.file.sync_range(range.clone())?;
         let end = range.end.min(self.now().len() as u64);
@@ -159,8 +162,8 @@ impl Past {
         Ok(())
     }
 
-    /// Syncs while the disk loses what was written. It is heard of once, and then written again. If
-    /// there was nothing to sync, nothing is lost.
+    /// Syncs while the disk loses written bytes. Exactly one sync must report this, and the next
+    /// one must write the bytes again. If there was nothing to sync, nothing is lost.
     fn sync_with_loss(&mut self, doomed: &Doomed) -> Result<(), Error> {
         *doomed.loses.lock() = Some(self.inode);
         let mut result = self.file.sync();
@@ -226,7 +229,7 @@ impl Past {
         &self.versions[self.synced.get(&page).copied().unwrap_or(0)..]
     }
 
-    /// Fails if something is on the disk that wasn't in the file since it was last synced.
+    /// Fails if the disk has something that wasn't in the file at any time since its last sync.
     fn check(&self, disk: &SimulatedDisk) {
         let name = &self.name;
         if disk.open(Path::new(name), Access::Read).is_err() {
@@ -243,8 +246,8 @@ impl Past {
             assert!(found.len() >= min, "{name} has {} bytes, and page {page} was synced up to {min}", found.len());
         }
         for (at, word) in found.chunks(WORD).enumerate() {
-            // Within a word that the file was cut off in, older bytes than those at the cut may be
-            // followed by zeros.
+            // If the file was cut off within a word, the bytes of the word before the cut may be
+            // from an older version, followed by zeros.
             let since = self.since((at * WORD) as u64 / 4096);
             let ends = since.iter().map(|bytes| bytes.len().saturating_sub(at * WORD).min(WORD));
             let ends: Vec<_> = ends.chain([WORD]).collect();
@@ -271,7 +274,7 @@ fn open(group: &Group, disk: &SimulatedDisk, number: u64) -> Past {
     Past { name, file, versions: vec![bytes], synced: BTreeMap::new(), inode, there_for_sure }
 }
 
-/// Says whether there was a cut before all was over.
+/// Returns whether the power was cut before all steps were done.
 fn live_and_die(seed: u64) -> bool {
     let mut random = Random::seeded(seed);
     let disk = disk(2, FILE_LEN);
@@ -290,7 +293,7 @@ fn live_and_die(seed: u64) -> bool {
     if !cut {
         disk.power_cut(seed);
     }
-    disk.fail_syncs(0, seed); // A sync that should fail may have come too late.
+    disk.fail_syncs(0, seed); // A scheduled failure may still be pending.
     for past in &files {
         past.check(&disk);
         let error = past.file.sync().expect_err("the power was off");
@@ -299,7 +302,7 @@ fn live_and_die(seed: u64) -> bool {
         let _ = past.file.set_len(1);
     }
     let found: Vec<_> = files.iter().map(|past| disk.open(Path::new(&past.name), Access::Read).is_ok()).collect();
-    // A new beginning, with the same disk.
+    // Opens the same disk again.
     let again = manager(64, disk.clone());
     let group = again.group("a").build().unwrap();
     for (past, _) in files.iter().zip(found).filter(|(_, found)| *found) {
@@ -311,7 +314,7 @@ fn live_and_die(seed: u64) -> bool {
         file.close().unwrap();
     }
     let written = bytes_on(&disk, "f0");
-    drop(files); // The old ones can't do anything any more.
+    drop(files); // The old handles can't do anything any more.
     assert!(written == bytes_on(&disk, "f0"));
     cut
 }

@@ -1,9 +1,9 @@
-//! Files and memory of several threads, in orders drawn at random, on virtual CPUs: there are twice
-//! as many threads as CPUs, and a thread is stopped anywhere, for as long as its CPU's other
-//! threads' time slices take.
+//! Several threads use files and memory, in random orders, on virtual CPUs. There are twice as many
+//! threads as CPUs. A thread may be preempted at any point, for as long as the time slices of its
+//! CPU's other threads last.
 //!
-//! Each page has a word for each thread, which that thread alone writes to, and all read. So a
-//! thread knows what its own word has to be, and that the others' never go back.
+//! Each page has one word for each thread. Only this thread writes the word, and all threads read
+//! it. So a thread knows the value of its own word, and that the other words never decrease.
 #![cfg(pagefold_manycore)]
 
 mod support;
@@ -18,20 +18,21 @@ use support::bytes_on;
 use sync::random::{Random, seeds};
 use test_disks::SimulatedDisk;
 
-/// What shares a cache line is a part of the order, and is to be the same each time.
+/// Which values share a cache line affects the order, so it must be the same in each run.
 #[global_allocator]
 static ALLOCATOR: manycore::Allocator = manycore::Allocator;
 
 const CPUS: usize = 3;
 const THREADS: usize = 6;
-/// Of the file, and of the memory that all threads write to: more than their groups may have.
+/// Pages of the file, and pages of the memory that all threads write to. Both are more than the
+/// groups may have.
 const PAGES: u64 = 24;
 const PAGE: u64 = 4096;
 const STEPS: u32 = 60;
-/// What repeats an order, with its seed before it.
+/// The command that repeats an order. It needs the seed before it.
 const REPEAT: &str = "RUSTFLAGS='--cfg pagefold_manycore' CARGO_TARGET_DIR=target-virtual cargo test --release -p \
                       pagefold --test random_orders";
-/// So many orders, unless `PAGEFOLD_SEEDS` says otherwise.
+/// The number of orders, unless `PAGEFOLD_SEEDS` is set.
 const SEEDS: u64 = 100;
 
 /// What the threads share.
@@ -44,8 +45,8 @@ struct World {
     base: u64,
 }
 
-/// Where a thread's word is in a page. Words of a page lie apart, and one of them lies at the
-/// page's end.
+/// The offset of a thread's word in a page. The words of a page are far apart, and one of them is
+/// at the page's end.
 fn place(thread: usize, page: u64) -> u64 {
     page * PAGE + (thread as u64 + 1) * (PAGE / THREADS as u64 / 8 * 8) - 8
 }
@@ -55,7 +56,7 @@ struct Worker<'a> {
     world: &'a World,
     me: usize,
     random: Random,
-    /// What was seen of each thread's words, in the file and in memory.
+    /// The last value seen of each thread's words, in the file (0) and in memory (1).
     seen: [[[u64; PAGES as usize]; THREADS]; 2],
 }
 
@@ -64,7 +65,8 @@ impl Worker<'_> {
         &self.world.files[self.random.below(2) as usize]
     }
 
-    /// Calls that make room may be refused: others' pins and loads may take all that a group has.
+    /// Returns whether the call succeeded. A call that needs a frame may be refused, because other
+    /// threads' pins and loads may use all pages of the group.
     fn was_done(result: Result<(), Error>) -> bool {
         match result {
             Ok(()) => true,
@@ -118,7 +120,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A pinned page has the bytes that it had, whatever others do meanwhile.
+    /// A pinned page must not change, whatever other threads do.
     fn pin(&mut self, page: u64) {
         let file = &self.world.files[self.random.below(2) as usize];
         let pinned = match file.page_at(page * PAGE) {
@@ -136,7 +138,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Memory of this thread's own, which comes, moves and goes.
+    /// Maps memory that only this thread uses, moves it, and unmaps it.
     fn come_and_go(&mut self) -> Result<(), Error> {
         let space = &self.world.space;
         let mut range = space.map(3 * PAGE, Protection::ReadWrite)?;
@@ -173,7 +175,7 @@ impl Worker<'_> {
     }
 }
 
-/// A Pagefold with two groups that open the same file, and with memory that goes to swap.
+/// A Pagefold with two groups that open the same file, and with a space that can be swapped out.
 fn world(disk: &SimulatedDisk) -> World {
     let pool = ThreadPool::new(disk.clone(), 2).unwrap();
     let builder = Pagefold::builder().memory("1MiB").backend(pool).swap_area(SwapArea::memory("256KiB"));
@@ -213,8 +215,8 @@ fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
         let World { fold, groups, files, space, .. } = world;
         drop((files, space));
         for group in &groups {
-            // What CPUs have in stock is charged until a thread asks for it; and a flusher may be
-            // looking at a file that was closed.
+            // Charges in the CPUs' stocks count until a thread takes them back, and the flusher may
+            // still use a file that was closed.
             for _ in 0..50 {
                 if group.set_max(0_u64).is_ok() && group.charged() == 0 {
                     break;
@@ -237,8 +239,8 @@ fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
     run.map(|run| assert!(run.value > 0, "nothing went to swap"))
 }
 
-/// An order is a function of the seed alone only in a process that has done nothing before: each
-/// has one of its own.
+/// The order depends only on the seed if the process hasn't done anything before, so each seed runs
+/// in a process of its own.
 #[test]
 fn threads_that_are_stopped_anywhere_lose_nothing() {
     let seeds = seeds(SEEDS);

@@ -1,4 +1,4 @@
-//! Reads that are kept under way in one thread.
+//! Queues of reads: one thread keeps many reads in flight.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -27,7 +27,8 @@ fn reordered(seed: u64) -> SimulatedDisk {
     disk
 }
 
-/// What has to come of a read into bytes of 0xa5. Says whether it failed.
+/// Checks the result of a read into a buffer that was filled with 0xa5. Returns whether the read
+/// failed.
 fn look_at(read: &ReadRequest<'_>) -> bool {
     match &read.result {
         Ok(n) => {
@@ -41,7 +42,8 @@ fn look_at(read: &ReadRequest<'_>) -> bool {
     }
 }
 
-/// `reads` of them at random, of up to three pages, `depth` at a time. Says how many failed.
+/// Makes `reads` reads at random offsets, each of up to three pages, `depth` at a time. Returns how
+/// many failed.
 fn read_random(file: &File, random: &mut Random, reads: usize, depth: usize) -> usize {
     let mut buffers: Vec<_> = (0..depth).map(|_| vec![0xa5; random.below(9_000) as usize]).collect();
     let mut queue = ReadQueue::new(file);
@@ -105,7 +107,8 @@ fn all_are_under_way_together_and_any_order_will_do() {
         queue.push(ReadRequest::new(at * 50 * PAGE, into), at);
     }
     assert_eq!(queue.len(), 64, "nobody has waited for anything yet");
-    // But for a few that are put off until there is nothing else to do.
+    // All reads but a few are in flight. Those few are started only when there is nothing else to
+    // do.
     assert!(group.charged() > 56 * PAGE, "{} are under way", group.charged() / PAGE);
     assert_eq!(group.stats().misses, 0, "and nothing was answered");
     disk.reorder(5);

@@ -1,5 +1,5 @@
-//! What a space takes, and what is charged for it. Alone in its process, as it looks at all of the
-//! heap.
+//! The memory that a space takes, and that is charged for it. This test is alone in its process,
+//! because it measures the whole heap.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(pagefold_loom, pagefold_tsan))))]
 
 use pagefold::{Pagefold, Protection, Space};
@@ -11,15 +11,16 @@ fn heap() -> u64 {
     (info.uordblks + info.hblkhd) as u64
 }
 
-/// A space was charged 2 KiB, and took more than 7 KiB on a machine with two CPUs, 40 KiB on one
-/// with 88: a group with a small limit made spaces until the machine had no memory. What grows with
-/// the number of CPUs is made when it is first needed now, and all of it charged to the group.
+/// Regression: A space was charged 2 KiB, but took more than 7 KiB on a machine with two CPUs, and
+/// 40 KiB on one with 88. So a group with a small limit could make spaces until the machine had no
+/// memory left. Now the memory that grows with the number of CPUs is allocated at its first use,
+/// and all of it is charged to the group.
 #[test]
 fn what_spaces_take_is_charged_to_their_group() {
     const COUNT: u64 = 1000;
     let mm = Pagefold::builder().memory("64MiB").build().unwrap();
     let group = mm.group("a").build().unwrap();
-    // What is made once is there then, as this thread's block of counters is.
+    // Allocates what is allocated only once, such as this thread's block of counters.
     (0..200).for_each(|_| drop(group.space().unwrap()));
     let (heap_before, charged, metadata) = (heap(), group.charged(), mm.stats().metadata_bytes);
     let spaces: Vec<Space> = (0..COUNT).map(|_| group.space().unwrap()).collect();

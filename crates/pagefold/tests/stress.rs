@@ -1,5 +1,5 @@
-//! Threads that read, pin, drop, reopen and resize at once, in little memory: for ThreadSanitizer,
-//! and for luck.
+//! Threads that read, pin, drop, reopen and resize at the same time, with little memory.
+//! ThreadSanitizer finds races in these runs; without it, they may find rare failures.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -37,7 +37,7 @@ fn batch(file: &File, number: u64, random: &mut Random, reach: u64) -> Result<()
     result
 }
 
-/// Polls a future a few times, and drops it, done or not.
+/// Polls a future a few times, and then drops it, whether or not it has completed.
 fn ask(file: &File, number: u64, page: u64) -> Result<(), Error> {
     let mut future = file.page_at_async(page * 4096);
     for _ in 0..3 {
@@ -115,13 +115,13 @@ fn everything_at_once() {
 
 const PAGES: u64 = 600;
 
-/// A page's bytes: one word again and again, which says whose it is and which version.
+/// The word that fills a page. It contains the page's number and the version.
 fn stamp(page: u64, version: u64) -> u64 {
     page << 40 | version << 8 | 0x5a
 }
 
-/// Fails unless the page is as one writer left it, as a whole, perhaps cut off and grown with zeros
-/// since.
+/// Fails unless the page is as one writer left it: one word repeated, which may be followed by
+/// zeros, if the page was cut off and extended since.
 fn check_stamps(page: u64, bytes: &[u8]) {
     let words: Vec<_> = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
     let Some(&first) = words.first().filter(|&&first| first != 0) else {
@@ -134,7 +134,7 @@ fn check_stamps(page: u64, bytes: &[u8]) {
     assert!(words[end..].iter().all(|&word| word == 0), "page {page} is a mixture: {first:#x}, then {changes:#x?}");
 }
 
-/// Threads that read, write, change in place, pin, sync, cut off, grow, forget, and change limits,
+/// Threads read, write, change pages in place, pin, sync, cut off, grow, evict, and change limits,
 /// on a real file.
 #[test]
 fn writers_and_everybody_else_at_once() {
@@ -151,7 +151,8 @@ fn writers_and_everybody_else_at_once() {
         let file = &files[thread as usize % 2];
         let mut version = 0;
         start_line.wait();
-        // The writers have so much to do, and the others go on until that is done.
+        // Each writer makes a fixed number of calls. The other threads go on until the writers are
+        // done.
         while if thread < 3 { version < WRITES } else { !stop.load(Ordering::Relaxed) } {
             let start = Instant::now();
             let reach = if random.one_in(2) { PAGES } else { 40 };
@@ -215,7 +216,7 @@ fn writers_and_everybody_else_at_once() {
         stop.store(true, Ordering::Relaxed);
         results.into_iter().chain(others.into_iter().map(|other| other.join())).for_each(|result| result.unwrap());
     });
-    // However much of the above was cut off before it was written back.
+    // Even if all of the above was cut off before it was written back, this write reaches the file.
     files[0].write_at(&stamp(0, WRITES << 4).to_le_bytes().repeat(512), 0).unwrap();
     files[0].sync().unwrap();
     let stats = mm.stats();

@@ -1,5 +1,5 @@
-//! Groups on a machine with many CPUs, whose pages lie in several stripes. In a process of its own,
-//! which pretends to have these CPUs.
+//! Groups on a machine with many CPUs, whose pages are in several stripes. These tests are in a
+//! process of their own, which pretends to have so many CPUs.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 mod support;
@@ -12,17 +12,17 @@ use support::disk;
 
 const PAGE: u64 = 4096;
 const CPUS: usize = 88;
-/// Enough for all stripes, of which there is one for each four CPUs.
+/// So many pages that a group gets all its stripes. There is one stripe for every four CPUs.
 const PAGES_OF_FIRST: u64 = 1500;
 
-/// A budget of 64 MiB, and a file of 32 MiB.
+/// Returns a budget of 64 MiB, on a disk with a file of 32 MiB.
 fn manager() -> Pagefold {
     static MANY_CPUS: Once = Once::new();
     MANY_CPUS.call_once(|| sync::cpu::pretend(CPUS));
     Pagefold::builder().memory(64 << 20).backend(disk(1, 8192 * PAGE)).build().unwrap()
 }
 
-/// Runs `what` in a thread of that CPU.
+/// Runs `what` on a thread of this CPU.
 fn on<T: Send>(cpu: usize, what: impl FnOnce() -> T + Send) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock();
@@ -43,7 +43,7 @@ fn read(file: &File, pages: std::ops::Range<u64>) {
     pages.for_each(|page| file.read_exact_at(&mut [0; 8], page * PAGE).unwrap());
 }
 
-/// A group that has its stripes, with all of its pages in the first of them.
+/// Returns a group that has all its stripes, with all its pages in the first one.
 fn striped(mm: &Pagefold) -> (Group, File) {
     let group = mm.group("a").build().unwrap();
     let file = group.open("f0").unwrap();
@@ -52,8 +52,9 @@ fn striped(mm: &Pagefold) -> (Group, File) {
     (group, file)
 }
 
-/// Regression: looks at empty stripes counted as looks at pages. So reclaim gave up before it came
-/// to the stripe that had pages left, and the limit was exceeded without a reason.
+/// Regression: Each look at an empty stripe counted as a look at a page. So reclaim reached its
+/// limit of looks before it came to the only stripe with pages left, and gave up; the group stayed
+/// above its limit.
 #[test]
 fn a_lower_limit_holds_wherever_the_pages_are() {
     let mm = manager();
@@ -63,13 +64,13 @@ fn a_lower_limit_holds_wherever_the_pages_are() {
     assert!(group.charged() <= 4 * PAGE, "{} bytes", group.charged());
 }
 
-/// Regression: of a walk over all pages, most looks went to the same few pages of small stripes. So
-/// it ended before it came to the pages that were not in use.
+/// Regression: When reclaim walked over all pages, it looked at the same few pages of small stripes
+/// most of the time. So the walk ended before it came to the pages that were not in use.
 #[test]
 fn a_page_that_can_go_is_found_in_a_stripe_full_of_pinned_ones() {
     let mm = manager();
     let (group, file) = striped(&mm);
-    // A few pages in each of the other stripes, all in use.
+    // Puts a few pages into each of the other stripes, all of them pinned.
     let mut next = PAGES_OF_FIRST;
     let mut pins = Vec::new();
     for stripe in 1..CPUS / 4 {
@@ -84,21 +85,22 @@ fn a_page_that_can_go_is_found_in_a_stripe_full_of_pinned_ones() {
     }
 }
 
-/// Regression: what each stripe expected was averaged, the empty ones included. So a tenant whose
-/// thread stayed on one CPU was told a twentieth of what more memory would save it.
+/// Regression: The estimate of what more memory would save was an average over all stripes,
+/// including empty ones. If a tenant's thread stayed on one CPU, the result was a twentieth of the
+/// right one.
 #[test]
 fn what_more_memory_saves_does_not_depend_on_empty_stripes() {
     let mm = manager();
     let (group, file) = striped(&mm);
     group.set_max(2000 * PAGE).unwrap();
-    // A loop of a little more than the limit, which fits if a tenth is added.
+    // A loop that is a little longer than the limit; it fits if a tenth is added to the limit.
     on(0, || (0..30).for_each(|_| read(&file, 0..2100)));
     let stats = group.stats();
     assert!(stats.more_memory_saves > 0.5, "{stats:?}");
 }
 
-/// Regression: a budget that was lowered left charges in the CPUs' stocks. They counted as the
-/// group's, which gave up all of its pages at its next miss.
+/// Regression: After the budget was lowered, charges stayed in the CPUs' stocks, and counted as the
+/// group's. At its next miss, the group lost all its pages.
 #[test]
 fn a_smaller_budget_costs_no_page_for_charges_in_stock() {
     let mm = manager();

@@ -1,4 +1,5 @@
-//! What is said in the log, once in a process. One test, as each is a process's first.
+//! Warnings that are logged once in a process. There is only one test in this file, because each
+//! warning must be the process's first.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 use std::fmt::{self, Debug};
@@ -51,7 +52,8 @@ fn what_a_user_should_look_at_is_said() {
     let warnings = Warnings::default();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     tracing::subscriber::with_default(warnings.clone(), || {
-        // A budget that can't be filled. Whether there is address space for it is another matter.
+        // The budget is larger than memory. Whether there is enough address space for it doesn't
+        // matter here.
         let _ = Pagefold::builder().memory(Size(memory_allowed().bytes * 2)).build();
         // A swap file that other users may read.
         let mm = Pagefold::builder().memory("4MiB").build().unwrap();

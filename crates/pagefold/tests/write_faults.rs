@@ -1,5 +1,5 @@
-//! Files that can't be written: what that must not do to others, and how soon each caller gets an
-//! answer.
+//! Files that can't be written: what this must not do to other files, and how soon each call must
+//! return.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -12,7 +12,7 @@ use pagefold::{Error, File, Group, Pagefold};
 use support::{WATCHDOG, assert_same, bytes_on, disk, eventually, manager, version};
 use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
-/// The file `f0` is on a disk that can fail, the others on one that doesn't.
+/// The file `f0` is on a disk that can fail. The other files are on a disk that doesn't.
 #[derive(Clone)]
 struct OneFails {
     failing: FaultyBackend,
@@ -40,7 +40,7 @@ fn open(group: &Group, number: u64) -> File {
     group.open_options().write(true).open(format!("f{number}")).unwrap()
 }
 
-/// What answers take at most: so long that it says whether there is one, or as long as is promised.
+/// The time within which a call must return. Tests that aren't timed use [`WATCHDOG`] instead.
 const PROMISED: Duration = Duration::from_secs(8);
 
 /// What `act` gives; fails if that took too long.
@@ -51,8 +51,8 @@ fn within<T>(patience: Duration, what: &str, act: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Repeats a call while there is no memory for it: the flusher's thread, which makes pages clean,
-/// may get no CPU for as long as a call waits. Returns how often it was refused.
+/// Repeats a call while it fails for lack of memory. The flusher's thread, which makes pages clean,
+/// may get no CPU for as long as a call waits. Returns how often the call failed.
 fn until_there_is_memory(mut call: impl FnMut() -> Result<(), Error>) -> u32 {
     let mut refused = 0;
     eventually("there is no memory", || match call() {
@@ -70,7 +70,8 @@ fn until_there_is_memory(mut call: impl FnMut() -> Result<(), Error>) -> u32 {
 
 const DEAD: Schedule = Schedule::From(1, Fault::Errno(5));
 
-/// Writes pages of `f0` until memory is full of what can't be written. Says how many went well.
+/// Writes pages of `f0` until memory is full of pages that can't be written. Returns how many
+/// writes succeeded.
 fn fill_up(file: &File, patience: Duration) -> u64 {
     for page in 0..2_000 {
         match within(patience, "a write", || file.write_at(&version(page, page * 4096, 4096), page * 4096)) {
@@ -151,7 +152,7 @@ fn timed_with_the_rest_pinned_too_the_answer_comes_soon() {
     the_rest_is_pinned_too(PROMISED);
 }
 
-/// Everything else is pinned, so there is no way to make room.
+/// All other pages are pinned, so nothing can be evicted.
 fn the_rest_is_pinned_too(patience: Duration) {
     let (backend, mm) = set_up(100);
     let group = mm.group("a").max(40 * 4096).build().unwrap();
@@ -208,7 +209,7 @@ fn a_full_disk_heals_when_there_is_space_again() {
         let error = file.sync().unwrap_err();
         assert!(matches!(error, Error::WriteFailed { error: IoError::NO_SPACE, .. }), "{error}");
     }
-    // Whole pages that have their place on the disk can be written in any case.
+    // Whole pages that already have space on the disk can still be written.
     let there = open(&group, 1);
     there.write_at(&bytes, 0).unwrap();
     there.sync().unwrap();
@@ -219,7 +220,8 @@ fn a_full_disk_heals_when_there_is_space_again() {
     other.sync().unwrap();
 }
 
-/// The disk loses what it was given, says so once, and takes the next sync for done.
+/// The disk loses written bytes and fails one or two syncs. Later syncs succeed, because the disk
+/// doesn't remember the loss. Pagefold must write the bytes again.
 #[test]
 fn what_a_failed_sync_lost_is_written_again() {
     for round in 0..30 {
@@ -259,7 +261,8 @@ fn handles_that_come_and_go_while_the_flusher_runs_lose_nothing() {
     let on_disk = bytes_on(&backend.disk, "f1");
     for thread in 0..3_u64 {
         for page in 0..50 {
-            // Two pages a round; the second is the next round's first, but for the last one.
+            // Each round writes two pages. The next round overwrites the second one, except in the
+            // last round.
             let at = ((thread * 100 + page) * 4096) as usize;
             assert_same(
                 &on_disk[at..at + 4096],

@@ -49,7 +49,7 @@ fn what_is_written_is_read_and_after_a_sync_in_the_file() {
     file.close().unwrap();
 }
 
-/// The device doesn't answer: nothing of what is written and read meanwhile needs it.
+/// The device doesn't answer. The writes and reads meanwhile must not wait for it.
 #[test]
 fn what_is_written_is_in_memory_and_the_device_is_not_waited_for() {
     let devices = Devices::new(1);
@@ -248,7 +248,7 @@ fn many_threads_write_while_others_read_and_sync() {
     assert!((0..pages).all(|page| on_disk[page as usize * PAGE..][..PAGE] == stamp(page, 3)));
 }
 
-/// Writes, and waits until that is in the file, without a sync.
+/// Writes, and waits until the bytes are in the file, without a sync.
 fn is_written_by_itself(patience: Duration) {
     let (_dir, path, group) = set_up("16MiB");
     let file = create(&group, &path);
@@ -260,7 +260,7 @@ fn is_written_by_itself(patience: Duration) {
     }
 }
 
-/// The flusher may be asleep for good when the only write there is comes.
+/// Even if the flusher sleeps without a timeout, a single write must wake it.
 #[test]
 fn what_is_not_synced_gets_into_the_file_by_itself() {
     is_written_by_itself(WATCHDOG);

@@ -1,6 +1,7 @@
-//! Pages that a user only says to be wanted soon. In a group of 16 MiB, [`Advice::WillNeed`] for a
-//! file of 512 MiB had all of it read, each part at the cost of the one before, and of the pages
-//! that the group used all the time.
+//! Advice that pages will be needed soon. In a group with a limit of 16 MiB, [`Advice::WillNeed`]
+//! for a file of 512 MiB read the whole file: each part evicted the part that was read before it,
+//! and also pages that the group was using. The advice must read no more than fits, and must not
+//! evict pages in use.
 
 use pagefold::{Advice, File, Group, Pagefold, Protection};
 use test_disks::SimulatedDisk;
@@ -14,7 +15,7 @@ const LARGE: u64 = 512 * MIB;
 
 struct World {
     disk: SimulatedDisk,
-    /// Of 16 MiB in its files.
+    /// The files of this manager's backend have 512 MiB each.
     mm: Pagefold,
     group: Group,
     hot: File,
@@ -34,7 +35,8 @@ const WAYS: [(&str, Advise); 3] = [
 ];
 
 impl World {
-    /// The limit is the group's, or the whole budget's.
+    /// If `is_group_limited`, the group has a limit of 16 MiB; otherwise, the whole budget is 17
+    /// MiB.
     fn new(is_group_limited: bool) -> Self {
         let disk = disk(2, LARGE);
         disk.answer_by_hand();
@@ -54,7 +56,7 @@ impl World {
         self.disk.stats().requests - before
     }
 
-    /// Bytes that were read for an advice.
+    /// Gives the advice. Returns how many bytes were read for it.
     fn bytes_read(&self, advise: Advise, len: u64) -> u64 {
         let before = self.disk.stats().bytes;
         advise(self, len);
@@ -83,7 +85,7 @@ fn pages_in_use_stay_when_more_is_advised_than_fits() {
     }
 }
 
-/// Pages of another tenant, too.
+/// Advice doesn't evict pages that another tenant is using, either.
 #[test]
 fn anothers_pages_in_use_stay() {
     for (name, advise) in WAYS {
@@ -105,7 +107,7 @@ fn anothers_pages_in_use_stay() {
     }
 }
 
-/// What isn't in use gives way: an advice in a full group isn't in vain.
+/// In a full group, advice evicts pages that were used only once.
 #[test]
 fn pages_that_were_used_once_give_way() {
     for (name, advise) in WAYS {

@@ -79,9 +79,9 @@ fn assert_bytes(bytes: &[u8], expected: &[u8], what: &str) {
     assert!(wrong.is_none(), "{what}: byte {wrong:?} of {}", bytes.len());
 }
 
-/// The last page was dirty when another process appended to it. The next read at the end took the
-/// longer length over, with the page as it was: the reader got zeros for the appended bytes, and
-/// write-back put the zeros in their place.
+/// Another process appended to a file whose last page was dirty. The next read at the end adopted
+/// the new length, but not the appended bytes in the dirty page: the read returned zeros for them,
+/// and write-back overwrote them with zeros.
 #[test]
 fn what_is_appended_to_a_dirty_last_page_is_read_and_stays() {
     both_ways(|direct| {
@@ -96,8 +96,8 @@ fn what_is_appended_to_a_dirty_last_page_is_read_and_stays() {
     });
 }
 
-/// As above, and no read notices: a write behind the known end made its page, and all before it,
-/// out of zeros.
+/// As above, but no read notices the new length: Pagefold writes behind the length that it knows.
+/// That write filled the gap with zeros, although another process had written to it.
 #[test]
 fn a_write_behind_what_was_appended_leaves_it() {
     both_ways(|direct| {
@@ -119,9 +119,9 @@ fn a_write_behind_what_was_appended_leaves_it() {
     });
 }
 
-/// A write beyond the end leaves a gap, which is zeros. Another process appended to the file before
-/// the gap was written back: it appended where the gap was, and write-back put zeros over its
-/// bytes.
+/// A write beyond the end leaves a gap of zeros. Before Pagefold wrote the gap back, another
+/// process appended to the file, that is, into the gap. Write-back then overwrote these bytes with
+/// zeros.
 #[test]
 fn what_is_appended_after_a_gap_was_made_stays() {
     both_ways(|direct| {
@@ -137,8 +137,9 @@ fn what_is_appended_after_a_gap_was_made_stays() {
     });
 }
 
-/// A file that was open already was opened again, and had the length of its first opening:
-/// appending at `len` overwrote what another process had appended.
+/// Another process appended to a file that was open. When the file was opened a second time, the
+/// new handle still had the length of the first opening, so a write at `len` overwrote the appended
+/// bytes.
 #[test]
 fn a_file_that_is_opened_again_is_as_long_as_it_is_now() {
     both_ways(|direct| {
@@ -156,8 +157,8 @@ fn a_file_that_is_opened_again_is_as_long_as_it_is_now() {
     });
 }
 
-/// One tenant had the last page pinned, another process appended, and to all other tenants the file
-/// ended where it had.
+/// One tenant had pinned the last page when another process appended to the file. As long as the
+/// pin lasted, all tenants saw the old length.
 #[test]
 fn a_pin_does_not_hide_what_was_appended() {
     both_ways(|direct| {
@@ -183,8 +184,9 @@ fn a_pin_does_not_hide_what_was_appended() {
     });
 }
 
-/// While the page with the old end was pinned, a future of an appended page came again and again,
-/// each time as if for the first time: it never ended.
+/// The page with the old end was pinned, and another process appended to the file. A future of an
+/// appended page then retried without end: each retry started anew, so no time limit was reached.
+/// The future must fail with `PageBusy`.
 #[test]
 fn a_future_of_an_appended_page_ends_although_the_last_page_is_pinned() {
     let world = World::new(DirectIo::Auto, &[7; 100]);
@@ -198,16 +200,16 @@ fn a_future_of_an_appended_page_ends_although_the_last_page_is_pinned() {
     assert_bytes(&block_on(file.page_at_async(3 * 4096)).unwrap(), &[9; PAGE], "a page that the file has now");
 }
 
-/// Ways in which a file of 100 bytes grows to a page, of zeros.
+/// Ways in which a file of 100 bytes grows to one page; the added bytes are zeros.
 const GROW: [fn(&File); 3] = [
     |file| file.set_len(4_096).unwrap(),
     |file| file.write_at(&[0], 4_095).unwrap(),
     |file| file.write_at(&[0; 3_996], 100).unwrap(),
 ];
 
-/// Another process cut the file off, a read noticed, and the page that the new end was in kept what
-/// had been behind it. When the file grew again, it was the file's: where the disk has zeros, it
-/// was read, and written.
+/// Another process cut the file off within a page, and a read noticed. The page in memory kept the
+/// bytes behind the new end. When the file grew again, these bytes came back: reads returned them,
+/// and write-back wrote them, although the file has zeros there.
 #[test]
 fn what_another_process_cut_off_does_not_come_back_as_the_file_grows() {
     both_ways(|direct| {
@@ -231,7 +233,7 @@ fn what_another_process_cut_off_does_not_come_back_as_the_file_grows() {
     });
 }
 
-/// The same with the page pinned while the cut was noticed: its tail can't be zeroed then.
+/// As above, but the page is pinned when a read notices the cut, so its tail can't be zeroed then.
 #[test]
 fn what_another_process_cut_off_of_a_pinned_page_does_not_come_back_either() {
     both_ways(|direct| {
@@ -252,8 +254,8 @@ fn what_another_process_cut_off_of_a_pinned_page_does_not_come_back_either() {
     });
 }
 
-/// Another process cut the file off, and no read noticed. Write-back wrote the pages that were
-/// dirty, with all that they had held, and so brought back what had been cut off.
+/// Another process cut the file off, and no read noticed. Write-back wrote the dirty pages with
+/// their old lengths, and so brought back the bytes that had been cut off.
 #[test]
 fn what_another_process_cut_off_is_not_written_back() {
     both_ways(|direct| {
@@ -271,8 +273,8 @@ fn what_another_process_cut_off_is_not_written_back() {
     });
 }
 
-/// A write over the end put its bytes into the last page, and made the file longer after that. A
-/// reader in between saw the first bytes of the write, and not the rest.
+/// A write across the end first put its bytes into the last page, and made the file longer
+/// afterwards. A read between these two steps returned only the first bytes of the write.
 #[test]
 fn a_write_over_the_end_is_seen_as_a_whole_or_not() {
     let mm = manager(64, disk(0, 0));
@@ -305,8 +307,8 @@ fn a_write_over_the_end_is_seen_as_a_whole_or_not() {
     });
 }
 
-/// Read-ahead took each page that a write overwrote in part for an access to page 0: it read
-/// nothing ahead of the writer, and read pages that were not wanted.
+/// When a write overwrote a part of a page, readahead was told of an access to page 0 instead. It
+/// read nothing ahead of the writer, and read pages at the start of the file that were not wanted.
 #[test]
 fn pages_are_read_ahead_of_a_writer_of_parts() {
     let disk = disk(1, 256 * PAGE as u64);
@@ -319,8 +321,7 @@ fn pages_are_read_ahead_of_a_writer_of_parts() {
     assert!(reads < 64, "{reads} reads for 256 pages");
 }
 
-/// Two pages that were to be written where no file reaches: the sum of offset and length was taken
-/// without care.
+/// A batch contained a write of two pages near `u64::MAX`. The sum of offset and length overflowed.
 #[test]
 fn a_batch_at_the_end_of_all_numbers_is_refused() {
     let file = mm_file();
@@ -344,7 +345,8 @@ fn mm_file() -> File {
     mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap()
 }
 
-/// A file that a stranger and a Pagefold change in turn, and the bytes that it has to have.
+/// A file that another process (the "stranger") and a Pagefold change in turn, and the bytes that
+/// it should have.
 struct Stranger {
     world: World,
     random: Random,
@@ -354,7 +356,7 @@ struct Stranger {
 }
 
 impl Stranger {
-    /// What is written back may tell of a cut, once.
+    /// If another process cut off dirty pages, the first sync after that may report it as an error.
     fn sync(&self) {
         if self.world.file.sync().is_err() {
             self.world.file.sync().unwrap();
@@ -368,7 +370,7 @@ impl Stranger {
 
     fn step(&mut self) {
         let len = self.expected.len();
-        // Never zero, and other than the bytes of a while before.
+        // Never 0, and different from the values of the last 249 steps.
         self.next = self.next % 250 + 1;
         let value = self.next;
         let n = 1 + self.random.below(3 * PAGE as u64) as usize;
@@ -378,11 +380,12 @@ impl Stranger {
             // The stranger appends.
             0 => {
                 self.world.append(&vec![value; n]);
-                // It doesn't know of what Pagefold has appended, and not written back.
+                // An append goes to the end of the file on disk. Bytes that Pagefold has appended,
+                // but not written back, don't count.
                 let on_disk = self.world.on_disk().len();
                 self.expected.resize(on_disk.max(len), value);
             }
-            // The stranger cuts the file off, and Pagefold finds out before the file has its old
+            // The stranger cuts the file off. Pagefold notices before the file grows to its old
             // length again.
             1 => {
                 self.sync();
@@ -432,9 +435,9 @@ impl Stranger {
     }
 }
 
-/// A stranger appends, cuts off and overwrites, beside one Pagefold that reads and writes. What
-/// either has written is there; what was cut off doesn't come back, and zeros are only where
-/// nothing was written.
+/// A stranger appends to the file, cuts it off and overwrites pages, while a Pagefold reads and
+/// writes it. The bytes that either of them has written must stay; bytes that were cut off must not
+/// come back.
 #[test]
 fn a_stranger_and_a_pagefold_keep_each_others_bytes() {
     for seed in 0..12 {
@@ -452,8 +455,8 @@ fn a_stranger_and_a_pagefold_keep_each_others_bytes() {
     }
 }
 
-/// An asynchronous read that met the known end of the file within a page ended there, and went on
-/// doing so until another call asked for the length.
+/// An asynchronous read that crossed the known end of the file within a page returned only the
+/// bytes up to this end. Later reads did the same, until another call asked for the file's length.
 #[test]
 fn an_asynchronous_read_finds_what_was_appended() {
     both_ways(|direct| {
@@ -478,8 +481,8 @@ fn an_asynchronous_read_finds_what_was_appended() {
     });
 }
 
-/// A handle that only reads synced a file that had been cut off: the sync failed, each time, wrote
-/// nothing, and left a failure to all other handles.
+/// Another process cut the file off, and a handle that can only read called `sync`. Each such
+/// `sync` failed, wrote nothing, and recorded an error for all other handles.
 #[test]
 fn a_readers_sync_goes_on_after_a_cut() {
     both_ways(|direct| {

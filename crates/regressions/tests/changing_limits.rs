@@ -8,8 +8,8 @@ use sync::random::Random;
 use crate::meanwhile::{meanwhile, touch};
 use crate::support::{disk, eventually, manager, within_limit};
 
-/// Reclaim sorted the groups by how full they are, while other threads changed that. The standard
-/// library's sort panics when it meets an order that contradicts itself: a tenant's read did.
+/// Reclaim sorted the groups by how full they were, while other threads changed that. The standard
+/// library's sort may panic if the order contradicts itself, and did so within a tenant's read.
 #[test]
 fn reads_do_not_panic_while_the_fullness_of_groups_changes() {
     const READS: u64 = 60_000;
@@ -26,8 +26,7 @@ fn reads_do_not_panic_while_the_fullness_of_groups_changes() {
                 let mut random = Random::seeded(thread);
                 for _ in 0..READS {
                     let file = &files[random.below(count) as usize];
-                    // The group's limit may be met for a moment: here it is enough that a read
-                    // comes back.
+                    // A read may fail because its group is at its limit. It only has to return.
                     let _ = file.read_at(&mut [0; 16], random.below(1024) * 4096);
                 }
             });
@@ -36,9 +35,9 @@ fn reads_do_not_panic_while_the_fullness_of_groups_changes() {
     assert!(groups.iter().all(within_limit));
 }
 
-/// Reclaim spared every page that had been used since it last looked. With a hot set that two
-/// threads kept reading, `set_max` found nothing that could go, and returned with the group far
-/// beyond its new limit.
+/// Reclaim kept every page that had been used since reclaim last looked at it. While two threads
+/// kept reading their hot pages, `set_max` found no page to evict, and returned although the group
+/// was far above its new limit.
 #[test]
 fn a_lowered_limit_holds_though_all_pages_are_hot() {
     let mm = manager(4096, disk(1, 64 << 20));
@@ -60,9 +59,9 @@ fn a_lowered_limit_holds_though_all_pages_are_hot() {
     );
 }
 
-/// An operator tried to shrink a budget that pins held, which fails; meanwhile another tenant built
-/// a group without a limit. The group took the small budget for the budget, wasn't told when the
-/// old budget was put back, and was stuck there.
+/// An operator tried to shrink a budget that was full of pinned pages; this fails, and restores the
+/// old budget. Meanwhile a tenant built a group without a limit. The group took the temporary,
+/// small budget as its limit, and kept this limit after the old budget was restored.
 #[test]
 fn an_unlimited_group_built_while_a_resize_fails_gets_the_whole_budget() {
     const RESIZES: u64 = 20;
@@ -71,7 +70,7 @@ fn an_unlimited_group_built_while_a_resize_fails_gets_the_whole_budget() {
     let file = mm.group("pins").build().unwrap().open("f0").unwrap();
     let _pins: Vec<_> = (0..3500).map(|page| file.page_at(page * 4096).unwrap()).collect();
     let build = |thread| {
-        // The small budget has no room for a group at all: that may be said.
+        // While the budget is small, there is no room for a new group, so `build` may fail.
         let Ok(group) = mm.group(&format!("new{thread}")).build() else { return };
         eventually("the limit isn't the whole budget", || group.max() == whole);
     };
@@ -82,9 +81,9 @@ fn an_unlimited_group_built_while_a_resize_fails_gets_the_whole_budget() {
     });
 }
 
-/// That a group has no limit of its own, and what its limit is, were two words. A resize that had
-/// read the first before `set_max` wrote it wrote the second after: a tenant's limit of eight pages
-/// became the whole budget.
+/// Whether a group had a limit of its own, and the limit itself, were in two words. A resize read
+/// the first word before `set_max` wrote both, and wrote the second word after that: the tenant's
+/// limit of eight pages became the whole budget.
 #[test]
 fn a_limit_being_set_survives_a_resize() {
     const ROUNDS: u64 = 1_000;
@@ -104,9 +103,10 @@ fn a_limit_being_set_survives_a_resize() {
     });
 }
 
-/// A thread that added up the hits held each open handle for a moment, and with it the handle's
-/// file and group. A tenant dropped all its handles and built its group again, and was told that
-/// the group still existed, because another thread was reading statistics.
+/// A thread that summed up the hits held a reference to each open handle for a moment, and so to
+/// the handle's file and group. A tenant dropped all its handles and built its group again. This
+/// failed with the error that the group still existed, because another thread was just reading
+/// statistics.
 #[test]
 fn who_reads_statistics_keeps_no_group_alive() {
     let mm = manager(256, disk(1, 1 << 20));
@@ -125,9 +125,9 @@ fn who_reads_statistics_keeps_no_group_alive() {
     );
 }
 
-/// A group was dropped while another group had a page of it pinned, so that page outlived the
-/// group. When the page was dropped at last, no thread swept the table of groups: the name was
-/// listed twice as soon as there was a new group of that name.
+/// A group was dropped while a handle of another group had pinned a page that was charged to the
+/// dropped group, so the page outlived its group. When the page was evicted later, the table of
+/// groups wasn't cleaned up. A new group with the same name was then listed beside the old one.
 #[test]
 fn a_group_whose_last_page_goes_later_is_not_listed_beside_its_successor() {
     let mm = manager(256, disk(1, 1 << 20));

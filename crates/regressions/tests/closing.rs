@@ -1,4 +1,5 @@
-//! What becomes of changes when a file's last handle, or the process, goes.
+//! What happens to unwritten changes when a file's last handle is dropped, or when the process
+//! ends.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,11 +15,12 @@ use test_disks::SimulatedDisk;
 use crate::support::around::{Around, Wrapped};
 use crate::support::{bytes_on, eventually, manager, undisturbed, version};
 
-/// The flusher syncs a file only when its changes are older.
+/// The flusher syncs no file whose changes are younger than this.
 const YOUNG: Duration = Duration::from_secs(3);
 
-/// 300 small files were made, written and dropped, as an archive is unpacked. Each drop synced its
-/// file, which took 2 seconds instead of some milliseconds, and no caller had asked for it.
+/// A program that unpacked an archive created, wrote and dropped 300 small files. Each drop synced
+/// its file, although no caller had asked for it: this took 2 seconds instead of a few
+/// milliseconds.
 #[test]
 fn a_dropped_file_is_written_and_not_synced() {
     let (disk, mm) = undisturbed(YOUNG, || {
@@ -37,7 +39,8 @@ fn a_dropped_file_is_written_and_not_synced() {
         assert!(bytes_on(&disk, format!("{number}")) == version(number, 0, 100), "file {number}");
     }
     assert!(mm.stats().files.is_empty());
-    // `close` promises what `sync` does, of bytes that a dropped handle wrote as well.
+    // `close` guarantees what `sync` does, also for bytes that were written through a handle that
+    // was dropped.
     let group = mm.group("later").build().unwrap();
     group.open_options().write(true).open("7").unwrap().close().unwrap();
     assert_eq!(disk.stats().syncs, 1);
@@ -45,8 +48,9 @@ fn a_dropped_file_is_written_and_not_synced() {
     assert!(bytes_on(&disk, "7") == version(7, 0, 100));
 }
 
-/// What a dropped handle wrote is in the system's hands. If that fails to keep it, the next one
-/// that syncs is told.
+/// When the last handle is dropped, its bytes go to the kernel without a sync. If the kernel fails
+/// to write them to the device, the next `sync` through any handle of the file must return the
+/// error.
 #[test]
 fn a_sync_tells_that_what_a_dropped_handle_wrote_is_lost() {
     let disk = SimulatedDisk::default();
@@ -68,13 +72,13 @@ fn a_sync_tells_that_what_a_dropped_handle_wrote_is_lost() {
 const DIRECTORY: &str = "PAGEFOLD_EXIT_IN";
 /// The scenario in which no file can be written.
 const FULL_DISK: &str = "ends_with_a_full_disk";
-/// Bytes that a process that ends writes.
+/// How many bytes the child process writes before it ends.
 const LEFT: u64 = 30_000;
 
 static FOREVER: OnceLock<(Pagefold, File)> = OnceLock::new();
 
-/// Runs an ignored test of this program in a process of its own, and returns what was in its file
-/// after it had ended.
+/// Runs an ignored test of this program in a process of its own. Returns the bytes of its file
+/// after the process has ended.
 fn bytes_after(scenario: &str) -> Vec<u8> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap());
@@ -88,7 +92,7 @@ fn bytes_after(scenario: &str) -> Vec<u8> {
     std::fs::read(directory.path().join("file")).unwrap()
 }
 
-/// In the process that ends: a file with changes that isn't closed.
+/// Called in the child process. Opens a file and writes to it, but doesn't close it.
 fn leave_a_file_open() -> Option<&'static File> {
     let directory = std::env::var(DIRECTORY).ok()?;
     let mm = Pagefold::builder().memory("1MiB").build().unwrap();
@@ -98,8 +102,8 @@ fn leave_a_file_open() -> Option<&'static File> {
     Some(&FOREVER.get_or_init(|| (mm, file)).1)
 }
 
-/// A tool had its file in a `static`, wrote to it, and returned from `main`: the file had no bytes.
-/// `stdio` writes its buffers then.
+/// A program kept its file in a `static`, wrote to it, and returned from `main`: the file was
+/// empty. The bytes must be written then, as `stdio` does with its buffers.
 #[test]
 fn what_was_written_is_in_the_file_when_the_process_ends() {
     assert!(bytes_after("returns_from_main") == version(1, 0, LEFT as usize));
@@ -112,7 +116,8 @@ fn returns_from_main() {
     leave_a_file_open();
 }
 
-/// Another thread has a page in its hands, and a child that was forked off ends in the same way.
+/// The process exits while a thread holds a guard of a page, and after a forked child has exited,
+/// too.
 #[test]
 #[ignore = "for a process of its own"]
 fn exits_in_a_thread() {
@@ -131,7 +136,7 @@ fn exits_in_a_thread() {
     std::thread::spawn(|| std::process::exit(0)).join().unwrap();
 }
 
-/// The process ends although its file can't be written.
+/// A process must end although its file can't be written.
 #[test]
 fn a_process_ends_although_its_file_cannot_be_written() {
     assert!(bytes_after(FULL_DISK).is_empty());
@@ -148,7 +153,8 @@ fn ends_with_a_full_disk() {
     leave_a_file_open();
 }
 
-/// A device whose first syncs end only when there are four. The flusher makes one at a time.
+/// A device on which each of the first four syncs waits until all four have begun. The flusher's
+/// thread does one sync at a time, so it couldn't do them.
 #[derive(Clone, Default)]
 struct Together(Arc<AtomicU64>);
 
@@ -160,7 +166,8 @@ impl Around for Together {
     }
 }
 
-/// Files that were closed one after the other took the time of a sync each.
+/// Closing files one after another takes one sync's time for each. `close_all` must sync them at
+/// the same time.
 #[test]
 fn files_that_are_closed_together_are_synced_together() {
     let disk = SimulatedDisk::default();

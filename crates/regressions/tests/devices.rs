@@ -21,9 +21,9 @@ fn tenants(backend: impl Backend) -> Tenants {
     Tenants { gated: open("a", "gated/f0"), other: open("b", "other/f1"), _mm: mm }
 }
 
-/// Without io_uring, all requests waited in one line. A reader that waited for its pages took the
-/// oldest request of the line, which was another tenant's, and did it: as that device didn't
-/// answer, the reader never returned.
+/// Without io_uring, all requests waited in one queue. A reader that waited for its pages took the
+/// oldest request of the queue and performed it. Here it was a request of another tenant, whose
+/// device didn't answer, so the reader never returned.
 #[test]
 fn a_reader_does_no_other_tenants_requests() {
     let devices = TwoDevices::new(2, LEN);
@@ -31,7 +31,7 @@ fn a_reader_does_no_other_tenants_requests() {
     let tenants = tenants(ThreadPool::new(devices, 2).unwrap());
     let _open = OpenAtEnd(gate.clone());
     gate.close();
-    // Every second page, so many requests: more than there are threads.
+    // Every second page, so that there is a request for each: more requests than threads.
     for page in (0..LEN / 4096).step_by(2) {
         tenants.gated.prefetch(page * 4096..page * 4096 + 1);
     }
@@ -42,7 +42,7 @@ fn a_reader_does_no_other_tenants_requests() {
         other.read_exact_at(&mut bytes, 0).unwrap();
         check(1, 0, &bytes);
     });
-    // And requests that no thread helps with.
+    // Also requests for which no reader waits.
     tenants.other.prefetch(512 << 10..1 << 20);
     let all_is_there = || tenants._mm.stats().files.iter().any(|file| file.bytes_in == (128 << 10) + (512 << 10));
     eventually("what was prefetched isn't there", all_is_there);
@@ -50,9 +50,9 @@ fn a_reader_does_no_other_tenants_requests() {
     gate.open();
 }
 
-/// A file's last handle was dropped while a page was on its way, and meanwhile another tenant
-/// opened the file. The drop waited until the file had no load in flight at all, and the other
-/// tenant's reads saw to it that there was always one.
+/// Tenant A dropped a file's last handle while a page of the file was loading; meanwhile tenant B
+/// opened the file. The drop waited until the file had no load in flight at all, and with B's reads
+/// there always was one. It must wait only for loads that began before it.
 #[test]
 fn closing_a_file_does_not_wait_for_later_readers() {
     let devices = TwoDevices::new(2, LEN);
@@ -64,11 +64,11 @@ fn closing_a_file_does_not_wait_for_later_readers() {
     first.prefetch(0..1);
     gate.await_waiting(1);
     let closing = std::thread::spawn(move || drop(first));
-    // The handle is gone by then, as a rule; there is nothing to be seen of that from outside.
+    // In 20 ms the handle is normally gone; a test can't observe this from outside.
     std::thread::sleep(std::time::Duration::from_millis(20));
     let second = open("b");
-    // Of the guards of a function the last is dropped first: before the handle, which waits for its
-    // load.
+    // Locals are dropped in reverse order, so the gate opens before `second` is dropped, which
+    // waits for its load.
     let _open = OpenAtEnd(gate.clone());
     second.prefetch(LEN / 2..LEN / 2 + 1);
     in_time("closing", move || closing.join().unwrap());
@@ -77,7 +77,8 @@ fn closing_a_file_does_not_wait_for_later_readers() {
     second.read_exact_at(&mut [0; 8], 0).unwrap();
 }
 
-/// Whether the files there are memory, which the CPU copies: nothing is read ahead of those.
+/// Whether files in this directory are in memory. The CPU copies such files, so nothing is read
+/// ahead.
 fn is_memory(directory: &std::path::Path) -> bool {
     let path = std::ffi::CString::new(directory.as_os_str().as_encoded_bytes()).unwrap();
     // SAFETY: a `statfs` is plain numbers, and the call fills it in; the path ends with a zero.
@@ -86,14 +87,14 @@ fn is_memory(directory: &std::path::Path) -> bool {
         assert_eq!(libc::statfs(path.as_ptr(), &raw mut stat), 0);
         stat
     };
-    // The C libraries' types of these numbers differ.
+    // The type of these constants differs between C libraries.
     const RAMFS: u64 = 0x8584_58f6;
     [libc::TMPFS_MAGIC as u64, RAMFS].contains(&(stat.f_type as u64))
 }
 
-/// On file systems without direct I/O nothing was read ahead, and a batch was read page by page:
-/// each read was taken for a copy that the CPU makes, as on tmpfs, and had the device's whole
-/// latency.
+/// On file systems without direct I/O, nothing was read ahead, and a batch was read page by page,
+/// each with the device's whole latency. Pagefold had assumed that such a read is only a copy by
+/// the CPU, as on tmpfs.
 #[test]
 fn buffered_files_are_read_ahead_and_in_parallel() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

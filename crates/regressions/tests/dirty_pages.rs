@@ -14,7 +14,7 @@ use crate::support::devices::Devices;
 use crate::support::{eventually, manager, undisturbed};
 
 const PAGE: u64 = 4096;
-/// A little less than the age at which pages are written although nothing needs that.
+/// A little less than the age at which the flusher writes a page anyway.
 const YOUNG: Duration = Duration::from_secs(4);
 
 fn open(group: &Group, path: &str) -> File {
@@ -58,17 +58,18 @@ impl Drop for Hog {
     }
 }
 
-/// Waits until the group, which is alone and whose device is stalled, has nearly as many dirty
-/// pages as it gets before it is stopped: from then on each page takes it half a second.
+/// Waits until the group has nearly as many dirty pages as it gets without being stopped; from then
+/// on, each further page takes it half a second. It must be the only group with dirty pages, on a
+/// stalled device.
 fn settled(mm: &Pagefold, group: &Group) {
     let pages = mm.budget() / PAGE;
     let most = (pages - (pages / 8).max(64)) * 15 / 16;
     eventually("the hog has few dirty pages", || unclean_pages(group) >= most * 9 / 10);
 }
 
-/// The flusher was one thread, which wrote files in turn. A device that didn't answer kept it, and
-/// so nothing of any other file was written: its writers went on at two pages a second, and readers
-/// got no memory.
+/// There was one flusher thread, which wrote the files in turn. A device that didn't answer blocked
+/// it, so no other file was written: writers on other devices were throttled to two pages per
+/// second, and readers got no memory.
 #[test]
 fn a_stalled_device_holds_up_no_other() {
     let devices = Devices::new(2);
@@ -87,8 +88,9 @@ fn a_stalled_device_holds_up_no_other() {
     drop(hog);
 }
 
-/// A writer waited for the common mark, whatever its own group had: beside a neighbour that had
-/// made most of memory dirty each page that it wrote took half a second.
+/// Each writer was throttled at the dirty mark of the whole budget, however few dirty pages its own
+/// group had. When a neighbour had made most of memory dirty, each page that the writer wrote took
+/// half a second.
 #[test]
 fn a_writer_is_held_back_by_its_own_groups_dirty_pages_alone() {
     let devices = Devices::new(2);
@@ -105,8 +107,8 @@ fn a_writer_is_held_back_by_its_own_groups_dirty_pages_alone() {
     drop(hog);
 }
 
-/// A group whose limit was full of pinned pages took four seconds for its error while a neighbour
-/// wrote, and had the neighbour's file synced 400 times meanwhile.
+/// A group's limit was full of pinned pages, and a neighbour wrote. A `page_at` of the group took
+/// four seconds to fail, and made the neighbour's file be synced 400 times meanwhile.
 #[test]
 fn a_group_full_of_pins_has_no_neighbours_files_written() {
     let devices = Devices::new(1);
@@ -132,9 +134,9 @@ fn a_group_full_of_pins_has_no_neighbours_files_written() {
     assert_eq!(syncs, 0, "syncs of their file");
 }
 
-/// Pages that one tenant had read were overwritten by another, and stayed the first tenant's
-/// charge: all of its limit was dirty, it couldn't read anything, and the writer, which had nothing
-/// dirty by the counts, was neither slowed down nor refused.
+/// One tenant had read pages, and another tenant overwrote them. The dirty pages stayed charged to
+/// the first tenant. They filled its limit, so it could no longer read; and the writer, which had
+/// no dirty pages by its own counts, was neither throttled nor refused.
 #[test]
 fn a_page_is_charged_to_the_group_that_makes_it_dirty() {
     let devices = Devices::new(1);
@@ -165,7 +167,7 @@ fn a_page_is_charged_to_the_group_that_makes_it_dirty() {
     }
 }
 
-/// The same with a page changed in place, and through a mapping.
+/// As above, for pages that are changed in place or through a mapping.
 #[test]
 fn a_page_changed_in_place_is_charged_to_the_group_that_changes_it() {
     let devices = Devices::new(1);
@@ -185,8 +187,8 @@ fn a_page_changed_in_place_is_charged_to_the_group_that_changes_it() {
     assert_eq!((unclean_pages(&reads), unclean_pages(&writes)), (0, 0));
 }
 
-/// A group of a few pages is always near its mark. While it wrote, the files of all other groups
-/// were written and synced each time.
+/// A group with a limit of a few pages is always near its dirty mark. Each time it wrote, all other
+/// groups' files were written and synced.
 #[test]
 fn a_tiny_writer_has_only_its_own_file_written() {
     let (its_syncs, syncs, pages) = undisturbed(YOUNG, || {
@@ -219,8 +221,8 @@ fn full_of_stalled_pages(pages: u64) -> (Devices, Pagefold, Group, Hog) {
     (devices, mm, stuck, hog)
 }
 
-/// A limit was lowered below what was pinned. The call wrote back every file there was, and waited
-/// for another tenant's device that didn't answer.
+/// A limit was lowered below the number of pinned pages. The call wrote back all files of all
+/// groups, and so waited for another tenant's device, which didn't answer.
 #[test]
 fn a_lowered_limit_waits_for_no_other_groups_device() {
     let (devices, mm, _stuck, hog) = full_of_stalled_pages(1024);
@@ -236,8 +238,9 @@ fn a_lowered_limit_waits_for_no_other_groups_device() {
     drop(hog);
 }
 
-/// In a budget full of dirty pages of a device that didn't answer, opening a file waited for that
-/// device, with a lock that opening another one, a new group, and changing the budget need.
+/// The budget was full of dirty pages of a device that didn't answer. Opening a file waited for
+/// that device. Meanwhile it held a lock which is also needed to open other files, to build groups,
+/// and to change the budget.
 #[test]
 fn an_open_waits_for_no_other_groups_device() {
     let (devices, mm, _stuck, hog) = full_of_stalled_pages(256);
@@ -263,9 +266,9 @@ fn an_open_waits_for_no_other_groups_device() {
     drop(hog);
 }
 
-/// After 128 failures a cycle gave up submitting; but each request that had failed was then tried
-/// in up to 32 pieces, one after another: a device that takes half a minute for each error kept
-/// `sync` for hours.
+/// After 128 failures a cycle stopped submitting requests. But each failed request was then retried
+/// in up to 32 pieces, one after another: with a device that takes half a minute for each error,
+/// `sync` took hours.
 #[test]
 fn a_dead_device_is_not_asked_for_each_piece() {
     for run in [1, 64, 256] {
@@ -285,20 +288,20 @@ fn a_dead_device_is_not_asked_for_each_piece() {
             devices.device(0).kill(true);
             assert!(matches!(file.sync(), Err(Error::WriteFailed { error: IoError::IO, .. })));
             asked = devices.device(0).writes() - before;
-            // Old pages are written by themselves, and a file that couldn't be written is tried
-            // again after a second.
+            // The flusher writes old pages without being asked, and retries a failed file after a
+            // second. Both would add to the count, so a round that took too long is repeated.
             let is_known = written_since.elapsed() < YOUNG && dead_since.elapsed() < Duration::from_millis(900);
             devices.device(0).kill(false);
             is_known
         });
-        // Those under way when it gives up come on top.
+        // Requests that are in flight when the cycle gives up are counted, too.
         assert!(asked <= 128 + 64, "runs of {run} pages: the device was asked {asked} times");
     }
 }
 
-/// One page of a file couldn't be written. Each `sync_range` of another page that went well made
-/// the whole file count as one that can be written, so the flusher went at the bad page again at
-/// once, and writers of the group waited for it.
+/// One page of a file couldn't be written. Each successful `sync_range` of another page marked the
+/// whole file as writable again. So the flusher retried the bad page at once, and writers of the
+/// group waited for it.
 #[test]
 fn a_range_that_is_synced_does_not_heal_the_file() {
     let devices = Devices::new(1);
@@ -320,8 +323,8 @@ fn a_range_that_is_synced_does_not_heal_the_file() {
         std::thread::sleep(Duration::from_millis(10));
     }
     let attempts = file.stats().write_errors - errors;
-    // A second or more lies between two attempts: on a busy machine, too, where there may be more
-    // of them.
+    // The flusher waits at least a second between two attempts. The bound grows with the measured
+    // time, so that it holds on a busy machine, too.
     let most = 2 + start.elapsed().as_secs();
     assert!(attempts <= most, "{attempts} attempts at the bad page in {:?}", start.elapsed());
     devices.device(0).spoil(u64::MAX);

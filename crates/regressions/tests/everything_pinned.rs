@@ -1,5 +1,6 @@
-//! A process whose budget is all pinned: each public call succeeds if it needs no memory and no
-//! page that is held. Otherwise it fails, within seconds, with the error that says what it lacks.
+//! Calls in a process whose whole budget is pinned. A call that needs neither memory nor a held
+//! page must succeed. Every other call must fail within seconds, with the error that names what was
+//! missing.
 //!
 //! All calls are made at the same time, each in a world and a thread of its own, so a test takes as
 //! long as the slowest of them.
@@ -18,10 +19,10 @@ use crate::support::{check, disk, manager};
 
 const PAGE: u64 = 4096;
 const RW: Protection = Protection::ReadWrite;
-/// What a call may take.
+/// How long a call may take.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// What the calls are made to.
+/// The objects that the calls use.
 struct World {
     mm: Pagefold,
     group: Group,
@@ -31,22 +32,22 @@ struct World {
     space: Space,
     /// Memory in the space, of which the first pages are in memory.
     own: u64,
-    /// Of `mapped`.
+    /// Address of the first page of `mapped` in the space.
     of_file: u64,
 }
 
-/// What a call has to answer.
+/// The result that a call must have.
 #[derive(Clone, Copy, Debug)]
 enum Due {
-    /// Success: the call needs no memory, or as much as there always is.
+    /// Success: the call needs no memory, or no more than is always kept for it.
     Done,
-    /// Either: how much memory the call needs depends on the number of CPUs.
+    /// `Done` or `Full`: how much memory the call needs depends on the number of CPUs.
     DoneOrFull,
-    /// That the group gets no page.
+    /// Failure: the group can get no page.
     Full,
-    /// That a guard has a page that the call would change.
+    /// Failure: a guard holds a page that the call would change.
     Busy,
-    /// That the budget is in use.
+    /// Failure: the budget has no memory left.
     BudgetBusy,
 }
 
@@ -61,7 +62,7 @@ impl Due {
         )
     }
 
-    /// For a part of a call's answer.
+    /// Checks one part of a call's result.
     #[track_caller]
     fn check<T>(self, part: Result<T, Error>) {
         let part = part.map(drop);
@@ -69,7 +70,7 @@ impl Due {
     }
 }
 
-/// A call, its name, and what it has to answer.
+/// A call's name, its expected result, and the call itself.
 type Call = (&'static str, Due, fn(&World) -> Result<(), Error>);
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -84,7 +85,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 use Due::{BudgetBusy, Busy, Done, DoneOrFull, Full};
 
-/// A byte of a page that is pinned, and of one that isn't in memory.
+/// Offset of a byte in a pinned page, and of one in a page that isn't in memory.
 const PINNED: u64 = PAGE;
 const ABSENT: u64 = 3000 * PAGE;
 
@@ -237,8 +238,8 @@ const SPACE_CALLS: &[Call] = &[
     }),
 ];
 
-/// Makes one call to a new world, in which all that can be pinned is. Returns what it came to, and
-/// how long it took.
+/// Makes one call in a new world in which as many pages as possible are pinned. Returns its result,
+/// and how long it took.
 fn call_pinned(call: fn(&World) -> Result<(), Error>) -> (Result<(), Error>, Duration) {
     let mm = manager(64, disk(3, 4000 * PAGE));
     let group = mm.group("tenant").build().unwrap();
@@ -259,8 +260,8 @@ fn call_pinned(call: fn(&World) -> Result<(), Error>) -> (Result<(), Error>, Dur
     outcome
 }
 
-/// Makes all calls. Fails unless each answers what is due. Returns how long the longest took, and
-/// which it was.
+/// Makes all calls. Fails unless each has its expected result. Returns the longest call's duration
+/// and name.
 fn call_all(calls: &'static [Call]) -> (Duration, String) {
     let answers: Vec<_> =
         calls.iter().map(|&(name, due, call)| (name, due, Answer::of(move || call_pinned(call)))).collect();
@@ -272,7 +273,7 @@ fn call_all(calls: &'static [Call]) -> (Duration, String) {
     each.max_by_key(|(time, _)| *time).unwrap()
 }
 
-/// With all of its budget pinned, a process had calls that didn't return.
+/// When all of the budget was pinned, some calls never returned.
 #[test]
 fn each_call_to_a_file_answers() {
     let _longest = call_all(FILE_CALLS);
@@ -288,9 +289,9 @@ fn each_call_to_a_space_answers() {
     let _longest = call_all(SPACE_CALLS);
 }
 
-/// A group whose hot pages were all pinned never looked at the few others, which its policy held to
-/// be the window's share: it got no page any more, kept more than a lower limit, and kept pages
-/// after it was dropped.
+/// All of a group's hot pages were pinned. Reclaim never looked at its few other pages, because the
+/// policy took them for the share of the list *window*. So the group got no further page, stayed
+/// above a lowered limit, and kept pages after it was dropped.
 #[test]
 fn the_last_pages_that_are_not_pinned_give_way() {
     for (limit, free) in [(16, 1), (1000, 8)] {
@@ -309,7 +310,7 @@ fn the_last_pages_that_are_not_pinned_give_way() {
     }
 }
 
-/// And others that took longer than any client waits.
+/// Each call must also return within the time that a client waits.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_each_call_answers_within_seconds() {

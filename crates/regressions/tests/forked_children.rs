@@ -1,5 +1,5 @@
-//! What a child gets that inherited a Pagefold over `fork`: refusals, and no lock that it could
-//! hang on.
+//! What a child process may do with a Pagefold that it inherited over `fork`: calls are refused,
+//! and take no lock that could block forever.
 
 use pagefold::{Advice, Error, File, Group, Pagefold};
 use sync::random::Random;
@@ -7,7 +7,8 @@ use sync::random::Random;
 use crate::meanwhile::meanwhile;
 use crate::support::{WATCHDOG, disk, manager};
 
-/// Runs `body` in a forked child, and fails unless it says that all went well, in time.
+/// Runs `body` in a forked child. Fails unless `body` returns true before the watchdog's time is
+/// over.
 pub(crate) fn in_child(body: impl FnOnce() -> bool) {
     // SAFETY: the child calls `body`, which may allocate (glibc allows that), and leaves without
     // unwinding.
@@ -46,33 +47,32 @@ fn used() -> (Pagefold, Group, File) {
     (mm, group, file)
 }
 
-/// A server forked a worker, and the worker built a group for itself. It got one, though nothing
-/// could ever be read through it: the child has none of the frames. The refusal belongs where the
-/// mistake is.
+/// A child built a group and succeeded, although it could never read anything through the group: a
+/// child doesn't inherit the frames' contents. `build` itself must fail.
 #[test]
 fn a_child_cannot_build_a_group() {
     let (mm, _group, _file) = used();
     in_child(|| matches!(mm.group("child").build(), Err(Error::Forked)));
 }
 
-/// A child lowered the budget, went through frames to give back whose memory it doesn't have, and
-/// died of `SIGSEGV`.
+/// A child lowered the budget. The call touched the frames that were to be given back. At that
+/// time, frames weren't mapped in a child, so the child died of `SIGSEGV`.
 #[test]
 fn a_child_cannot_resize() {
     let (mm, _group, _file) = used();
     in_child(|| matches!(mm.resize("150KiB"), Err(Error::Forked)));
 }
 
-/// The same through a group's limit: lowering it evicts pages, the child has none, and it died of
-/// `SIGSEGV`.
+/// As above, with a group's limit: lowering it evicts pages, and so touched frames that weren't
+/// mapped in the child.
 #[test]
 fn a_child_cannot_set_a_limit() {
     let (_mm, group, _file) = used();
     in_child(|| matches!(group.set_max("64KiB"), Err(Error::Forked)));
 }
 
-/// A child asked for statistics and was told the parent's, as of the fork, by way of locks that may
-/// have been held at that moment. What it has itself is nothing, and it needs no lock to say so.
+/// In a child, `stats` returned the parent's numbers as of the fork, and took locks that another
+/// thread may have held at the fork. It must return empty statistics, without a lock.
 #[test]
 fn the_statistics_of_a_child_are_empty() {
     let (mm, group, file) = used();
@@ -80,8 +80,8 @@ fn the_statistics_of_a_child_are_empty() {
     assert_eq!(group.stats().charged_bytes, 60 * 4096, "the parent's go on");
 }
 
-/// Every child that ends by returning drops what it inherited. It must not close files, or free
-/// pages, in structures that it doesn't have.
+/// A child that returns from `main` drops what it inherited. These drops must not close files or
+/// free pages, because the child doesn't inherit the contents of frames and page maps.
 #[test]
 fn a_child_can_drop_everything() {
     let (mm, group, file) = used();
@@ -91,9 +91,9 @@ fn a_child_can_drop_everything() {
     });
 }
 
-/// At a fork, other threads of the parent hold locks. The child inherits these locks taken, and has
-/// no thread that will ever release them. Children that dropped a file or looked at statistics took
-/// those locks, and hung there.
+/// Other threads of the parent held locks at the fork. In the child these locks stay locked
+/// forever, as it doesn't have these threads. A child that dropped a file, or read statistics, took
+/// these locks and hung.
 #[test]
 fn a_child_does_not_wait_for_locks_that_were_held_at_the_fork() {
     let mm = manager(64, disk(1, 64 << 20));
@@ -120,8 +120,8 @@ fn a_child_does_not_wait_for_locks_that_were_held_at_the_fork() {
     });
 }
 
-/// The same of spaces: `areas`, `map`, `map_file` and `move_anywhere` took a lock before they found
-/// that this is a child.
+/// As above, with spaces: `areas`, `map`, `map_file` and `move_anywhere` took a lock before they
+/// checked whether they were in a child.
 #[test]
 fn a_child_is_refused_by_a_space_before_it_waits_for_a_lock() {
     let (_mm, group, file) = used();
@@ -153,9 +153,10 @@ fn a_child_is_refused_by_a_space_before_it_waits_for_a_lock() {
     });
 }
 
-/// A thread that had guards forked, and the child returned from the function that they were in, or
-/// unwound. Each guard's drop wrote to the record of a frame that the child doesn't have, and it
-/// died of `SIGSEGV`; so it did when it read a page.
+/// A thread that had guards forked. The child dropped them as its function returned or unwound.
+/// Each drop wrote to the frame's record, which wasn't mapped in the child at that time, so the
+/// child died of `SIGSEGV`. Reading a guard's page did the same. Now the child reads zeros there,
+/// and the drops have no effect.
 #[test]
 fn a_child_can_read_and_drop_the_guards_of_its_thread() {
     let mm = manager(64, disk(2, 1 << 20));
@@ -186,8 +187,8 @@ fn a_child_can_read_and_drop_the_guards_of_its_thread() {
     drop(mm);
 }
 
-/// Forks children that do something and call `exit`, as C programs do, while other threads ask for
-/// statistics.
+/// Forks children that run `in_child` and then call `exit`, as C programs do. Meanwhile other
+/// threads of the parent read statistics.
 fn exit_beside_statistics(children: u32, in_child: impl Fn() -> bool) {
     let (mm, _group, file) = used();
     meanwhile(
@@ -214,17 +215,17 @@ fn exit_beside_statistics(children: u32, in_child: impl Fn() -> bool) {
     );
 }
 
-/// Another thread asked for statistics at the fork, and so had the lock of all threads' counters. A
-/// child that called `exit` waited for that lock for ever as its main thread's counters were given
-/// back.
+/// Another thread was reading statistics at the fork, and so held the lock of all threads'
+/// counters. When a child called `exit`, its main thread gave its counters back, which waited for
+/// this lock forever.
 #[test]
 fn a_child_can_exit() {
     exit_beside_statistics(200, || sync::thread::spawn("child's", || ()).unwrap().join().is_ok());
 }
 
-/// And so did a child that made a Pagefold of its own: one in seven runs hung. The lock library
-/// kept a table of waiting threads for the process, which the child inherited with threads in it,
-/// or locked in part; and the standard library has a lock that each thread takes as it starts.
+/// A child that made a Pagefold of its own hung in one of seven runs. The child had inherited two
+/// locked structures: the lock library's table of waiting threads, and a lock of the standard
+/// library that each thread takes as it starts.
 #[test]
 fn a_child_can_have_a_pagefold_of_its_own() {
     exit_beside_statistics(20, || {
@@ -233,8 +234,8 @@ fn a_child_can_have_a_pagefold_of_its_own() {
     });
 }
 
-/// A child advised that pages be evicted next. It waited for locks that threads of the parent had
-/// held, or changed the lists of its copy of the parent's memory.
+/// A child advised that pages be evicted next. The call waited for locks that threads of the parent
+/// had held at the fork, or changed lists that only the parent may change.
 #[test]
 fn a_child_cannot_advise() {
     let (_mm, _group, file) = used();

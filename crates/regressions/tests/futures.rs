@@ -1,4 +1,4 @@
-//! Futures of pages, and others that need what a future has.
+//! Futures of pages, and their asynchronous callers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Wakes the thread, and counts.
+/// Unparks the thread, and counts how often.
 struct Wakes(std::thread::Thread, AtomicU64);
 
 impl Wake for Wakes {
@@ -31,7 +31,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Runs the future as an executor with one thread. Returns also how often it was polled.
+/// Runs the future on this thread. Returns its output, and how often it was polled.
 fn run<F: Future + Unpin>(mut future: F) -> (F::Output, u64) {
     let wakes = Arc::new(Wakes(std::thread::current(), AtomicU64::new(0)));
     let waker = Waker::from(Arc::clone(&wakes));
@@ -59,7 +59,7 @@ fn by_hand() -> (SimulatedDisk, Pagefold, Group, File) {
     (disk, mm, group, file)
 }
 
-/// Futures whose pages have arrived, and that aren't polled.
+/// Futures whose pages have been loaded, but which haven't been polled since.
 fn arrived<'a>(disk: &SimulatedDisk, file: &'a File, pages: impl IntoIterator<Item = u64>) -> Vec<PageFuture<'a>> {
     let mut futures: Vec<_> = pages.into_iter().map(|page| file.page_at_async(page * PAGE)).collect();
     futures.iter_mut().for_each(|future| assert!(poll(future).is_pending()));
@@ -67,8 +67,9 @@ fn arrived<'a>(disk: &SimulatedDisk, file: &'a File, pages: impl IntoIterator<It
     futures
 }
 
-/// A page that had arrived for a future was pinned until that was polled: writers got `PageBusy`
-/// after seconds. In one task, that which has the future writing to the page, it waited for itself.
+/// A page that was loaded for a future stayed pinned until the future was polled, so writers failed
+/// with `PageBusy` after seconds. If one task had such a future and wrote to the same page, it
+/// waited for itself.
 #[test]
 fn a_future_that_is_not_polled_keeps_no_writer_out() {
     let (disk, _mm, _group, file) = by_hand();
@@ -89,15 +90,15 @@ fn a_future_that_is_not_polled_keeps_no_writer_out() {
     assert!(matches!(result, Err(Error::PastEnd { .. })), "{result:?}");
 }
 
-/// The pages of futures that weren't polled filled their group's limit, and nothing else could be
-/// read.
+/// Pages that were loaded for futures stayed pinned until the futures were polled. They filled the
+/// group's limit, so nothing else could be read.
 #[test]
 fn futures_that_are_not_polled_keep_no_reader_out() {
     let (disk, mm, group, file) = by_hand();
     let mut futures = arrived(&disk, &file, 0..16);
     assert_eq!(group.charged(), 16 * PAGE);
     read(&file, 0, 100 * PAGE, PAGE as usize).unwrap();
-    // Nor do they keep out other futures.
+    // Futures that aren't polled don't keep other futures from their pages, either.
     let answers = disk.clone();
     let stop = Arc::new(sync::atomic::AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
@@ -113,7 +114,7 @@ fn futures_that_are_not_polled_keep_no_reader_out() {
         let (result, _) = run(futures.pop().unwrap());
         check(0, page * PAGE, &result.unwrap());
     }
-    // Each still gets its page, whether or not it had to be loaded once more.
+    // Each future still gets its page; if the page was evicted, it is loaded again.
     for (page, future) in futures.into_iter().enumerate() {
         check(0, page as u64 * PAGE, &run(future).0.unwrap());
     }
@@ -124,7 +125,8 @@ fn futures_that_are_not_polled_keep_no_reader_out() {
     drop(mm);
 }
 
-/// The budget couldn't be lowered below the pages of futures that weren't polled.
+/// Pages of futures that weren't polled stayed pinned, so the budget couldn't be lowered below
+/// them.
 #[test]
 fn futures_that_are_not_polled_let_the_budget_be_lowered() {
     let disk = disk(1, 4096 * PAGE);
@@ -138,8 +140,8 @@ fn futures_that_are_not_polled_let_the_budget_be_lowered() {
     drop(futures);
 }
 
-/// A future without a frame woke itself at once: thousands of polls, a reclaim each, in the 0.2 s
-/// until its error.
+/// A future that got no frame woke its task again at once: in the 0.2 s until its error, it was
+/// polled thousands of times, and each poll ran a reclaim.
 #[test]
 fn a_future_without_a_frame_pauses() {
     let disk = disk(1, 4096 * PAGE);
@@ -150,15 +152,15 @@ fn a_future_without_a_frame_pauses() {
     let (result, polls) = run(file.page_at_async(1000 * PAGE));
     assert!(matches!(result, Err(Error::LimitReached { .. })), "{result:?}");
     assert!(polls < 250, "{polls} polls");
-    // When there is a frame again it comes by itself.
+    // Once a frame is free again, the future completes without further calls.
     let mut future = file.page_at_async(1000 * PAGE);
     assert!(poll(&mut future).is_pending());
     drop(pins);
     check(0, 1000 * PAGE, &run(future).0.unwrap());
 }
 
-/// A poll that met a writer, or the file's end while its length was being changed, waited in the
-/// executor's thread.
+/// A poll blocked the executor's thread in two cases: the page was being changed through a guard,
+/// or the page was at the file's end while the file's length was being changed.
 #[test]
 fn a_poll_waits_for_nothing() {
     let devices = Devices::new(1);
@@ -185,7 +187,7 @@ fn a_poll_waits_for_nothing() {
     assert!(matches!(run(file.page_at_async(80 * PAGE)).0, Err(Error::PastEnd { .. })));
 }
 
-/// A task that only its waker keeps alive. To wake it ends it: its executor is gone.
+/// A task whose executor is gone: only the waker keeps it alive. Waking it drops it.
 struct Forgotten(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for Forgotten {
@@ -194,8 +196,9 @@ impl Wake for Forgotten {
     }
 }
 
-/// The task had the last handle of the file. The thread that completed the load woke it, and then
-/// waited for the file's loads, this one among them.
+/// A task owned the last handle of a file. The thread that completed a load woke the task, which
+/// dropped the handle. The drop waited for all loads of the file, one of which this thread was
+/// completing: it waited for itself.
 #[test]
 fn a_waker_that_drops_the_last_handle_keeps_no_thread() {
     for is_dirty in [false, true] {
@@ -222,7 +225,8 @@ fn a_waker_that_drops_the_last_handle_keeps_no_thread() {
     }
 }
 
-/// Many tasks wait for one page: each is told, and each may go before.
+/// When many futures wait for one page, each of them is woken, and any of them may be dropped
+/// before that.
 #[test]
 fn many_futures_of_one_page_are_told() {
     let (disk, _mm, _group, file) = by_hand();
@@ -241,7 +245,8 @@ fn many_futures_of_one_page_are_told() {
     }
 }
 
-/// A future waited for a silent device for as long as that took.
+/// A future of a silent device stayed pending until the device answered. It must fail after
+/// `io_timeout`.
 #[test]
 fn a_future_of_a_silent_device_fails_in_time() {
     let devices = Devices::new(2);
@@ -261,8 +266,8 @@ fn a_future_of_a_silent_device_fails_in_time() {
     });
     assert_eq!(timeouts.wait(), Some(3), "a future waits for the silent device");
     assert!(matches!(poll(&mut silent.page_at_async(40 * PAGE)), Poll::Ready(Err(error)) if is_timeout(&error)));
-    // A device that isn't silent may still answer too late for the test's short time, if its thread
-    // gets no CPU.
+    // A device that isn't silent may also answer too late: the test's timeout is short, and the
+    // device's thread may get no CPU.
     let again = |file: &File, seed: u64, page: u64| {
         eventually("the device doesn't answer in time", || match run(file.page_at_async(page * PAGE)).0 {
             Err(error) if is_timeout(&error) => false,

@@ -1,4 +1,4 @@
-//! A simulated disk whose writes, and reads that fail, can be held back.
+//! A simulated disk that can hold back writes, and can hold back reads and then fail them.
 
 use std::path::Path;
 
@@ -19,14 +19,14 @@ pub(crate) struct GatedDisk {
 }
 
 impl GatedDisk {
-    /// With a file of zeros of that name.
+    /// Returns a disk with a file of `len` zeros at `path`.
     pub(crate) fn with_file(path: &str, len: u64) -> Self {
         let disk = Self::default();
         disk.disk.add_bytes(path, vec![0; len as usize]);
         disk
     }
 
-    /// From now on writes that end with this word wait at the gate.
+    /// From now on, a write waits at the gate if one of its pages ends with this word.
     pub(crate) fn hold_writes_of(&self, word: u64) {
         self.held.store(word, Ordering::SeqCst);
     }

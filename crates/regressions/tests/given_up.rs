@@ -1,4 +1,4 @@
-//! Calls that gave up although there was something to be had.
+//! Calls that gave up although they could have succeeded.
 
 use pagefold::{Error, File, PageRef, Pagefold};
 
@@ -6,7 +6,7 @@ use crate::support::disk;
 
 const PAGE: u64 = 4096;
 
-/// Pins pages of a file, from `first` on, until that is refused.
+/// Pins pages of a file, from `first` on, until `page_at` fails with `LimitReached`.
 fn pin_all(file: &File, first: u64) -> Vec<PageRef<'_>> {
     let mut pins = Vec::new();
     for page in first.. {
@@ -19,9 +19,9 @@ fn pin_all(file: &File, first: u64) -> Vec<PageRef<'_>> {
     pins
 }
 
-/// A tenant had all of its pages pinned, and was refused another one. It let go of the pins, asked
-/// again, and was refused again: that none of so many pages can go is remembered for a while, far
-/// longer than the call took.
+/// All pages of a tenant were pinned, so its next read failed. Reclaim remembered for a while that
+/// it had found no page to evict. The tenant dropped its pins and read again, and this read failed
+/// as well, because of what reclaim remembered. It must succeed.
 #[test]
 fn what_was_unpinned_can_go_at_once() {
     const PAGES: u64 = 40_000;

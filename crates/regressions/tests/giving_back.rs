@@ -9,9 +9,9 @@ use crate::support::eventually;
 
 const PAGE: u64 = 4096;
 
-/// A budget that was being lowered blocked every call that needed a few KiB of it, to open a file,
-/// say: until the end, which was a long time, or, as here, for a page that another thread was
-/// loading.
+/// While the budget was being lowered, every call that needed a few KiB of it was blocked, such as
+/// opening a file. It was blocked until the lowering ended, which took long; here because a page
+/// was being loaded by another thread.
 #[test]
 fn a_file_can_be_opened_while_the_budget_is_lowered() {
     let gate = Arc::new(Gate::default());
@@ -36,8 +36,8 @@ fn a_file_can_be_opened_while_the_budget_is_lowered() {
     std::thread::scope(|scope| {
         let loader = scope.spawn(|| file.read_at(&mut [0; 8], 1000 * PAGE));
         gate.wait_for_somebody();
-        // Lowering is given up after a while. A thread that gets no CPU meanwhile comes too late,
-        // and tries again.
+        // `resize` gives up after a while. If this thread gets no CPU until then, its `open` comes
+        // too late, and the round is repeated.
         eventually("a file is only opened when the budget isn't lowered any more", || {
             let lowered = scope.spawn(|| mm.resize("256KiB"));
             eventually("it doesn't begin", || mm.budget() < 1 << 20 || lowered.is_finished());

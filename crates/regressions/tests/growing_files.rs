@@ -1,6 +1,7 @@
-//! Files that become much longer while they are open. A page map's size was fixed when its file was
-//! opened: 1 GiB for a short file that was opened for reading, 64 GiB for one opened for writing.
-//! When the file became longer than that, each of its handles answered `FileTooLarge` from then on.
+//! Files that become much longer while they are open. The size of a file's page map was fixed when
+//! the file was opened: 1 GiB for a short file that was opened for reading, 64 GiB for one that was
+//! opened for writing. Once the file was longer than its page map, each handle of it failed with
+//! `FileTooLarge`. Page maps must grow with their files.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -31,8 +32,8 @@ fn page_at(file: &File, offset: u64) -> Vec<u8> {
     bytes
 }
 
-/// Calls `test` with a backend, and the path of a file of 4096 ones there, once for each kind of
-/// backend.
+/// Calls `test` once for each kind of backend, with a group and the path of a file there. The file
+/// has 4096 bytes, all of them 1.
 fn in_each_way(test: impl Fn(&Group, &Path)) {
     let disk = SimulatedDisk::default();
     disk.add_bytes("small", vec![1; PAGE as usize]);
@@ -118,7 +119,7 @@ fn set_len_goes_up_and_down() {
     });
 }
 
-/// A file may have as many bytes as an `off_t` can count, and no more.
+/// A file may have up to `i64::MAX` bytes, the largest `off_t`.
 #[test]
 fn the_largest_file() {
     const MAX: u64 = i64::MAX as u64;
@@ -147,8 +148,9 @@ fn the_largest_file() {
     assert!(mm.stats().used_bytes <= before + (1 << 20), "{} and {before} bytes", mm.stats().used_bytes);
 }
 
-/// One page in each GiB of a sparse TiB, many times what the budget has: its page map takes memory
-/// where pages are, and gives all of it back.
+/// Reads one page in each GiB of a sparse file of 1 TiB. All these pages, with their page words,
+/// need more memory than the budget has. The page map takes memory only for the pages that are
+/// read, and gives all of it back.
 #[test]
 fn a_sparse_file_is_read_all_over() {
     let disk = SimulatedDisk::default();
@@ -167,7 +169,8 @@ fn a_sparse_file_is_read_all_over() {
     assert_eq!((mm.stats().map_bytes, mm.stats().metadata_bytes), (0, mm.stats().metadata_bytes));
 }
 
-/// A part of a file that comes to lie behind what its page map was made for, mapped into a space.
+/// Maps a part of a file that lies behind the file's end, and behind its page map. Then the file
+/// grows into this part.
 #[test]
 fn a_mapping_reaches_what_a_file_has_grown_to() {
     in_each_way(|group, path| {

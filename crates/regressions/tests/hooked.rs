@@ -1,4 +1,5 @@
-//! A backend with one file, whose answers the test makes up, and a gate to hold them back.
+//! A backend with one file whose reads and length the test defines, and a gate that holds threads
+//! back.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,14 @@ use sync::SharedBytes;
 
 use crate::support::{WATCHDOG, eventually};
 
-/// For a thread that was just started to get as far as it can. If it takes longer, the test sees
-/// less, but doesn't fail.
+/// A pause in which a thread that was just started usually gets as far as it can. If the thread
+/// needs longer, the test checks less, but doesn't fail.
 pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
 type Read = dyn Fn(u64, SharedBytes<'_>) -> Result<usize, IoError> + Send + Sync;
 type Len = dyn Fn() -> Result<u64, IoError> + Send + Sync;
 
-/// Whatever is opened is the same file.
+/// Each path that is opened leads to the same file.
 #[derive(Clone)]
 pub(crate) struct Hooked {
     read: Arc<Read>,
@@ -58,15 +59,15 @@ impl BackingFile for Hooked {
     }
 }
 
-/// Answers a read of a file of `len` times `byte`.
+/// Answers a read of a file in which each of the `len` bytes is `byte`.
 pub(crate) fn fill(offset: u64, into: SharedBytes<'_>, len: u64, byte: u8) -> usize {
     let n = into.len().min(len.saturating_sub(offset) as usize);
     into.copy_from(0, &vec![byte; n]);
     n
 }
 
-/// Holds threads back until it is opened, or, so that a test that fails ends, until the watchdog's
-/// time is over.
+/// Holds threads back until it is opened. When the watchdog's time is over, it lets them through
+/// anyway, so that a test that fails ends.
 #[derive(Default)]
 pub(crate) struct Gate {
     open: Mutex<bool>,
@@ -89,8 +90,8 @@ impl Gate {
         *self.open.lock()
     }
 
-    /// Fails if a thread was held back for so long that it went on by itself: what should have come
-    /// before it opens waits for that.
+    /// Fails if a thread waited for longer than the watchdog's time, and so passed before the gate
+    /// was opened: then the order of events that the test needs wasn't kept.
     pub(crate) fn open(&self) {
         self.open_at_end();
         assert!(!self.gave_up.load(Ordering::SeqCst), "the gate is opened too late, after {WATCHDOG:?}");
@@ -114,7 +115,7 @@ impl Drop for OpensAtEnd<'_> {
     }
 }
 
-/// What a thread answers that may hang, and so isn't joined.
+/// The result of a thread that may hang, and therefore isn't joined.
 pub(crate) struct Answer<T>(Arc<(Mutex<Option<T>>, Gate)>);
 
 impl<T: Send + 'static> Answer<T> {
@@ -136,7 +137,8 @@ impl<T: Send + 'static> Answer<T> {
         self.0.1.is_open()
     }
 
-    /// The answer, unless the watchdog's time is over before.
+    /// Waits for the result. Returns `None` if the thread panicked, or if the watchdog's time is
+    /// over first.
     pub(crate) fn wait(&self) -> Option<T> {
         self.0.1.pass();
         self.0.0.lock().take()

@@ -1,4 +1,4 @@
-//! Arguments that make no sense, and that callers pass all the same.
+//! Arguments that make no sense, but that a caller may pass.
 
 use std::ops::Range;
 
@@ -6,8 +6,9 @@ use pagefold::{Advice, Error, Pagefold, Protection, ReadQueue, ReadRequest, Writ
 
 use crate::support::{disk, manager, read};
 
-/// A vector with a place for each imaginary NUMA node overflowed its capacity when the caller asked
-/// for very many. Beyond what any machine has, the number is now cut down.
+/// `Builder::numa_nodes` made a vector with an element for each node. When the caller asked for
+/// very many nodes, this overflowed the vector's capacity. The number is now limited to what a
+/// machine can have.
 #[test]
 fn absurd_numbers_of_numa_nodes_are_cut_down() {
     for nodes in [0, 1 << 58, usize::MAX] {
@@ -17,8 +18,8 @@ fn absurd_numbers_of_numa_nodes_are_cut_down() {
     }
 }
 
-/// Offsets and ranges near the ends of what an integer can hold: an addition that wraps around
-/// would turn a read far past the end into one at the beginning.
+/// Offsets and ranges near `i64::MAX` and `u64::MAX`. If an addition wrapped around, a read far
+/// past the end would become a read of the file's beginning.
 #[test]
 fn offsets_at_the_ends_of_the_integers() {
     const LEN: u64 = 10_000;
@@ -38,9 +39,7 @@ fn offsets_at_the_ends_of_the_integers() {
     }
 }
 
-/// The same for sizes: a limit of everything is no limit, one of nothing is refused, and neither
-/// wraps around into another. Numbers of pages that don't fit in 32 bits: beyond 16 TiB, with pages
-/// of 4 KiB.
+/// From 16 TiB on, with pages of 4 KiB, page numbers don't fit in 32 bits.
 #[test]
 fn pages_beyond_16_tib_are_those_that_were_asked_for() {
     const LEN: u64 = 20 << 40;
@@ -52,7 +51,7 @@ fn pages_beyond_16_tib_are_those_that_were_asked_for() {
         let len = read(&file, 0, offset, 10_000).unwrap();
         assert_eq!(len as u64, 10_000.min(LEN - offset));
     }
-    // The same place 16 TiB apart.
+    // The same page number modulo 2^32: the offsets are 16 TiB apart.
     file.write_at(&[1; 5000], 77 * 4096).unwrap();
     file.write_at(&[2; 5000], FAR + 77 * 4096).unwrap();
     file.sync().unwrap();
@@ -86,8 +85,8 @@ fn sizes_at_the_ends_of_the_integers() {
     }
 }
 
-/// Names with quotes and line breaks in them end up in labels of metrics, where what isn't escaped
-/// makes the lines of all the other groups unreadable.
+/// A group's name may contain quotes and line breaks. It becomes a label in the metrics, so these
+/// must be escaped; otherwise the whole text can't be parsed.
 #[test]
 fn names_with_line_breaks_do_not_break_the_metrics() {
     let mm = manager(64, disk(1, 10_000));
@@ -125,9 +124,9 @@ fn ranges() -> impl Iterator<Item = Range<u64>> {
     NUMBERS.into_iter().flat_map(|start| NUMBERS.into_iter().map(move |end| start..end))
 }
 
-/// A batch of two writes just below the end of all offsets added a page's length to an offset and
-/// panicked, where overflow is checked. Every call of a file takes any number and any range,
-/// answers, and leaves the file usable.
+/// Each call of a file returns for all numbers and ranges, without a panic, and leaves the file
+/// usable. Once, a batch of two writes near the largest offset added a page's length to the offset,
+/// and panicked because of the overflow.
 #[test]
 fn every_call_of_a_file_takes_every_number() {
     const LEN: u64 = 3 * 4096;
@@ -170,8 +169,8 @@ fn every_call_of_a_file_takes_every_number() {
     file.sync().unwrap();
 }
 
-/// The same for spaces: what isn't mapped is refused, whatever its numbers, and takes neither time
-/// nor memory by the length of the range that was asked for.
+/// As above, for spaces: a range in which nothing is mapped is refused, and this takes neither time
+/// nor memory in proportion to the range's length.
 #[test]
 fn every_call_of_a_space_takes_every_number() {
     let mm = manager(1024, disk(1, 1 << 20));

@@ -1,4 +1,5 @@
-//! A file system that answers `EINTR` again and again, as FUSE and NFS do while signals come.
+//! A file system whose calls fail with `EINTR` again and again, as those of FUSE and NFS do while
+//! signals arrive.
 
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use crate::support::{assert_same, bytes_on, manager, read, version};
 
 const PAGE: u64 = 4096;
 
-/// Answers so many calls with an error before each one that it lets through.
+/// Fails `times` calls with `error`, then lets one call through, and so on.
 #[derive(Clone)]
 struct Refusing {
     error: IoError,
@@ -27,7 +28,7 @@ impl Around for Refusing {
     }
 }
 
-/// Every call that a file can need is made, and none fails.
+/// Makes every kind of call that a file needs. Each of them must succeed.
 fn all_goes_well(error: IoError, times: u64) {
     let disk = SimulatedDisk::default();
     disk.add_generated("f", 0, 256 * PAGE);
@@ -56,15 +57,15 @@ fn all_goes_well(error: IoError, times: u64) {
     assert_same(&bytes_on(&disk, "f"), &expected, "closed");
 }
 
-/// Two interruptions in a row of one call were its error: of 256 reads on a file system that
-/// interrupted each call twice, two failed.
+/// When a call was interrupted twice in a row, it failed with `EINTR`. On a file system that
+/// interrupted each call twice, two of 256 reads failed.
 #[test]
 fn an_interrupted_call_is_made_again_however_often_it_is_interrupted() {
     all_goes_well(IoError::INTERRUPTED, 2);
     all_goes_well(IoError::INTERRUPTED, 100);
 }
 
-/// The same of reads and writes that the system couldn't do just now.
+/// As above, for reads and writes that fail with `EAGAIN`.
 #[test]
 fn a_read_or_write_that_the_system_has_no_room_for_is_tried_again_in_pauses() {
     let disk = SimulatedDisk::default();
@@ -80,7 +81,7 @@ fn a_read_or_write_that_the_system_has_no_room_for_is_tried_again_in_pauses() {
     file.sync().unwrap();
 }
 
-/// Of [`Refusing`], reads and writes alone: each of them is answered so three times.
+/// As [`Refusing`], but fails only reads and writes, three times each.
 #[derive(Clone)]
 struct Transfers(Refusing);
 

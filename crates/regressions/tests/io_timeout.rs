@@ -1,4 +1,4 @@
-//! Devices that don't answer, and calls that wait for them only so long.
+//! Devices that don't answer, and `io_timeout`, which limits how long calls wait for them.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::support::devices::Devices;
 use crate::support::{RealFiles, bytes_on, check, eventually, manager, read, version};
 
 const PAGE: u64 = 4096;
-/// Calls wait so long: tests with a silent device take at least that. It is short, so a call to a
-/// device that is well may be given up, too, where a thread gets no CPU: such calls are made
-/// [`again`].
+/// The `io_timeout`. Each test with a silent device takes at least this long, so it is short. For
+/// this reason a call to a working device may time out, too, if a thread gets no CPU; the tests
+/// repeat such calls with [`again`].
 const TIME: Duration = Duration::from_millis(100);
 
 fn timed(backend: impl Backend, time: Duration) -> Pagefold {
@@ -44,7 +44,7 @@ fn open(group: &Group, path: &str) -> File {
     file
 }
 
-/// What `call` answers, which mustn't hang.
+/// Returns the result of `call`. Fails if `call` hangs.
 fn answer<T: Send + 'static>(what: &str, call: impl FnOnce() -> T + Send + 'static) -> T {
     Answer::of(call).wait().unwrap_or_else(|| panic!("{what} waits for the silent device"))
 }
@@ -58,8 +58,8 @@ fn read_page(file: &File, page: u64) -> Result<Vec<u8>, Error> {
     file.read_exact_at(&mut bytes, page * PAGE).map(|()| bytes)
 }
 
-/// Has a call given up, again and again until the device counts as silent: a call that no worker
-/// has begun says nothing of it.
+/// Repeats a call that times out, until the device counts as silent. One call may not be enough: a
+/// call that no worker has begun says nothing about the device.
 fn falls_silent<T: Send + 'static>(
     what: &str,
     file: &File,
@@ -73,7 +73,7 @@ fn falls_silent<T: Send + 'static>(
     });
 }
 
-/// Tries until the device's answers have been heard.
+/// Repeats a call that times out, until the device's answers have arrived.
 fn again<T>(what: &str, call: impl Fn() -> Result<T, Error>) -> T {
     let mut result = call();
     eventually(what, || {
@@ -85,8 +85,7 @@ fn again<T>(what: &str, call: impl Fn() -> Result<T, Error>) -> T {
     result.unwrap()
 }
 
-/// A read waited for its device in the kernel for as long as that took, and the caller had no way
-/// to end it.
+/// A read waited in the kernel for as long as its device took, and the caller couldn't end it.
 #[test]
 fn a_miss_fails_in_time_and_the_next_ones_at_once() {
     let (devices, mm, group) = scene();
@@ -116,9 +115,9 @@ fn a_miss_fails_in_time_and_the_next_ones_at_once() {
     assert!(is_timeout(&results.2) && is_timeout(&results.3), "{results:?}");
     assert_eq!(devices.device(0).reads(), reads, "the device is asked for more");
     assert!(silent.stats().device_silent && !well.stats().device_silent);
-    // The page is on its way, and charged.
+    // The page is still loading, and stays charged.
     assert!(group.charged() >= 2 * PAGE);
-    // What needs no silent device goes on.
+    // Calls that don't need the silent device still succeed.
     check(0, 0, &read_page(&silent, 0).unwrap());
     (0..64).for_each(|page| check(1, page * PAGE, &again("the other device is kept", || read_page(&well, page))));
     assert!(silent.stats().device_silent);
@@ -165,9 +164,9 @@ fn batches_and_queues_of_reads_fail_in_time() {
     (0..64).for_each(|page| check(0, page * PAGE, &again("no answer is heard", || read_page(&file, page))));
 }
 
-/// A call for many pages launched their loads before it found that the device was silent. Each of
-/// these pages stayed charged until the device answered: a few calls took all of the group's limit,
-/// and files on other devices could no longer be read.
+/// A call for many pages submitted their loads before it noticed that the device was silent. Each
+/// of these pages stayed charged until the device answered. So a few calls filled the group's
+/// limit, and the group could no longer read files on other devices.
 #[test]
 fn a_silent_device_is_asked_for_no_more_pages() {
     let (devices, _mm, group) = scene();
@@ -195,7 +194,7 @@ fn a_silent_device_is_asked_for_no_more_pages() {
     assert_eq!(group.charged(), charged, "pages that the device may never bring");
 }
 
-/// A file of 64 pages and 10 bytes, all of it synced, where calls wait half a second for a device.
+/// Returns a file of 64 pages and 10 bytes, all of it synced. Its `io_timeout` is half a second.
 fn with_ten_bytes_in_the_last_page() -> (Pagefold, File) {
     let mm = timed(two_devices(), Duration::from_millis(500));
     let file = open(&mm.group("tenant").build().unwrap(), "0/f");
@@ -204,8 +203,8 @@ fn with_ten_bytes_in_the_last_page() -> (Pagefold, File) {
     (mm, file)
 }
 
-/// A new length waited for a page that was pinned, and so the device counted as silent: each miss
-/// of every tenant failed.
+/// `set_len` waited for a pinned page. This wait counted as the device's, so the device counted as
+/// silent, and each miss of every tenant failed.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_page_in_use_makes_no_device_silent() {
@@ -219,7 +218,7 @@ fn timed_a_page_in_use_makes_no_device_silent() {
     file.set_len(70 * PAGE).unwrap();
 }
 
-/// Likewise, where a write at the end waits for the page, and the new length for that write.
+/// As above: here a write at the end waits for the pinned page, and `set_len` waits for the write.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_write_that_waits_for_a_page_in_use_makes_no_device_silent() {
@@ -236,7 +235,8 @@ fn timed_a_write_that_waits_for_a_page_in_use_makes_no_device_silent() {
     file.set_len(70 * PAGE).unwrap();
 }
 
-/// A sync that was given up left the file locked for all later ones, or its pages clean.
+/// After a sync had timed out, the file's write-back lock stayed locked, or the pages counted as
+/// clean.
 #[test]
 fn a_sync_fails_in_time_and_nothing_is_lost() {
     let (devices, _mm, group) = scene();
@@ -253,7 +253,7 @@ fn a_sync_fails_in_time_and_nothing_is_lost() {
     assert_eq!(devices.device(0).writes(), writes);
     again("the other device is kept", || well.sync());
     assert_eq!(bytes_on(&devices.device(1).disk, "f")[..PAGE as usize], version(8, 0, PAGE as usize));
-    // Writes go on in memory, as far as the marks allow.
+    // Writes still succeed in memory, up to the dirty marks.
     silent.write_at(&version(9, 0, PAGE as usize), 0).unwrap();
     assert_eq!(read_page(&silent, 0).unwrap(), version(9, 0, PAGE as usize));
     devices.device(0).silence(false);
@@ -277,7 +277,8 @@ fn a_new_length_fails_in_time_and_keeps_no_append() {
     let results = answer("an append", move || {
         (file.write_at(&[1; 8], 64 * PAGE), file.write_at(&[1; 8], 100 * PAGE), file.set_len(3 * PAGE), file.sync())
     });
-    // The first one may find the length lowered by then, and no writer at it.
+    // The first call may find that `set_len` has already lowered the length, and that no call holds
+    // the lock of the length.
     assert!(is_timeout(&results.0) && is_timeout(&results.1), "{results:?}");
     assert!(is_timeout(&results.2) && is_timeout(&results.3), "{results:?}");
     again("the other device is kept", || well.set_len(3 * PAGE));
@@ -294,7 +295,7 @@ fn a_new_length_fails_in_time_and_keeps_no_append() {
     check(0, 0, &on_disk[..(5 * PAGE) as usize]);
 }
 
-/// A write behind the end makes the file longer first, with the file's turn to change its length.
+/// A write behind the end first makes the file longer, and holds the lock of the file's length.
 #[test]
 fn a_write_that_leaves_a_gap_fails_in_time() {
     let (devices, _mm, group) = scene();
@@ -311,8 +312,8 @@ fn a_write_that_leaves_a_gap_fails_in_time() {
     check(0, 0, &on_disk[..(64 * PAGE) as usize]);
 }
 
-/// A file with dirty pages is closed while its device is silent: the caller isn't kept, and the
-/// file isn't given up either.
+/// A file with dirty pages is closed while its device is silent. `close` must time out, and the
+/// pages must still be written once the device answers.
 #[test]
 fn closing_fails_in_time_and_is_done_later() {
     let (devices, mm, group) = scene();
@@ -337,8 +338,8 @@ fn closing_fails_in_time_and_is_done_later() {
     assert_eq!(again("no page comes", || read_page(&file, 0)), version(5, 0, PAGE as usize));
 }
 
-/// As many callers as there are come at once, and again and again: none of them hangs, and the
-/// other device has its threads.
+/// More threads than there are workers for one device call a silent device at the same time. Each
+/// call must time out, and calls to another device must succeed meanwhile.
 #[test]
 fn many_calls_to_a_silent_device_keep_no_other() {
     let (devices, _mm, group) = scene();
@@ -371,8 +372,8 @@ fn many_calls_to_a_silent_device_keep_no_other() {
     again("no answer is heard", || read_page(&silent, 1));
 }
 
-/// Memory is full of what the silent device should have: its writers get an error, others their
-/// memory.
+/// A group's limit fills up with pages that the silent device doesn't take. The writer must fail
+/// with a timeout.
 #[test]
 fn a_writer_to_a_silent_device_fails_in_time() {
     let (devices, mm, _) = scene();
@@ -387,8 +388,8 @@ fn a_writer_to_a_silent_device_fails_in_time() {
     again("no answer is heard", || file.sync());
 }
 
-/// With a time that is never over, everything is as without one: also errors and files that become
-/// shorter.
+/// With a timeout that never ends, each call behaves as it does without a timeout. This includes
+/// errors, and files that another process changes.
 #[test]
 fn with_a_long_time_all_is_as_without() {
     let devices = two_devices();
@@ -436,8 +437,7 @@ fn a_load_that_fails_tells_why() {
     read(&file, 0, 0, 64 * PAGE as usize).unwrap();
 }
 
-/// The machine's files, in whatever way they are read: many threads beside each other, with too
-/// little memory.
+/// Many threads use the machine's files with an `io_timeout`, and with too little memory.
 #[test]
 fn files_of_the_machine_go_on() {
     let mm = timed(RealFiles::new(2, 512 * PAGE), Duration::from_secs(3600));
@@ -461,7 +461,7 @@ fn files_of_the_machine_go_on() {
     });
 }
 
-/// Without a time nothing changes: a Pagefold without one has no threads for it.
+/// Without an `io_timeout`, a miss waits for as long as the device takes.
 #[test]
 fn without_a_time_a_miss_waits() {
     let devices = two_devices();
@@ -479,8 +479,8 @@ fn without_a_time_a_miss_waits() {
     check(0, PAGE, &reader.wait().unwrap().unwrap());
 }
 
-/// Many threads give up all the time, some of them just as the answer comes: what they left behind
-/// is over when the device answers, and nothing stays charged.
+/// Many calls time out, some of them just as the answer comes. Whatever they leave behind must end
+/// when the device answers: the device must not stay silent, and nothing must stay charged.
 #[test]
 fn no_device_is_silent_for_good() {
     let devices = two_devices();

@@ -1,4 +1,4 @@
-//! Threads that use a file in their last moments, and threads that panic in the middle of a change.
+//! Threads that use a file while they end, and threads that panic while they change a page.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,8 +41,9 @@ thread_local! {
 }
 
 fn use_in_last_moments(backend: impl Backend + Clone) {
-    // What a thread has was made last is dropped first: so what Pagefold keeps for the thread is
-    // there, or is gone.
+    // A thread drops its thread locals in reverse order of their creation. So if `before` is false,
+    // Pagefold's own thread locals still exist when `LAST` is dropped; otherwise, they are gone by
+    // then.
     for before in [false, true] {
         let mm = manager(64, backend.clone());
         let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();
@@ -63,8 +64,8 @@ fn use_in_last_moments(backend: impl Backend + Clone) {
     }
 }
 
-/// A handle in a thread's storage is dropped when the thread ends, perhaps after all that a library
-/// keeps there for itself.
+/// A handle in a thread local is dropped when its thread ends, perhaps after the thread locals that
+/// Pagefold itself uses. It must still work.
 #[test]
 fn a_file_is_used_when_its_thread_ends() {
     use_in_last_moments(disk(1, LEN));
@@ -75,7 +76,7 @@ fn a_file_is_used_through_io_uring_when_its_thread_ends() {
     use_in_last_moments(RealFiles::new(1, LEN));
 }
 
-/// What was changed before the panic is the page's, and nothing is locked any more.
+/// After a panic, the page has the bytes that were changed before it, and no lock is held.
 #[test]
 fn a_panic_in_the_middle_of_a_change_leaves_the_page_usable() {
     let disk: SimulatedDisk = disk(1, LEN);

@@ -24,9 +24,9 @@ fn is_in_use(opened: &Result<File, Error>) -> bool {
     matches!(opened, Err(error @ Error::FileInUse { .. }) if error.to_string().contains("OpenOptions::lock"))
 }
 
-/// Two Pagefolds had the same page of a file in memory. One changed a byte and synced, the other
-/// changed another byte and synced: both were told that it had worked, and the first one's byte was
-/// gone.
+/// Two Pagefolds had the same page of a file in memory. The first changed a byte and synced, then
+/// the second changed another byte and synced. Both calls succeeded, but the first one's byte was
+/// lost.
 #[test]
 fn two_pagefolds_do_not_write_to_one_file() {
     for direct in [DirectIo::Auto, DirectIo::Never] {
@@ -52,20 +52,21 @@ fn two_pagefolds_do_not_write_to_one_file() {
     }
 }
 
-/// A server that was killed and started again at once was told that its file was in use: the kernel
-/// still held the killed process's lock, whose last requests hadn't ended.
+/// A server was killed and restarted at once. It couldn't open its file, which was still in use:
+/// the kernel releases a killed process's lock only when the process's last requests have ended.
 #[test]
 fn an_open_waits_for_a_lock_that_is_about_to_go() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");
     fs::write(&path, [7; 4096]).unwrap();
     let (dying, next) = (manager(64, Posix::default()), manager(64, Posix::default()));
-    // Half of what is waited for a lock: this thread may get no CPU for longer, and then there is
-    // another try.
+    // Half of the time that `open` waits for a lock. This thread may get no CPU for longer than
+    // that; then the round is repeated.
     const LOCKED_MAX: Duration = Duration::from_secs(1);
     eventually("the lock never goes in time", || {
         let last_handle = open(&dying, &path).unwrap();
-        // However the two threads run: the lock goes before the open, or while it waits.
+        // The lock is released before the `open`, or while it waits, depending on the two threads'
+        // timing.
         std::thread::scope(|scope| {
             let start = Instant::now();
             let opened = scope.spawn(|| open(&next, &path).map(drop));
@@ -86,11 +87,11 @@ fn the_lock_can_be_done_without() {
     let (one, other) = (manager(64, Posix::default()), manager(64, Posix::default()));
     let first = open(&one, &path).unwrap();
     let second = options(&other).lock(false).open(&path).unwrap();
-    // A handle that was opened without, and one that was refused, leave no lock.
+    // A handle that was opened without a lock, and an `open` that was refused, leave no lock.
     assert!(is_in_use(&open(&other, &path)));
     drop(first);
     drop(open(&one, &path).unwrap());
-    // The file is locked as soon as any handle wants that.
+    // The file is locked as soon as one of its handles asks for the lock.
     let third = open(&other, &path).unwrap();
     drop(second);
     assert!(is_in_use(&open(&one, &path)));
@@ -98,7 +99,8 @@ fn the_lock_can_be_done_without() {
     open(&one, &path).unwrap();
 }
 
-/// Programs that ask for the lock by themselves are kept out as well, and keep us out.
+/// Other programs that take the same lock are refused while we hold it, and we are refused while
+/// they hold it.
 #[test]
 fn other_programs_locks_count() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -114,8 +116,8 @@ fn other_programs_locks_count() {
     other.try_lock().unwrap();
 }
 
-/// A child shares its parent's lock, because it has the descriptor: it mustn't release it, nor keep
-/// it longer than the parent.
+/// A child inherits the file descriptor, and so shares its parent's lock. It must neither release
+/// the lock, nor keep it longer than the parent.
 #[test]
 fn a_child_neither_releases_the_lock_nor_keeps_it() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -149,7 +151,7 @@ fn a_child_neither_releases_the_lock_nor_keeps_it() {
     });
 }
 
-/// The simulated disk has locks, too; a power cut ends them.
+/// The simulated disk has locks, too. A power cut releases them.
 #[test]
 fn the_simulated_disk_has_locks() {
     let disk: SimulatedDisk = disk(1, 4096);
@@ -165,8 +167,8 @@ fn the_simulated_disk_has_locks() {
     open(&one, path).unwrap();
 }
 
-/// `create(true)` without `write(true)` was answered with the system's "Invalid argument", and no
-/// word of which.
+/// `create(true)` without `write(true)` failed with the system's "Invalid argument", which doesn't
+/// say which argument is meant.
 #[test]
 fn options_that_need_write_say_so() {
     let mm = manager(64, disk(1, 4096));
@@ -177,9 +179,9 @@ fn options_that_need_write_say_so() {
     }
 }
 
-/// A page was pinned by a reader while another Pagefold wrote to it. Then the reader's Pagefold got
-/// the file's lock, kept the page as it had been, since it was pinned, and wrote it back with a
-/// change of its own: what the other one had synced was gone.
+/// A reader pinned a page, and another Pagefold wrote to the page and synced. Then the reader's
+/// Pagefold got the file's lock. It kept its old copy of the page, because the page was pinned,
+/// changed it, and wrote it back: the other Pagefold's synced bytes were lost.
 #[test]
 fn a_page_that_was_pinned_before_the_lock_does_not_bring_old_bytes_back() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

@@ -4,9 +4,9 @@ use pagefold::{Advice, Protection};
 
 use crate::support::{disk, manager};
 
-/// Of 1,000 pages that were changed through `page_mut_at` none counted as a hit, though each that
-/// wasn't in memory counted as a miss; and a partial write to a page that wasn't in memory counted
-/// as both. A store's hit rate was half of what it was.
+/// Of 1,000 pages in memory that were changed through `page_mut_at`, none counted as a hit, though
+/// each page that wasn't in memory counted as a miss. A partial write to a page that wasn't in
+/// memory counted as a hit and a miss. A store that used these calls saw half of its real hit rate.
 #[test]
 fn changing_a_page_is_one_lookup() {
     let mm = manager(256, disk(2, 1 << 20));
@@ -34,8 +34,8 @@ fn changing_a_page_is_one_lookup() {
     assert_eq!((stats.hits, stats.misses), (21, 21), "through a space");
 }
 
-/// A tenant that used nothing but memory of a space had "0 0 0.00%" in the table, as if each access
-/// had missed.
+/// A tenant that used only a space's own memory had "0 0 0.00%" in the table, as if each access had
+/// missed. Such accesses aren't counted, so the table must show "–".
 #[test]
 fn what_is_not_counted_is_not_shown_as_zero() {
     let mm = manager(256, disk(1, 1 << 20));

@@ -1,4 +1,4 @@
-//! Bytes that were written, and weren't there afterwards; and the like.
+//! Bytes that were written and then lost, and related bugs.
 
 use std::time::{Duration, Instant};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,8 +20,8 @@ fn open(mm: &Pagefold) -> File {
     mm.group("a").build().unwrap().open_options().write(true).create(true).open("f0").unwrap()
 }
 
-/// A write past the end made its page dirty, then the length grew. Write-back that came in between
-/// wrote the page as far as the old length, and took it for clean.
+/// A write past the end made its page dirty before it made the file longer. When write-back ran
+/// between these two steps, it wrote the page only up to the old end, and marked it clean.
 #[test]
 fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
     const APPENDS: u64 = 20_000;
@@ -56,8 +56,9 @@ fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
     });
 }
 
-/// Two threads synced by the same handle, and what they waited for failed. One was told; the other,
-/// since the handle had been told, got `Ok`.
+/// Several threads waited in `sync` of the same handle, and the sync that they waited for failed.
+/// Only the first of them returned the error. The others returned `Ok`, because the error had
+/// already been reported to the handle.
 #[test]
 fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
     let disk = disk(1, 8192);
@@ -91,16 +92,16 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
                 its_id.store(unsafe { libc::gettid() } as u64, Ordering::SeqCst);
                 file.sync()
             });
-            // It has looked at the file's length, as each sync does first, and sleeps: it waits for
-            // the first sync to end.
+            // Each sync first asks for the file's length. When the thread has done so and sleeps,
+            // it waits for the first sync to end.
             let waits = || looks.load(Ordering::SeqCst) > before && is_asleep(id.load(Ordering::SeqCst));
             eventually("a sync doesn't wait for the one under way", waits);
             thread
         })
         .collect();
     gate.open();
-    // Its sync went well; it may hear of the next one's failure all the same, if it comes late to
-    // where it is told.
+    // The first sync itself succeeded. But its thread may also return the error of the next sync,
+    // if that sync fails before the thread checks for errors.
     let _ = first.join().unwrap();
     for thread in waiting {
         let result = thread.join().unwrap();
@@ -109,9 +110,9 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
     file.sync().unwrap();
 }
 
-/// A read past the end asks how long the file is. One that did so while the file was being cut off
-/// took over the old length, after `set_len` had lowered it and before the disk had: the file
-/// stayed long, with zeros, for good.
+/// A read past the end asks the disk for the file's length. Such a read ran within `set_len`, after
+/// `set_len` had lowered the known length, and before it had cut the file on the disk. The read set
+/// the known length back to the old one, so the file stayed long, with zeros at its end.
 #[test]
 fn a_read_past_the_end_does_not_undo_a_cut() {
     let disk = disk(1, 10 * 4096);
@@ -138,8 +139,9 @@ fn a_read_past_the_end_does_not_undo_a_cut() {
     assert_same(&bytes_on(&disk, "f0"), &expected, "cut off and grown");
 }
 
-/// The file was cut off, and then the page at its new end turned out to be pinned: an error, but
-/// the file was cut, and the page's tail was there again when the file grew.
+/// `set_len` cut the file on the disk, and then failed because the page with the new end was
+/// pinned. The caller got an error although the file was cut. When the file grew again, the bytes
+/// of the pinned page came back.
 #[test]
 fn a_file_is_not_cut_within_a_pinned_page() {
     let disk = disk(1, 10 * 4096);
@@ -156,7 +158,7 @@ fn a_file_is_not_cut_within_a_pinned_page() {
     assert!(tail.iter().all(|&byte| byte == 0));
 }
 
-/// And it took seconds until that error, which was clear at once.
+/// In the case above, it took seconds until the error, although the reason was known at once.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_cut_within_a_pinned_page_is_refused_at_once() {
@@ -167,8 +169,8 @@ fn timed_a_cut_within_a_pinned_page_is_refused_at_once() {
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-/// All pages but a few were pinned, and those few were unclean, too few for the flusher to start: a
-/// thread that needed a frame waited for seconds and was refused.
+/// Nearly all pages of a group were pinned. The few others were unclean, but too few to start the
+/// flusher. A thread that needed a frame waited for seconds and failed.
 #[test]
 fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     let mm = manager(256, disk(1, 1 << 20));
@@ -179,9 +181,9 @@ fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     file.read_at(&mut [0; 10], 30 * 4096).unwrap();
 }
 
-/// Another process cut the file off between two looks at its length, and the file was then believed
-/// to have more than it had: a write beyond the new end waited for a page to be read that no reader
-/// could find.
+/// Pagefold asked for the file's length twice, and another process cut the file off in between.
+/// Pagefold then took the file for longer than it was. A write beyond the new end waited forever
+/// for the load of a page that the file no longer had.
 #[test]
 fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     let disk = disk(1, 10 * 4096);
@@ -190,8 +192,8 @@ fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     let mm = manager(
         64,
         Watched::new(&disk, move |call| {
-            // The first look is at the opening. A file that turns out to be shorter is looked at
-            // again.
+            // The first request for the length is that of `open`. When a file turns out to be
+            // shorter, its length is requested again.
             if call == Call::Len {
                 match looks.fetch_add(1, Ordering::SeqCst) {
                     1 => cut.truncate("f0", 8 * 4096)?,
@@ -212,7 +214,8 @@ fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     assert_eq!(bytes_on(&disk, "f0").len(), 7 * 4096 + 15);
 }
 
-/// The limit was lowered, and what was beyond it couldn't go because its file didn't have it yet.
+/// A group's limit was lowered. The pages above the limit were unclean, so they couldn't be
+/// evicted. The call must have them written.
 #[test]
 fn a_lowered_limit_has_unclean_pages_written() {
     let mm = manager(256, disk(1, 1 << 20));
@@ -223,8 +226,8 @@ fn a_lowered_limit_has_unclean_pages_written() {
     assert!(group.charged() <= 8 * 4096, "{}", group.charged());
 }
 
-/// Pages of a file that can't be written lay at the cold end of their group's lists, and reclaim
-/// came back to them again and again: readers of other files got no frame.
+/// Pages of a file that couldn't be written were at the cold end of their group's lists. Reclaim
+/// looked at these pages again and again, so readers of other files got no frame.
 #[test]
 fn pages_that_cannot_be_written_are_in_nobodys_way() {
     let disk = disk(1, 4_000 * 4096);
@@ -245,15 +248,15 @@ fn pages_that_cannot_be_written_are_in_nobodys_way() {
     assert!(full.sync().is_err());
 }
 
-/// Write-back stopped at the first page that couldn't be written, and began at the front again the
-/// next time: pages behind a bad place of the disk were never written.
+/// Write-back stopped at the first page that couldn't be written, and began at the file's start
+/// again next time. So the pages behind a bad sector were never written.
 #[test]
 fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     let disk = disk(0, 0);
     let backend = BadSector::new(&disk, 512);
     let sector = backend.around.clone();
     let file = open(&manager(2_000, backend));
-    // Too far apart to share a request, or a part of the file that a thread takes.
+    // The pages are too far apart to be written by one request, or by one thread's part of a cycle.
     let pages = [0_u64, 2, 1_000, 2_000];
     for page in pages {
         file.write_at(&version(1, page, 4096), page * 4096).unwrap();
@@ -267,9 +270,9 @@ fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     }
 }
 
-/// A file was being cut off within a page that another thread was about to change in place; then
-/// the cut was refused, because another page was pinned. The guard had the length that the file
-/// never got: what was written through the guard was half of the page.
+/// `set_len` was about to cut a file off within a page, when another thread got a guard to change
+/// this page. Then `set_len` failed, because another page was pinned. The guard had the length that
+/// the page would have had after the cut, so the rest of the page couldn't be changed.
 #[test]
 fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     let mm = manager(64, disk(1, 10 * 4096));
@@ -278,8 +281,8 @@ fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     for _ in 0..20 {
         let in_the_way = file.page_mut_at(4096).unwrap();
         std::thread::scope(|scope| {
-            // Either may find the first guard there for as long as it waits, if this thread gets no
-            // CPU.
+            // If this thread gets no CPU, either thread may wait for the first guard until its call
+            // fails. Then it retries.
             let cut = scope.spawn(|| {
                 loop {
                     let cut = file.set_len(4096 + 1000);
@@ -297,7 +300,7 @@ fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     }
 }
 
-/// A read past the end of a file that is open for writing asked for its length twice.
+/// A read past the end of a file that is open for writing requested the file's length twice.
 #[test]
 fn a_read_past_the_end_asks_once_how_long_the_file_is() {
     let disk = disk(1, 4096);
@@ -316,8 +319,8 @@ fn a_read_past_the_end_asks_once_how_long_the_file_is() {
     assert_eq!(looks.load(Ordering::SeqCst) - before, 1);
 }
 
-/// Another process cut the file off; pages past its end stayed in memory. They had to be forgotten
-/// before the file grew over them: the disk has zeros there.
+/// Another process cut the file off, but the pages past the new end stayed in memory. They must be
+/// removed before the file grows again, because the file has zeros there.
 #[test]
 fn pages_past_the_end_do_not_come_back_when_the_file_grows() {
     for grow in [(|file: &File| file.write_at(&[1; 10], 9 * 4096)) as fn(&File) -> _, |file| file.set_len(10 * 4096)] {
@@ -334,7 +337,8 @@ fn pages_past_the_end_do_not_come_back_when_the_file_grows() {
     }
 }
 
-/// One bad sector kept all that was written in the same request dirty, and from the disk.
+/// When a request included a bad sector, none of its pages was written. Only the page with the bad
+/// sector may stay dirty.
 #[test]
 fn a_bad_sector_keeps_its_own_page_dirty_and_no_other() {
     let disk = disk(0, 0);
@@ -357,18 +361,19 @@ fn a_bad_sector_keeps_its_own_page_dirty_and_no_other() {
     assert_same(&bytes_on(&disk, "f0"), &after, "after all");
 }
 
-/// While the file was synced for some pages, others were being written. That sync failed, and only
-/// what it was meant for was written again: the disk had lost more.
+/// While a file was synced for some pages, other pages were being written. The sync failed. Only
+/// the pages that it was meant for became dirty again, although the failed sync may have lost the
+/// others as well.
 #[test]
 fn what_was_written_while_a_sync_failed_is_written_again() {
     let disk = disk(0, 0);
-    // More pages than are under way at a time, so there are three stages; and few enough unclean
-    // ones that the flusher stays idle.
+    // More pages than may be in flight at a time, so the cycle has three stages; but so few unclean
+    // pages that the flusher doesn't start.
     let pages = 10_000;
     let (syncs, armed) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
     let (fails, on) = (disk.clone(), Arc::clone(&armed));
     let watched = Watched::new(&disk, move |call| {
-        // The second sync of the cycle is that of its second stage.
+        // The second sync of the cycle ends its second stage.
         if call == Call::Sync && on.load(Ordering::SeqCst) && syncs.fetch_add(1, Ordering::SeqCst) == 1 {
             fails.fail_syncs(1, 3);
         }

@@ -1,4 +1,5 @@
-//! Bugs that were found, each with its story, so that they stay away.
+//! A test for each bug that was found. The comment of a test says, in the past tense, what happened
+//! before the bug was fixed.
 #![cfg(not(pagefold_loom))]
 
 mod advised_pages;

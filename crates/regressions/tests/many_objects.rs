@@ -1,5 +1,5 @@
-//! Large numbers of files, handles, groups and spaces: what one of them costs doesn't depend on how
-//! many there are.
+//! Large numbers of files, handles, groups and spaces. The cost of one of them must not depend on
+//! their number.
 
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ fn time(work: impl FnOnce()) -> Duration {
     cpu_time(work).0
 }
 
-/// A server with 16,000 open files asked for its statistics, and waited for five seconds: for each
-/// file and each group all handles were gone through. Each further `open` took 150 µs under locks
-/// that other tenants' opens and evictions take: it went through all handles and all files as well.
-/// Only time shows this: a step that goes through all of them is 40 times as long at the end as at
-/// the beginning, any other is as long as before.
+/// `stats` of a server with 16,000 open files took five seconds: for each file and each group, it
+/// went through all handles. Each further `open` took 150 µs, because it also went through all
+/// handles and all files; meanwhile it held locks that other tenants' opens and evictions need.
+///
+/// Only a measurement of time can show this. There are 40 times as many files at the end as at the
+/// beginning, so a step that goes through all files takes 40 times as long.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_opening_and_stats_cost_the_same_for_each_file() {
@@ -29,7 +30,7 @@ fn timed_opening_and_stats_cost_the_same_for_each_file() {
         let first = files.len();
         time(|| files.extend((first..first + PART).map(|i| group.open(format!("f{i}")).unwrap())))
     };
-    open(&mut files); // Allocators, and the disk's tables, come to life.
+    open(&mut files); // The first files also fill the allocator's caches and the disk's tables.
     let few = open(&mut files);
     let stats = |count| (0..5).map(|_| time(|| assert_eq!(mm.stats().files.len(), count))).min().unwrap();
     let stats_of_few = stats(2 * PART);
@@ -43,7 +44,7 @@ fn timed_opening_and_stats_cost_the_same_for_each_file() {
     assert!(many_each < 10 * few_each, "stats() took {few_each:?} a file with few files, {many_each:?} with many");
 }
 
-/// The same without a clock: each of so many files, and each handle, is counted.
+/// As above, without measuring time: `stats` lists each file.
 #[test]
 fn many_files_are_in_the_statistics() {
     const FILES: usize = 20_000;
@@ -58,8 +59,8 @@ fn many_files_are_in_the_statistics() {
     assert_eq!(mm.stats().files.len(), 0);
 }
 
-/// The numbers of a tenant's hits were found among those of all handles. They are its own now, and
-/// have to be right when handles come and go, of several files and groups.
+/// A tenant's hits were once found by going through all handles. Now each group has a count of its
+/// own, which must be right when handles of several files and groups are opened and closed.
 #[test]
 fn hits_are_counted_for_the_right_file_and_group() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(2, 4096)).build().unwrap();
@@ -88,9 +89,9 @@ fn hits_are_counted_for_the_right_file_and_group() {
     assert_eq!(hits(), (vec![19, 18], vec![22, 15]), "closed handles count, too");
 }
 
-/// A group without a handle stays in the table until its last page is gone, and wasn't charged to
-/// the budget meanwhile. Each close of any file looked for such groups among all, in a mode that
-/// stops every eviction.
+/// A group without a handle stays in the table until its last page is gone. Its metadata wasn't
+/// charged to the budget meanwhile. And each close of any file searched all groups for such groups,
+/// under a lock that stops every eviction.
 #[test]
 fn groups_without_handles_go_with_their_last_page() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -102,7 +103,7 @@ fn groups_without_handles_go_with_their_last_page() {
         let group = mm.group("tenant").build().unwrap();
         let page = 201 + round;
         let theirs = group.open("f0").unwrap();
-        // A page that is charged to the group, and pinned beyond its end.
+        // A page that is charged to the group, and stays pinned after the group is dropped.
         theirs.read_at(&mut [0], page << 12).unwrap();
         pins.push(file.page_at(page * 4096).unwrap());
         drop((theirs, group));
@@ -115,8 +116,9 @@ fn groups_without_handles_go_with_their_last_page() {
     assert!(mm.stats().metadata_bytes < before, "all of them are gone, and the file");
 }
 
-/// Two groups of one name, of which one had lost its last handle, were one series of metrics: the
-/// older one hid what the newer one was charged, and counters fell when it went.
+/// Two groups had the same name; one of them had lost its last handle. Both wrote the same series
+/// of metrics, so the older group's values hid those of the newer group. When the older group was
+/// removed, counters fell.
 #[test]
 fn metrics_of_a_name_are_those_of_its_living_group() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -143,7 +145,8 @@ fn metrics_of_a_name_are_those_of_its_living_group() {
     assert_eq!(of_tenant("group_misses_total"), Some(1));
 }
 
-/// A group's pages took charges out of a stock, and its peak stayed below what it was charged.
+/// A group's pages took charges from a stock, which didn't update the group's peak. So the peak was
+/// less than what the group was charged.
 #[test]
 fn a_peak_is_no_less_than_what_is_charged() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -157,8 +160,9 @@ fn a_peak_is_no_less_than_what_is_charged() {
     }
 }
 
-/// A tenant opened 2,048 short files for writing. Each took page words for 64 GiB, the last one all
-/// that were left: from then on no tenant could open any file ("is too large"), or make a space.
+/// A tenant opened 2,048 short files for writing. Each of them reserved page words for 64 GiB, so
+/// that none were left. From then on, no tenant could open a file (the error was "is too large"),
+/// or make a space.
 #[test]
 fn files_open_for_writing_leave_page_words_for_others() {
     const FILES: usize = 10_000;
@@ -172,12 +176,13 @@ fn files_open_for_writing_leave_page_words_for_others() {
     let space = quiet.space().unwrap();
     let range = space.map(1 << 30, Protection::ReadWrite).unwrap();
     space.write_at(&[1], range.start).unwrap();
-    // The first of them may grow as long as they like.
+    // A file may still grow to any length.
     files[0].set_len(60 << 30).unwrap();
 }
 
-/// A file's first handle was charged with the file, at four times what both take; all further ones
-/// were free. A tenant that opened one file 100,000 times took 140 MB that no budget counted.
+/// A file's first handle was charged together with the file, at four times what both take; all
+/// further handles were free. A tenant that opened one file 100,000 times used 140 MB that were
+/// charged to no budget.
 #[test]
 fn each_handle_is_charged() {
     const HANDLES: u64 = 1000;
@@ -185,8 +190,8 @@ fn each_handle_is_charged() {
     let group = mm.group("tenant").build().unwrap();
     let charged = || mm.stats().metadata_bytes;
     let read = |file: &File, page: u64| file.read_exact_at(&mut [0], (page % 256) * 4096).unwrap();
-    // The records of all frames that will be needed, also if the thread goes to another CPU and
-    // leaves free ones behind.
+    // Makes the records of all frames that the test needs. There are some to spare, because a
+    // thread that moves to another CPU leaves free frames behind.
     let file = group.open("f0").unwrap();
     (0..1024).for_each(|page| file.read_exact_at(&mut [0], page * 4096).unwrap());
     drop(file);
@@ -197,16 +202,16 @@ fn each_handle_is_charged() {
     let more: Vec<_> = (0..HANDLES).map(|_| group.open("f0").unwrap()).collect();
     let each = (charged() - one) / HANDLES;
     assert!((200..2048).contains(&each), "a handle takes {each} bytes");
-    // What it knows of its readers comes with the first miss.
+    // A handle's readahead state is allocated at its first miss.
     more.iter().zip(0..).for_each(|(file, page)| read(file, page));
     drop(more);
     drop(first);
     assert_eq!((charged(), mm.stats().map_bytes), (nothing, 0));
 }
 
-/// Thousands of tenants had a space each, and one had all that memory is short of: pages of its
-/// files. A call looked at a few tenants in turn, all of which had tables and nothing to give, and
-/// was refused although its group had next to nothing.
+/// Thousands of tenants had a space each, whose tables can't be evicted. One tenant had all the
+/// pages that could be evicted. A call that needed a frame looked at a few tenants in turn, found
+/// nothing to evict, and failed, although its own group used next to nothing.
 #[test]
 fn the_only_group_that_can_give_pages_is_found_among_thousands() {
     const BUDGET: u64 = 64 << 20;
@@ -217,7 +222,7 @@ fn the_only_group_that_can_give_pages_is_found_among_thousands() {
     (0..4000).for_each(|page| file.read_exact_at(&mut [0; 8], page * 4096).unwrap());
     let has_room = |group: &&Group| mm.used() + (64 << 10) < BUDGET && group.charged() < 1 << 20;
     let spaces: Vec<_> = groups.iter().cycle().take_while(has_room).map(|group| group.space().unwrap()).collect();
-    // A group that has next to nothing, and one that has as much as most.
+    // A group that uses next to nothing, and one that uses as much as most groups.
     for (number, group) in [(1, &mm.group("poor").build().unwrap()), (2, &groups[0])] {
         let theirs = group.open(format!("f{number}")).unwrap();
         let pinned: Vec<_> = (0..600).map(|page| theirs.page_at(page * 4096).unwrap()).collect();
@@ -226,9 +231,10 @@ fn the_only_group_that_can_give_pages_is_found_among_thousands() {
     drop(spaces);
 }
 
-/// A thousand tenants had spaces and a file each, which left room for a page for every second of
-/// them. Page maps took it in the end: parts of them in which no page was any more, which only room
-/// for other page maps was made of, while a tenant that needed a frame was refused.
+/// A thousand tenants had spaces and a file each, so that there was room for only one page for
+/// every two tenants. Over time, page maps took this room: parts of them had no resident page left,
+/// but they were freed only to make room for other page maps. So a tenant that needed a frame was
+/// refused.
 #[test]
 fn a_crowd_takes_turns_with_few_pages() {
     const BUDGET: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! Other threads that keep going while a test looks at what comes of it.
+//! Threads that keep working while a test checks something.
 
 use std::time::Duration;
 use sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use pagefold::{Advice, File};
 
 use crate::support::stop_at_end;
 
-/// CPU time that `work` takes in this thread: what other threads and processes do doesn't count.
+/// The CPU time that `work` takes on this thread. Other threads and processes don't add to it.
 pub(crate) fn cpu_time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     let now = || {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -20,8 +20,8 @@ pub(crate) fn cpu_time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
     (now() - start, result)
 }
 
-/// CPUs that this thread may use. `available_parallelism` says less where a control group has only
-/// a part of their time.
+/// The number of CPUs that this thread may use. `available_parallelism` isn't used, because it
+/// returns less if a control group limits their time.
 pub(crate) fn cpus() -> u64 {
     // SAFETY: a CPU set is plain bits, and the call gets its size; it writes nothing else.
     unsafe {
@@ -31,7 +31,8 @@ pub(crate) fn cpus() -> u64 {
     }
 }
 
-/// Has this thread run on the first CPU that it may use alone, beside others that call this.
+/// Restricts this thread to the first CPU that it may use. All threads that call this share this
+/// CPU.
 pub(crate) fn share_a_cpu() {
     // SAFETY: a CPU set is plain bits, and both calls get its size; they read and write nothing
     // else.
@@ -47,7 +48,7 @@ pub(crate) fn share_a_cpu() {
 
 /// Whether a thread of this process sleeps.
 pub(crate) fn is_asleep(thread: u64) -> bool {
-    // After the name, which is in brackets.
+    // The state follows the thread's name, which is in brackets.
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
@@ -70,10 +71,10 @@ pub(crate) fn meanwhile<T>(threads: u64, work: impl Fn(u64) + Sync, body: impl F
 
 /// Reads a little of each of the first `pages` pages.
 pub(crate) fn touch(file: &File, pages: u64) {
-    // These pages, and none after them.
+    // Without readahead, so that no further pages are read.
     file.advise(0..u64::MAX, Advice::Random).unwrap();
     for page in 0..pages {
-        // A page that is just losing its place may meet a limit: not what these tests are about.
+        // A read may fail because the group is at its limit; these tests don't check that.
         let _ = file.read_at(&mut [0; 8], page * 4096);
     }
 }

@@ -1,5 +1,5 @@
-//! Files that another process changes within one of our calls, or beside a call that fails: each
-//! call leaves the length in a state from which the next one goes on.
+//! Files that another process changes during one of our calls, or after a call that failed. Each
+//! call must leave the known length in a state that the next call can handle.
 
 use std::path::Path;
 
@@ -16,13 +16,14 @@ const PAGE: usize = 4096;
 
 type Meddle = Box<dyn FnOnce() + Send>;
 
-/// A disk on which another process is busy, and whose reads can fail.
+/// A disk on which another process changes the file in the middle of our calls, and whose reads can
+/// fail.
 #[derive(Clone, Default)]
 struct Meddled {
     disk: SimulatedDisk,
-    /// What the other process does right after the file was made longer, once.
+    /// Called once, right after the file was made longer.
     after_lengthen: Arc<Mutex<Option<Meddle>>>,
-    /// What happens right before the file's length is set, once.
+    /// Called once, right before the file's length is set.
     before_set_len: Arc<Mutex<Option<Meddle>>>,
     reads_fail: Arc<AtomicBool>,
 }
@@ -41,12 +42,12 @@ impl Meddled {
         (it, mm, file)
     }
 
-    /// The file, as the other process has it.
+    /// The file, as the other process opens it.
     fn theirs(&self) -> Box<dyn BackingFile> {
         self.disk.open(Path::new("file"), Access::Write).unwrap()
     }
 
-    /// The other process overwrites from a page's beginning on.
+    /// The other process writes `bytes` at `offset`, a multiple of the page size.
     fn overwrite(&self, offset: u64, bytes: &[u8]) {
         let mut words = vec![0; bytes.len().div_ceil(PAGE) * PAGE];
         words[..bytes.len()].copy_from_slice(bytes);
@@ -120,10 +121,10 @@ fn read(file: &File, offset: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A write behind the end made the file longer up to there, and another process cut it off again
-/// before the write went on. The write took that for a file without a gap: what lay between was
-/// neither looked after here nor in the file, so write-back put zeros over what the other process
-/// appended next.
+/// A write behind the end made the file longer, up to its own offset. Before the write went on,
+/// another process cut the file off again, which left a gap that was in neither file nor memory.
+/// The write didn't notice the gap. Then the other process appended to the file, and write-back
+/// overwrote these bytes with zeros.
 #[test]
 fn a_file_that_is_cut_off_as_a_gap_is_closed_has_the_gap_closed_again() {
     let (meddled, _mm, file) = Meddled::with_file(&[7; 5_000]);
@@ -131,7 +132,7 @@ fn a_file_that_is_cut_off_as_a_gap_is_closed_has_the_gap_closed_again() {
     let other = meddled.theirs();
     *meddled.after_lengthen.lock() = Some(Box::new(move || other.set_len(5_000).unwrap()));
     file.write_at(&[1; 100], 9_000).unwrap();
-    // It appends where it finds the end.
+    // Another process appends at the end that it finds in the file.
     let end = meddled.theirs().len().unwrap();
     assert_eq!(end, 9_100, "the gap is in no file");
     let _ = file.sync(); // It may tell of a cut.
@@ -140,10 +141,10 @@ fn a_file_that_is_cut_off_as_a_gap_is_closed_has_the_gap_closed_again() {
     assert!(meddled.on_disk() == expected && read(&file, 0, 20_000) == expected);
 }
 
-/// A write behind the end made the file longer and then failed, so that the file was longer than
-/// the handle said. Another process wrote to the new end and cut a part of it off: the handle took
-/// the cut for one of its own bytes, and grew without reading what came to lie in the file.
-/// Write-back put zeros over it.
+/// In order: a write behind the end made the file longer and then failed, so the file was longer
+/// than the handle knew. Another process wrote to the new end, and cut off a part of it. The handle
+/// took this for a cut of its own bytes, and then grew the file without reading what was in it.
+/// Write-back overwrote the other process's bytes with zeros.
 #[test]
 fn a_cut_behind_the_known_end_is_growth() {
     let (meddled, _mm, file) = Meddled::with_file(&[7; 5_000]);
@@ -163,8 +164,8 @@ fn a_cut_behind_the_known_end_is_growth() {
     assert!(read(&file, 0, 20_000) == expected, "what is read");
 }
 
-/// A page was being changed by its user when another process cut the file off before it. The change
-/// went with the page, and `sync` said that all was well.
+/// A page was being changed through a guard when another process cut the file off before this page.
+/// The change was lost with the page, but `sync` returned `Ok`.
 #[test]
 fn a_change_that_is_cut_off_while_it_is_made_is_told() {
     for len in [100, 0] {
@@ -182,9 +183,9 @@ fn a_change_that_is_cut_off_while_it_is_made_is_told() {
     }
 }
 
-/// A file's last handle was dropped just after another process had cut the file off. The write-back
-/// refused to write anything before the new length was known, and so all that was dirty was lost,
-/// the bytes before the new end, too.
+/// Another process cut a file off, and right afterwards the file's last handle was dropped.
+/// Write-back refused to write anything before it knew the new length. So all dirty bytes were
+/// lost, also those before the new end.
 #[test]
 fn what_lies_before_a_cut_is_written_when_the_last_handle_is_dropped() {
     let (meddled, _mm, file) = Meddled::with_file(&[7; 3 * PAGE]);
@@ -194,9 +195,10 @@ fn what_lies_before_a_cut_is_written_when_the_last_handle_is_dropped() {
     assert!(meddled.on_disk() == [[8; 10].as_slice(), &[7; 2 * PAGE - 10]].concat());
 }
 
-/// A call made a file longer. Just before, another thread loaded the page with the old end, and
-/// another process appended to it. The page counted as whole then: readers found zeros in place of
-/// what was appended, and the next write-back of the page wrote these zeros.
+/// In order: a call was about to make a file longer; another thread loaded the page with the old
+/// end; another process appended to this page; the file was made longer. The loaded page then
+/// counted as whole: readers found zeros in place of the appended bytes, and write-back wrote these
+/// zeros.
 #[test]
 fn what_is_appended_while_the_file_is_made_longer_is_kept() {
     let (meddled, _mm, file) = Meddled::with_file(&[7; 5_000]);
@@ -213,9 +215,9 @@ fn what_is_appended_while_the_file_is_made_longer_is_kept() {
     assert!(meddled.on_disk()[5_100..] == [0; 14_900], "and zeros after it");
 }
 
-/// Another process had cut a file off, and a write behind the old end was the first to find that:
-/// it read its page, and the file turned out to be shorter. The gap that the cut had left then was
-/// in no file. What the other process appended there was overwritten with zeros.
+/// Another process cut a file off. A write behind the old end was the first call to notice, as it
+/// read its page. The gap between the new end and the write was in neither file nor memory. The
+/// other process then appended to the file, and write-back overwrote these bytes with zeros.
 #[test]
 fn a_write_that_finds_a_cut_closes_the_gap() {
     for cut in [9_000, 100] {
@@ -229,7 +231,7 @@ fn a_write_that_finds_a_cut_closes_the_gap() {
     }
 }
 
-/// The same with a page that was pinned behind the new end: its bytes were cut off, and came back.
+/// As above, with a pinned page behind the new end: its bytes were cut off, and came back.
 #[test]
 fn a_write_that_finds_a_cut_brings_nothing_back() {
     let (meddled, _mm, file) = Meddled::with_file(&[7; 10_000]);

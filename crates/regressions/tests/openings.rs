@@ -1,4 +1,4 @@
-//! Files that are something else than they seem when they are opened.
+//! Files that differ, when they are opened, from what they seem to be.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use test_disks::SimulatedDisk;
 
 use crate::support::{bytes_on, disk, manager, read};
 
-/// A monitoring agent read `/proc/self/status`, and was told `Ok(0)`: the system gives such files
-/// the length 0, and makes them up as they are read.
+/// A monitoring agent read `/proc/self/status` and got `Ok(0)`. The kernel reports the length 0 for
+/// such files, and generates their bytes when they are read. `open` must refuse them.
 #[test]
 fn a_file_without_a_length_is_refused_at_its_opening() {
     let mm = Pagefold::builder().memory("1MiB").build().unwrap();
@@ -29,8 +29,8 @@ fn a_file_without_a_length_is_refused_at_its_opening() {
     }
 }
 
-/// A union file system gave two files one device and inode number. A caller that opened the second
-/// file while the first was open read and wrote the first one.
+/// A union file system gave two files the same device and inode numbers. A caller opened the second
+/// file while the first one was open, and its reads and writes went to the first file.
 #[test]
 fn two_files_with_the_same_numbers_are_two_files() {
     let disk: SimulatedDisk = disk(3, 1 << 16);
@@ -42,7 +42,7 @@ fn two_files_with_the_same_numbers_are_two_files() {
     for (seed, file) in [&first, &second, &third].into_iter().enumerate() {
         read(file, seed as u64, 0, 1 << 16).unwrap();
     }
-    // One file is still one, whichever of them is closed in between.
+    // Two handles of one file still share their pages, also after another file was closed.
     drop(first);
     let again = open("f1");
     again.write_at(b"in memory", 100).unwrap();

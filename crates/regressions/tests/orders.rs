@@ -1,5 +1,5 @@
-//! Orders of events that chance seldom brings about, and in which a write could be lost or come
-//! back.
+//! Orders of events that are rare by chance, and in which a write could be lost, or undone bytes
+//! could come back.
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,9 @@ use crate::hooked::{Gate, MOMENT};
 use crate::support::{bytes_on, disk, manager};
 use crate::watched::Watched;
 
-/// The first writer finds that the file doesn't have the page, and waits for a frame. Meanwhile
-/// another thread writes to the page, and the page goes to the file and out of memory: now the
-/// first writer has to read it.
+/// In order: a writer finds that the page lies behind the file's end, so it needs no read, and
+/// waits for a frame. Another thread writes to the same page, which is written back and evicted.
+/// When the first writer gets its frame, it must read the page.
 #[test]
 fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     let disk = disk(1, 10 * 4096);
@@ -35,7 +35,8 @@ fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     std::thread::scope(|scope| {
         scope.spawn(|| ours.read_at(&mut [0; 10], 5 * 4096).unwrap());
         gate.wait_for_somebody();
-        // The small group is full now, but with a load under way, so it is waited.
+        // The small group is full, but one of its pages is loading, so the writer waits instead of
+        // failing.
         let writer = scope.spawn(|| ours.write_at(&[1; 10], 20 * 4096 + 100));
         std::thread::sleep(MOMENT);
         theirs.write_at(&[2; 10], 20 * 4096 + 500).unwrap();
@@ -50,7 +51,8 @@ fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     assert_eq!((&page[100..110], &page[500..510]), (&[1; 10][..], &[2; 10][..]));
 }
 
-/// A page is on its way to the file when that is cut off before it.
+/// While a page is being written back, the file is cut off before this page. The write must not
+/// make the file longer again.
 #[test]
 fn what_is_on_its_way_does_not_make_a_file_longer_that_is_cut_off() {
     let disk = disk(1, 10 * 4096);
@@ -77,8 +79,9 @@ fn what_is_on_its_way_does_not_make_a_file_longer_that_is_cut_off() {
     assert_eq!((file.len(), bytes_on(&disk, "f0").len()), (5 * 4096, 5 * 4096));
 }
 
-/// A write past the end has its bytes in the page, but the length hasn't grown yet, because a
-/// reader is looking up the file's length. Write-back writes the page as far as the old length.
+/// A write past the end has put its bytes into the page, but can't raise the length yet, because a
+/// reader holds the lock of the length. Meanwhile write-back writes the page up to the old end.
+/// After the length has been raised, the page must be written again.
 #[test]
 fn a_page_written_back_before_the_length_grows_is_written_again() {
     let disk = disk(1, 100);
@@ -86,7 +89,8 @@ fn a_page_written_back_before_the_length_grows_is_written_again() {
     let armed = Arc::new(AtomicBool::new(false));
     let (held, hold) = (Arc::clone(&gate), Arc::clone(&armed));
     let watched = Watched::new(&disk, move |call| {
-        // The reader's look, under the lock; and not those of write-back, which come later.
+        // Holds back only the reader's request for the length, which it makes under the lock.
+        // Write-back's requests come later.
         if call == Call::Len && hold.swap(false, Ordering::SeqCst) {
             held.pass();
         }
@@ -109,7 +113,7 @@ fn a_page_written_back_before_the_length_grows_is_written_again() {
     assert_eq!(bytes_on(&disk, "f0")[100..], [2; 50]);
 }
 
-/// Has `access` done to a page of a mapped file, which is unmapped while the device reads the page.
+/// Runs `access` on a page of a mapped file, and unmaps the file while the device reads the page.
 fn unmap_during<T: Send>(access: impl FnOnce(&Space, u64) -> Result<T, Error> + Send) -> Result<T, Error> {
     let disk = disk(1, 10 * 4096);
     let gate = Arc::new(Gate::default());
@@ -132,8 +136,8 @@ fn unmap_during<T: Send>(access: impl FnOnce(&Space, u64) -> Result<T, Error> + 
     })
 }
 
-/// A reader at an address waits for the device, and the file is unmapped there before the page
-/// comes: the reader is not given what is not mapped any more.
+/// A reader at an address waits for the device. Before the page arrives, the file is unmapped
+/// there. The reader must fail with `NotMapped`.
 #[test]
 fn a_page_that_is_unmapped_while_it_is_read_is_not_read() {
     let mut bytes = [0; 100];
@@ -141,7 +145,7 @@ fn a_page_that_is_unmapped_while_it_is_read_is_not_read() {
     assert!(matches!(read, Err(Error::NotMapped { .. })), "{read:?}");
 }
 
-/// The same for a thread that wants the page pinned.
+/// As above, for a thread that wants to pin the page.
 #[test]
 fn a_page_that_is_unmapped_while_it_is_pinned_is_not_pinned() {
     let pinned = unmap_during(|space, address| space.page_at(address).map(|page| page.len()));

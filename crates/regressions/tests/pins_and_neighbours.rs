@@ -1,4 +1,4 @@
-//! Pins and hot pages: which thread or group has to wait, or pay, for what another does.
+//! Pins and hot pages: which thread or group has to wait, or loses pages, because of another one.
 
 use sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::hooked::{Gate, Hooked, MOMENT, fill};
 use crate::meanwhile::{meanwhile, touch};
 use crate::support::{disk, eventually, manager, read, within_limit};
 
-/// The bugs below need readers that are fast enough, which they aren't every time.
+/// The bugs below show only if the readers are fast enough, which isn't so in each round.
 const ROUNDS: usize = 4;
 
-/// Pages that had been pinned went to main, the list of what is used most, and three threads kept
-/// reading them when the pins were gone. Reclaim spared them each time it came by, and a read met
-/// `LimitReached` with nothing pinned.
+/// Pages were in the LRU list *main*, because they had been pinned. After the pins were dropped,
+/// three threads kept reading these pages. Reclaim kept them each time, because they had been used,
+/// and a read failed with `LimitReached` although nothing was pinned.
 #[test]
 fn pages_that_are_hot_are_not_pinned() {
     let mm = manager(4096, disk(1, 64 << 20));
@@ -31,8 +31,8 @@ fn pages_that_are_hot_are_not_pinned() {
     );
 }
 
-/// Group `a` is charged for 64 pages, its limit, which went to main because they were pinned; none
-/// is any more. Threads of group `b` keep them hot while `check` looks at `a`.
+/// Fills the limit of group `a` with 64 pages, which are in *main* because they were pinned; then
+/// drops the pins. Threads of group `b` keep the pages hot while `check` runs.
 fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) {
     for _ in 0..ROUNDS {
         let mm = manager(4096, disk(1, 64 << 20));
@@ -40,8 +40,9 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
         let (ours, theirs) = (a.open("f0").unwrap(), b.open("f0").unwrap());
         touch(&ours, 64);
         let pinned_by_a_neighbour = |page: u64| {
-            // In memory by now, and paid for by us, even if it was evicted for what another CPU has
-            // in stock.
+            // This pin keeps the page in memory, and charged to group `a`, until the neighbour has
+            // pinned it, too. The page may have been evicted since `touch`, because other CPUs have
+            // charges in stock.
             let _loaded = ours.page_at(page * 4096).unwrap();
             theirs.page_at(page * 4096).unwrap()
         };
@@ -59,8 +60,9 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
     }
 }
 
-/// The group that loads a page pays for it, also when only a neighbour uses it. The neighbour's
-/// reads kept all pages of a group hot, so the group's limit couldn't be lowered below them.
+/// A page is charged to the group that loaded it, even if only a neighbour uses it. Here the
+/// neighbour's reads kept all pages of a group hot, so the group's limit couldn't be lowered below
+/// them.
 #[test]
 fn a_limit_can_be_lowered_below_pages_that_a_neighbour_uses() {
     with_pages_kept_hot_by_another_group(|_, group, _file| {
@@ -69,8 +71,8 @@ fn a_limit_can_be_lowered_below_pages_that_a_neighbour_uses() {
     });
 }
 
-/// For the same reason the group couldn't read anything else: `LimitReached`, because of what a
-/// neighbour read.
+/// As above: the group couldn't read anything else, but failed with `LimitReached`, because its
+/// neighbour's reads kept its pages hot.
 #[test]
 fn a_group_whose_pages_a_neighbour_uses_can_read_others() {
     with_pages_kept_hot_by_another_group(|_, _group, file| {
@@ -78,20 +80,20 @@ fn a_group_whose_pages_a_neighbour_uses_can_read_others() {
     });
 }
 
-/// And when the group was dropped, taking its pages out of memory gave up on those in use just
-/// then. They stayed, charged to a group without a handle.
+/// As above: when the group was dropped, its pages were to be evicted, but those that were just in
+/// use were skipped. They stayed in memory, charged to a group without a handle.
 #[test]
 fn a_group_that_goes_leaves_no_page_that_a_neighbour_reads() {
     with_pages_kept_hot_by_another_group(|mm, group, file| {
         drop((file, group));
-        // A thread that has one of its pages in hand may be without a CPU just now.
+        // A thread may hold one of the group's pages, and get no CPU for a while.
         eventually("the group is still there", || mm.stats().groups.iter().all(|group| group.name != "a"));
     });
 }
 
-/// With all of its limit pinned, a group gets its error after a few tries, unless pages are under
-/// way that might help. Pages of any group counted: one slow read of a neighbour made each such
-/// error take four seconds and 400 tries.
+/// When a group's limit is full of pinned pages, a call fails after a few tries, unless pages are
+/// being loaded or written that may soon be evicted. Pages of all groups counted for this, so one
+/// slow load of a neighbour made each such call take four seconds and 400 tries to fail.
 #[test]
 fn a_neighbours_slow_load_does_not_delay_an_error() {
     let gate = Arc::new(Gate::default());
@@ -123,8 +125,9 @@ fn a_neighbours_slow_load_does_not_delay_an_error() {
     assert!(beside < 10 * alone, "{alone} tries alone, {beside} while a neighbour loads a page");
 }
 
-/// Misses of a neighbour that reads the same 300 pages over and over, while group `a`, with a page
-/// in each extent that it may have pinned, reads a sparse file and needs room for its page map.
+/// Returns the misses of group `b`, which reads the same 300 pages again and again. Meanwhile group
+/// `a` reads a sparse file, so it needs room for its page map. If `pinned`, `a` has a page pinned
+/// in each extent.
 fn misses_of_a_neighbour(pinned: bool) -> u64 {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(2, 64 << 30)).build().unwrap();
     let (a, b) = (mm.group("a").max("1MiB").build().unwrap(), mm.group("b").build().unwrap());
@@ -150,18 +153,18 @@ fn misses_of_a_neighbour(pinned: bool) -> u64 {
     b.stats().misses - before
 }
 
-/// To make room for page maps, an extent of frames was emptied, all of it but for a pinned page,
-/// which made the work useless; then the next. One tenant's few pins cost its neighbours their hot
-/// pages, again and again.
+/// To make room for page maps, all pages of an extent were evicted except a pinned one, so the
+/// extent couldn't be used after all; then the next extent was tried. A few pins of one tenant cost
+/// its neighbours their hot pages again and again.
 #[test]
 fn a_few_pins_do_not_cost_a_neighbour_his_pages() {
     let (without, with) = (misses_of_a_neighbour(false), misses_of_a_neighbour(true));
     assert!(with < 3 * without.max(300), "{without} misses, {with} with a pin in each extent");
 }
 
-/// A shrinking budget was tried on sixteen extents, and given up when each of them had a pin in it.
-/// A budget with eighteen pins in 15,000 pages reported that it was busy, although it had extents
-/// without a pin.
+/// To shrink the budget, sixteen extents were tried. If each of them contained a pinned page,
+/// `resize` failed. So a budget of 15,000 pages with eighteen pins couldn't be shrunk, although
+/// most extents had no pin.
 #[test]
 fn a_budget_shrinks_where_nothing_is_pinned() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 30)).build().unwrap();

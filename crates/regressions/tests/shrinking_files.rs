@@ -15,8 +15,8 @@ fn open(backend: Hooked) -> (Pagefold, File) {
     (mm, file)
 }
 
-/// A page is loaded, another thread waits for it with `wait`, and the file is cut off before the
-/// page.
+/// While a page is being loaded, another thread waits for it with `wait`. Then another process cuts
+/// the file off before the page.
 fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Send + 'static) {
     let len = Arc::new(AtomicU64::new(3 * 4096));
     let gate = Arc::new(Gate::default());
@@ -46,32 +46,32 @@ fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Se
     }
 }
 
-/// A reader waited for a page that another thread loaded. When the page came, the file had become
-/// shorter, so the lookup found no such page; the page word said that it was there; and the reader
-/// went back and forth between the two for ever.
+/// A reader waited for a page that another thread was loading. Meanwhile the file became shorter.
+/// The lookup then found that the page is past the end, but the page word said that it is resident.
+/// The reader alternated between these two answers forever.
 #[test]
 fn a_reader_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.read_at(&mut [0; 4096], 2 * 4096));
 }
 
-/// The same for a thread that wanted the page pinned: the pin was refused as past the end, and
-/// asked for again, without end.
+/// As above, for a thread that wanted to pin the page: the pin was refused as past the end, and
+/// requested again, forever.
 #[test]
 fn a_pinner_who_waits_for_a_page_that_is_cut_off_goes_home() {
     shrink_while_somebody_waits(|file| file.page_at(2 * 4096).map(|page| page.len()));
 }
 
-/// A load came back short, because the file had been truncated, and its page was published before
-/// the new length was known. Then asking for the length failed: the reader got its error, and all
-/// later readers got zeros past the file's end as if they were its bytes.
+/// The file had been truncated, so a load came back short. Its page was published before the new
+/// length was known, and then the request for the length failed. The reader got an error, but all
+/// later readers got zeros past the file's end as if they were in the file.
 #[test]
 fn a_short_load_whose_length_is_unknown_leaves_no_page() {
     let truth = Arc::new(AtomicU64::new(2 * 4096));
     let (reads, lens, calls) = (Arc::clone(&truth), Arc::clone(&truth), AtomicU64::new(0));
     let (_mm, file) = open(Hooked::new(
         move |offset, into| Ok(fill(offset, into, reads.load(Ordering::SeqCst), 7)),
-        // The first call is the opening's, the second the short read's, the third the one that is
-        // to take it over.
+        // In order, the calls are those of `open`, of the short read, and of the adoption of the
+        // new length.
         move || match calls.fetch_add(1, Ordering::SeqCst) {
             2 => Err(IoError::IO),
             _ => Ok(lens.load(Ordering::SeqCst)),
@@ -84,15 +84,16 @@ fn a_short_load_whose_length_is_unknown_leaves_no_page() {
     assert!(buf[..10].iter().all(|&byte| byte == 7));
 }
 
-/// Another process opened the file with `O_TRUNC` and wrote it anew, and our read came in between:
-/// it saw an empty file. When the length was asked for again it was what it had been, so nothing
-/// seemed to have happened, and the page of zeros stayed in memory as the file's.
+/// Another process opened the file with `O_TRUNC` and then wrote it anew. A load in between read an
+/// empty file. The length that was requested after the load was the old one again. So the load
+/// seemed complete, and the page of zeros stayed in memory.
 #[test]
 fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
     let calls = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&calls);
     let (_mm, file) = open(Hooked::new(
-        // Empty after the opening's call for the length, and until the next one is answered.
+        // The file is empty from the first request for its length, by `open`, until the second one
+        // has been answered.
         move |offset, into| {
             let len = if seen.load(Ordering::SeqCst) == 1 { 0 } else { 2 * 4096 };
             Ok(fill(offset, into, len, 9))
@@ -107,8 +108,8 @@ fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
     }
 }
 
-/// The page of a short load was in memory while its loader was still asking for the file's length.
-/// A thread that read or pinned the page in that time was given a whole page: a few bytes of the
+/// The page of a short load was already resident while the loader was still requesting the file's
+/// length. A thread that read or pinned the page in this time got a whole page: a few bytes of the
 /// file, and zeros behind them.
 #[test]
 fn nobody_sees_a_short_page_before_its_length_is_known() {
@@ -137,9 +138,9 @@ fn nobody_sees_a_short_page_before_its_length_is_known() {
     });
 }
 
-/// A file grew, while it was open, beyond what its page map had been made for. Reads out there met
-/// the end of the map, and reported it as the end of the file: a program that copied the file lost
-/// the rest of it without an error.
+/// A file became longer than its page map, while it was open. A read behind the page map's end
+/// returned as if this were the file's end, so a program that copied the file lost its rest without
+/// an error.
 #[test]
 fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
     const MAPPED: u64 = 4096 << 18;

@@ -1,4 +1,4 @@
-//! Budgets in which frames and page maps fight for the last bytes.
+//! Budgets that are so small that frames and page maps compete for the last bytes.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use sync::random::Random;
 use crate::hooked::{Hooked, fill};
 use crate::support::{bytes_on, check, disk, manager, read, version};
 
-/// The room that frames leave for page maps was measured by a chunk alone; the states of a segment
-/// need some too. What was drained from the frames to make that room could go back to them first,
-/// and the next try met the same. Several files in a budget with next to nothing in it come closest
-/// to that.
+/// When a page map needed memory, frames were freed for one chunk only; but the states of a segment
+/// need memory, too. So the page map didn't fit. Other frames could take the freed memory first,
+/// and each further try failed in the same way. A nearly full budget with several files is the case
+/// where this is most likely.
 #[test]
 fn the_smallest_budgets_are_enough_for_several_files() {
     const LEN: u64 = 64 << 20;
@@ -30,9 +30,10 @@ fn the_smallest_budgets_are_enough_for_several_files() {
     }
 }
 
-/// A tenant had one page pinned in each extent, and read a sparse file. No extent can be given up
-/// for its page map then, and parts of the map become idle only when the pages in them go: unless
-/// reclaim evicts some, reads meet `LimitReached` with most of the budget unpinned.
+/// A tenant pinned one page in each extent, and then read a sparse file. Because of the pins, no
+/// whole extent can be freed for the page map. Memory within the page map can be reused only if all
+/// pages of a chunk are evicted. So unless reclaim evicts such pages, reads fail with
+/// `LimitReached`, although most of the budget isn't pinned.
 #[test]
 fn maps_find_room_with_a_pin_in_each_extent() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 64 << 30)).build().unwrap();
@@ -49,9 +50,9 @@ fn maps_find_room_with_a_pin_in_each_extent() {
     }
 }
 
-/// A load under way holds its extent just as a pin does, though only for a while. With 64 of them
-/// in some 250 frames, on a slow device, there is one in nearly every extent: reads of a sparse
-/// file have to get room for its map even then.
+/// A load in flight keeps its extent in use, as a pin does, but only for a while. With 64 loads in
+/// about 250 frames, on a slow device, nearly every extent contains one. Reads of a sparse file
+/// must still get memory for its page map.
 #[test]
 fn maps_find_room_with_a_load_under_way_in_each_extent() {
     const LEN: u64 = 64 << 30;
@@ -77,8 +78,8 @@ fn maps_find_room_with_a_load_under_way_in_each_extent() {
     });
 }
 
-/// Guards that change pages are copies, which nothing was charged for: a group of 64 MiB had 113
-/// MiB with 14,000 of them.
+/// Each guard that changes a page holds a copy of the page, which was charged to no group: a group
+/// with a limit of 64 MiB used 113 MiB with 14,000 such guards.
 #[test]
 fn copies_of_pages_that_are_changed_are_charged() {
     let mm = manager(1024, disk(1, 512 * 4096));
@@ -99,7 +100,8 @@ fn copies_of_pages_that_are_changed_are_charged() {
     assert_eq!(group.charged(), 0, "all is given back");
 }
 
-/// A guard of memory that was never written was a page of zeros of its own.
+/// Each guard of a page that was never written allocated a page of zeros. All such guards must
+/// share one page of zeros.
 #[test]
 fn guards_of_memory_without_pages_take_none() {
     let mm = manager(1024, disk(1, 4096));
@@ -110,8 +112,8 @@ fn guards_of_memory_without_pages_take_none() {
     assert!(guards[0].iter().all(|&byte| byte == 0));
 }
 
-/// Elsewhere a batch that needs more pages at once than there are waits for itself, or fails. Here
-/// it goes through memory a part at a time.
+/// A batch that needs more pages than the group may have must still complete, a part at a time. It
+/// must neither fail nor wait for its own pages.
 #[test]
 fn a_batch_of_more_pages_than_the_budget_has_is_done_whole() {
     const PAGES: usize = 500;

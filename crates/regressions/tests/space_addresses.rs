@@ -1,4 +1,4 @@
-//! Addresses that a space gives out, and gets back.
+//! How a space allocates addresses, and reuses them after they are unmapped.
 
 use pagefold::{Error, Group, Pagefold, Protection};
 
@@ -15,9 +15,9 @@ fn tenant() -> (Pagefold, Group) {
     (mm, group)
 }
 
-/// One thread mapped buffers, another one unmapped them. Addresses that were given back were used
-/// again only by the CPU that unmapped them, and for as many pages: so nothing was used again, and
-/// all of 128 TiB in the end.
+/// One thread mapped buffers, and another one unmapped them. Unmapped addresses were reused only by
+/// the CPU that had unmapped them, and only for ranges of the same length. Here this meant never,
+/// so all 128 TiB were used up.
 #[test]
 fn what_another_thread_unmaps_is_mapped_again() {
     let (_mm, group) = tenant();
@@ -43,8 +43,8 @@ fn what_another_thread_unmaps_is_mapped_again() {
     assert!(highest <= regions * GIB, "{highest:#x}");
 }
 
-/// Pieces of all sizes, many at a time: those that are given back side by side are one range again,
-/// for larger ones.
+/// Ranges of all sizes are mapped and unmapped. Adjacent unmapped ranges must be merged, so that
+/// larger ranges fit in them.
 #[test]
 fn ranges_that_come_back_grow_together() {
     let (_mm, group) = tenant();
@@ -55,7 +55,7 @@ fn ranges_that_come_back_grow_together() {
             let at = random.below(mapped.len() as u64) as usize;
             space.unmap(mapped.swap_remove(at)).unwrap();
         } else {
-            // Larger ones as time goes on: nothing that was given back fits by itself.
+            // The ranges become larger over time, so none fits in a single unmapped range.
             mapped.push(space.map((1 + random.below(1 + round / 4)) * PAGE, RW).unwrap());
         }
     }
@@ -64,14 +64,15 @@ fn ranges_that_come_back_grow_together() {
     assert!(highest <= regions * GIB, "{highest:#x}");
 }
 
-/// `move_anywhere` kept the addresses that it had meant to move to when it failed. A loop that
-/// tried again until a page was no longer pinned went through a gigabyte of them every 16,384
-/// times.
+/// When `move_anywhere` failed, the addresses that it had allocated for the target weren't freed. A
+/// loop that retried until a page was no longer pinned used up a gigabyte of addresses in 16,384
+/// tries.
 #[test]
 fn moves_that_fail_give_their_addresses_back() {
     let (_mm, group) = tenant();
     let space = group.space().unwrap();
-    // Each CPU has a gigabyte to give out. In a thread of its own, as that stays on its CPU.
+    // Each CPU allocates from a gigabyte of its own, so the moves run on a thread that stays on one
+    // CPU.
     let moves = || {
         share_a_cpu();
         let area = space.map(160 << 20, RW).unwrap();
@@ -87,9 +88,9 @@ fn moves_that_fail_give_their_addresses_back() {
     assert!(moved.end <= 3 * GIB, "{moved:x?}");
 }
 
-/// A caller mapped a terabyte at addresses of its choice, just where the first addresses are that
-/// are given out. The next `map` of a page looked for room page by page: a quarter of a billion
-/// steps, each of which took memory for an index.
+/// A caller mapped a terabyte at the lowest addresses that `map` gives out. The next `map` of a
+/// page searched for a free address page by page: a quarter of a billion steps, each of which
+/// allocated memory for the index.
 #[test]
 fn addresses_of_the_callers_choice_are_passed_over_at_once() {
     let (mm, group) = tenant();
@@ -99,14 +100,14 @@ fn addresses_of_the_callers_choice_are_passed_over_at_once() {
     let area = space.map(PAGE, RW).unwrap();
     assert!(area.start >= 1 << 40 || area.end <= GIB, "{area:x?}");
     assert!(mm.stats().metadata_bytes < before + (128 << 10));
-    // What is unmapped there can be given out.
+    // `map` may give out addresses that were mapped by `map_at`, once they are unmapped.
     space.unmap(GIB..1 << 40).unwrap();
     let all: u64 = (1 << 47) - 2 * GIB;
     space.unmap(area).unwrap();
     space.map(all, Protection::None).unwrap();
 }
 
-/// Everything that is free can be had, in whatever pieces it came back.
+/// All free addresses can be mapped, in whatever pieces they were unmapped.
 #[test]
 fn all_addresses_can_be_had_again() {
     let (_mm, group) = tenant();
@@ -123,8 +124,8 @@ fn all_addresses_can_be_had_again() {
     space.unmap(area).unwrap();
 }
 
-/// No address that is given out is 0, which callers take for none. Memory that was mapped at 0 by
-/// choice, and unmapped, was the next to be given out.
+/// `map` must never return address 0, which callers take for "no address". After memory had been
+/// mapped at 0 by `map_at`, and unmapped, the next `map` returned 0.
 #[test]
 fn address_zero_is_given_out_to_no_caller() {
     let (_mm, group) = tenant();

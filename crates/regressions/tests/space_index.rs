@@ -1,4 +1,5 @@
-//! What the index of a space costs, whom, and what a request costs that finds nothing.
+//! The memory that the index of a space takes: for whom it is charged, when it is freed, and what
+//! calls on unmapped ranges cost.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ const GIB: u64 = 1 << 30;
 const TOP: u64 = 1 << 47;
 const RW: Protection = Protection::ReadWrite;
 
-/// A budget of 64 MiB; a tenant that may have 1 MiB of it, and a victim with a file of which 8 MiB
+/// Returns a budget of 64 MiB, a tenant with a limit of 1 MiB, and a victim's file of which 8 MiB
 /// are in memory.
 fn neighbours() -> (Pagefold, Group, File) {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 8 << 20)).build().unwrap();
@@ -36,17 +37,17 @@ fn is_intact(victim: &File) -> bool {
     victim.stats().misses == misses
 }
 
-/// A tenant with a limit of 1 MiB asked to unmap 64 TiB of an empty space. Memory for the index of
-/// all of it was taken before anything looked whether something was mapped: more than a gigabyte,
-/// from a budget of 64 MiB. Every page of every other tenant was evicted, the call ended with
-/// `BudgetBusy` instead of `NotMapped`, and all reads of the others failed until the space was
-/// dropped.
+/// A tenant with a limit of 1 MiB asked to unmap 64 TiB of an empty space. The call allocated the
+/// index for the whole range before it checked whether anything was mapped there: more than a
+/// gigabyte, in a budget of 64 MiB. All pages of all other tenants were evicted. The call failed
+/// with `BudgetBusy` instead of `NotMapped`, and all reads of other tenants failed until the space
+/// was dropped.
 #[test]
 fn a_request_for_what_is_not_mapped_takes_nothing() {
     let (mm, tenant, victim) = neighbours();
     let space = tenant.space().unwrap();
-    // The lock gets its tables when two ranges are held at once, and is charged for them when it is
-    // next taken.
+    // The lock allocates its tables when two ranges are held at once, and charges them when it is
+    // taken next. This happens here, so that it doesn't change the counts below.
     for _ in 0..2 {
         space.move_to(GIB..GIB + PAGE, 2 * GIB).unwrap_err();
     }
@@ -72,10 +73,9 @@ fn a_request_for_what_is_not_mapped_takes_nothing() {
     assert!(is_intact(&victim));
 }
 
-/// The same by mapping all of it, which is legal and should cost next to nothing: a run of whole
-/// gigabytes had an index of 20 KiB for each of them, and a segment of page words. One space that
-/// mapped 128 TiB had all segments that there are: no file could be opened any more, and no other
-/// space used.
+/// As above, by mapping the whole space, which is allowed and should cost next to nothing. Each
+/// gigabyte took an index of 20 KiB and a segment of page words. One space that mapped 128 TiB used
+/// up all segments, so no file could be opened, and no other space could be used.
 #[test]
 fn a_run_of_whole_regions_costs_an_entry_for_each() {
     let (mm, tenant, victim) = neighbours();
@@ -104,9 +104,9 @@ fn a_run_of_whole_regions_costs_an_entry_for_each() {
     assert!(is_intact(&victim));
 }
 
-/// What an index takes was charged to no group: a tenant of 1 MiB that mapped a page here and a
-/// page there took all of the budget. Now it is its group's, within its limit, and comes back when
-/// the pages are unmapped.
+/// The memory of an index was charged to no group. A tenant with a limit of 1 MiB that mapped
+/// single pages far apart took the whole budget. Now the index is charged to the space's group, and
+/// freed when the pages are unmapped.
 #[test]
 fn an_index_is_charged_to_its_group_and_comes_back() {
     let (mm, tenant, victim) = neighbours();
@@ -121,7 +121,7 @@ fn an_index_is_charged_to_its_group_and_comes_back() {
     (1..number).for_each(|number| space.unmap(at(number)).unwrap());
     // Some may be kept for the next mapping.
     assert!(tenant.charged() <= empty + (256 << 10), "{} KiB stay", tenant.charged() >> 10);
-    // And what is kept makes way.
+    // What is kept is freed when memory is needed.
     let area = space.map(1 << 20, RW).unwrap();
     let written = (area.start..area.end).step_by(4096).take_while(|&at| space.write_at(&[1], at).is_ok()).count();
     assert!(written > 230, "{written}");
@@ -130,9 +130,9 @@ fn an_index_is_charged_to_its_group_and_comes_back() {
     assert!(is_intact(&victim));
 }
 
-/// Mapping and unmapping ranges of all sizes for an hour filled the budget with entries of nothing:
-/// each two megabytes of addresses that a range had ever cut kept 4 KiB until the space was
-/// dropped.
+/// Ranges of all sizes were mapped and unmapped for an hour. For each 2 MiB of addresses in which a
+/// range had begun or ended, 4 KiB of index stayed until the space was dropped. They filled the
+/// budget.
 #[test]
 fn mapping_and_unmapping_leaves_nothing_behind() {
     let (mm, tenant, victim) = neighbours();
@@ -148,11 +148,11 @@ fn mapping_and_unmapping_leaves_nothing_behind() {
     assert!(space.areas().is_empty() && is_intact(&victim));
 }
 
-/// Has a range with a page that is being changed in place unmapped, protected and moved, which is
-/// refused. Returns how long that took, and how many reads of another page of it were refused
-/// meanwhile.
+/// While one page of a range is being changed through a guard, tries to unmap, protect and move the
+/// range; all of this must fail. Returns how long it took, and how many reads of another page of
+/// the range failed meanwhile.
 ///
-/// With a file, it is mapped, and the guard is one of the file.
+/// If `is_of_file`, the range maps a file, and the guard was obtained from the file.
 fn refuse_changes_beside_a_guard(is_of_file: bool) -> (Duration, u64) {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
     let group = mm.group("tenant").build().unwrap();
@@ -192,9 +192,9 @@ fn refuse_changes_beside_a_guard(is_of_file: bool) -> (Duration, u64) {
     (time, refused)
 }
 
-/// One page of a range was being changed in place. Unmapping the range failed after four seconds,
-/// as it had to; but meanwhile every read of every other page of it was refused as if nothing were
-/// mapped there.
+/// One page of a range was being changed through a guard. Unmapping the range failed after four
+/// seconds, as it should. But meanwhile every read of any other page of the range failed, as if
+/// nothing were mapped there.
 #[test]
 fn a_range_that_cannot_be_unmapped_stays_readable() {
     for is_of_file in [false, true] {
@@ -212,8 +212,8 @@ fn timed_changes_of_a_range_beside_a_guard_are_refused_soon() {
     }
 }
 
-/// Pages of a range that was discarded were pinned. The call waited two seconds for each of them
-/// that was an area of its own, and held the range's lock.
+/// A range was discarded of which several pages were pinned. The call waited two seconds for each
+/// pinned page that was an area of its own, and held the range's lock all that time.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_discard_waits_once_for_all_guards() {
@@ -232,8 +232,8 @@ fn timed_a_discard_waits_once_for_all_guards() {
     drop(guards);
 }
 
-/// A move made each run of pages with one protection a mapping of its own, and the records of these
-/// stayed charged.
+/// A move made a new mapping of each run of pages with the same protection. The records of these
+/// mappings stayed charged.
 #[test]
 fn a_mapping_with_many_protections_moves_as_one() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -258,9 +258,9 @@ fn a_mapping_with_many_protections_moves_as_one() {
     assert_eq!(byte, [1]);
 }
 
-/// An access that is refused names the area around it. The area was looked for from the beginning
-/// of its gigabyte on: with neighbouring pages protected differently, a quarter of a million
-/// entries for each refused access.
+/// An access that is refused returns the area around the address. The search for the area began at
+/// the start of the address's gigabyte: if neighbouring pages had different protections, each
+/// refused access went through up to a quarter of a million entries.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_refusal_takes_no_longer_among_many_areas() {
@@ -281,8 +281,8 @@ fn timed_a_refusal_takes_no_longer_among_many_areas() {
     assert!(among_many < 20 * alone + Duration::from_millis(5), "{alone:?}, then {among_many:?}");
 }
 
-/// A place for a mapped file was looked for from the beginning of a table, under a lock: the more
-/// files were mapped, the longer mapping one more took.
+/// To map a file, a free place in a table was searched from the table's start, under a lock. So the
+/// more files were mapped, the longer it took to map one more.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_mapping_a_file_takes_no_longer_among_many() {
@@ -302,7 +302,8 @@ fn timed_mapping_a_file_takes_no_longer_among_many() {
     assert!(map_some().0 < 10 * few + Duration::from_millis(20));
 }
 
-/// The places of files that are unmapped are used again: it takes nothing to map as many.
+/// The table's places of unmapped files are reused: mapping as many files again takes no more
+/// memory.
 #[test]
 fn places_of_unmapped_files_are_used_again() {
     let mm = Pagefold::builder().memory("256MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -317,9 +318,10 @@ fn places_of_unmapped_files_are_used_again() {
     assert!(metadata(&mm) < before + (256 << 10), "{} KiB more", (metadata(&mm) - before) >> 10);
 }
 
-/// What a mapping leaves to the next one in its place, a counter among it, of which a process has
-/// two million, was charged to no group once the file was unmapped: a tenant that mapped files in
-/// one space after the other took all of them.
+/// When a file is unmapped, its place in the table keeps some memory for the next mapping, and a
+/// counter, of which a process has only two million. Once the file was unmapped, all this was
+/// charged to no group. A tenant that mapped and unmapped files in one space after another used up
+/// all counters.
 #[test]
 fn places_of_mapped_files_are_charged_until_the_space_goes() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -338,7 +340,7 @@ fn places_of_mapped_files_are_charged_until_the_space_goes() {
     assert_eq!(rest[0], rest[1], "all is given back with the space");
 }
 
-/// Every call with ranges that make no sense.
+/// Makes every call with invalid ranges, and with ranges in which nothing is mapped.
 #[test]
 fn ranges_at_the_ends_of_the_integers() {
     let (mm, tenant, _victim) = neighbours();
@@ -401,9 +403,9 @@ fn ranges_at_the_ends_of_the_integers() {
     assert!(space.areas().is_empty() && metadata(&mm) < before + (256 << 10));
 }
 
-/// A request for which there was no room for all the tables that it took left the others in place:
-/// nothing was mapped in them, and as they were noted nowhere they stayed until the space was
-/// dropped.
+/// A mapping needed several tables, and failed when there was no memory for all of them. The tables
+/// that it had allocated already stayed until the space was dropped: they were empty, and not on
+/// the list of tables to free.
 #[test]
 fn a_mapping_that_fails_leaves_no_tables() {
     let (_mm, tenant, _victim) = neighbours();
@@ -413,7 +415,7 @@ fn a_mapping_that_fails_leaves_no_tables() {
     let written = pages.iter().take_while(|&&at| space.write_at(&[1], at).is_ok()).count();
     let full = tenant.charged();
     assert!(tenant.max() - full < 4096, "{full}");
-    // Room for some of the tables that a mapping takes, but never for all.
+    // There is memory for some of the tables that a mapping needs, but never for all of them.
     for room in 0..5 {
         for &at in &pages[..room] {
             space.discard(at..at + PAGE).unwrap();
@@ -430,9 +432,9 @@ fn a_mapping_that_fails_leaves_no_tables() {
     assert!(written > 200);
 }
 
-/// A thread wrote to a region for the first time while another one unmapped it. The writer, refused
-/// or not, had made the region's table after it was unmapped, and the tables that lead there:
-/// nothing looked at those again.
+/// A thread wrote to a region for the first time while another thread unmapped the region. After
+/// the unmap, the writer allocated the region's table, and the tables above it. These tables were
+/// never freed, whether or not the write succeeded.
 #[test]
 fn first_touches_that_come_late_leave_no_tables() {
     let (_mm, tenant, _victim) = neighbours();
@@ -456,7 +458,7 @@ fn first_touches_that_come_late_leave_no_tables() {
             space.map_at(range.clone(), RW).unwrap();
             region.store(range.start, order);
             (0..number % 300).for_each(|_| std::hint::spin_loop());
-            // The writer may have a page in hand, and no CPU.
+            // The writer may hold a page, and get no CPU for a while.
             when_free(|| space.unmap(range.clone())).unwrap();
         }
         region.store(u64::MAX, order);
@@ -464,8 +466,9 @@ fn first_touches_that_come_late_leave_no_tables() {
     assert!(tenant.charged() <= empty + (256 << 10), "{} KiB stay", (tenant.charged() - empty) >> 10);
 }
 
-/// Three regions were unmapped together. The tables at both ends were noted already, from parts of
-/// them that were unmapped before, so nothing was noted, and the region in between kept its table.
+/// Three regions were unmapped together. The tables at both ends were already on the list of tables
+/// to free, because parts of them had been unmapped before. So the call put nothing on the list,
+/// and the table of the region in between was never freed.
 #[test]
 fn a_region_amid_what_is_unmapped_goes_too() {
     let (_mm, tenant, _victim) = neighbours();
@@ -482,8 +485,9 @@ fn a_region_amid_what_is_unmapped_goes_too() {
     assert!(tenant.charged() <= empty + (256 << 10), "{} KiB stay", (tenant.charged() - empty) >> 10);
 }
 
-/// Tables of parts of the index amid what was unmapped stayed charged until the space was dropped.
-/// Only those at its two ends were looked at, and those with a region's table.
+/// After an unmap, only three kinds of tables were checked and freed: those at the two ends of the
+/// range, and those of regions with a table. Other tables in the middle of the range stayed charged
+/// until the space was dropped.
 #[test]
 fn parts_amid_what_is_unmapped_go_too() {
     const PART: u64 = 512 * GIB;

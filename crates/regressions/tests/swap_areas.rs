@@ -1,4 +1,4 @@
-//! What is taken for a swap area, and by how many at a time.
+//! What can be used as a swap area, and by how many Pagefolds at a time.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ fn contents(page: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|word| mix(mix(page) ^ word).to_le_bytes()).collect()
 }
 
-/// A Pagefold with swap there, and a space of which most pages are in it.
+/// Returns a Pagefold that swaps to `area`, a space of 300 pages most of which are in swap, and its
+/// first address.
 fn swapping(area: SwapArea) -> Result<(Pagefold, Space, u64), Error> {
     let mm = Pagefold::builder().memory("8MiB").swap_area(area).build()?;
     let group = mm.group("tenant").max(64 * PAGE).build()?;
@@ -27,8 +28,8 @@ fn swapping(area: SwapArea) -> Result<(Pagefold, Space, u64), Error> {
     Ok((mm, space, base))
 }
 
-/// A configuration named the same swap file in two services. The second one found a good header,
-/// and both wrote to the same slots: of 1,000 pages of the first one 960 were lost.
+/// Two services were configured to use the same swap file. The second one found a valid header and
+/// used the file, so both wrote to the same slots. Of 1,000 pages of the first one, 960 were lost.
 #[test]
 fn a_swap_file_has_one_user() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -44,15 +45,16 @@ fn a_swap_file_has_one_user() {
         space.read_at(&mut bytes, base + page * PAGE).unwrap();
         assert!(bytes == contents(page), "page {page} isn't what was written");
     }
-    // As soon as it is free, another one may have it.
+    // As soon as the area is removed, another Pagefold can use it.
     drop(space);
     mm.remove_swap(0).unwrap();
     drop(swapping(area()).unwrap());
     swapping(area()).unwrap();
 }
 
-/// An operator was told "can't open /srv/cache: No such file or directory", with no word of swap,
-/// and that an area "can't have 16777216 bytes".
+/// An error said "can't open /srv/cache: No such file or directory", without the word swap; another
+/// one said that an area "can't have 16777216 bytes". The errors must name swap, the path and
+/// readable sizes.
 #[test]
 fn refusals_name_swap_the_path_and_sizes() {
     let disk = SimulatedDisk::default();
@@ -76,7 +78,7 @@ fn refusals_name_swap_the_path_and_sizes() {
     says(error, &["swap", "missing/swap", "No such file"]);
 }
 
-/// On a full file system an area can't be made: a clear error, and what was there goes on.
+/// On a full file system, adding an area must fail with a clear error, and change nothing.
 #[test]
 fn an_area_on_a_full_file_system_is_refused() {
     let disk = SimulatedDisk::default();
@@ -93,19 +95,20 @@ fn an_area_on_a_full_file_system_is_refused() {
     mm.add_swap(SwapArea::path("/swap").overwrite(true)).unwrap();
 }
 
-/// Half of what a removal waits for a guard: a test's thread may get no CPU for longer.
+/// Half of the time that a removal waits for a guard. If the test's thread gets no CPU for longer,
+/// the round is repeated.
 const HELD_MAX: Duration = Duration::from_secs(1);
 
-/// Has most pages of the space in a new area.
+/// Writes all pages of the space again, so that most of them are in a new area.
 fn swap_out_again(mm: &Pagefold, space: &Space, base: u64) {
     mm.add_swap(SwapArea::memory(801 * PAGE)).unwrap();
     space.group().set_max(64 * PAGE).unwrap();
     (0..300).for_each(|page| space.write_at(&contents(page), base + page * PAGE).unwrap());
 }
 
-/// An operator couldn't remove an area: one of its pages was in memory again, and a client had a
-/// guard of it. After 8 ms the answer was that it "can't be brought back", though it only had to be
-/// waited for.
+/// An area couldn't be removed while one of its pages was back in memory and pinned by a guard.
+/// After 8 ms the error was that the page "can't be brought back". The removal should have waited
+/// for the guard.
 #[test]
 fn removal_waits_for_guards_and_says_what_it_waited_for() {
     let (mm, space, base) = swapping(SwapArea::memory(801 * PAGE)).unwrap();
@@ -115,11 +118,11 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
             swap_out_again(&mm, &space, base);
         }
         space.group().set_max("4MiB").unwrap();
-        // It comes back, and keeps its slot, as there are enough.
+        // The page is swapped in, and keeps its slot, because enough slots are free.
         let held = space.page_at(base).unwrap();
         let (theirs, start) = (mm.clone(), Instant::now());
         let removal = Answer::of(move || theirs.remove_swap(0));
-        // All other pages are back: it waits for the guard's.
+        // All other pages are back in memory, so the removal waits for the guard's page.
         eventually("pages aren't brought back", || mm.stats().swap[0].used_bytes <= PAGE);
         std::thread::sleep(MOMENT);
         drop(held);
@@ -137,9 +140,8 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
     mm.remove_swap(0).unwrap();
 }
 
-/// A disk with a swap area on it didn't answer, and a second area was added to help out. Adding it
-/// waited for the write to the first one, and meanwhile kept all threads that swapped on that CPU
-/// waiting, whatever their area.
+/// A disk with a swap area didn't answer, and an operator added a second area. Adding it waited for
+/// a write to the first area. While it waited, no thread on the same CPU could swap, to any area.
 #[test]
 fn areas_come_and_go_beside_one_that_doesnt_answer() {
     const STUCK: u64 = 7;
@@ -168,13 +170,13 @@ fn areas_come_and_go_beside_one_that_doesnt_answer() {
     });
     assert!(matches!(change.wait(), Some(Ok(1))), "areas don't come and go");
     assert!(Answer::of(write_all("other", 8)).wait().is_some(), "another tenant doesn't get on");
-    // All of that comes before the disk answers.
+    // All of the above happens before the disk answers.
     disk.gate.open();
     assert!(stuck.wait().is_some());
 }
 
-/// A swap file on a file system that was full. The error said that the group had reached its limit,
-/// and not a word of the disk.
+/// A swap file was on a full file system. The error said only that the group had reached its limit,
+/// and didn't mention the file system.
 #[test]
 fn a_limit_that_is_reached_as_swap_fails_says_why() {
     let disk = SimulatedDisk::default();
@@ -200,13 +202,13 @@ fn a_limit_that_is_reached_as_swap_fails_says_why() {
         let last = causes.last().unwrap();
         assert!(last.contains("/full") && last.contains("No space left on device"), "{causes:?}");
     }
-    // Once there is room, the old failure is none of the next error's.
+    // Once there is room, later errors must not name the old failure.
     disk.set_capacity(1 << 30);
     fill(0..256).unwrap();
 }
 
-/// On a file system that gives two files the same numbers, as unions do, the second swap file was
-/// taken for the first one.
+/// On a file system that gives two files the same device and inode numbers, as union file systems
+/// do, a second swap file was refused as the first one.
 #[test]
 fn two_swap_files_that_are_numbered_alike_are_two() {
     let disk = SimulatedDisk::default();
@@ -220,8 +222,9 @@ fn two_swap_files_that_are_numbered_alike_are_two() {
     assert!(matches!(refused, Error::SwapRefused(AddError::InUse { .. })), "{refused}");
 }
 
-/// Lowering the budget lowered the limit of a large area of compressed pages, but its pages stayed.
-/// One look at the slots goes over a part of them, and only marks the pages that it meets first.
+/// When the budget was lowered, the limit of a large compressed area was lowered, too, but its
+/// pages stayed. The reason: one pass over the slots covers only a part of them, and only marks the
+/// pages that it meets for the first time.
 #[test]
 fn a_large_compressed_area_gives_way_to_a_lower_budget() {
     const PAGES: u64 = 12_000;
@@ -243,8 +246,9 @@ fn a_large_compressed_area_gives_way_to_a_lower_budget() {
     }
 }
 
-/// One thread read a page whose bytes couldn't be read from swap. Another one wrote all of the page
-/// meanwhile, waited for that read, and failed with it.
+/// One thread read a page from swap, and the read was going to fail. Meanwhile another thread wrote
+/// the whole page. It waited for the read, and failed with the same error, although it doesn't need
+/// the old bytes.
 #[test]
 fn a_write_of_a_whole_page_goes_on_although_anothers_read_of_it_fails() {
     let disk = GatedDisk::with_file("/swap", 1001 * PAGE);
@@ -260,7 +264,7 @@ fn a_write_of_a_whole_page_goes_on_although_anothers_read_of_it_fails() {
     let read = Answer::of(move || ours.read_at(&mut [0; 8], in_swap));
     disk.gate.wait_for_somebody();
     let write = Answer::of(move || theirs.write_at(&contents(7), in_swap));
-    // If it comes later, the test sees less.
+    // If the write starts later, the test checks less, but doesn't fail.
     std::thread::sleep(MOMENT);
     disk.gate.open();
     assert!(matches!(read.wait(), Some(Err(error)) if matches!(error.cause(), Error::SwapReadFailed { .. })));

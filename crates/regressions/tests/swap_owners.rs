@@ -1,5 +1,4 @@
-//! Whose page is it? What swap asks of the owners of page words, and what that does to tenants that
-//! have nothing to do with it.
+//! How swap finds the owner of a page, and what this costs tenants that don't own it.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +10,14 @@ use crate::hooked::{Answer, MOMENT};
 
 const PAGE: u64 = 4096;
 
-/// A page that differs from all others, and takes half of its size when it is compressed, however
-/// that is done. It ends with `tenant`.
+/// A page that differs from all others. It compresses to half of its size, with any algorithm, and
+/// ends with `tenant`.
 fn contents(tenant: u64, page: u64) -> Vec<u8> {
     let random = (0..PAGE / 16).map(|word| mix(page << 24 | word));
     random.chain((0..PAGE / 16).map(|_| tenant)).flat_map(u64::to_le_bytes).collect()
 }
 
-/// A space with so many pages, all written.
+/// Returns a space with `pages` pages, all of them written, and its first address.
 fn filled(group: &Group, tenant: u64, pages: u64) -> (Space, u64) {
     let space = group.space().unwrap();
     let base = space.map(pages * PAGE, Protection::ReadWrite).unwrap().start;
@@ -26,8 +25,8 @@ fn filled(group: &Group, tenant: u64, pages: u64) -> (Space, u64) {
     (space, base)
 }
 
-/// Removes an area that has most pages of one space, beside so many others. Returns how long that
-/// took.
+/// Removes a swap area that has most pages of one space, while `spaces` other spaces exist. Returns
+/// how long the removal took.
 fn remove_an_area_beside(spaces: u64) -> Duration {
     let area = SwapArea::memory(301 * PAGE);
     let mm = Pagefold::builder().memory("128MiB").swap_area(area).build().unwrap();
@@ -52,16 +51,16 @@ fn remove_an_area_beside(spaces: u64) -> Duration {
     taken
 }
 
-/// Pages of a removed area are found among those of many spaces.
+/// The pages of a removed area are found although there are many other spaces.
 #[test]
 fn an_area_is_removed_beside_many_spaces() {
     let _taken = remove_an_area_beside(1_500);
 }
 
-/// An operator removed a swap area of 100 GiB on a host with 2,000 tenants, and it would have taken
-/// 19 hours: for each page all spaces of all tenants were asked in turn whether it was theirs.
-/// Pages of compressed memory that went on to a disk were looked for in the same way, in the middle
-/// of the fault of a thread that waited: its longest write took 335 ms.
+/// On a host with 2,000 tenants, removing a swap area of 100 GiB would have taken 19 hours: for
+/// each page, every space of every tenant was searched for the page. When pages moved from
+/// compressed memory to a disk, their owners were found in the same slow way, within the fault of
+/// another thread; its longest write took 335 ms.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_removing_an_area_takes_no_longer_beside_many_spaces() {
@@ -69,10 +68,10 @@ fn timed_removing_an_area_takes_no_longer_beside_many_spaces() {
     assert!(beside < 20 * alone.max(Duration::from_millis(2)), "{alone:?} alone, {beside:?} beside 1,500 spaces");
 }
 
-/// A tenant dropped its space while another tenant's fault was moving one of its compressed pages
-/// on to a disk. The drop returned at once, with the memory and the slots still taken, and all the
-/// work of tearing the space down (terabytes to free, files to write back) was done by the other
-/// tenant in the middle of its fault.
+/// A tenant dropped its space. At this moment, another tenant's fault was moving one of the space's
+/// compressed pages to a disk. The drop returned at once, although the memory and the slots were
+/// still in use. The other tenant's fault then did all the work of freeing the space, which can be
+/// terabytes to free and files to write back.
 #[test]
 fn a_space_is_torn_down_by_the_thread_that_drops_it() {
     const LEAVER: u64 = 7;
@@ -84,7 +83,7 @@ fn a_space_is_torn_down_by_the_thread_that_drops_it() {
     let (leaver, stayer) = (group("leaver"), group("stayer"));
     let (space, _) = filled(&leaver, LEAVER, 160);
     assert!(leaver.stats().swapped_bytes > 0 && mm.stats().swap[1].used_bytes == 0);
-    // The compressed area becomes full, and its oldest pages, the first tenant's, go on to the
+    // The compressed area becomes full. Its oldest pages, which are the first tenant's, move to the
     // disk.
     disk.hold_writes_of(LEAVER);
     let fault = Answer::of(move || filled(&stayer, STAYER, 600));

@@ -1,5 +1,5 @@
-//! Threads that wait for one another: with an end, and with a typed error where a user keeps what
-//! they wait for.
+//! Threads that wait for one another. Each wait must end. If a user holds what a call waits for,
+//! the call must fail with a typed error.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::meanwhile::{meanwhile, share_a_cpu};
 use crate::support::{disk, eventually, manager, when_free};
 
 const RW: Protection = Protection::ReadWrite;
-/// What a call takes at the most that meets a page which is in use.
+/// The longest time that a call may take if it needs a page which is in use.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// A space with one page that was written to.
@@ -24,8 +24,8 @@ fn one_page() -> (Pagefold, Group, Arc<Space>, u64) {
     (mm, group, Arc::new(space), address)
 }
 
-/// Makes calls that need a page which their own thread has. Returns how long the longest took, and
-/// which it was.
+/// Makes calls that need a page which their own thread holds. Returns how long the longest call
+/// took, and its name.
 fn write_to_own_pages() -> (Duration, &'static str) {
     type Call = fn(&Space, u64) -> Result<(), Error>;
     let calls: [(&str, Call); 5] = [
@@ -63,7 +63,7 @@ fn write_to_own_pages() -> (Duration, &'static str) {
             let (_mm, _group, space, at) = one_page();
             let start = Instant::now();
             let answer = call(&space, at);
-            // Nothing is left of the wait.
+            // After the call, the page can be written again.
             space.write_at(&[3], at).unwrap();
             (answer, start.elapsed(), at)
         });
@@ -77,9 +77,9 @@ fn write_to_own_pages() -> (Duration, &'static str) {
     each.max_by_key(|(time, _)| *time).unwrap()
 }
 
-/// A thread that had a page of a space in a guard wrote to that page, and another one called
-/// `update_u64` from within the closure of an `update_u64` of the same page. Each waited for
-/// itself, at full CPU and for ever, in safe code.
+/// A thread held a guard of a space's page, and wrote to this page. In another case, a thread
+/// called `update_u64` within the closure of an `update_u64` of the same page. Each thread waited
+/// for itself forever, at full CPU, in safe code.
 #[test]
 fn a_writer_of_a_page_that_its_own_thread_has_is_told_so() {
     let _longest = write_to_own_pages();
@@ -92,10 +92,10 @@ fn timed_a_writer_of_a_page_that_its_own_thread_has_is_told_so_within_seconds() 
     assert!(time < ANSWER_MAX, "{what}: {time:?}");
 }
 
-/// A reader of a space's page that another thread wrote to without a pause tried to copy it between
-/// two writes, again and again and for ever; and then to pin it between two writes, which on one
-/// CPU nearly never succeeds: the writer is preempted while it writes. With pages of 2 MiB nearly
-/// no copy succeeds.
+/// A thread wrote to a space's page without a pause. A reader of this page tried to copy it between
+/// two writes, but with pages of 2 MiB a write nearly always begins before the copy ends, so the
+/// reader retried forever. Then the reader tried to pin the page between two writes. If both share
+/// one CPU, this nearly always fails, because the writer is preempted in the middle of a write.
 #[test]
 fn a_reader_of_a_page_that_is_written_to_all_the_time_gets_its_turn() {
     const PAGE: usize = 2 << 20;
@@ -125,8 +125,8 @@ fn a_reader_of_a_page_that_is_written_to_all_the_time_gets_its_turn() {
     assert_eq!(answer, Some(true), "no answer, or one of two writes");
 }
 
-/// Does `pin` in three threads, which keeps a page pinned for a while, again and again: at nearly
-/// each moment one of them has it. Meanwhile `write` has to get its turn ten times.
+/// Three threads call `pin` again and again. Each call keeps a page pinned for a while, so the page
+/// is nearly always pinned. Meanwhile `write` must succeed ten times.
 fn writes_beside_overlapping_pins(pin: impl Fn() + Sync, mut write: impl FnMut() -> Result<(), Error>) {
     meanwhile(
         3,
@@ -139,7 +139,7 @@ fn writes_beside_overlapping_pins(pin: impl Fn() + Sync, mut write: impl FnMut()
     );
 }
 
-/// A little longer than a thread takes to pin a page again.
+/// Takes a little longer than a thread needs to pin a page again.
 fn look_at(bytes: &[u8]) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_micros(100) {
@@ -147,10 +147,10 @@ fn look_at(bytes: &[u8]) {
     }
 }
 
-/// A write as it is tried.
+/// A write, to be tried once or repeatedly.
 type Attempt<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 
-/// Writers of all kinds beside pins that overlap. A write is tried as `patiently` says.
+/// Runs each kind of write while pins overlap. `patiently` decides how often a write is tried.
 fn write_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Result<(), Error>) {
     let mut beside = |pin: &(dyn Fn() + Sync), write: Attempt<'_>| {
         writes_beside_overlapping_pins(pin, || patiently(write));
@@ -164,8 +164,8 @@ fn write_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Resu
     beside(&pin, &mut || space.page_mut_at(at).map(|mut page| page[0] = 2));
 }
 
-/// As above: a file couldn't grow beside readers that have its last page in place, nor could
-/// another group's clean page be changed.
+/// As above: makes a file longer while its last page is always pinned, and changes another group's
+/// clean page.
 fn grow_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Result<(), Error>) {
     let mut beside = |pin: &(dyn Fn() + Sync), write: Attempt<'_>| {
         writes_beside_overlapping_pins(pin, || patiently(write));
@@ -184,12 +184,12 @@ fn grow_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Resul
     });
 }
 
-/// Clients that read a page in place, each for a moment, kept the one that wrote to it waiting for
-/// seconds, until it was told that the page is busy: there was always one that had it pinned, and
-/// the next one was let in.
+/// Many clients pinned a page, each for a moment, so that the page was always pinned. A writer of
+/// the page waited for seconds and then failed with `PageBusy`, because new pins were still allowed
+/// while it waited.
 #[test]
 fn a_writer_beside_pins_that_overlap_gets_its_turn() {
-    // A client that has the page pinned may get no CPU for as long as a writer waits.
+    // A client that has pinned the page may get no CPU for as long as a writer waits.
     write_beside_pins_that_overlap(|write| when_free(write));
 }
 
@@ -198,7 +198,7 @@ fn a_file_grows_beside_pins_of_its_last_page_that_overlap() {
     grow_beside_pins_that_overlap(|write| when_free(write));
 }
 
-/// And at the first attempt, where threads get their CPU.
+/// If threads get CPU in time, each write succeeds at the first attempt.
 #[test]
 #[ignore = "chance: cargo xtask prove times"]
 fn chance_a_writer_beside_pins_that_overlap_is_never_told_that_the_page_is_in_use() {
@@ -206,9 +206,9 @@ fn chance_a_writer_beside_pins_that_overlap_is_never_told_that_the_page_is_in_us
     grow_beside_pins_that_overlap(|write| write());
 }
 
-/// A thread that has a page pinned and pins it once more waits for a writer that waits for its
-/// first pin. Each of them ends: the pin is had after a while, and the writer is told that the page
-/// is in use.
+/// A thread pins a page twice. The second pin waits for a writer, and the writer waits for the
+/// first pin. Both waits must end: the thread gets its second pin after a while, and the writer
+/// fails because the page is in use.
 #[test]
 fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
     let (_mm, _group, space, at) = one_page();
@@ -225,11 +225,11 @@ fn a_second_pin_does_not_wait_for_ever_for_a_writer_that_waits_for_the_first() {
     space.write_at(&[2], at).unwrap();
 }
 
-/// A file whose user had leaked guards of `page_mut_at` waited for seconds for each of these pages
-/// when it was closed.
+/// A file's user leaked guards of `page_mut_at`. When the file was closed, the call waited for
+/// seconds for each of these pages, one after another. It must wait once for all of them.
 #[test]
 fn closing_a_file_waits_once_for_all_leaked_guards() {
-    // So many that the watchdog's time isn't enough for two seconds each.
+    // So many guards that two seconds for each would exceed the watchdog's time.
     const GUARDS: u64 = 100;
     let answer = Answer::of(|| {
         let mm = manager(4 * GUARDS, disk(1, 1 << 20));

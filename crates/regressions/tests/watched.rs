@@ -1,5 +1,5 @@
-//! A simulated disk with an observer, which is told of every call before it is made, and may refuse
-//! it.
+//! A simulated disk with an observer. The observer is told of each call before the call is made,
+//! and can make it fail.
 
 use pagefold::io::IoError;
 use sync::Arc;

@@ -1,6 +1,6 @@
-//! A device that looks at the bytes of a write twice, and refuses it with `EIO` if they have
-//! changed in between: ZFS, whose checksums cover direct writes, and disks with protection
-//! information.
+//! A device that reads the bytes of a write twice, and fails the write with `EIO` if they have
+//! changed in between. Real examples are ZFS, whose checksums cover direct writes, and disks with
+//! protection information.
 
 use sync::Arc;
 use sync::SharedBytes;
@@ -19,9 +19,9 @@ const PAGE: u64 = 4096;
 
 #[derive(Clone)]
 struct Watchful {
-    /// It says that it is like that.
+    /// Whether the device says that it needs stable bytes.
     says_so: bool,
-    /// It refuses all that has this byte in it, whether or not that changes.
+    /// The device fails each write that contains this byte, whether or not bytes change.
     bad: u8,
     seen: Arc<Seen>,
 }
@@ -35,18 +35,18 @@ struct Seen {
     changed: Condvar,
 }
 
-/// What a write that is under way asks of the writer.
+/// What a write in flight requests of the writer.
 #[derive(Default)]
 struct Turns {
     has_writer: bool,
-    /// Changes of the page that were asked for,
+    /// Number of changes of the page that were requested.
     asked: u64,
-    /// and those that were made.
+    /// Number of changes that were made.
     made: u64,
 }
 
 impl Seen {
-    /// Has the writer, if there is one, change its page, and waits until it has.
+    /// If there is a writer, has it change its page, and waits for the change.
     fn have_page_changed(&self) {
         let mut turns = self.turns.lock();
         if !turns.has_writer {
@@ -61,7 +61,7 @@ impl Seen {
         }
     }
 
-    /// Waits until a change is asked for. False once none will be any more.
+    /// Waits until a change is requested. Returns false if there is no writer any more.
     fn is_asked(&self) -> bool {
         let mut turns = self.turns.lock();
         while turns.has_writer && turns.made == turns.asked {
@@ -122,7 +122,7 @@ impl Around for Watchful {
     }
 }
 
-/// A thread that changes 8 bytes of a page whenever the device has begun with a write.
+/// A thread that changes 8 bytes of a page each time the device has begun a write.
 struct Writer {
     seen: Arc<Seen>,
     thread: Option<std::thread::JoinHandle<u64>>,
@@ -144,14 +144,15 @@ impl Writer {
         Self { seen: Arc::clone(seen), thread: Some(thread) }
     }
 
-    /// Says how often it was asked.
+    /// Ends the thread. Returns how many changes were requested of it.
     fn end(mut self) -> u64 {
         self.seen.set_writer(false);
         self.thread.take().unwrap().join().unwrap()
     }
 }
 
-/// Forty syncs beside a writer. Says how many failed, and how many writes the device refused.
+/// Syncs forty times while a writer changes a page. Returns how many syncs failed, and how many
+/// writes the device refused.
 fn forty_syncs(watchful: Watchful) -> (u64, u64) {
     let disk = SimulatedDisk::default();
     disk.add_bytes("f", vec![1; 64 * PAGE as usize]);
@@ -177,21 +178,22 @@ fn forty_syncs(watchful: Watchful) -> (u64, u64) {
     (failed, refused)
 }
 
-/// Write-back gave the device pages that writers went on changing. Where the device noticed, every
-/// sync beside a writer failed.
+/// Write-back gave the device pages that writers were still changing. On a device that checks this,
+/// each sync beside a writer failed.
 #[test]
 fn a_device_that_needs_stable_bytes_gets_them() {
     assert_eq!(forty_syncs(Watchful::new(true)), (0, 0));
 }
 
-/// The same of a device that says nothing of it. It refuses one write, which is made again from a
-/// copy.
+/// As above, on a device that doesn't say that it needs stable bytes. It refuses one write, which
+/// is repeated from a copy; from then on, all writes are made from copies.
 #[test]
 fn a_device_that_refuses_a_page_that_was_changed_gets_copies_from_then_on() {
     assert_eq!(forty_syncs(Watchful::new(false)), (0, 1));
 }
 
-/// What can't be written at all is an error also if it was changed meanwhile.
+/// If a write fails for another reason, its error is returned, even if the page was changed
+/// meanwhile.
 #[test]
 fn a_bad_device_is_not_taken_for_a_watchful_one() {
     let disk = SimulatedDisk::default();
@@ -213,8 +215,8 @@ fn a_bad_device_is_not_taken_for_a_watchful_one() {
     file.sync().unwrap();
 }
 
-/// Copies are few: a file with more dirty pages than fit in them is written all the same, a part at
-/// a time.
+/// There are few buffers for copies. A file with more dirty pages than these buffers can hold is
+/// written a part at a time.
 #[test]
 fn many_pages_are_written_from_few_copies() {
     let disk = SimulatedDisk::default();

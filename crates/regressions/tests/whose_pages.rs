@@ -1,4 +1,4 @@
-//! Whose pages go when the whole budget is short.
+//! Which tenant's pages are evicted when the whole budget is short.
 
 use pagefold::{Advice, Error, File, Group, Pagefold, Protection};
 use test_disks::SimulatedDisk;
@@ -26,20 +26,20 @@ fn use_hot(file: &File) {
     }
 }
 
-/// Brings the hot pages in, and has them known as hot.
+/// Loads the hot pages, and uses them until they count as hot.
 fn warm_up(file: &File) {
     (0..3).for_each(|_| use_hot(file));
 }
 
-/// The hot pages that are in memory, in percent.
+/// How many of the hot pages are in memory, in percent. Reads them all.
 fn kept(group: &Group, file: &File) -> u64 {
     let before = group.stats().misses;
     use_hot(file);
     100 - 100 * (group.stats().misses - before) / HOT
 }
 
-/// A tenant had a limit above the budget, which it can never use up. Its share of that limit was
-/// always small, so all other tenants had to give their pages for it.
+/// A tenant's limit was larger than the budget. Its share was computed from this limit, so it was
+/// always small, and reclaim evicted the pages of all other tenants instead.
 #[test]
 fn a_limit_above_the_budget_takes_nothing_from_others() {
     let mm = budget(16, disk(2, 256 << 20));
@@ -56,8 +56,9 @@ fn a_limit_above_the_budget_takes_nothing_from_others() {
     assert!(kept >= 90, "{kept} % of the hot pages are left");
 }
 
-/// A tenant's pages were dirty, on a disk that was full, so they couldn't go. Others had to give
-/// theirs: first all that the group with the lowest number had, then all of the next.
+/// A tenant's pages were dirty and couldn't be evicted, because its disk was full. Other tenants
+/// lost their pages instead: first all pages of the group with the lowest number, then all of the
+/// next group, and so on.
 #[test]
 fn a_writer_whose_pages_cant_go_takes_nothing_from_others() {
     const QUIET: u64 = 4;
@@ -70,7 +71,7 @@ fn a_writer_whose_pages_cant_go_takes_nothing_from_others() {
     let written = hog.open_options().write(true).create(true).open("written").unwrap();
     files.iter().for_each(warm_up);
     std::thread::scope(|scope| {
-        // It fails, or waits, sooner or later: the disk is full, then memory.
+        // Each write fails or waits from some point on: first the disk is full, then memory.
         let writer = scope.spawn(|| (0..3_000).try_for_each(|page| written.write_at(&[7; 64], page * PAGE).map(drop)));
         let mut rounds_without_change = 0;
         while !writer.is_finished() && rounds_without_change < 100 {
@@ -85,8 +86,8 @@ fn a_writer_whose_pages_cant_go_takes_nothing_from_others() {
     });
 }
 
-/// Has a hog without a limit take what it can get, while a quiet tenant uses its hot pages. Returns
-/// how many of those, in percent, stay in memory, and how many pages the hog got.
+/// A hog without a limit calls `take` until it is refused, while a quiet tenant uses its hot pages.
+/// Returns how many percent of the hot pages stay in memory, and how many pages the hog got.
 fn beside_a_hog(mut take: impl FnMut(&Group, u64) -> Result<(), Error>) -> (u64, u64) {
     let mm = budget(16, disk(2, 256 << 20));
     let (quiet, hog) = (mm.group("quiet").build().unwrap(), mm.group("hog").build().unwrap());
@@ -96,7 +97,7 @@ fn beside_a_hog(mut take: impl FnMut(&Group, u64) -> Result<(), Error>) -> (u64,
     while refused < 60 {
         use_hot(&ours);
         for _ in 0..32 {
-            // What the tenant gives up for these pages is its own to use.
+            // The quiet tenant's own reads evict its own pages; the hog must not get these frames.
             ours.read_at(&mut [0; 8], cold * PAGE).unwrap();
             cold += 1;
             match take(&hog, got) {
@@ -113,9 +114,9 @@ fn beside_a_hog(mut take: impl FnMut(&Group, u64) -> Result<(), Error>) -> (u64,
     (kept(&quiet, &ours), got)
 }
 
-/// A tenant without a limit pinned page after page. When its own were all pinned, its neighbour's
-/// were evicted for it, and the frames that the neighbour made free for its own reads went to it as
-/// well.
+/// A tenant without a limit pinned one page after another. When all its own pages were pinned, its
+/// neighbour's pages were evicted for it. It also got the frames that the neighbour had freed for
+/// its own reads.
 #[test]
 fn a_hog_that_pins_is_refused_before_it_takes_a_neighbours_hot_pages() {
     let file = std::cell::OnceCell::new();
@@ -128,7 +129,7 @@ fn a_hog_that_pins_is_refused_before_it_takes_a_neighbours_hot_pages() {
     assert!(got > 1_500, "{got} pages: its share");
 }
 
-/// The same with memory that no file has, where there is no swap.
+/// As above, with a space's own memory, and without swap.
 #[test]
 fn a_hog_that_maps_is_refused_before_it_takes_a_neighbours_hot_pages() {
     let mut space = None;
@@ -144,9 +145,8 @@ fn a_hog_that_maps_is_refused_before_it_takes_a_neighbours_hot_pages() {
     assert!(got > 1_500, "{got} pages: its share");
 }
 
-/// A tenant read a large file here and there, for which room in page maps was needed. An extent of
-/// frames was emptied for each such piece of room, with all that was in it: hot pages of a quiet
-/// tenant, too.
+/// A tenant read single pages of a large file, far apart, so it needed memory for its page map. For
+/// each such piece, a whole extent of frames was emptied, including a quiet tenant's hot pages.
 #[test]
 fn room_for_page_maps_is_not_made_of_a_neighbours_hot_pages() {
     let mm = budget(16, disk(2, 64 << 30));
@@ -168,16 +168,16 @@ fn room_for_page_maps_is_not_made_of_a_neighbours_hot_pages() {
     assert!(missed < HOT / 10, "{missed} of the neighbour's {HOT} pages had to be read again");
 }
 
-/// A tenant read here and there beside a hog that had pinned nearly all memory. Each part of a page
-/// map that it needed was paid for with an extent of its own pages, or with the 64 that came first,
-/// hot ones among them.
+/// A hog had pinned nearly all memory, and a tenant read single pages, far apart. For each part of
+/// its page map, the tenant lost a whole extent of its own pages, or the first 64 pages that
+/// reclaim found, including hot ones.
 #[test]
 fn room_for_a_tenants_own_page_maps_is_not_made_of_its_hot_pages() {
     let mm = budget(16, disk(3, 1 << 30));
     let (quiet, hog) = (mm.group("quiet").max("4MiB").build().unwrap(), mm.group("hog").build().unwrap());
     let (ours, cold, theirs) = (open(&quiet, "f0"), open(&quiet, "f1"), open(&hog, "f2"));
     warm_up(&ours);
-    // Pages that it can give up: as many as it needs to read others in their place.
+    // Cold pages that can be evicted: as many as the reads below need frames.
     for page in 0..HOT / 2 {
         cold.read_at(&mut [0; 8], page * PAGE).unwrap();
     }

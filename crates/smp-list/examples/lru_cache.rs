@@ -1,5 +1,5 @@
-//! A list in the order of last use, which threads change side by side: `cargo run --release -p
-//! smp-list --example lru_cache`.
+//! A list in the order of last use, which several threads change at the same time. To run it:
+//! `cargo run --release -p smp-list --example lru_cache`.
 //!
 //! Each thread touches random nodes, and moves them to the head in batches. Meanwhile one more
 //! thread takes the coldest nodes off the tail, and adds them at the head again.
@@ -17,7 +17,7 @@ const TIME: Duration = Duration::from_millis(500);
 #[derive(Default)]
 struct Node {
     links: Links,
-    /// The claim: the thread that swaps it off may take the node off its list.
+    /// The claim: the thread that changes it from true to false may take the node off its list.
     listed: AtomicBool,
 }
 

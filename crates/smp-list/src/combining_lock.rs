@@ -19,7 +19,7 @@
 //!
 //! **A panic.** If `make` panics, the change that it was called with is lost, and the call of
 //! [`change`](CombiningLock::change) that was making the changes unwinds. The changes after it are
-//! put back, and left over.
+//! put back into the list; a later call makes them.
 //!
 //! **A bound.** A call enters exclusive mode at most [`ROUNDS`] times, so that it doesn't work for
 //! other threads for ever. Changes that arrive during its last round may be left over; the next
@@ -63,13 +63,14 @@ impl<T, C> CombiningLock<T, C> {
     }
 
     /// Makes `change`, by `make`, in exclusive mode. If another thread has exclusive mode or is
-    /// entering it, the change is left for that thread, with its `make`, and this call returns at
-    /// once. All calls should pass the same function.
-    ///
-    /// What `make` returns is dropped after the thread has left exclusive mode.
+    /// entering it, this call leaves the change for that thread and returns at once. That thread,
+    /// or a later call, makes the change by its own `make`. So all calls should pass the same
+    /// function.
     ///
     /// Otherwise this call waits until no thread is in shared mode. So a thread that is in shared
     /// mode must not call it: it would wait for itself.
+    ///
+    /// What `make` returns is dropped after the thread has left exclusive mode.
     pub fn change<R>(&self, change: C, make: impl Fn(&mut T, C) -> R) {
         self.changes.lock().push(change);
         for _ in 0..ROUNDS {
@@ -116,13 +117,14 @@ mod tests {
 
     use super::*;
 
-    /// Regression: changes that threads had left were lost with the one whose `make` panicked.
+    /// Regression: `make` panicked for one change. The changes of other threads that came after it
+    /// in the list were lost, too. Now they are put back, and a later call makes them.
     #[test]
     fn a_panic_loses_only_its_own_change() {
         static LOCK: OnceLock<CombiningLock<Vec<u32>, u32>> = OnceLock::new();
         fn make(value: &mut Vec<u32>, change: u32) {
             if change == 1 {
-                // As other threads would leave theirs meanwhile.
+                // Simulates other threads that leave changes meanwhile.
                 [2, 3].into_iter().for_each(|more| LOCK.get().unwrap().change(more, make));
             }
             assert!(change != 2, "made to panic");

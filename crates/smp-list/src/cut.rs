@@ -48,8 +48,7 @@ impl SmpList {
     /// number of each node that it reaches, and takes the nodes for which `claim` returns
     /// [`Claim::Won`]. These nodes are on no list afterwards. Returns how many nodes were taken. If
     /// other threads use the list, that may be fewer than `max` although the list has more nodes.
-    /// If
-    /// `claim` panics, the nodes that were claimed before stay on the list.
+    /// If `claim` panics, the nodes that were claimed before stay on the list.
     pub fn take_tail<N: Nodes + ?Sized>(&self, nodes: &N, max: usize, claim: impl FnMut(u32) -> Claim) -> usize {
         let towards_head = |node: u32| {
             nodes.prefetch_ahead(node);

@@ -68,8 +68,8 @@ use sync::lock::{Mutex, MutexGuard};
 const EXCLUSIVE: u64 = 1;
 const PHASE: u64 = 2;
 const PHASE_BITS: u64 = EXCLUSIVE | PHASE;
-/// One thread in the count. No program lives to let the count wrap, not even with guards that it
-/// forgets.
+/// One thread in the count. The count has 62 bits, so it never wraps, not even if threads forget
+/// their guards.
 const ONE: u64 = 4;
 
 /// The words that a CPU's threads write when they enter and leave shared mode.

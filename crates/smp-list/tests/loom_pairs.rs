@@ -1,7 +1,7 @@
 //! Each pair of operations, on lists of 0 to 4 nodes.
 //!
-//! Three threads, two of which may wait for the third, would keep loom going for ever:
-//! `random_order` has those.
+//! There are no models with three threads: if two of them wait for the third, loom's exploration
+//! never ends. `random_order` covers such cases.
 #![cfg(pagefold_loom)]
 
 mod world;
@@ -10,7 +10,7 @@ use sync::Arc;
 use sync::thread::spawn;
 use world::{Op, World};
 
-/// All that can be done to a list of so many nodes.
+/// Returns all operations on a list of `len` nodes.
 fn operations(len: u32) -> Vec<Op> {
     let mut all = vec![Op::AddHead, Op::AddTail, Op::SpliceHead, Op::SpliceTail];
     if len > 0 {

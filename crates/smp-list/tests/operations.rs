@@ -31,7 +31,8 @@ fn each_operation() {
     assert_eq!(after(2, &[Op::Move(0), Op::Move(1), Op::Fetch]), [1]);
 }
 
-/// Regression: the bound on steps overflowed, so that 30 nodes were taken, or none.
+/// Regression: if `max` was very large, the bound on the number of steps overflowed. So only 30
+/// nodes were taken, or none, although the list had more.
 #[test]
 fn all_nodes_are_taken_if_more_are_asked_for_than_any_list_has() {
     for max in [usize::MAX, 1 << (usize::BITS - 1)] {

@@ -1,4 +1,4 @@
-//! Random operations of several threads in random orders, ten thousand of them: on virtual CPUs.
+//! Random operations of several threads, in 20,000 random orders, on virtual CPUs.
 #![cfg(pagefold_manycore)]
 
 mod world;
@@ -11,7 +11,7 @@ use world::{Op, World};
 
 const SEEDS: u64 = 20_000;
 const TASKS: u32 = 4;
-/// Operations of a task, the first of which may use its new nodes.
+/// The number of operations of a task. Only the first one may add new nodes.
 const OPS: usize = 3;
 
 fn machine() -> Machine {
@@ -36,7 +36,7 @@ fn operation(random: &mut Random, len: u32, first: bool) -> Op {
         Op::Move(node),
     ];
     let from = if first { 0 } else { 4 };
-    // Without nodes to begin with, there is none to name.
+    // If the list starts empty, leaves out the operations that name a node.
     let to = if len == 0 { choices.len() - 4 } else { choices.len() };
     choices[from + random.below((to - from) as u64) as usize]
 }
@@ -81,7 +81,7 @@ fn modes_keep_apart() {
     machine().explore(0..SEEDS / 4, run).unwrap();
 }
 
-/// The price of exclusive mode on 88 CPUs: two lines fetched for each, and no more.
+/// On 88 CPUs, exclusive mode costs at most two cache-line fetches per CPU.
 #[test]
 fn the_price_of_exclusive_mode_is_bounded() {
     let slots = AtomicU32::new(0);
@@ -105,9 +105,10 @@ fn the_price_of_exclusive_mode_is_bounded() {
     assert!(exclusive < slots * 2.0 * shared, "{exclusive} ns for {slots} slots, {shared} ns for one");
 }
 
-/// There are three threads for two CPUs, and each takes exclusive mode again and again. A lock that
-/// is handed over in order would wait, while it is free, for threads that sleep or have lost their
-/// CPU. Each turn would take a hundred times as long.
+/// There are three threads for every two CPUs, and each takes exclusive mode repeatedly. Suppose
+/// that the lock were handed over in the order of arrival. Then it would often go to a thread that
+/// sleeps or has lost its CPU, and stay unused until this thread runs again. Each turn would take a
+/// hundred times as long.
 #[test]
 fn no_thread_waits_for_one_that_does_not_run() {
     let machine = Machine::preset("xeon-e5-2699v4").unwrap();
@@ -137,7 +138,7 @@ fn changes_share_the_price_of_exclusive_mode() {
     assert!(crowded < alone / 2.0, "every {alone} ns with one thread, every {crowded} ns with 132");
 }
 
-/// Shared mode of 88 CPUs doesn't slow down: nothing but the CPU's own line is written.
+/// Shared mode scales to 88 CPUs: a thread writes only to its own CPU's cache line.
 #[test]
 fn shared_mode_scales() {
     let machine = Machine::preset("xeon-e5-2699v4").unwrap();

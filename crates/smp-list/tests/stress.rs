@@ -1,4 +1,4 @@
-//! Threads at two lists for a while: for ThreadSanitizer, and for real CPUs.
+//! Threads change two lists at the same time: for ThreadSanitizer, and for real CPUs.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 mod world;
@@ -11,7 +11,7 @@ const THREADS: u32 = 4;
 const NODES: u32 = 48;
 const OPS: u64 = if cfg!(pagefold_tsan) { 20_000 } else { 100_000 };
 
-/// One by one: ThreadSanitizer doesn't see how scoped threads end.
+/// Joins the threads one by one: ThreadSanitizer doesn't see that a scope waits for its threads.
 fn join(threads: Vec<std::thread::ScopedJoinHandle<'_, ()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
@@ -45,7 +45,8 @@ fn lists_stay_whole() {
     assert_eq!(world.all().len() + second, NODES as usize);
 }
 
-/// A walk in exclusive mode sees a whole list, whatever others do in shared mode in between.
+/// A walk in exclusive mode sees an intact list, although other threads change the list in shared
+/// mode between two walks.
 #[test]
 fn a_walk_sees_all() {
     let nodes: Vec<Links> = (0..NODES).map(|_| Links::new()).collect();
@@ -60,7 +61,8 @@ fn a_walk_sees_all() {
             move || {
                 let mut random = Random::seeded(u64::from(thread));
                 for _ in 0..OPS / 10 {
-                    // Each thread has nodes of its own: so it has claimed them.
+                    // Each thread uses only nodes of its own, so these count as claimed by the
+                    // thread.
                     let node = random.below(u64::from(NODES / THREADS)) as u32 * THREADS + thread;
                     let list = lock.shared();
                     list.del(nodes, node);
@@ -101,7 +103,7 @@ fn changes_are_made_by_any_thread() {
         let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(at_work(u64::from(thread)))).collect();
         join(threads);
     });
-    // Makes what was left over, too.
+    // Also makes the changes that were left over.
     let count = u64::from(THREADS) * (OPS / 10);
     lock.change(count, note);
     let made = lock.get_mut();

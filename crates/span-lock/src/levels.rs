@@ -47,13 +47,13 @@
 //!   claim that is made in the root later sees `SPREAD`, and takes step 3.
 //! - L5. `SPREAD` is cleared only by a thread that holds the full range for writing, and has then
 //!   looked at every node and seen no claim. A lower claim needs `SPREAD` to stay set until the
-//!   claim is released. This is guaranteed if a *single* look at the root in step 2 finds both that
-//!   `SPREAD` is set and that no claim there excludes the lower claim. At the moment of that look
-//!   no thread holds the full range for writing. A thread that gets the full range later sees the
-//!   lower claim in its node, and so doesn't clear `SPREAD`.
+//!   claim is released. This is guaranteed if a *single* check of the root in step 2 finds both
+//!   that `SPREAD` is set and that no claim there excludes the lower claim. At the moment of that
+//!   check no thread holds the full range for writing. A thread that gets the full range later sees
+//!   the lower claim in its node, and so doesn't clear `SPREAD`.
 //!
-//!   A look before step 1 doesn't help, because `SPREAD` may be cleared after that look. Nor are
-//!   two looks in step 2 enough, one for claims and one for `SPREAD`. They would permit this
+//!   A check before step 1 doesn't help, because `SPREAD` may be cleared after that check. Nor are
+//!   two checks in step 2 enough, one for claims and one for `SPREAD`. They would permit this
 //!   interleaving:
 //!   ```text
 //!     lower: looks at root: SPREAD           others: make it compact
@@ -62,9 +62,9 @@
 //!            looks at root: SPREAD: inside           another one beside it: SPREAD
 //!   ```
 //! - L6. While `MIDDLE` in the root's word is clear, the fast path of level 0 doesn't read the
-//!   nodes of level 1. So a claim of level 1 sets `MIDDLE` between its steps 1 and 2. Its look at
+//!   nodes of level 1. So a claim of level 1 sets `MIDDLE` between its steps 1 and 2. Its check of
 //!   the root in step 2 must find `MIDDLE` still set, because a thread that clears `SPREAD` also
-//!   clears `MIDDLE`, possibly just after this claim set it. From that look until the claim is
+//!   clears `MIDDLE`, possibly just after this claim set it. From that check until the claim is
 //!   released, `MIDDLE` stays set, for the same reason as `SPREAD` (L5). A claim of level 0 on the
 //!   fast path reads the root's word once more after its own step 1. If it finds `MIDDLE` clear
 //!   there, its step 1 came before the step 2 of the level 1 claim. So the step 3 of the level 1
@@ -279,8 +279,9 @@ impl Levels {
         if !spread && made == Made::Beside && claim.range != LockRange::FULL {
             self.spread();
         }
-        // L4. If `SPREAD` wasn't set at the look above, this claim needn't wait. It was in the root
-        // before `SPREAD` was set, so claims in the tables see it there in their step 2.
+        // L4. If `SPREAD` wasn't set when the word was loaded above, this claim needn't wait. It
+        // was in the root before `SPREAD` was set, so claims in the tables see it there in their
+        // step 2.
         let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
         if self.wait_below(tables, Level::Root, claim, patience) {
             return true;

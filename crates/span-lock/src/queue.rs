@@ -240,7 +240,8 @@ mod tests {
     }
 
     /// Regression: thousands of threads waited for one range, and each release looked at all of
-    /// them.
+    /// them. Now a release looks at no waiter after a waiting writer that covers the released
+    /// range.
     #[test]
     fn a_release_looks_at_few_of_those_who_wait_for_the_same_range() {
         const WAITERS: usize = 1000;

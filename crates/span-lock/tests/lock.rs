@@ -1,4 +1,4 @@
-//! What the lock promises, one promise a test.
+//! One test for each guarantee of the lock.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 use std::io::Write as _;
@@ -10,18 +10,19 @@ use sync::time::{Duration, Instant};
 use sync::{Arc, Weak};
 
 const MIB: u64 = 1 << 20;
-/// What must happen has happened by then, however busy the machine is: ten times as long as it ever
-/// takes, and more.
+/// The time limit for everything that must happen. It is at least ten times as long as anything
+/// takes here, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Ends the process if what this returns isn't dropped in time, and says what was waited for.
+/// Aborts the process, with a message that contains `what`, unless the returned value is dropped in
+/// time.
 fn watchdog(what: &'static str) -> Arc<()> {
     let alive = Arc::new(());
     let (watched, start) = (Arc::downgrade(&alive), Instant::now());
     let watch = move || {
         while Weak::upgrade(&watched).is_some() {
             if start.elapsed() > PATIENCE {
-                // Past the harness, which would keep it to itself.
+                // Writes to stderr directly, because the test harness would capture the message.
                 let _ = writeln!(std::io::stderr(), "waited in vain for this: {what}");
                 std::process::abort();
             }
@@ -36,7 +37,7 @@ fn range(start: u64, end: u64) -> LockRange {
     LockRange::new(start, end).unwrap()
 }
 
-/// A lock that has seen disjoint ranges meet.
+/// Makes the lock spread.
 fn spread(lock: RangeLock) -> RangeLock {
     assert_eq!(lock.table_bytes(), 0);
     let low = lock.read(range(0, 4096));
@@ -45,13 +46,14 @@ fn spread(lock: RangeLock) -> RangeLock {
     lock
 }
 
-/// Locks as they are at first and as they are later, with small units and with large ones.
+/// Returns locks that have or haven't spread, with small and with large units.
 fn locks() -> [RangeLock; 4] {
     let large = || RangeLock::with_unit_bits(20);
     [RangeLock::new(), spread(RangeLock::new()), large(), spread(large())]
 }
 
-/// Tries in another thread, for which a range that is held here is another thread's.
+/// Tries to lock `range` in another thread, for reading and for writing. Returns which of the two
+/// was refused.
 fn refused(lock: &RangeLock, range: LockRange) -> (bool, bool) {
     std::thread::scope(|scope| {
         let refused = scope.spawn(|| {
@@ -103,7 +105,7 @@ fn ranges_are_exact(lock: &RangeLock) {
 #[test]
 fn disjoint_ranges_that_share_all_nodes_are_held_together() {
     let lock = RangeLock::with_unit_bits(0);
-    // Not waited for: edges of the lock order would be more than are remembered.
+    // Uses `try_write`, because waits would add more edges to the lock order than are kept.
     let guards: Vec<_> = (0..5000).map(|at| lock.try_write(range(at * 3, at * 3 + 2)).expect("free")).collect();
     assert_eq!(refused(&lock, range(0, 15_000)), (true, true));
     assert!((0..5000).all(|at| lock.try_write(range(at * 3 + 2, at * 3 + 3)).is_some()));
@@ -164,7 +166,7 @@ fn a_timed_wait_ends_with_the_range() {
     }
 }
 
-/// A waiter that gives up may be all that others waited for.
+/// If a waiter gives up, threads that waited only for this waiter must go on.
 #[test]
 fn who_waited_for_a_waiter_goes_on_when_that_gives_up() {
     let _watchdog = watchdog("a reader behind a writer that gives up gets its range");
@@ -181,7 +183,7 @@ fn who_waited_for_a_waiter_goes_on_when_that_gives_up() {
     }
 }
 
-/// Readers that follow each other without a gap would keep a writer out for ever.
+/// Readers that follow each other without a gap must not starve a writer.
 #[test]
 fn a_writer_gets_its_turn_among_readers_that_never_leave_the_range_free() {
     let _watchdog = watchdog("a writer gets its turn among readers");
@@ -211,7 +213,7 @@ fn a_writer_gets_its_turn_among_readers_that_never_leave_the_range_free() {
     }
 }
 
-/// What builds with debug assertions find.
+/// The checks of the lock order in builds with debug assertions.
 mod order {
     use super::*;
 
@@ -263,7 +265,7 @@ mod order {
         (0..100).for_each(|at| both(at, at + 1));
         let said = message(|| both(100, 0));
         assert!(said.contains("lock order"), "{said}");
-        // A circle that was reported isn't remembered; other orders are fine.
+        // The edge that closed the cycle wasn't added, so this order is still permitted.
         both(0, 99);
     }
 

@@ -1,8 +1,8 @@
-//! The lock's protocol, in every order that matters. In a model granules are of four units, and
-//! each table has few nodes.
+//! Models of the lock's protocol. In a model, a granule has four units, and each table has few
+//! nodes.
 //!
-//! A waiter that is never woken is a deadlock, which the model reports. Two threads that shouldn't
-//! be inside together are found by the cells.
+//! If a waiter is never woken, the model reports a deadlock. If two threads hold ranges that
+//! exclude each other, loom's cells report that.
 #![cfg(pagefold_loom)]
 
 use loom::cell::UnsafeCell;
@@ -11,7 +11,7 @@ use sync::Arc;
 use sync::thread::{JoinHandle, spawn};
 use sync::time::Duration;
 
-/// Numbers that have a cell.
+/// Each number below this one has a cell.
 const CELLS: usize = 12;
 
 struct World {
@@ -33,7 +33,7 @@ impl World {
         Arc::new(Self { lock: RangeLock::with_unit_bits(0), cells: std::array::from_fn(|_| UnsafeCell::new(0)) })
     }
 
-    /// One whose lock uses its tables already.
+    /// Creates a world whose lock has spread.
     fn spread() -> Shared {
         let world = Self::new();
         let low = world.lock.read(range(0, 1));
@@ -148,7 +148,7 @@ fn a_writer_that_becomes_a_reader() {
     two(World::spread, downgrade, |world| world.read(LockRange::FULL));
 }
 
-/// A model has no clock: time is over at once, or never.
+/// A model has no clock: a timeout passes at once, or never.
 #[test]
 fn a_waiter_that_gives_up_leaves_nothing_behind() {
     let hasty = |world: &World| {
@@ -194,8 +194,9 @@ fn the_lock_spreads_under_a_claim_of_the_full_range() {
     });
 }
 
-/// A claim meanwhile. One that is overtaken twice by threads that make the lock compact, and let it
-/// spread, takes four preemptions.
+/// Makes `claim` while another thread runs `compacts`. A claim can be overtaken twice by a thread
+/// that makes the lock compact and lets it spread again. This takes four preemptions, so the model
+/// permits five.
 fn compacted(claim: LockRange, compacts: fn(&World)) {
     sync::model_deeper(5, move || {
         let world = World::spread();
@@ -206,7 +207,7 @@ fn compacted(claim: LockRange, compacts: fn(&World)) {
     });
 }
 
-/// What a claim saw of the lock before it was made compact doesn't count.
+/// A claim must not rely on what it saw of the lock before the lock was made compact.
 #[test]
 fn the_lock_is_made_compact_under_claims_of_all_levels() {
     for claim in [range(1, 2), range(3, 6), range(0, 10), LockRange::FULL] {

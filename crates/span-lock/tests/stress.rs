@@ -1,5 +1,4 @@
-//! Real threads use ranges of a lock at random, small ones and large ones, in all ways;
-//! ThreadSanitizer may look on.
+//! Threads lock random ranges, small ones and large ones, in all modes. For ThreadSanitizer, too.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 mod board;
@@ -11,10 +10,11 @@ use sync::Arc;
 use sync::random::Random;
 use sync::thread;
 
-/// Uses of the lock, for each thread.
+/// The number of uses of the lock by each thread.
 const TURNS: u64 = if cfg!(pagefold_tsan) { 20_000 } else { 200_000 };
 
-/// Locks with small units, so that the cells reach over granules of both levels.
+/// Uses a lock with units of 2^`unit_bits`, and `cells` cells of `stride` numbers each. With small
+/// units, the cells extend over granules of both levels.
 fn stress(unit_bits: u32, cells: usize, stride: u64) {
     let lock = Arc::new(RangeLock::with_unit_bits(unit_bits));
     let board = Arc::new(Board::new(cells, stride));
@@ -36,7 +36,7 @@ fn stress(unit_bits: u32, cells: usize, stride: u64) {
     let wrote: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     let mut board = Arc::into_inner(board).unwrap();
     assert_eq!(board.sum(), wrote, "a write was lost");
-    assert!(lock.try_write(span_lock::LockRange::FULL).is_some(), "somebody never gave a range back");
+    assert!(lock.try_write(span_lock::LockRange::FULL).is_some(), "a range is still locked");
 }
 
 fn board_cells(board: &Board) -> u64 {

@@ -1,4 +1,4 @@
-//! A thread that tries, fails, and tries again is in no other thread's way.
+//! A thread that repeatedly tries to lock a range, and fails, must not delay other threads.
 //!
 //! Run with `RUSTFLAGS="--cfg pagefold_manycore"`.
 #![cfg(pagefold_manycore)]
@@ -13,8 +13,8 @@ fn range(start: u64, len: u64) -> LockRange {
     LockRange::at(start, len).unwrap()
 }
 
-/// One task takes `theirs`, and keeps it for a while; three try to get parts of it until it is
-/// given back.
+/// One task locks `theirs` and holds it for 200 µs. Meanwhile three tasks repeatedly call `tries`,
+/// which must fail to lock a part of it.
 fn tried(theirs: LockRange, tries: impl Fn(&RangeLock) -> bool + Sync) -> Report {
     let lock = RangeLock::new();
     let low = lock.read(range(0, 4096));
@@ -41,7 +41,9 @@ fn tried(theirs: LockRange, tries: impl Fn(&RangeLock) -> bool + Sync) -> Report
         .unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// They would be in nodes that others wait for, for ever if they are enough.
+/// An attempt that writes to a node delays the claims that wait for this node. If there are enough
+/// such attempts, the claims wait for ever. So an attempt that a claim at an upper level excludes
+/// must fail before it writes anything.
 #[test]
 fn tries_that_are_excluded_from_above_write_to_nothing() {
     let small = range(1 << 21, 8192);

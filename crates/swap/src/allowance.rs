@@ -88,8 +88,8 @@ impl Allowance {
         self.charge(missing) || self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Returns how much may be charged now. If there is less memory than at the start, the limit is
-    /// reduced in proportion.
+    /// Returns the most bytes that may be charged in all. This is `limit`, reduced in proportion if
+    /// [`Memory::max`] is lower than when `limit` was set.
     pub(crate) fn limit(&self) -> u64 {
         let max = self.memory.max();
         if max >= self.of {

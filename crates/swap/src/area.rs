@@ -28,10 +28,10 @@ use crate::slots::Slots;
 use crate::{Owner, SlotId};
 
 /// A device counts as stalled if it has had writes pending for this long, and has completed none.
-/// Pages go to a stalled device only if no other area takes them. Otherwise one swapping thread
-/// after the other would wait for that device. A disk that is merely busy completes some request in
-/// a fraction of this time. If it takes longer, a few batches go to another area, which does no
-/// harm.
+/// Pages go to a stalled device only if no other area takes them. Without this rule, one swapping
+/// thread after the other would wait for that device. A disk that is merely busy completes some
+/// request in a fraction of this time. If a busy disk takes longer, a few batches go to another
+/// area, which does no harm.
 const STALLED_AFTER: Duration = Duration::from_millis(100);
 
 /// Where the pages of an area are kept.
@@ -378,8 +378,8 @@ impl Area {
         })
     }
 
-    /// Reads pages in consecutive slots, in one request, and calls `tell` for each page with
-    /// whether it is the page that was written.
+    /// Reads pages in consecutive slots, in one request. Then calls `tell` for each page, with the
+    /// page's index and with true if it is the page that was written.
     pub(crate) fn read_run(
         &self,
         run: &[(SlotId, Owner)],

@@ -29,8 +29,8 @@
 //! A full chunk has at most an eighth of its blocks free. So at most an eighth of the pool's blocks
 //! stays free, not counting the *held* chunks.
 //!
-//! A chunk's lock is contended only by the CPU that holds the chunk in its hand, and by CPUs that
-//! read or free pages in the chunk.
+//! Only two kinds of CPUs contend for a chunk's lock: the CPU that has the chunk in its hand, and
+//! CPUs that read or free pages in the chunk.
 //!
 //! Lock order: scratch buffer of `codec` → hand → chunk. A thread that makes room locks the clock
 //! (`compressed`), and sets a page word to *loading*, before it locks any of these. The lock of a

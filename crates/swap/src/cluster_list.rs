@@ -27,8 +27,9 @@ impl ClusterList {
 
     /// Adds a cluster that isn't in the list. The caller holds the cluster's lock.
     pub(crate) fn add(&self, cluster: usize) {
-        // Counted first, so that `len` never drops below zero. Relaxed: a search that must not miss
-        // the cluster has read `changes` (F2).
+        // Counted first, so that `len` never drops below zero. Relaxed: the thread that frees slots
+        // increments `changes` after this (Release), and a search that must not miss the cluster
+        // has read `changes` before (Acquire, F2).
         self.len.fetch_add(1, Ordering::Relaxed);
         self.words[cluster / 64].fetch_or(1 << (cluster % 64), Ordering::Relaxed);
     }

@@ -172,8 +172,8 @@ impl Compressed {
         // Relaxed, all accesses: a hint, which a thread that makes room clears afterwards.
         if need == Need::Usual && self.full.load(Ordering::Relaxed) {
             self.becomes_crowded();
-            // Tries a page now and then all the same: another thread may have made room just before
-            // `full` was set.
+            // Even so, one page in `TRIED_SHARE` is tried: another thread may have made room just
+            // before `full` was set.
             if !(refused.no_room.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(TRIED_SHARE) {
                 return false;
             }
@@ -220,8 +220,8 @@ impl Compressed {
     /// now.
     pub(crate) fn tighten(&self, slot: u32, bytes: SharedBytes<'_>, compressor: &mut Compressor) -> bool {
         let word = &self.places[slot as usize];
-        // Relaxed, both: see `read` and `write`. Only the thread that holds the clock changes the
-        // place of a page while the page is there.
+        // Relaxed, both: see `read` and `write`. While a page is in its slot, only the thread that
+        // holds the clock's lock changes the page's place.
         let before = word.load(Ordering::Relaxed);
         let Some(place) = unpack(before).filter(|_| before & TRIED == 0) else { return false };
         let len_max = self.pool.tighter(place.len as usize);

@@ -103,8 +103,8 @@ impl Search<'_> {
         }
     }
 
-    /// Returns what the disks below a disk say, or `None` if there are none, or one of them isn't
-    /// known and none of the others rotates.
+    /// Returns what the disks below a disk say. Returns `None` in two cases: there are no such
+    /// disks; or one of them isn't known, and none of the others rotates.
     fn below(&mut self, disk: &Disk) -> Option<PlacementReason> {
         let mut reasons = match disk.backing_file() {
             Some(file) => vec![self.by_file(&file)],

@@ -47,8 +47,8 @@ impl Reserve {
 
     /// Adds a freed slot if the reserve lacks one. Returns whether it did.
     pub(crate) fn fill(&self, number: u32) -> bool {
-        // Relaxed, like the stores below: a thread that took a slot sees its own store, and other
-        // threads may see it late.
+        // Relaxed, like the stores below: other threads may see a store late. At worst, one of
+        // their freed slots doesn't go to the reserve, although the reserve lacks a slot.
         if self.missing.load(Ordering::Relaxed) == 0 {
             return false;
         }

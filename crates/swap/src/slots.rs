@@ -158,8 +158,8 @@ impl Slots {
     /// The page that comes in then frees its own slot, which refills the reserve.
     pub(crate) fn allocate_reserved(&self) -> Option<SlotId> {
         let number = self.reserve.take()? as usize;
-        // This needs no lock of the slot's cluster: no other thread knows the slot, and in the
-        // cluster it counts as used throughout.
+        // This needs no lock of the slot's cluster: no other thread knows the slot, and the cluster
+        // counts the slot as used all the time.
         self.table.put(number);
         Some(self.table.take(number))
     }
@@ -377,7 +377,8 @@ impl Slots {
     #[cold]
     fn search_everywhere(&self, turn: &Turn<'_>, way: Way<'_>, want: usize, into: &mut SlotBatch) -> usize {
         let search = &self.search;
-        // Release: the batches' locks publish it (F3).
+        // `drain` locks each batch after this. A freeing thread that locks a batch later sees the
+        // increment (F3).
         search.searching.fetch_add(1, Ordering::AcqRel);
         self.drain();
         let changes = || self.changes.load(Ordering::Acquire); // Pairs with the Release in `put`: F2.
@@ -394,8 +395,8 @@ impl Slots {
 
     /// Returns whether a search of the area found no slot, and no slot became free since.
     pub(crate) fn is_full(&self) -> bool {
-        // Acquire: orders the read of `changes` after this one, so that read returns no value older
-        // than `full_at`.
+        // Acquire pairs with the Release in `search_everywhere`. So the load of `changes` below
+        // returns a value at least as new as `full_at`.
         let full_at = self.search.full_at.load(Ordering::Acquire);
         full_at != 0 && full_at == self.changes.load(Ordering::Acquire)
     }

@@ -44,7 +44,7 @@ use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
 use crate::slots::Slots;
 use crate::write_out::{Tried, write_out};
 
-/// How often removal retries when all pages that are left can't be read.
+/// How often removal retries when none of the remaining pages can be read.
 const READS_MAX: u32 = 8;
 
 /// What removal and spilling require from the owner of the pages. No lock of a copy or a cluster is
@@ -118,9 +118,9 @@ pub struct Swap {
     changing: Mutex<()>,
     /// One bit per area, including areas that are being added.
     numbers: AtomicU32,
-    /// Whether the pages of some area are read from a device. Only then does it pay to read a
-    /// page's neighbours along with the page. This is a hint that spares readers a lock; it is
-    /// updated whenever the list of areas changes.
+    /// Whether the pages of some area are read from a device. Only then is it worthwhile to read a
+    /// page's neighbours along with the page. A hint, which spares readers a lock; updated whenever
+    /// the list of areas changes.
     has_device: AtomicBool,
     page_size: usize,
 }
@@ -192,7 +192,7 @@ impl Swap {
         Ok(())
     }
 
-    /// Allocates a number that no area has. Relaxed, like the store in `give_number`: the copies'
+    /// Allocates a number that no area has. Relaxed, like the update in `give_number`: the copies'
     /// locks publish everything that is reached by a number.
     fn take_number(&self) -> Result<u32, AddError> {
         let taken = |bits: u32| (bits != u32::MAX).then(|| bits | (bits + 1));

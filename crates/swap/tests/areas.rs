@@ -1,4 +1,5 @@
-//! Areas: what is taken for one, which one is used, and how they go.
+//! Tests of swap areas: which files are accepted as areas, which area gets a page, and how areas
+//! are removed.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -115,9 +116,11 @@ fn higher_priorities_first_and_equal_ones_in_turn() {
         }
         slots.into_iter().flatten().for_each(|slot| *used.entry(slot.area()).or_insert(0) += 1);
     }
-    // Besides the header, the low one keeps 3 slots, the others one each.
+    // Of each area, the header takes one slot. The area `low` reserves three more slots, the others
+    // one each.
     assert_eq!(used, HashMap::from([(low, 199), (high, 100), (other_high, 100)]));
-    // Threads that change CPUs may take one area twice, but hardly all the time.
+    // Each CPU has its own round robin. So if this thread moves to another CPU, it may use the same
+    // area twice in a row. That happens seldom.
     let turns = batches.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(turns >= 10, "{batches:?}");
 }
@@ -150,9 +153,9 @@ fn removal_brings_pages_back_or_says_what_is_missing() {
     assert_eq!(out(&swap, &[1], 0), [Err(SwapOutError::Full)]);
 }
 
-/// While swap was full, every fault that found no slot went through all slots of all areas, 25
-/// million in 100 GiB, for some that were kept in vain. Now it goes on where the last one ended,
-/// and looks at so many.
+/// Regression: while swap was full, every fault that found no free slot searched all slots of all
+/// areas for outdated slots that pages had kept: 25 million slots in 100 GiB. A search should look
+/// at a bounded number of slots, and begin where the last search ended.
 #[test]
 fn a_search_for_kept_slots_is_bounded_and_goes_on() {
     let swap = Swap::new(PAGE);
@@ -180,7 +183,7 @@ fn a_search_for_kept_slots_is_bounded_and_goes_on() {
         ControlFlow::Break(())
     });
     assert_eq!(times, 1);
-    // It ends, also where nothing is.
+    // A search also ends if there is no area.
     let without = Swap::new(PAGE);
     without.look_for_cached(&mut position, u32::MAX, |_, _| panic!("no area"));
 }
@@ -215,7 +218,7 @@ fn placement_is_said_or_found_out() {
     assert_eq!(placements, expected);
 }
 
-/// A disk whose writes can be held back.
+/// A disk whose writes can be made to wait.
 #[derive(Clone, Default)]
 struct Stalling {
     disk: SimulatedDisk,
@@ -267,7 +270,7 @@ impl BackingFile for StallingFile {
     }
 }
 
-/// What the thread returns; fails if that takes too long.
+/// Waits for a thread and returns its result. Fails if the thread takes too long.
 fn join_in_time<T>(thread: JoinHandle<T>) -> T {
     let start = Instant::now();
     while !thread.is_finished() {
@@ -277,8 +280,9 @@ fn join_in_time<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap()
 }
 
-/// A disk with an area on it stopped. Every thread that swapped was sent there, one after the
-/// other, and waited for it, though another area had room.
+/// Regression: a disk with an area stopped answering. One swapping thread after the other wrote to
+/// this area and waited for the disk, although another area had room. They should have used the
+/// other area.
 #[test]
 fn pages_go_elsewhere_while_a_device_does_not_answer() {
     let stalling = Stalling::default();
@@ -301,7 +305,7 @@ fn pages_go_elsewhere_while_a_device_does_not_answer() {
         assert_eq!(slot.area(), slower);
         check_in(&swap, slot, number, 0);
     }
-    // With the other area full there is nothing for it but to wait.
+    // The other area is full now, so this thread has to wait for the stalled disk.
     let waits = out_of(4);
     stalling.stall(false);
     for (number, thread) in [(1, stuck), (4, waits)] {

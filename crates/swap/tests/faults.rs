@@ -1,5 +1,5 @@
-//! Devices that lie, fail and fill up: each page comes back as it was or not at all, and the others
-//! go on.
+//! Devices that return wrong bytes, fail, or become full. Each page comes back as it was written,
+//! or not at all. A failure affects no other page.
 #![cfg(not(pagefold_loom))]
 
 mod support;
@@ -47,7 +47,7 @@ fn a_flipped_bit_is_found_and_the_neighbours_come_back() {
     assert!(is_corrupt(&swap, slots[1], 2));
     check_in(&swap, slots[0], 1, 0);
     check_in(&swap, slots[2], 3, 0);
-    // The slot is still the page's, which can be told apart from it, or given up.
+    // The slot still belongs to the page, so the owner can free it.
     swap.free(slots[1]).unwrap();
 }
 
@@ -78,8 +78,8 @@ fn older_contents_and_older_numbers_are_found() {
 
 #[test]
 fn the_same_bytes_under_another_number_are_found() {
-    // A page, freed and written again unchanged, to a slot that the device mixed up with another
-    // one of that page.
+    // The device returns the bytes of another slot. They are bytes of the same page, from an
+    // earlier write.
     let (disk, swap) = simulated(100);
     let first = out(&swap, &[1], 0)[0].unwrap();
     let second = out(&swap, &[1], 7)[0].unwrap();
@@ -117,7 +117,9 @@ fn an_error_on_read_is_that_reads_alone() {
     }
 }
 
-/// Call 1 fails, then call 2, and so on, until none fails, once or from there on.
+/// For each fault: in the first run, call 1 fails; in the second run, call 2; and so on, until a
+/// run ends before that call. Each run is made twice: once only this call fails, and once all later
+/// calls fail as well.
 #[test]
 fn whichever_call_fails_no_page_and_no_slot_is_lost() {
     let faults = [
@@ -173,7 +175,7 @@ fn whichever_call_fails_no_page_and_no_slot_is_lost() {
 fn a_full_disk_takes_what_it_can_and_the_rest_goes_elsewhere() {
     let disk = SimulatedDisk::default();
     let swap = with_areas(&disk, &disk, &[]);
-    // A file that has its length, and no room on its disk.
+    // A sparse file: it has its full length, but its disk has room for only 11 pages.
     let full = SimulatedDisk::default();
     full.set_capacity(11 * PAGE as u64);
     full.add_bytes("/sparse", vec![]);
@@ -191,8 +193,8 @@ fn a_full_disk_takes_what_it_can_and_the_rest_goes_elsewhere() {
     assert_eq!(swap.areas().iter().map(|area| area.used).sum::<u64>(), 42);
 }
 
-/// A device that refuses a write whose bytes change while it is under way, and a page that changes
-/// during each.
+/// A device that refuses a write if the bytes change during the write. During each write, the
+/// device itself changes one word of the page `victim`.
 #[derive(Clone)]
 struct Watchful {
     disk: SimulatedDisk,
@@ -253,9 +255,11 @@ impl io::BackingFile for WatchfulFile {
     }
 }
 
-/// Pages of a run that were good came back to memory, and the area seemed to be broken, because a
-/// neighbour had changed while the device wrote them. A device that says what it needs refuses
-/// nothing, another one a single write.
+/// Regression: one page of a run changed while the device wrote the run, so the device refused the
+/// write. The other pages of the run then stayed in memory, and the area counted as broken. Only
+/// the changed page should be affected. A device that reports that it needs stable bytes should get
+/// copies from the start, and refuse no write. Any other device should refuse one write, and get
+/// copies from then on.
 #[test]
 fn a_page_that_changes_while_it_is_written_does_not_spoil_its_neighbours() {
     for says_so in [true, false] {
@@ -273,7 +277,7 @@ fn a_page_that_changes_while_it_is_written_does_not_spoil_its_neighbours() {
             for (at, slot) in slots.into_iter().enumerate() {
                 let slot = slot.unwrap();
                 if at == 5 {
-                    swap.free(slot).unwrap(); // As its owner does with a page that has changed.
+                    swap.free(slot).unwrap(); // As the owner of a changed page does.
                 } else {
                     swap.set_swapped(slot, owner(numbers[at]), pagefold_swap::Note::new(group(numbers[at]), 0))
                         .unwrap();

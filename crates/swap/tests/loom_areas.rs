@@ -1,4 +1,4 @@
-//! An area is added or removed while a thread writes a page to it.
+//! Models in which an area is removed, or added, while a thread swaps a page out to it.
 //!
 //! ```text
 //!   swapping out                          removing
@@ -9,8 +9,9 @@
 //!                                         each slot in use: its owner gives it up, or brings its page back;
 //!                                         one that is still on its way is looked at again
 //! ```
-//! A thread that finds the area in the order has allocated its slot before removal looks at the
-//! slots; so nothing is left over.
+//! To allocate a slot, a thread must find the area in its copy's order, and hold that copy's lock.
+//! Removal takes the area out of all orders before it looks at the slots. So every slot that is
+//! ever allocated is allocated before that, and removal finds it.
 //! ```text
 //!   adding                                swapping out (CPU 0)               freeing (CPU 1)
 //!   each copy's table
@@ -29,7 +30,7 @@ use test_disks::SimulatedDisk;
 
 const PAGE: usize = 64;
 
-/// A page, and the one place where it is. Its lock stands for the page word.
+/// A page, and where it is. The lock of `place` does the work of the page word.
 struct Page {
     swap: Swap,
     place: Mutex<Place>,
@@ -109,7 +110,7 @@ fn addition_and_use() {
         let other = sync::thread::spawn("model", move || _ = theirs.swap_out()).unwrap();
         let theirs = Arc::clone(&page);
         let freeing = sync::thread::spawn("model", move || {
-            let _ = sync::cpu::current(); // CPUs are dealt out in the order in which they are asked for.
+            let _ = sync::cpu::current(); // A thread gets a CPU number when it first asks for it.
             let place = *theirs.place.lock();
             if let Place::Slot(slot) = place {
                 theirs.give(slot, place);

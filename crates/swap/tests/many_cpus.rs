@@ -1,5 +1,5 @@
-//! Slots that 88 CPUs take, look up and free at once, in two areas of which half is in use: the
-//! waiting costs little.
+//! 88 CPUs allocate, look up and free slots at the same time, in two areas that are half full. The
+//! CPUs must lose little time by waiting for each other.
 #![cfg(pagefold_manycore)]
 
 use std::sync::{Mutex, PoisonError};
@@ -20,12 +20,14 @@ const PAGE: usize = 4096;
 const SHARE: usize = 8 * 512;
 /// Pages that reclaim writes at once.
 const BATCH: usize = 32;
-/// The least share of the throughput without contention, and the most writes to lines that another
-/// CPU wrote to last, for a page that comes and one that goes.
+/// The throughput must be at least `EFFICIENCY_MIN` times that of the same run in which contention
+/// costs nothing. One page in and one page out together may write at most `SHARED_WRITES_MAX`
+/// times, on average, to cache lines that another CPU wrote to last.
 const EFFICIENCY_MIN: f64 = 0.9;
 const SHARED_WRITES_MAX: f64 = 0.1;
 
-/// A CPU's pages in slots. They are its own: the lock of the host is never waited for.
+/// The pages that one CPU has in slots. Only this CPU uses its task, so it never waits for the
+/// task's lock, which is a lock of the host.
 struct Task {
     number: usize,
     swapped: Vec<SlotId>,
@@ -34,7 +36,7 @@ struct Task {
 }
 
 impl Task {
-    /// Takes a share of an area, and frees every other slot of it, at random.
+    /// Allocates `SHARE` slots of an area, and then frees half of them, chosen at random.
     fn new(number: usize, area: &Slots) -> Self {
         let mut task = Self { number, swapped: Vec::new(), in_memory: 0, random: Random::seeded(number as u64) };
         let mut taken = 0;
@@ -69,7 +71,7 @@ impl Task {
         }
     }
 
-    /// A page comes in; each 32nd time, as many go out.
+    /// Swaps a page in. After every `BATCH` pages, swaps as many pages out.
     fn fault(&mut self, area: &Slots) {
         if self.in_memory == BATCH {
             self.swap_out(area, BATCH);

@@ -1,5 +1,5 @@
-//! Slots taken and freed by several CPUs, in orders drawn at random: more CPUs and clusters than
-//! loom can go through.
+//! Several CPUs allocate and free slots, and their steps are interleaved at random. There are more
+//! CPUs and clusters than loom could explore.
 #![cfg(pagefold_manycore)]
 
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use sync::random::Random;
 
 const CPUS: usize = 5;
 
-/// `slots` slots for five CPUs, each of which takes and frees some.
+/// Creates an area of `slots` slots, in which five CPUs allocate and free slots.
 fn run(machine: &Machine, slots: u64) -> Result<(), Box<manycore::Failure>> {
     let held = Mutex::new(HashSet::new());
     let take = |slots: &Slots, want: usize| -> Vec<SlotId> {
@@ -26,7 +26,7 @@ fn run(machine: &Machine, slots: u64) -> Result<(), Box<manycore::Failure>> {
     };
     let run = machine.run(|| {
         let area = Slots::new(0, slots, Placement::PerCpu).unwrap();
-        // All but a few: what is left is fought for.
+        // Allocates all slots but a few, so that the CPUs contend for these.
         let mut mine = Vec::new();
         while mine.len() + 2 * CPUS < slots as usize {
             mine.extend(take(&area, (slots as usize - mine.len() - 2 * CPUS).min(64)));
@@ -37,7 +37,7 @@ fn run(machine: &Machine, slots: u64) -> Result<(), Box<manycore::Failure>> {
                 scope.spawn(Some(cpu), move || {
                     let mut random = Random::seeded(cpu as u64);
                     for _ in 0..3 {
-                        // No thread has more than one, and there are nine.
+                        // Nine slots are free, and each of the five threads has at most one.
                         let got = take(area, 1);
                         assert_eq!(got.len(), 1, "there was one for each");
                         got.into_iter().for_each(|slot| put(area, slot));

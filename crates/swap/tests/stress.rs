@@ -1,5 +1,6 @@
-//! Threads that swap pages out and in, in areas that come and go, for ThreadSanitizer and for luck.
-//! Each page's bytes say whose they are and how old.
+//! Several threads swap pages out and in, while another thread adds and removes areas. Meant to be
+//! run under ThreadSanitizer, too. The bytes of a page depend on its number and version, so a page
+//! with the bytes of another page, or with old bytes, is detected.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 
 mod support;
@@ -21,7 +22,7 @@ fn area(swap: &Swap, pages: u64, placement: Placement) -> u32 {
     swap.add(&Source::Memory { bytes: pages * PAGE as u64 }, &SimulatedDisk::default(), options).unwrap()
 }
 
-/// Swaps pages of its own, more than fit in.
+/// Swaps out and in this thread's own pages. The pages of all threads exceed the areas.
 fn work(swap: &Swap, thread: u64) {
     let mut random = Random::seeded(thread);
     let mut slots: HashMap<u64, (SlotId, u64)> = HashMap::new();
@@ -69,7 +70,7 @@ fn no_page_gets_anothers_bytes_and_no_slot_is_lost() {
         let (theirs, over) = (Arc::clone(&swap), Arc::clone(&done));
         let comes_and_goes = thread::spawn("areas", move || {
             while !over.load(Ordering::Relaxed) {
-                // Of lower priority, so that it is often empty, and can go.
+                // Of lower priority, so that it is often empty, and can be removed.
                 let options = AreaOptions { priority: -1, ..AreaOptions::default() };
                 let source = Source::Memory { bytes: 10 * PAGE as u64 };
                 let number = theirs.add(&source, &SimulatedDisk::default(), options).unwrap();
@@ -88,7 +89,8 @@ fn no_page_gets_anothers_bytes_and_no_slot_is_lost() {
     }
 }
 
-/// An owner whose pages don't come back now: removal has to leave the area as it is.
+/// An owner that brings no page back. So the removal of an area that has pages must fail, and leave
+/// the area in use.
 struct Unwilling;
 
 impl Owners for Unwilling {

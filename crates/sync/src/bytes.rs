@@ -22,8 +22,8 @@
 //!
 //! The caller provides the ordering that makes a torn copy detectable: see `frames`' `page_map`.
 //!
-//! On a virtual machine, a copy is charged in parts of up to 4 KiB, not word by word. Each part is
-//! copied at the moment when the copying thread has its turn.
+//! On a virtual machine (`manycore`), a copy is simulated in parts of up to 4 KiB, not word by
+//! word. Each part takes virtual time, and is copied at a single moment of it.
 
 use core::ops::Range;
 
@@ -39,8 +39,8 @@ const LINES_MAX: usize = 4;
 /// Bytes in a word.
 const WORD: usize = 8;
 
-/// Returns the underlying word, which isn't charged: on a virtual machine, the copying code charges
-/// for the access.
+/// Returns the underlying word. On a virtual machine, an access to it takes no virtual time: the
+/// copying code adds the time for the whole copy.
 #[inline]
 fn plain(word: &AtomicU64) -> &PlainWord {
     #[cfg(not(pagefold_manycore))]
@@ -247,8 +247,8 @@ impl<'a> SharedBytes<'a> {
             let cell = plain(&self.words[at / WORD]);
             let start = at % WORD;
             let n = (WORD - start).min(rest.len());
-            // Relaxed: the only writer reads its own stores. Readers check a page word that is
-            // published later.
+            // Relaxed: the load returns a store of this thread, or of an earlier writer with which
+            // the caller has synchronized. Readers check a page word that is published later.
             let mut word = if n == WORD { [0; WORD] } else { cell.load(Ordering::Relaxed).to_ne_bytes() };
             word[start..start + n].copy_from_slice(&rest[..n]);
             cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);

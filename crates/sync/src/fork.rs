@@ -162,8 +162,9 @@ impl Place {
     }
 
     fn list(start: NonNull<u8>, len: usize) -> &'static Self {
-        // Relaxed, and no lock: a child might find that held by another thread. A child that finds
-        // the flag clear registers the handler again if it needs it. To wipe twice does no harm.
+        // Relaxed, and without a lock, because a child might find the lock held by another thread.
+        // A child that finds the flag clear registers the handler again when it needs it. Wiping
+        // twice does no harm.
         static REGISTERED: AtomicBool = AtomicBool::new(false);
         if !REGISTERED.load(Ordering::Relaxed) {
             // If the handler can't be registered because there is no memory, children wipe nothing.

@@ -28,7 +28,8 @@ pub unsafe fn discard(start: NonNull<u8>, bytes: usize) -> bool {
     if discard() {
         return true;
     }
-    // Locked memory is refused with `EINVAL`. Memory that isn't locked must stay so.
+    // The system refuses locked memory with `EINVAL`. If it gives another error, the memory isn't
+    // locked, and must stay unlocked.
     if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
         return false;
     }

@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn memory_comes_where_words_are_written_and_goes_again() {
-        // Memory that was written and freed. Once an allocator has got back a block of this size,
-        // it keeps freed memory of this size, and hands it out again.
+        // Writes memory and frees it. Once an allocator has got back a block of this size, it keeps
+        // freed memory of this size, and hands it out again.
         let bytes = |len| std::hint::black_box(vec![1_u8; len]);
         drop(bytes(16 << 20));
         let (before, _behind) = (bytes(12 << 20), bytes(1 << 20));
@@ -149,8 +149,8 @@ mod tests {
         assert_eq!(resident(all), 0);
         assert!(words.part(part.clone()).iter().all(|word| word.load(Ordering::Relaxed) == 0));
         assert!(SparseWords::new(usize::MAX / 8).is_none());
-        // After `mlockall`, all memory is locked. Regression: such memory was uncharged, and stayed
-        // resident.
+        // Regression: after `mlockall`, all memory is locked, and the system refuses to take it
+        // back. Such memory was uncharged, but stayed resident. Now it is unlocked first.
         words.part(part.clone()).iter().for_each(|word| word.store(7, Ordering::Relaxed));
         let locked = words.part(part.clone());
         // SAFETY: changes how the kernel backs memory of ours.

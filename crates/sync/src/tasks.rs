@@ -16,8 +16,8 @@ pub fn wake_all(tasks: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// Calls code of a user that may panic, and returns whether it hasn't. What it panics with is
-/// dropped, which may panic as well.
+/// Calls a user's code, which may panic. Returns true if it didn't panic. If it did, drops the
+/// panic's payload; this drop may panic as well, and is caught, too.
 pub fn survive(call: impl FnOnce()) -> bool {
     let mut payload = catch_unwind(AssertUnwindSafe(call)).err();
     let survived = payload.is_none();
@@ -29,18 +29,20 @@ pub fn survive(call: impl FnOnce()) -> bool {
     survived
 }
 
-/// How many payloads are dropped, each of which comes from the drop of the one before.
+/// The maximum number of payloads that are dropped. Each drop may panic with another payload; after
+/// this many drops, the last payload is leaked.
 const DROPS_MAX: u32 = 4;
 
-/// Returns whether this thread is in a call of [`wake_all`]. What a waker drops must not wait for
-/// the work that this thread does.
+/// Returns whether this thread is in a call of [`wake_all`]. A destructor that runs in such a call
+/// must not wait for work that this thread has yet to do.
 #[must_use]
 pub fn is_waking() -> bool {
     WAKING.with(|depth| depth.get() > 0)
 }
 
 thread_local! {
-    /// How many calls of wakers this thread is in: a waker may complete other work.
+    /// The number of nested calls of wakers in this thread. Calls can be nested because a waker may
+    /// complete other work, and so wake other tasks.
     static WAKING: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -110,7 +112,9 @@ mod tests {
         assert!(notes.0.load(Ordering::SeqCst));
     }
 
-    /// Regression: what such a waker panics with was dropped beyond the reach of `catch_unwind`.
+    /// Regression: a waker panicked with a value whose destructor panics as well. The value was
+    /// dropped outside of `catch_unwind`. So the thread that had loaded the page unwound after all,
+    /// and the other task was never woken.
     #[test]
     fn a_waker_that_panics_with_a_value_that_panics_does_no_more_harm() {
         let notes = Arc::new(Notes::default());

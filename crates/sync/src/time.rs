@@ -30,8 +30,8 @@ impl Instant {
 
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 fn real_ns() -> u64 {
-    // Not since a first call, which would have to be recorded under a lock: a forked child might
-    // find the lock held by a thread of its parent.
+    // Counts from the clock's own start, not from the first call. To record the first call would
+    // take a lock, which a forked child might find held by a thread of its parent.
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a valid place for the time.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };

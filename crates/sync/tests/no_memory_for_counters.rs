@@ -1,5 +1,6 @@
-//! A thread's first hit made a block of counters, of 16 MiB of address space, and aborted the
-//! process if that couldn't be had.
+//! Regression: at its first hit, a thread allocates a block of counters, which takes 16 MiB of
+//! address space. When this allocation failed, the process was aborted. Now such a thread adds to
+//! the counters' shared numbers instead.
 #![cfg(not(any(pagefold_loom, pagefold_manycore)))]
 #![allow(unsafe_code)]
 
@@ -8,7 +9,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use pagefold_sync::ThreadCounter;
 use pagefold_sync::atomic::{AtomicBool, Ordering};
 
-/// Refuses whatever is as large as a block, on request.
+/// An allocator that refuses allocations of `LARGE` bytes or more, such as blocks, while `REFUSES`
+/// is set.
 struct Refusing;
 
 static REFUSES: AtomicBool = AtomicBool::new(false);

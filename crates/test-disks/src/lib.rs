@@ -1,7 +1,7 @@
-//! Disks for tests: of Pagefold itself, and of programs that keep their files in it.
+//! Disks for tests of Pagefold itself, and of programs that use Pagefold for their files.
 //!
-//! A test gives one of these backends to `Pagefold::builder().backend(…)`, and keeps a clone of it.
-//! With the clone it decides what the disk does.
+//! A test passes one of these backends to `Pagefold::builder().backend(…)`, and keeps a clone.
+//! Through the clone, it controls what the disk does.
 //!
 //! - A [`SimulatedDisk`] has its files in memory, or computes their bytes ([`generated_word`]), so
 //!   that a file of a tebibyte takes no memory. Its clock is virtual ([`Timing`]): it advances only

@@ -46,7 +46,8 @@ impl Frames {
         self.table.is_pinned(frame)
     }
 
-    /// Returns whether the frame holds a page whose bytes are nowhere else.
+    /// Returns whether the frame holds a page that isn't clean: its file may lack some of its
+    /// bytes.
     #[must_use]
     pub fn has_unclean(&self, frame: FrameId) -> bool {
         !self.table.is_frozen(frame) && !self.table.record(frame).write_state.is_clean()

@@ -13,7 +13,8 @@ use crate::write_state::USES_MAX;
 pub struct Refused {
     /// The frame. It is still isolated.
     pub frame: IsolatedFrame,
-    /// True if the page's file doesn't have its bytes; false if the page is in use.
+    /// True if the page isn't clean: its file may lack some of its bytes. False if the page is in
+    /// use.
     pub unclean: bool,
 }
 
@@ -136,7 +137,7 @@ impl Frames {
         // exception: a page that is put on no list (`publish_unlisted`) can be isolated while it is
         // being published, before its word names the frame.
         let (index, word) = self.word_of(frame.0);
-        // Relaxed: the Acquire of `freeze`.
+        // Relaxed: the Acquire of `freeze` makes the word's last change visible.
         let stay = PageWord::from_bits(word.load(Ordering::Relaxed));
         if stay.frame() != Some(frame.0) {
             self.table.unfreeze(frame.0, 0);
@@ -226,10 +227,10 @@ pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
     loop {
         let vacant = PageWord::vacant(shadow).bits();
         // Release pairs with the Acquire of the next `begin_load` of this page. But the frame may
-        // get another page next, and the loader of that page doesn't read this word. So the locks
-        // of `free_frames`, through which a freed frame passes, are needed as well: they ensure
-        // that this eviction happens before the frame's bytes are overwritten. Relaxed on failure:
-        // the loop checks again.
+        // get another page next, and the loader of that page doesn't read this word. So the
+        // synchronization of `free_frames`, through which a freed frame passes, is needed as well:
+        // it ensures that this eviction happens before the frame's bytes are overwritten. Relaxed
+        // on failure: the loop checks again.
         match word.compare_exchange(now.bits(), vacant, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => return true,
             // Sometimes: a page is referenced while its frame is frozen.

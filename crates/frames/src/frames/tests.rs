@@ -181,7 +181,8 @@ fn a_page_moves_with_its_labels_and_stays_in_memory() {
     assert!(evict(&frames, id, 1) && frames.stats().free_frames == frames.stats().frames);
 }
 
-/// Regression: see `tests/loom_free_frames.rs`.
+/// Regression: see `a_drain_dropped_unfinished_gives_its_catch_back` in
+/// `tests/loom_free_frames.rs`.
 #[test]
 fn a_drain_dropped_unfinished_changes_nothing() {
     let frames = frames();
@@ -388,8 +389,8 @@ fn maps_are_charged_exactly_whatever_happens() {
                     plain.leave(page, shadow);
                 }
                 (96.., _) => {
-                    // The hand makes two rounds: the first marks idle chunks, the second gives them
-                    // back.
+                    // The sweep makes two rounds: the first marks idle chunks, the second gives
+                    // them back.
                     assert_eq!(frames.sweep_maps(usize::MAX), plain.forget_idle(), "seed {seed}, step {step}");
                 }
                 _ => {}
@@ -467,8 +468,8 @@ fn a_sweep_gives_back_what_was_idle_the_last_time_too() {
     // All chunks are marked, and the hand reaches the first one again.
     assert_eq!(frames.sweep_maps(1), 1, "no more than is wanted");
     assert_eq!(map.state(0), PageState::Vacant { shadow: 0 }, "with the chunk goes the shadow");
-    // The second chunk was used again, so it isn't marked when the hand reaches it; the third one
-    // is.
+    // The second chunk was used again, which cleared its mark. So the next sweep only marks it, and
+    // gives back the third one, which is still marked.
     let again = load(&map, CHUNK + 1, 1);
     assert!(evict(&frames, again, 6));
     assert_eq!(frames.sweep_maps(1), 1);

@@ -1,4 +1,5 @@
-//! Models of two batches of two frames, with two CPUs, on one node or on two pretended ones.
+//! Models of four frames in batches of at most two, on two CPUs, with one NUMA node or two
+//! simulated ones.
 
 use super::*;
 use std::ops::Range;
@@ -33,7 +34,8 @@ impl Model {
         model
     }
 
-    /// A batch of frames that were taken; the last one is its first.
+    /// Makes a batch of frames that the model has taken. The frame with the highest number comes
+    /// first.
     fn batch(&self, numbers: Range<u32>) -> Batch {
         let mut batch = Batch::default();
         numbers.for_each(|number| batch.push(&self.table, FrameId::new(number)));
@@ -102,8 +104,9 @@ fn a_batch_is_counted_before_it_can_be_taken() {
     });
 }
 
-/// While a thread pops, another thread takes two batches and puts the first back. The link that the
-/// popping thread has loaded then names a batch that is taken.
+/// While one thread pops, another thread takes two batches and puts the first one back. The first
+/// thread may then have loaded an outdated link, to a batch that the other thread holds. It must
+/// notice this, and retry.
 #[test]
 fn a_batch_that_is_on_top_again_is_told_from_before() {
     sync::model(|| {
@@ -125,7 +128,8 @@ fn a_batch_that_is_on_top_again_is_told_from_before() {
     });
 }
 
-/// While a sift begins, no batch is hidden: each is in the chain, or among the unseen batches.
+/// While a sift begins, other threads find every batch: either in the chain, or among the unseen
+/// batches.
 #[test]
 fn a_batch_is_found_while_a_sift_begins() {
     sync::model(|| {

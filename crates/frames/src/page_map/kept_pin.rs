@@ -6,8 +6,8 @@ use super::{PageMap, PinnedFrame};
 use crate::frame_id::FrameId;
 use crate::frames::Frames;
 
-/// A pin that isn't bound to a borrow of the map: for a page whose requester may be gone when the
-/// load ends, and for a guard that its user keeps.
+/// A pin that isn't bound to a borrow of the map. It is used if the requester of a page may be gone
+/// when the load ends, and for guards that users store.
 #[derive(Debug)]
 pub struct KeptPin {
     frames: Arc<Frames>,

@@ -170,7 +170,8 @@ fn pages_in_memory_are_found_in_order() {
 /// If the evicted page later returned to this frame, the page's word had the same value as during
 /// its first stay there. A reader that loaded the word before the eviction, and again after the
 /// return, saw no difference. So the reader didn't notice that the frame had held another page's
-/// bytes in between.
+/// bytes in between. Now a frame must be freed before it gets another page; otherwise `publish`
+/// panics.
 #[test]
 #[should_panic(expected = "wasn't freed after its last page")]
 fn an_evicted_frame_takes_no_page_before_it_was_freed() {
@@ -346,7 +347,8 @@ fn a_map_makes_do_with_a_shorter_first_run() {
     assert!(PageMap::growing(Arc::clone(&frames), 1, 1).is_err(), "all are in use");
 }
 
-/// Two threads may want the first words of a part at once: the second finds those of the first.
+/// Two threads may load the first pages of a part at the same time. The second one must get the
+/// words that the first one has allocated.
 #[test]
 fn the_words_of_a_part_are_made_once() {
     let map = PageMap::growing(frames(1 << 20), 1, 1).unwrap();

@@ -32,7 +32,7 @@ fn read(map: &PageMap, page: u64) -> Vec<u8> {
     bytes
 }
 
-/// Uses a page as often as uses are counted.
+/// Makes a page hot, by `USES_MAX` uses.
 fn make_hot(map: &PageMap, page: u64) {
     (0..USES_MAX).for_each(|_| drop(read(map, page)));
 }
@@ -85,6 +85,7 @@ fn a_page_that_is_used_settles_without_leaving_the_long_way() {
 }
 
 /// Regression: pages that belong to no file stay written, and were always read on the slow path.
+/// Now the lookup by the map's number has a fast path for them.
 #[test]
 fn a_written_page_is_hit_by_its_maps_number() {
     let map = map(8, 8);
@@ -106,8 +107,9 @@ fn a_written_page_is_hit_by_its_maps_number() {
     assert!(!map.read_while(8, &mut bytes, || false));
 }
 
-/// A caller can find a page, and write to it, by a `MapInWord`: a value that contains the map's
-/// number among other bits. The map must be at least as long as the shortest map.
+/// A page can be found, and written to, by a `MapInWord`: a value that contains the map's number
+/// among other bits. The page number is then taken modulo 2^18, the number of page words that even
+/// the shortest map has. So page 3 + 2^18 stands for page 3.
 #[test]
 fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
     let map = map(8, 8);
@@ -135,6 +137,7 @@ fn a_page_is_hit_and_written_to_by_a_word_with_its_maps_number() {
 
 /// Regression: if a page was pinned when writeback tried to settle it, its word stayed `WRITTEN`
 /// for good. So a loop that wrote an object back until it had no `WRITTEN` page left never ended.
+/// Now a later `hold` settles the page.
 #[test]
 fn a_clean_page_goes_back_to_the_short_way_in_the_end() {
     let map = map(8, 8);

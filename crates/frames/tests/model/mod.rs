@@ -1,25 +1,25 @@
-//! What the models share: few frames of two words, and pages that say whose they are.
+//! Helpers for the models. A model has few frames, of two words each. Both words of a page are its
+//! *mark*, which tells the page and its version.
 #![allow(dead_code, unreachable_pub, reason = "each model uses some of it, and nobody else any")]
 
 use pagefold_frames::{BeginLoad, Config, Frames, IsolatedFrame, Labels, OwnedFrame, PageMap, PinnedFrame};
 use sync::Arc;
 
-/// Bytes in a model's page: two words, so that a copy can be torn.
+/// The size of a model's page: two words, so that a copy can be torn.
 pub const PAGE: usize = 16;
-/// What is charged for an extent, which is one frame with its record, and for a chunk, which has
-/// two words.
+/// The charges for an extent (one frame with its record) and for a chunk (two words).
 pub const EXTENT: u64 = PAGE as u64 + 64;
 pub const CHUNK: u64 = 16;
-/// What is charged for the states of chunks, of which all segments have theirs in one system page
-/// of two words.
+/// The charge for the states of chunks. The states of all segments share one system page, which has
+/// two words in a model.
 pub const STATES: u64 = CHUNK;
-/// The pages that all maps together can have.
+/// The number of pages that all maps together can have.
 pub const PAGES: u64 = 8;
-/// What frames leave for page maps.
+/// The part of the budget that frames leave free for page maps.
 const MAP_RESERVE: u64 = 4096;
 
-/// An arena of `count` frames, none of them used yet, and a budget for all of it and for every page
-/// word.
+/// Creates an arena of `count` frames, all of them unused. The budget has room for all frames and
+/// all page words.
 pub fn frames(count: usize) -> Arc<Frames> {
     let config = Config { nodes: Some(1), ..Config::new((count * PAGE) as u64, PAGE) };
     let frames = Frames::new(&config).unwrap();
@@ -31,7 +31,7 @@ pub fn map(frames: &Arc<Frames>, pages: u64) -> Arc<PageMap> {
     Arc::new(PageMap::new(Arc::clone(frames), pages).unwrap())
 }
 
-/// A page's contents: both words are `mark`.
+/// Returns the contents of a page with this mark.
 pub fn contents(mark: u64) -> [u8; PAGE] {
     let mut bytes = [0; PAGE];
     bytes[..8].copy_from_slice(&mark.to_ne_bytes());
@@ -39,7 +39,7 @@ pub fn contents(mark: u64) -> [u8; PAGE] {
     bytes
 }
 
-/// Loads `page` into `frame`, unless it is there or another thread is loading it.
+/// Loads `page` into `frame`, unless the page is in memory or another thread is loading it.
 pub fn load_into<'a>(
     map: &'a PageMap,
     page: u64,
@@ -59,12 +59,13 @@ pub fn load(map: &PageMap, page: u64, mark: u64) {
     list(map.frames(), frame);
 }
 
-/// Lists an isolated frame, or frees an orphan. True if it is listed.
+/// Lists an isolated frame, or frees an orphan. Returns whether the frame is listed.
 pub fn list(frames: &Frames, frame: IsolatedFrame) -> bool {
     frames.put_back(frame).is_ok()
 }
 
-/// Evicts what is in frame 0, if it can be had. Hands back the frame.
+/// Evicts the page in `frame`, and returns the frame. Returns `None` if the frame isn't listed, or
+/// the page can't be evicted now.
 pub fn evict(frames: &Frames, frame: pagefold_frames::FrameId, shadow: u64) -> Option<OwnedFrame<'_>> {
     let isolated = frames.isolate(frame)?;
     match frames.evict(isolated, shadow) {
@@ -76,7 +77,7 @@ pub fn evict(frames: &Frames, frame: pagefold_frames::FrameId, shadow: u64) -> O
     }
 }
 
-/// The frame that a resident page is in.
+/// Returns the frame of a resident page.
 pub fn frame_of(map: &PageMap, page: u64) -> pagefold_frames::FrameId {
     let pagefold_frames::PageState::Resident { frame } = map.state(page) else { panic!("page {page} isn't in memory") };
     frame
@@ -87,7 +88,7 @@ pub fn thread(body: impl FnOnce() + Send + 'static) -> sync::thread::JoinHandle<
     sync::thread::spawn("model", body).unwrap()
 }
 
-/// Asks again and again until there is an answer, and lets other threads run in between.
+/// Calls `ask` until it returns a value, and lets other threads run in between.
 pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let mut backoff = sync::atomic::Backoff::new();
     loop {

@@ -1,9 +1,10 @@
-//! Loaders, readers without a trace, pinners, writers, removers and drains over a few frames, for
-//! ThreadSanitizer.
+//! Stress tests for ThreadSanitizer. Loaders, readers without a trace, pinners, writers, removers
+//! and drains share a few frames.
 //!
-//! Every word of a page says whose it is. One foreign or torn byte, or one that changes under a
-//! pin, fails at once. Pinned pages are read as plain memory, so that ThreadSanitizer sees whether
-//! the loader's, the writers' and the next owner's writes are ordered with them.
+//! Every word of a page names the page, and its load or version. A test fails at once if a thread
+//! reads another page's bytes or a torn page, or if bytes change under a pin. Pinned pages are read
+//! as plain memory, so ThreadSanitizer checks that these reads are ordered with all writes to the
+//! frame.
 #![cfg(not(pagefold_loom))]
 
 mod policy;

@@ -1,4 +1,4 @@
-//! The policy, of which these tests need no more: a list of frames in no order, and two maps.
+//! A minimal policy for these tests: an unordered list of frames, and two maps.
 
 use std::time::Duration;
 
@@ -15,19 +15,20 @@ pub(crate) const PAGE: usize = 4096;
 /// Words in a page.
 pub(crate) const WORDS: usize = PAGE / 8;
 pub(crate) const FRAMES: u64 = 64;
-/// Pages of each of the two maps: more than there are frames, in two chunks.
+/// The number of pages used in each of the two maps. Both maps together have more pages than there
+/// are frames. The pages of a map lie in two chunks.
 pub(crate) const PAGES: u64 = 60;
-/// The first of them.
+/// The first of these pages.
 pub(crate) const FAR: u64 = 512 - PAGES / 2;
 
 pub(crate) struct Policy {
     pub(crate) maps: [PageMap; 2],
-    /// The same by their numbers.
+    /// Access to the maps by their numbers.
     pub(crate) by_number: PageMaps,
     pub(crate) frames: Arc<Frames>,
     listed: Mutex<Vec<FrameId>>,
     stop: AtomicBool,
-    /// Threads that have taken all their steps, and go on for the others.
+    /// The number of threads that have taken all their steps. They continue until all threads have.
     done: AtomicUsize,
 }
 
@@ -49,12 +50,12 @@ impl Policy {
         }
     }
 
-    /// A page of one of the maps.
+    /// Returns a random page of one of the maps.
     pub(crate) fn page(random: &mut Random) -> (usize, u64) {
         (random.below(2) as usize, FAR + random.below(PAGES))
     }
 
-    /// All of them.
+    /// Iterates over all pages of both maps.
     pub(crate) fn pages() -> impl Iterator<Item = (usize, u64)> {
         (0..2).flat_map(|map| (FAR..FAR + PAGES).map(move |page| (map, page)))
     }
@@ -92,8 +93,9 @@ impl Policy {
         }
     }
 
-    /// Takes a frame, and reclaims until there is one. Gives up when all threads are to stop: those
-    /// that write pages back may have stopped, and no frame of a dirty page can be reclaimed.
+    /// Allocates a frame, and reclaims pages until one is free. Returns `None` once all threads are
+    /// to stop: the threads that write pages back may have stopped already, and dirty pages can't
+    /// be reclaimed without them.
     pub(crate) fn frame(&self, random: &mut Random) -> Option<OwnedFrame<'_>> {
         loop {
             let frame = self.frames.allocate();
@@ -109,14 +111,14 @@ impl Policy {
         loop {
             match self.maps[map].pin(page) {
                 Ok(pin) => return pin,
-                // A writer was stopped, or an evictor, and for long.
+                // A writer or an evictor has lost its CPU for a long time.
                 Err(PinError::Busy) => thread::yield_now(),
                 Err(PinError::TooMany) => panic!("a few threads have a billion pins"),
             }
         }
     }
 
-    /// Takes a page out of memory, unless its file doesn't have it.
+    /// Removes a page from memory if it is clean.
     pub(crate) fn remove(&self, random: &mut Random) {
         let (map, page) = Self::page(random);
         if let Detach::Listed { frame, .. } = self.maps[map].detach(page, 1, false) {
@@ -138,7 +140,7 @@ impl Policy {
         let _ = drain.finish(0);
     }
 
-    /// What reclaim, removals, drains and sweeps do, in one thread.
+    /// Reclaims a page; sometimes also removes a page, drains an extent, or sweeps the maps.
     pub(crate) fn disturb(&self, random: &mut Random) {
         self.reclaim(random);
         if random.one_in(8) {
@@ -151,8 +153,8 @@ impl Policy {
         thread::yield_now();
     }
 
-    /// All at rest: every page can be removed, and then every frame is free and nothing but frames
-    /// is charged.
+    /// Checks that every page can be removed after all threads have stopped, that every frame is
+    /// free then, and that no page map takes memory any more.
     pub(crate) fn end(self) {
         for (map, page) in Self::pages() {
             match self.maps[map].detach(page, 0, false) {
@@ -171,11 +173,12 @@ impl Policy {
     }
 }
 
-/// What a thread does, again and again.
+/// A step that a thread repeats.
 pub(crate) type Step<T> = fn(&T, &mut Random);
 
-/// Has a thread for each of `steps` take it again and again, so many times at least, and as long as
-/// another has to: what one does may wait for what others do.
+/// Starts a thread for each of `steps`. The thread takes its step at least the given number of
+/// times, and then continues until all other threads have done the same, because they may wait for
+/// what it does.
 pub(crate) fn run<T>(test: T, steps: &[(u64, Step<T>)]) -> T
 where
     T: AsRef<Policy> + Send + Sync + 'static,
@@ -202,7 +205,7 @@ where
         })
         .collect();
     let policy: &Policy = (*test).as_ref();
-    // A thread that has panicked isn't waited for.
+    // Doesn't wait for a thread that has panicked.
     while policy.done.load(Ordering::Relaxed) < steps.len() && !threads.iter().any(thread::has_ended) {
         thread::sleep(Duration::from_millis(5));
         assert!(policy.frames.budget().used() <= policy.frames.budget().max());

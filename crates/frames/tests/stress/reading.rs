@@ -1,4 +1,4 @@
-//! Pages that are only read. Each says how often it was loaded.
+//! Pages that are only read. Each word of a page contains the number of the page's load.
 
 use pagefold_frames::{BeginLoad, Labels, LoadFailure};
 use sync::atomic::{AtomicU64, Ordering};
@@ -19,12 +19,12 @@ impl AsRef<Policy> for Reading {
     }
 }
 
-/// The word at `at` of a page of that name.
+/// Returns word `at` of a page's contents.
 fn word(map: usize, page: u64, load: u64, at: usize) -> u64 {
     (map as u64) << 63 | page << 48 | (load & 0xffff_ffff) << 16 | at as u64
 }
 
-/// Fails unless `bytes`, from word `at` on, are of one load of this page.
+/// Panics unless `bytes`, which start at word `at`, are from a single load of this page.
 fn check(map: usize, page: u64, at: usize, bytes: &[u8]) {
     let words: Vec<u64> = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
     let load = words[0] >> 16 & 0xffff_ffff;
@@ -34,12 +34,12 @@ fn check(map: usize, page: u64, at: usize, bytes: &[u8]) {
 }
 
 impl Reading {
-    /// Whether something was tried: pages that came again and again, and were hit.
+    /// Returns whether the test was meaningful: pages were loaded repeatedly, and were hit.
     fn is_enough(&self) -> bool {
         self.loads.load(Ordering::Relaxed) > 4 * FRAMES && self.hits.load(Ordering::Relaxed) > 0
     }
 
-    /// Has a page in memory, with or without a pin of the loader's.
+    /// Loads a page unless it is in memory. Sometimes also pins it.
     fn load(&self, map: usize, page: u64, random: &mut Random) {
         let Some(frame) = self.policy.frame(random) else { return };
         let loading = match self.policy.maps[map].begin_load(page) {
@@ -70,7 +70,7 @@ impl Reading {
         }
     }
 
-    /// Reads and does nothing else, so that this is where a thread is most likely stopped.
+    /// Only reads, so that a thread that loses its CPU is most likely in the middle of a read.
     fn read(&self, random: &mut Random) {
         let (map, page) = Policy::page(random);
         let at = if random.one_in(2) { 0 } else { random.below(WORDS as u64) as usize };
@@ -98,15 +98,15 @@ impl Reading {
     }
 }
 
-/// How often each thread takes its step at least, if that never yields the CPU;
+/// The minimum number of steps of a thread whose step never yields the CPU.
 const STEPS: u64 = 50_000;
-/// if it does when it waits for others;
+/// The same for a step that yields the CPU while it waits for other threads.
 const PINS: u64 = if cfg!(pagefold_tsan) { 1_000 } else { 2_000 };
-/// and if it does each time.
+/// The same for a step that always yields the CPU.
 const DISTURBANCES: u64 = 200;
 
-/// Loads, reads, pins and reclaims, and looks that nothing is left. Says whether that was enough to
-/// try something.
+/// Loads, reads, pins and reclaims pages, and checks that nothing is left. Returns whether the test
+/// was meaningful.
 fn everything() -> bool {
     let test = Reading { policy: Policy::new(), loads: AtomicU64::new(0), hits: AtomicU64::new(0) };
     let disturb = |test: &Reading, random: &mut Random| test.policy.disturb(random);

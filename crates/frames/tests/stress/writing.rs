@@ -1,8 +1,8 @@
-//! Pages that are written to, and written back to a file that forgets what isn't synced.
+//! Pages that are written to, and written back to a file that loses everything that isn't synced.
 //!
-//! Every word of a page says which version of the page it is. What is read is one version, and not
-//! older than what was written before the read began; nothing that was written is lost, except to a
-//! removal that throws it away.
+//! Every word of a page contains the page's version. A read must return a single version, at least
+//! as new as the last one written before the read began. No write may be lost, unless a removal
+//! discards it.
 
 use pagefold_frames::{BeginLoad, BeginWrite, Detach, HeldPage, HeldRun, Hold, Labels, LoadFailure, Unclean};
 use sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +15,11 @@ use crate::policy::{FAR, PAGE, PAGES, Policy, Step, WORDS, run};
 /// A page's bytes, as a file has them.
 type Page = Box<[u8]>;
 
-/// A page, beside its frame.
+/// What the test knows about a page.
 struct Story {
     /// The last version written, changed only by the thread that may write to the page.
     version: AtomicU64,
-    /// What the file was given, and what it wouldn't lose.
+    /// The bytes that were written to the file, and the bytes that were synced.
     given: Mutex<Page>,
     stable: Mutex<Page>,
 }
@@ -27,7 +27,7 @@ struct Story {
 struct Writing {
     policy: Policy,
     stories: [Vec<Story>; 2],
-    /// One thread at a time writes a file back, or cuts it.
+    /// Held by the thread that writes a file back, or removes one of its dirty pages.
     write_back: [Mutex<()>; 2],
     unclean: AtomicU64,
     reads: AtomicU64,
@@ -40,13 +40,13 @@ impl AsRef<Policy> for Writing {
     }
 }
 
-/// A version of a page.
+/// Returns the contents of a page in a given version.
 fn contents(map: usize, page: u64, version: u64) -> Page {
     let word = |at: usize| (map as u64) << 63 | page << 48 | (version & 0xffff_ffff) << 16 | at as u64;
     (0..WORDS).flat_map(|at| word(at).to_ne_bytes()).collect()
 }
 
-/// Which version of the page `bytes` are. Fails if they aren't one.
+/// Returns the version that `bytes` are. Panics if they are torn, or another page's.
 fn version_of(map: usize, page: u64, bytes: &[u8]) -> u64 {
     let first = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
     let version = first >> 16 & 0xffff_ffff;
@@ -54,13 +54,13 @@ fn version_of(map: usize, page: u64, bytes: &[u8]) -> u64 {
     version
 }
 
-/// Whether what was written to the page may be thrown away.
+/// Returns whether changes of the page may be discarded.
 fn is_cut(page: u64) -> bool {
     page.is_multiple_of(4)
 }
 
 impl Writing {
-    /// Whether something was tried: pages that were written back again and again, and read.
+    /// Returns whether the test was meaningful: pages were written back repeatedly, and read.
     fn is_enough(&self) -> bool {
         self.reads.load(Ordering::Relaxed) > 0 && self.settled.load(Ordering::Relaxed) > 4 * PAGES
     }
@@ -85,7 +85,7 @@ impl Writing {
         &self.stories[map][(page - FAR) as usize]
     }
 
-    /// What a read that begins now has to find, or a later version.
+    /// Returns the oldest version that a read may return if it begins now.
     fn floor(&self, map: usize, page: u64) -> u64 {
         if is_cut(page) { 0 } else { self.story(map, page).version.load(Ordering::Acquire) }
     }
@@ -177,7 +177,7 @@ impl Writing {
         }
     }
 
-    /// Calls `then` with each page of a file that is as `wanted`.
+    /// Holds each page of a file that is in the state `wanted`, and passes it to `then`.
     fn hold_each(&self, map: usize, wanted: Unclean, then: impl Fn(u64, HeldPage<'_>)) {
         let mut from = 0;
         while let Some(page) = self.policy.maps[map].next_written(from..FAR + PAGES) {
@@ -242,16 +242,16 @@ impl Writing {
     }
 }
 
-/// How often each thread takes its step at least, if that never yields the CPU;
+/// The minimum number of steps of a thread whose step never yields the CPU.
 const STEPS: u64 = 20_000;
-/// if it does when it waits for others;
+/// The same for a step that yields the CPU while it waits for other threads.
 const WRITES: u64 = if cfg!(pagefold_tsan) { 1_000 } else { 1_500 };
-/// and if it does each time.
+/// The same for a step that always yields the CPU.
 const FLUSHES: u64 = 100;
 const DISTURBANCES: u64 = 200;
 
-/// Loads, reads, writes, writes back and reclaims, and looks that nothing is lost. Says whether
-/// that was enough to try something.
+/// Loads, reads, writes, writes back and reclaims pages, and checks that nothing is lost. Returns
+/// whether the test was meaningful.
 fn everything() -> bool {
     let flush = |test: &Writing, random: &mut Random| {
         test.flush(random.below(2) as usize, random);
@@ -274,7 +274,8 @@ fn everything() -> bool {
     let test = run(Writing::new(), &steps);
     println!("{:?} reads, {:?} pages settled", test.reads, test.settled);
     let is_enough = test.is_enough();
-    // All at rest: everything can be written back, and then the files have it.
+    // No thread runs any more, so all pages can be written back. Then the files have the last
+    // versions.
     let mut random = Random::seeded(9);
     for map in 0..2 {
         while test.policy.maps[map].next_written(0..FAR + PAGES).is_some() {

@@ -17,23 +17,23 @@ use test_disks::{SimulatedDisk, Timing};
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const FILE_LEN: u64 = 264 * PAGE;
 
-/// The word at `offset`, a multiple of 8, as the file has it at first, or as `version` 1 has it.
+/// The word at `offset`, a multiple of 8, in `version` of the file. The file begins as version 0.
 pub(crate) fn wanted_word(version: u64, offset: u64) -> u64 {
     test_disks::generated_word(version, offset)
 }
 
-/// Makes the file, as it is at first.
+/// Creates the file, in version 0.
 pub(crate) fn write_file(path: &Path) {
     let bytes: Vec<u8> = (0..FILE_LEN / 8).flat_map(|at| wanted_word(0, at * 8).to_ne_bytes()).collect();
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Four threads on the machine's files.
+/// A pool of four threads, on the machine's files.
 pub(crate) fn threads() -> Box<dyn Backend> {
     Box::new(ThreadPool::new(Posix::default(), 4).unwrap())
 }
 
-/// That of io_uring; none if this machine hasn't got it.
+/// The io_uring backend. `None` if this machine has no io_uring.
 #[cfg(feature = "uring")]
 pub(crate) fn uring() -> Option<Uring> {
     let uring = Uring::new(DirectIo::Auto);
@@ -93,10 +93,10 @@ pub(crate) fn each_world(test: impl Fn(&World)) {
     test(&World::simulated("threads on a simulated disk", |disk| Arc::new(ThreadPool::new(disk, 2).unwrap())));
 }
 
-/// Offset and result of each request that is over, in the order in which they came.
+/// The offset and result of each completed request, in the order of completion.
 type Results = Vec<(u64, Result<usize, IoError>)>;
 
-/// Requests that check their bytes when they are over.
+/// Requests that check their bytes when they complete.
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
     shared: Arc<Shared>,
@@ -110,7 +110,7 @@ struct Shared {
 }
 
 impl Batch {
-    /// A read of whole pages, each in memory of its own.
+    /// Creates a read of `pages` pages at `offset`. Each page has its own memory.
     pub(crate) fn read(&self, offset: u64, pages: u64) -> Request {
         let memory: Vec<Box<[AtomicU64]>> =
             (0..pages).map(|_| (0..PAGE / 8).map(|_| AtomicU64::new(u64::MAX)).collect()).collect();
@@ -130,7 +130,7 @@ impl Batch {
         request
     }
 
-    /// A write of `len` bytes, as `version` has them, out of whole pages.
+    /// Creates a write of `len` bytes of `version`, from `pages` pages of memory.
     pub(crate) fn write(&self, offset: u64, pages: u64, len: u64, version: u64) -> Request {
         let page = |page: u64| -> Box<[AtomicU64]> {
             (0..PAGE / 8).map(|at| AtomicU64::new(wanted_word(version, offset + page * PAGE + at * 8))).collect()
@@ -145,7 +145,7 @@ impl Batch {
         self.shared.over.load(Ordering::Acquire) == self.shared.made.load(Ordering::Relaxed)
     }
 
-    /// In the order of the file.
+    /// The results, sorted by offset.
     pub(crate) fn results(&self) -> Results {
         let mut results = self.in_order();
         results.sort_by_key(|&(offset, _)| offset);

@@ -59,7 +59,8 @@ pub struct ReadRequest<'b> {
     pub offset: u64,
     /// The buffer to read into.
     pub into: &'b mut [u8],
-    /// The result, as of [`File::read_at`]. `Ok(0)` before the batch was read.
+    /// The result that [`File::read_at`] would have returned. `Ok(0)` until the batch has been
+    /// read.
     pub result: Result<usize, Error>,
 }
 
@@ -94,7 +95,8 @@ pub struct WriteRequest<'b> {
     pub offset: u64,
     /// The bytes to write.
     pub from: &'b [u8],
-    /// The result, as of [`File::write_at`].
+    /// The result that [`File::write_at`] would have returned. `Ok(())` until the batch has been
+    /// written.
     pub result: Result<(), Error>,
 }
 

@@ -162,8 +162,9 @@ impl File {
     /// [`page_at`](Self::page_at) would wait, or return an error.
     ///
     /// Exception: if the page was read ahead and this is its first use, the call may submit reads
-    /// of the next pages. A backend without threads, as `io::Posix`, executes them at once. If
-    /// memory is short and there is a swap area on a device, the call may write pages there, too.
+    /// of the next pages. A backend without threads, such as `io::Posix`, executes these reads
+    /// during the call. If memory is short and there is a swap area on a device, the call may write
+    /// pages there, too.
     #[must_use]
     pub fn try_page_at(&self, offset: u64) -> Option<PageRef<'_>> {
         let page = offset >> self.map.page_shift();
@@ -175,11 +176,11 @@ impl File {
         page.into_owned(&self.handle.file.manager.frames, Arc::clone(&self.handle) as _)
     }
 
-    /// Pins a page like [`page_at`](Self::page_at), but asynchronously: the future runs under any
-    /// executor, and blocks no thread. Nothing is loaded before the first poll. There are two
-    /// exceptions: a backend without threads, as `io::Posix`, reads in the poll; and if memory is
-    /// short and there is a swap area on a device, a poll may write a batch of pages of spaces to
-    /// that area, and wait for the device.
+    /// Pins a page like [`page_at`](Self::page_at), but asynchronously. Nothing is loaded before
+    /// the first poll. The future runs under any executor, and blocks no thread, with two
+    /// exceptions: a backend without threads, such as `io::Posix`, reads during the poll; and if
+    /// memory is short and there is a swap area on a device, a poll may write a batch of pages of
+    /// spaces to that area, and wait for the device.
     ///
     /// If the future is dropped before it completes, the page still arrives in memory. If the page
     /// has arrived but the future hasn't been polled since, the future keeps the page pinned until
@@ -210,7 +211,7 @@ impl File {
     /// of pages that aren't in use. A page that can't be read is left out, and the next reader of
     /// that page gets the error.
     ///
-    /// A backend without threads or a ring of its own reads before this returns.
+    /// A backend that has neither threads nor a ring of its own reads the pages during this call.
     pub fn prefetch(&self, range: Range<u64>) {
         self.handle.prefetch_range(range);
     }
@@ -319,10 +320,12 @@ impl File {
     /// end, or a later one; [`Error::WriteFailed`] with the backend's error.
     ///
     /// After an error nothing is changed. But if the file was to become shorter, other threads may
-    /// have seen it end there for a while, which may be seconds if a page is in use. There are two
-    /// exceptions, in which the file is longer although the call fails: another thread pins the
-    /// page with the old end just as the file is made longer, and keeps it pinned for seconds; or
-    /// that page is dirty, and reading what the file has of it fails ([`Error::ReadFailed`]).
+    /// have seen the shorter file for a while, even for seconds if a page is in use. In two cases
+    /// the file is longer although the call fails:
+    /// - Another thread pins the page with the old end just as the file is made longer, and keeps
+    ///   it pinned for seconds.
+    /// - The page with the old end is dirty, and what the file has of it can't be read
+    ///   ([`Error::ReadFailed`]).
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
         self.handle.file.in_time(move |file| file.set_len(len))
@@ -333,10 +336,10 @@ impl File {
     ///
     /// # Errors
     /// [`Error::WriteFailed`] if that failed, or if there was an earlier failure that wasn't
-    /// reported through this handle yet. Calls that were waiting at the same time all fail. Data
-    /// that the file lacks stays in memory: a later `Ok` guarantees that the file has it.
-    /// Exception: with [`IoError::CutOff`](crate::io::IoError::CutOff) changes are lost, because
-    /// another process has truncated the file below them.
+    /// reported through this handle yet. If several calls wait for the same failing write, all of
+    /// them fail. Data that the file lacks stays in memory: a later `Ok` guarantees that the file
+    /// has it. Exception: with [`IoError::CutOff`](crate::io::IoError::CutOff) changes are lost,
+    /// because another process has truncated the file below them.
     pub fn sync(&self) -> Result<(), Error> {
         self.handle.sync(None)
     }

@@ -239,7 +239,8 @@ impl Group {
     }
 
     /// Changes how much of the group may be in swap slots. Pages beyond a lower limit stay in their
-    /// slots until they are used.
+    /// slots until they are used. Until then, exchanges may take up to eight slots more than were
+    /// in use.
     ///
     /// # Errors
     /// A limit that isn't a size.

@@ -98,8 +98,8 @@ impl Pagefold {
     /// 20 bytes for each page that fits into the area.
     ///
     /// # Errors
-    /// [`Error::BadSize`]; [`Error::SwapRefused`], also for a file or device that is in use; [`Error::BudgetBusy`] if
-    /// the budget has no room for the tables.
+    /// [`Error::BadSize`]; [`Error::SwapRefused`], also for a file or device that is in use;
+    /// [`Error::BudgetBusy`] if the budget has no room for the tables.
     pub fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
         self.manager().add_swap(area)
     }

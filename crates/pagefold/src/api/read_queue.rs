@@ -1,7 +1,7 @@
 //! A queue of concurrent reads for one thread: each read is returned when its pages have arrived.
 //!
 //! A batch ends with its slowest read, so the device idles towards the end of the batch. With a
-//! queue, the caller can push a new read whenever it takes a completed read out. So it keeps as
+//! queue, the caller can push a new read whenever it takes a completed read out, and so keep as
 //! many reads in the queue as it wants. The queue needs no thread of its own: the thread that waits
 //! for a read helps the backend (`io`) to complete requests.
 //!
@@ -118,7 +118,8 @@ impl<'b, T> ReadQueue<'b, T> {
                 .help_until(&self.call, &|| self.under_way.iter().any(|entry| !self.is_loading(entry)));
             self.look();
         }
-        // If helping completed nothing, other threads load the oldest read's pages: wait for these.
+        // If helping completed nothing, other threads load the oldest read's pages. Waits for these
+        // loads.
         let oldest = || if self.under_way.is_empty() { None } else { Some(self.under_way.remove(0)) };
         let Entry { mut request, pages, tag } = self.there.pop_front().or_else(oldest)?;
         self.pages -= pages.end - pages.start;

@@ -93,7 +93,7 @@ impl Device {
 
     /// Asks the flusher to visit the device.
     pub(crate) fn ring(self: &Arc<Self>) {
-        // A ring that repeats another one writes nothing.
+        // If a visit was requested already, writes nothing.
         if !self.place.is_asked()
             && let Some(flusher) = self.flusher.upgrade()
         {
@@ -309,7 +309,7 @@ impl DirtyPart {
         tried.into_iter().for_each(|visit| self.try_no_more(visit));
     }
 
-    /// Notes that writing the file failed at `failed_ms`, or, if that is 0, has succeeded since.
+    /// Notes when writing the file failed. `failed_ms` is 0 if writing has succeeded since.
     pub(crate) fn fails_since(&self, failed_ms: u64) {
         self.failed_ms.store(failed_ms, Ordering::Relaxed);
     }

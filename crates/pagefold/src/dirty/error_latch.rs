@@ -22,7 +22,7 @@ pub(crate) struct ErrorLatch {
 
 #[derive(Debug, Default)]
 struct Last {
-    /// The number of failures so far, which is the last one's number,
+    /// The number of failures so far, which is the number of the last failure,
     number: u64,
     /// and the last failure.
     error: Option<IoError>,
@@ -94,7 +94,9 @@ mod tests {
         );
     }
 
-    /// Regression: a failure after a cut hid the cut, and the sync after the next one was `Ok`.
+    /// Regression: changes were cut off, and then a write failed. The next sync reported only the
+    /// second failure, and the sync after it was `Ok`. So no call reported the lost changes. The
+    /// first sync must report [`IoError::CutOff`], and the second one the other failure.
     #[test]
     fn no_later_failure_hides_a_cut() {
         let latch = ErrorLatch::default();

@@ -46,7 +46,7 @@ impl Place {
 pub(crate) struct Line<V> {
     state: Mutex<State<V>>,
     changed: Condvar,
-    /// A hint for loops that should end.
+    /// Whether the loops of the flusher's threads should end. A hint.
     stopping: AtomicBool,
     /// The process ends.
     leaving: AtomicBool,
@@ -175,7 +175,8 @@ impl<V: Visited> Line<V> {
         self.changed.notify_all();
     }
 
-    /// Waits until these visits have ended.
+    /// Waits until the visits that [`begin_leaving`](Self::begin_leaving) requested have ended, but
+    /// no longer than `at_most`.
     #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
     pub(crate) fn wait_for_leaving(&self, at_most: Duration) {
         let start = Instant::now();
@@ -349,8 +350,9 @@ mod tests {
                 while all_heard && heard.load(Ordering::SeqCst) == before {
                     all_heard = start.elapsed() < WATCHDOG;
                     looks += 1;
-                    // Rings again just while the thread is going to sleep. If the thread needs this
-                    // CPU to run, yields the CPU instead of spinning.
+                    // Spins first, so that the next request is made just when the flusher's thread
+                    // is about to sleep. Then yields, because the flusher's thread may need this
+                    // CPU.
                     if looks < 1_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
                 }
             }

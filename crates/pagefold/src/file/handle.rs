@@ -126,7 +126,7 @@ impl Handle {
             file.notice_cut();
             let result = pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages));
             if result == Err(IoError::CutOff) {
-                file.notice_cut(); // What is lost by this cut is told now, and not once more.
+                file.notice_cut(); // Reports now what the truncation lost, so that the next sync doesn't.
             }
             Ok(result)
         })?;

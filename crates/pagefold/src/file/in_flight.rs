@@ -34,8 +34,10 @@ pub(crate) struct Flying(Arc<InFlight>);
 
 impl InFlight {
     pub(crate) fn take_off(self: &Arc<Self>) -> Flying {
-        // Relaxed: the thread that begins a load has a handle, so the load is counted before the
-        // last handle waits.
+        // Relaxed: the thread that begins a load has a handle, and counts the load before it drops
+        // the handle. Each handle, when it is dropped, subtracts itself from `FileState::handles`
+        // with AcqRel. So the thread that subtracts the last handle, and then waits, sees this
+        // count.
         self.count.fetch_add(1, Ordering::Relaxed);
         Flying(Arc::clone(self))
     }
@@ -52,12 +54,13 @@ impl InFlight {
         self.changed.notify_all();
     }
 
-    /// Waits until no load is in flight, or until the file `is_open` again: then new loads begin,
-    /// and another handle is the last one.
+    /// Waits until no load is in flight, or until the file `is_open` again. In the second case new
+    /// loads may begin, and the last of the file's new handles waits for them.
     pub(crate) fn wait_for_none(&self, is_open: impl Fn() -> bool) {
         let mut openings = self.openings.lock();
         let before = *openings;
-        // Acquire pairs with the Release below: a completed load has released the file.
+        // Acquire pairs with the Release in `drop`: a load that is no longer counted has dropped
+        // its reference to the file.
         while self.count.load(Ordering::Acquire) > 0 && *openings == before && !is_open() {
             self.changed.wait(&mut openings);
         }

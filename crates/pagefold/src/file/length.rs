@@ -78,8 +78,8 @@ pub(crate) struct EndWait<'a> {
 }
 
 impl<'a> EndWait<'a> {
-    /// Waits a moment for `page`. Overlapping pins of the page end meanwhile, because no new ones
-    /// begin.
+    /// Waits a moment for `page`, and keeps new pins off it meanwhile. Otherwise the wait would
+    /// never end if each pin of the page began before the previous one ended.
     ///
     /// # Errors
     /// [`Error::PageBusy`] if the page has been in use for seconds.
@@ -120,7 +120,8 @@ impl FileState {
         self.disk_len.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// Raises `len` to at least `len` bytes. The caller must hold `extension`, as for the next two.
+    /// Raises `len` to at least `len` bytes. The caller must hold `extension`; so must the callers
+    /// of the next two functions.
     pub(crate) fn grow_to(&self, len: u64) {
         if len > self.len() {
             self.map.set_len(len);
@@ -195,8 +196,9 @@ impl FileState {
         if !self.has_other_len()? {
             return Ok(Attempt::Done(self.len()));
         }
-        // Relaxed: a hint that saves the caller from waiting for the truncation. The length is
-        // lowered before the truncation (Z1 of `set_len`).
+        // Relaxed: only a hint, which saves the caller from waiting for `extension`. While
+        // `set_len` truncates the file, `len` is already the file's new length (Z1 of `set_len`),
+        // or is about to be.
         if self.is_cutting.load(Ordering::Relaxed) {
             return Ok(Attempt::Done(self.len()));
         }
@@ -306,7 +308,7 @@ impl FileState {
             lost |= self.cut_off_page(page, &mut backoff);
         }
         if lost && self.writer().is_some() {
-            // Also for a file without a handle, to which no call reports the error.
+            // Also logged, because no call reports the error if the file has no handle.
             tracing::warn!(file = %self.path.display(), len, "another process cut off changes that were not written");
             Counters::add(&self.counters.write_errors, 1);
             // Sometimes: a file was cut off under what is dirty.
@@ -396,7 +398,7 @@ impl FileState {
     }
 
     /// Prepares the pages like [`hold_end`](Self::hold_end), and waits for those that are in use.
-    /// For `set_len`: writes past the end have to let go of more than this before they wait.
+    /// For `set_len`, which keeps `extension` locked during the wait.
     ///
     /// # Errors
     /// [`Error::PageBusy`].
@@ -440,8 +442,8 @@ impl FileState {
     /// appended some bytes before the file was made longer; the others are zeros.
     ///
     /// # Errors
-    /// [`Error::ReadFailed`]. The known length must stay as it is then, so that the new bytes are
-    /// read when the length is next refreshed, as if another process had appended them all.
+    /// [`Error::ReadFailed`]. The caller must then leave the known length as it is. The next
+    /// refresh of the length reads the new bytes, as if another process had appended all of them.
     pub(crate) fn fill_own_end(&self, end: &mut End<'_>, range: Range<u64>) -> Result<(), Error> {
         let from = (range.start & (self.page_bytes() - 1)) as usize;
         if !self.fill_end(end, range)?

@@ -54,7 +54,7 @@ impl Manager {
         }
     }
 
-    /// Returns the most of a file's `pages` that [`recharge`](Self::recharge) would move.
+    /// Returns how many of a file's `pages` [`recharge`](Self::recharge) would move at most.
     pub(crate) fn movable(&self, file: &FileState, pages: Range<u64>, from: Option<u32>, to: &GroupState) -> u64 {
         let is_movable = |&page: &u64| match file.map.state(page) {
             PageState::Resident { frame } => {
@@ -71,7 +71,7 @@ impl Manager {
     /// nothing: see [`make_place`](Self::make_place). Returns the number of pages that moved.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]; the pages before that stay charged to `to`.
+    /// [`Error::LimitReached`]; the pages that moved before the error stay charged to `to`.
     pub(crate) fn recharge(
         &self,
         file: &FileState,
@@ -99,8 +99,9 @@ impl Manager {
                     Recharge::Held => held = Some(group),
                 }
             }
-            // Such a page is held only for a moment: by the thread that has just loaded it and is
-            // about to list it, or by reclaim, which looks at it. So this waits, and tries again.
+            // Another thread has such a page isolated, but only for a moment: the thread that has
+            // just loaded the page and is about to list it, or reclaim, which examines it. So this
+            // thread waits, and tries again.
             let Some(group) = held.and_then(|group| self.groups.get(group)) else { return Ok(recharged) };
             if !self.await_landings(Some(&group), &mut landings) {
                 return Ok(recharged);
@@ -120,7 +121,8 @@ impl Manager {
     pub(crate) fn recharge_page(&self, file: &FileState, page: u64, frame: FrameId, to: &GroupState) -> Recharge {
         let Some(isolated) = self.frames.isolate(frame) else { return Recharge::Held };
         let mut leftovers = Leftovers::default();
-        // Before it was isolated, the frame may have gone to another page or group. Now it can't.
+        // Before this thread isolated the frame, the frame may have gone to another page or group.
+        // Now it can't.
         let is_it = file.map.state(page) == PageState::Resident { frame };
         let from = self.groups.get(self.frames.group(frame)).filter(|from| is_it && from.id != to.id);
         let Some(from) = from else {
@@ -152,8 +154,9 @@ mod tests {
     use crate::Pagefold;
     use test_disks::SimulatedDisk;
 
-    /// Regression: a call that came right after a read moved no page, because the thread that had
-    /// loaded the pages still held them.
+    /// Regression: `charge_to`, called right after a read, moved no page, because the thread that
+    /// had loaded the pages still had them isolated. The call must wait for such pages, and move
+    /// them.
     #[test]
     fn a_page_that_is_held_for_a_moment_moves_too() {
         let disk = SimulatedDisk::default();

@@ -12,17 +12,19 @@
 //! - Z2. The page with the new end is held from before the truncation until its tail is zeroed. In
 //!   between, no other thread pins the page, or loads its old content. If the page is in memory,
 //!   this thread holds it the way a writer does; otherwise it sets the page's word to *loading*.
-//! - Z3. A page past the end may stay in memory if another thread began to use the page just before
-//!   the truncation. The tail of the page with the new end may stay, too: if the page map had no
-//!   room for that page's word, the page couldn't be held. No reader finds these bytes, and
+//! - Z3. Bytes past the new end may stay in memory in two cases. A page past the end may stay if
+//!   another thread began to use it just before the truncation. The tail of the page with the new
+//!   end may stay if this thread couldn't hold that page (Z2): if the page isn't in memory, holding
+//!   it requires its word, and the page map may have no room for the word. Then another thread may
+//!   make room and load the page just before the truncation. No reader finds these bytes, and
 //!   write-back doesn't write them. They are corrected before the file grows again (N3 of
 //!   `length`).
-//! - Z4. If the page with the old end isn't in memory, nothing keeps other threads from loading it
-//!   while the file is made longer on its device. A thread may load the page just before another
-//!   process appends to it, and so without the bytes that were appended. So this thread looks at
-//!   the page once more when the file is longer: from then on, no process can append before the new
-//!   end. If the page can't be removed because it stays in use for seconds, the call fails. The
-//!   file's new length is then adopted as if another process had set it.
+//! - Z4. While the file is made longer on its device, other threads may load the page with the old
+//!   end, if it isn't in memory. If another process appends to the page just after such a load, the
+//!   page in memory lacks the appended bytes. So this thread prepares the page once more when the
+//!   file is longer: from then on, no process can append before the new end. If the page can't be
+//!   removed because it stays in use for seconds, the call fails. The file's new length is then
+//!   adopted as if another process had set it.
 
 use frames::{BeginLoad, BeginWrite, Loading, PageState, Writing};
 use sync::atomic::{Backoff, Ordering};
@@ -35,7 +37,8 @@ use io::{BackingFile, uninterrupted};
 /// The page in which the file is truncated (Z2).
 enum CutPage<'a> {
     InMemory(Writing<'a>),
-    /// The page's word in *loading*, without a load. Threads that wait for it then retry.
+    /// The page isn't in memory. Its word is held in *loading*, without a load; threads that wait
+    /// for the load then retry. `None` if the page map had no room for the word (Z3).
     Elsewhere(#[expect(dead_code, reason = "held, not used")] Option<Loading<'a>>),
 }
 
@@ -48,10 +51,10 @@ impl FileState {
             return Err(self.too_large(len));
         }
         let _turn = self.extension.lock();
-        // Takes over what another process did to the length. If that fails, the file gets the
+        // First adopts a length that another process has set. If that fails, the file gets the
         // wanted length anyway.
         let _ = self.refresh_len_in_turn();
-        // So that no write is in flight that would make the file longer again.
+        // A write in flight could make the file longer again.
         let _no_write_back = self.writeback.pause();
         let before = self.len();
         if len >= before {
@@ -80,7 +83,8 @@ impl FileState {
         Ok(())
     }
 
-    /// Truncates the file on its device, and in its last page. If this fails, nothing is changed.
+    /// Truncates the file on its device, and zeroes the tail of its new last page. If this fails,
+    /// nothing is changed.
     fn cut(&self, writer: &dyn BackingFile, len: u64) -> Result<(), Error> {
         let page = len >> self.page_shift();
         let tail = (len & (self.page_bytes() - 1)) as usize;
@@ -169,9 +173,11 @@ mod tests {
         assert!(bytes == [1; 4096], "zeros in place of the file's bytes");
     }
 
-    /// Regression: a thread that adopts another process's cut took a page that a write was making
-    /// for one that is read, and has no changes. The write went well, and so did the next sync, but
-    /// the bytes were past the end, and were dropped.
+    /// Regression: a write was creating a page when another process truncated the file before that
+    /// page. The thread that adopted the truncation mistook the page for one that is being read,
+    /// and so has no changes to lose. The write succeeded, and so did the next sync, although the
+    /// written bytes lay past the end and were dropped. The write must find out that its bytes are
+    /// past the end.
     #[test]
     fn a_page_that_is_made_while_a_cut_is_adopted_is_past_the_end() {
         for end in [100, 2 * 4096 + 100] {
@@ -187,7 +193,9 @@ mod tests {
         }
     }
 
-    /// Regression: likewise, a writer didn't read the rest of the page that it wrote to.
+    /// Regression: `set_len` had lowered the length, and restored it after the truncation failed.
+    /// In between, a writer that wrote to a part of a page took the page to be past the file's end,
+    /// so it didn't read the rest of the page.
     #[test]
     fn a_write_to_a_part_of_a_page_while_a_cut_is_tried_reads_the_rest() {
         let file = file();

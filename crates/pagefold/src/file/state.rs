@@ -179,13 +179,13 @@ impl FileState {
     fn forget_before_lock(&self) -> Result<(), Error> {
         for page in self.map.pages_in_memory(0..self.map.pages()) {
             if self.map.state(page) == PageState::Loading {
-                self.wait_for_page(page)?; // Perhaps read before the lock, too.
+                self.wait_for_page(page)?; // May also have been read before the lock was taken.
             }
         }
         self.drop_clean(0..self.map.pages());
         let mut backoff = Backoff::new();
         for page in self.map.pages_in_memory(0..self.map.pages()) {
-            // Dirty pages were written through a handle that doesn't use the lock.
+            // Dirty pages stay: they were written through a handle that doesn't use the lock.
             while !self.may_be_dirty(page)
                 && self.drop_page_if(page, false) != Dropped::Gone
                 && !self.is_as_in_file(page)?
@@ -214,7 +214,9 @@ impl FileState {
     fn release_lock(&self) {
         let Some(writer) = self.writer() else { return };
         let mut is_locked = self.is_locked.lock();
-        // A handle that is opened concurrently is counted before it takes the lock.
+        // A handle that is opened concurrently is counted before it locks `is_locked`. So either
+        // this thread sees the handle here, or the handle finds the file unlocked, and locks it
+        // again.
         if *is_locked && self.handles.load(Ordering::Acquire) == 0 && self.unclean() == 0 {
             writer.unlock();
             *is_locked = false;
@@ -253,10 +255,10 @@ impl FileState {
     /// Completes the closing of the last handle. Waits for loads in flight and writes dirty pages
     /// back. During this time other threads can still find the file in the table.
     ///
-    /// If a task's waker dropped the handle, a worker does all this, and this call doesn't wait:
-    /// the thread that calls the waker may be the one that completes the loads. Meanwhile the
-    /// worker keeps `group`, the handle's, and so the Pagefold: dirty pages are written even if the
-    /// process ends.
+    /// If a task's waker dropped the handle, a worker does all this, and this call returns at once.
+    /// The thread that calls the waker may be the one that completes the loads, so it must not wait
+    /// for them. Until the worker is done, it keeps the handle's group, and so the Pagefold. So
+    /// dirty pages are written even if the process ends meanwhile.
     pub(crate) fn last_handle_closed(self: &Arc<Self>, group: &Arc<GroupHandle>) {
         if self.in_flight.is_empty() && self.unclean() == 0 {
             self.release_lock();

@@ -5,8 +5,8 @@
 //!
 //! Getting a fingerprint takes a system call, so fingerprints are compared without holding the
 //! table's lock, and the table may change meanwhile. Therefore `add` checks under the lock that the
-//! new file was compared with every file of its identity that is in the table by then. If it
-//! wasn't, it isn't added, and the caller compares again.
+//! new file was compared with every file of its identity that is in the table by then. If one of
+//! these files wasn't compared, the new file isn't added, and the caller compares again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

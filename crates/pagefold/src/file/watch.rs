@@ -12,8 +12,8 @@ pub(crate) struct Watch<F> {
     pub(crate) time: Duration,
     pub(crate) device: Arc<Device>,
     pub(crate) file: Weak<F>,
-    /// When the device last answered a request of an errand, or of the flusher, for this file; or
-    /// when an errand last waited for anything else.
+    /// The last time at which the device answered a request for this file, made by an errand or the
+    /// flusher, or at which an errand waited for something else than the device.
     pub(crate) answered_ms: AtomicU64,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,

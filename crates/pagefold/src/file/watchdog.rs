@@ -13,7 +13,7 @@
 //! # Silence
 //! A device is *silent* from the moment when a call gives up waiting for it until the device
 //! answers any request. Calls that need a silent device fail at once. So a device that stops
-//! answering ties up no more threads than it had at that moment.
+//! answering ties up no more threads than are waiting for it at that moment.
 //!
 //! - WATCH-1. While a device is silent, at least one operation is outstanding: a request to the
 //!   device, a worker's errand, or the loading of a page that needs neither a request nor an
@@ -66,7 +66,8 @@ use io::Workers;
 
 /// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
-/// The most time that the flusher needs to notice an answer: a part of the timeout, within bounds.
+/// How long a call waits for the flusher to notice an answer: timeout / `HEARING_PART`, but at
+/// least `HEARING_MIN` and at most `HEARING_MAX`.
 const HEARING_PART: u32 = 4;
 const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);
@@ -177,7 +178,8 @@ impl<T> Errand<T> {
                 Stage::Over(result) => return result,
                 before => *stage = before,
             }
-            // A closing doesn't wait for a silent device: others have waited for it already.
+            // A closing doesn't wait for a silent device: another call has waited for the whole
+            // timeout already.
             let is_over = matters == Matters::InAnyCase && watch.is_silent();
             let rest = if is_over { Duration::ZERO } else { watch.rest(&file.manager, start_ms) };
             if rest.is_zero() {
@@ -280,7 +282,7 @@ impl FileState {
         watch.send(Matters::ToItsCaller, what)?.wait(self, watch, Matters::ToItsCaller)
     }
 
-    /// Runs `what` like [`in_time`](Self::in_time), but even if the caller gives up before it
+    /// Runs `what` like [`in_time`](Self::in_time), but even if the caller gives up before `what`
     /// begins.
     pub(crate) fn in_time_or_later(&self, what: impl FnOnce(&Self) + Send + 'static) {
         let Some(watch) = self.watch() else { return what(self) };
@@ -338,7 +340,7 @@ impl FileState {
         let Some(watch) = self.watch() else { return Ok(self.extension.lock()) };
         let mut start_ms = self.manager.now_ms();
         loop {
-            // If the device is silent, the holder of the lock has waited for it already.
+            // If the device is silent, another call has waited for the whole timeout already.
             let rest = if watch.is_silent() { Duration::ZERO } else { watch.rest(&self.manager, start_ms) };
             let began = Instant::now();
             match self.extension.try_lock_for(rest) {

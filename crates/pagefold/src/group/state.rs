@@ -33,7 +33,7 @@ pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 const UNLIMITED: u64 = 1 << 63;
 /// The group is within its limit, and remains so until the limit changes.
 const WITHIN: u64 = u64::MAX;
-/// A page is as if new if it comes back after this many times the group's size in loads.
+/// A page that comes back after more loads than this many times the group's size counts as new.
 const FORGOTTEN: u64 = 16;
 
 /// Everything about a group. Sizes are in pages.
@@ -44,8 +44,8 @@ pub(crate) struct GroupState {
     /// The limit. With the [`UNLIMITED`] bit set, the limit is the whole budget. Both are in one
     /// word, so that a change of the budget can't overwrite a limit that is set concurrently.
     max: AtomicU64,
-    /// The limit as of its last change, if the group may still be above it; else [`WITHIN`].
-    /// Seldom written, unlike `charged`.
+    /// If the limit has changed and the group may still be above it: the limit. Otherwise
+    /// [`WITHIN`]. Seldom written, unlike `charged`.
     to_shrink_to: AtomicU64,
     /// Charged pages, and charges in CPUs' stocks (`stocks`).
     charged: CachePadded<AtomicU64>,
@@ -122,8 +122,10 @@ impl GroupState {
 
     fn limit_changed(&self) {
         loop {
-            // If another thread changes the limit meanwhile, the last of the two to store here sees
-            // the other's limit below: its second fence comes after the other's first.
+            // Two threads, A and B, may change the limit at the same time. Suppose that B's store
+            // to `to_shrink_to` is the later one. Then A's first fence comes before B's second one;
+            // otherwise B's store would have been the earlier one. A has stored its limit in `max`
+            // before its first fence. So when B compares below, it sees A's limit, or a newer one.
             fence(Ordering::SeqCst);
             let max = self.max();
             self.to_shrink_to.store(max, Ordering::Relaxed);
@@ -137,14 +139,16 @@ impl GroupState {
     /// Returns whether the group exceeds its limit because the limit was lowered. Usually reads no
     /// counter that other threads write often.
     pub(crate) fn has_to_shrink(&self) -> bool {
-        // Relaxed: if this comes a little late, a CPU's stock keeps a charge.
+        // Relaxed: if a lowered limit is seen a little late, a CPU's stock keeps a charge, which is
+        // harmless.
         let limit = self.to_shrink_to.load(Ordering::Relaxed);
         if limit == WITHIN {
             return false;
         }
         let is_above = self.charged() > limit;
         if !is_above {
-            // Fails if the limit has changed meanwhile. Charges can't exceed a limit later on.
+            // Fails if the limit has changed meanwhile. If it succeeds, the group stays within the
+            // limit, because `try_charge` never exceeds a limit.
             let _ = self.to_shrink_to.compare_exchange(limit, WITHIN, Ordering::Relaxed, Ordering::Relaxed);
         }
         is_above
@@ -338,9 +342,10 @@ impl GroupState {
         self.clock.now(self.charged_for_pages())
     }
 
-    /// Returns the time for a pass over a stripe. If many CPUs use the group, this is the time of
-    /// the stripe's last batch, unless the stripe has added evictions to the group's clock since
-    /// then. Otherwise reads the clock, whose unit is first fitted to the group's size.
+    /// Returns the time for a pass over a stripe. If the group has a recent time
+    /// ([`GroupLists::recent_time_of`]), this is the time of the stripe's last batch, unless the
+    /// stripe has added evictions to the group's clock since then. Otherwise fits the clock's unit
+    /// to the group's size, reads the clock, and notes its time for the stripe.
     pub(crate) fn time_of_pass(&self, stripe: &Stripe) -> Now {
         if let Some(last) = self.lists.recent_time_of(stripe)
             && !stripe.needs_time()
@@ -358,8 +363,10 @@ impl GroupState {
         self.clock.now(size)
     }
 
-    /// Returns the group's time for one page that comes back. If many CPUs use the group, this is
-    /// the time of the last batch of this CPU's stripe.
+    /// Returns the group's time, for a single page that comes back. In a large group with several
+    /// stripes, this is the time that was noted with the last batch of this CPU's stripe: reading
+    /// the clock for each page would take the clock's cache line from other CPUs. In other groups,
+    /// reads the clock.
     fn recent_now(&self) -> Now {
         self.lists.recent_time().unwrap_or_else(|| self.now())
     }

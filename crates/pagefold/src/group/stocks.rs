@@ -9,10 +9,13 @@
 //! most an eighth of its limit, and the group's statistics leave them out. Small groups have no
 //! stocks.
 //!
-//! Before a thread evicts a page, it takes charges from other CPUs' stocks. It does so if the limit
-//! is reached. It also does so if it lost a race for the counter, and no more of the limit was left
-//! than stocks may hold. The thread looks at a few CPUs each time, round robin; on a machine with
-//! few CPUs these are all.
+//! Before a thread evicts a page, it takes charges from other CPUs' stocks. It does so in two
+//! cases:
+//! - The limit is reached.
+//! - The thread lost a race for the counter, and less of the limit was left than all stocks may
+//!   hold.
+//!
+//! The thread looks at up to [`LOOKED_AT`] CPUs each time, round robin.
 //!
 //! A stock is one word: the group's number plus one, and the number of charges. Any thread may
 //! empty any stock. A group's stock on a CPU is at index `group number % STOCKS`. A group that
@@ -21,7 +24,7 @@
 //! - S1. Charges in stock are in their group's `charged`. So a group with charges in stock isn't
 //!   forgotten, and its number isn't reused (`group::table`).
 //!
-//! `Relaxed` throughout: a charge is only a number; the page itself is ordered elsewhere.
+//! All accesses are `Relaxed`: charges are only numbers, and publish no other memory.
 
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,7 +33,7 @@ use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const BATCH_MAX: u64 = 32;
 /// The most batches in a stock.
 const BATCHES: u64 = 2;
-/// One batch per CPU: together at most `limit / GROUP_SHARE`.
+/// If each CPU has one batch in stock, these are together at most `limit / GROUP_SHARE` charges.
 const GROUP_SHARE: u64 = 16;
 /// The stocks of a CPU: as many as fit into a cache line with `others`.
 const STOCKS: usize = 7;
@@ -81,7 +84,7 @@ impl Stock {
     fn empty(word: &AtomicU64, group: Option<u32>) -> Option<Self> {
         let now = word.load(Ordering::Relaxed);
         let stock = Self::of_word(now).filter(|stock| group.is_none_or(|group| group == stock.group))?;
-        // If this fails, the stock's CPU is using it.
+        // Fails if another thread has just changed the stock.
         word.compare_exchange(now, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok().then_some(stock)
     }
 }
@@ -186,7 +189,8 @@ mod tests {
 
     #[test]
     fn another_groups_stock_makes_way_and_what_is_too_much_comes_back() {
-        // One CPU's word, whichever that is: the thread may move.
+        // The thread may move to another CPU between two calls. The assertions hold in that case,
+        // too.
         let stocks = ChargeStocks::new();
         let rival = 1 + STOCKS as u32;
         let (rest, other) = stocks.put(1, 5, 2);

@@ -6,9 +6,10 @@
 //! that CPUs share.
 //!
 //! The limit holds at every moment, with one exception: an exchange, in which one page is swapped
-//! out so that another can be swapped in (`swapping::exchange`), may take up to [`BEYOND_MAX`]
-//! slots more. Lowering the limit frees no slots. Exchanges may go on using the slots that are in
-//! use, but never more than before.
+//! out so that another can be swapped in (`swapping::exchange`), may take more slots. With
+//! exchanges, the group may have up to max(limit, `in_use`) + [`BEYOND_MAX`] slots. `in_use` is the
+//! number of slots in use when the limit was set, or less if an exchange has found fewer in use
+//! since. It matters after the limit was lowered, which frees no slots.
 
 use swap::SwapOutError;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -75,7 +76,8 @@ impl Swapped {
         }
     }
 
-    /// Returns what it costs to bring back an anonymous page, going by those that left lately.
+    /// Returns what it costs to bring back an anonymous page. The cost is that of the pages that
+    /// left last.
     pub(crate) fn cost(&self) -> Cost {
         self.cost.get()
     }
@@ -146,7 +148,8 @@ impl Swapped {
     pub(crate) fn was_written(&self, result: Result<(), SwapOutError>) {
         let failure = match result {
             Err(SwapOutError::WriteFailed { area, error }) => Some((area, error)),
-            // No area has room, perhaps because an area that failed isn't tried now.
+            // No area has room, perhaps because an area that failed isn't tried now. So nothing was
+            // written.
             Err(SwapOutError::Full) => return,
             Ok(()) if !self.has_failed.load(Ordering::Relaxed) => return,
             Ok(()) => None,

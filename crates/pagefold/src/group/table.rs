@@ -18,11 +18,11 @@ pub(crate) const SWEPT_GROUPS: usize = 8;
 /// The groups. A group's number is its index, and is reused after the group's last page is gone.
 ///
 /// Lookups, which every batch of pages makes, take the table in shared mode, and so do insertions.
-/// A removal may be left to the thread that is removing another group. So a group that was
-/// forgotten, and has neither a handle nor a page, may be found a little longer.
+/// A thread that forgets a group may leave the removal to a thread that is removing another group.
+/// So a group that has neither a handle nor a page may still be found for a short time.
 ///
-/// A thread must not enter shared mode twice: with another thread waiting for exclusive mode in
-/// between, both would deadlock.
+/// A thread must not enter shared mode twice. If another thread asks for exclusive mode in between,
+/// both threads deadlock.
 ///
 /// Lock order: `names` → `slots`; `abandoned` is a leaf.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ impl GroupTable {
         Ok(group)
     }
 
-    /// Passes a new budget of `pages` pages to all groups. A group that is added later reads the
-    /// budget itself, because no group is added meanwhile.
+    /// Passes a new budget of `pages` pages to all groups. No group is added meanwhile, because
+    /// `names` is locked. So a group that is added later reads the new budget itself.
     pub(crate) fn budget_changed(&self, pages: u64) {
         let _names = self.names.lock();
         self.slots.shared().iter().for_each(|group| group.budget_changed(pages));
@@ -122,8 +122,8 @@ impl GroupTable {
         for _ in 0..count {
             let Some(id) = self.abandoned.lock().pop_front() else { break };
             drain(id);
-            // No other thread handles `id` meanwhile, and no page is charged to a group without a
-            // handle.
+            // The group stays without a page: no page is charged to a group without a handle. No
+            // other thread sweeps `id` meanwhile, because `id` isn't in `abandoned`.
             if self.with(id, GroupState::is_over) == Some(true) {
                 self.slots.change(id, Numbered::remove);
                 gone += 1;

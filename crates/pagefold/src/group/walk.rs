@@ -1,37 +1,38 @@
 //! The outcome of reclaim's looks at a group's pages, kept so that a walk in vain isn't repeated
 //! for each batch.
 //!
-//! A look is in vain if it frees no page. Such looks are counted since a page was last freed. Once
-//! reclaim has looked at every page in vain, it evicts even pages that are used again and again
-//! ([`insists`](Walk::insists)). Each page that it frees in this way lowers the count by only a few
-//! looks.
+//! A look is in vain if it frees no page. The looks in vain are counted since a page was last
+//! freed. Once reclaim has looked at every page in vain, it evicts even pages that are used again
+//! and again ([`insists`](Walk::insists)). Each page that it frees in this way lowers the count by
+//! only a few looks.
 //!
 //! Once reclaim has looked at every page a second time, no page can be evicted: all are pinned,
 //! dirty, or have no slot in swap. The group then *rests*: reclaim doesn't look at its pages, for
 //! about eight times the duration of the walk. Each page that becomes clean allows a few looks at
-//! once. Unpinning a page doesn't, because pins aren't counted anywhere: pages that were unpinned
-//! meanwhile are found only after the rest.
+//! once. A page that is unpinned doesn't, because pins aren't counted anywhere: such a page is
+//! found only after the rest.
 //!
 //! If a group has several stripes, a walk visits one after the other, and looks at as many pages of
-//! each as the stripe has. So one thread has looked at all of the group's pages when it has counted
-//! that many looks; if several threads walk, a part of the pages may be missing. Reclaim begins at
-//! the stripe of its CPU. After a look in vain there, it goes on where the last looks in vain
-//! ended, whichever thread made them, until a page is freed.
+//! each as the stripe has. So when a single thread has counted as many looks as the group has
+//! pages, it has looked at all of them. If several threads walk at the same time, some pages may be
+//! left out. Reclaim begins at the stripe of its CPU. After a look in vain there, it goes on where
+//! the last looks in vain ended, whichever thread made them, until a page is freed.
 //!
 //! All accesses are `Relaxed`, and lost updates do no harm: only policy depends on them.
 
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Looks beyond the number of pages, because that number changes.
+/// A walk is over after this many looks more than there are pages, because the number of pages
+/// changes.
 const SLACK: u64 = 64;
-/// The shortest rest, and what each page adds: about eight times the duration of a look.
+/// The shortest rest, and the rest for each page: about eight times the duration of a look.
 const REST_US_MIN: u64 = 1_000;
 const REST_NS_PER_PAGE: u64 = 800;
 /// The looks that each page that becomes clean allows.
 const LOOKS_PER_CLEANED: u64 = 16;
 /// The looks in vain before reclaim insists again, for each page that it freed by insisting.
 const LOOKS_PER_FREED: u64 = 32;
-/// In place of the end of a rest: the group isn't resting.
+/// The value of `rests_until_us` while the group isn't resting.
 const NOT_YET: u64 = 0;
 
 /// The looks at one group's pages.
@@ -46,10 +47,10 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Counts looks at pages, of which `freed` were freed. `insisted` is set if reclaim insisted;
-    /// only then is `len` called, for the number of the group's pages. After that, reclaim insists
-    /// again after a few looks for each page that it freed by insisting, not after a walk over all
-    /// pages: most of them may be pinned.
+    /// Counts `looks` looks at pages. `freed` of these pages were freed. `insisted` is set if
+    /// reclaim insisted. If it insisted and freed pages, it insists again after a few more looks
+    /// for each freed page, not only after another walk over all pages: most of them may be pinned.
+    /// Only in this case `len` is called, for the number of the group's pages.
     pub(crate) fn looked(&self, looks: usize, freed: usize, insisted: bool, len: impl FnOnce() -> usize) {
         let before = self.in_vain.load(Ordering::Relaxed);
         if freed > 0 && insisted {
@@ -69,7 +70,8 @@ impl Walk {
         }
     }
 
-    /// Counts a look at all of the group's lists that found them empty, so that every walk ends.
+    /// Counts a pass that found all of the group's lists empty. Otherwise a walk over them would
+    /// never end.
     pub(crate) fn found_nothing(&self) {
         self.in_vain.fetch_add(SLACK / 4, Ordering::Relaxed);
     }
@@ -101,9 +103,10 @@ impl Walk {
         in_vain > SLACK && in_vain > len() as u64 + SLACK
     }
 
-    /// Returns whether none of the `len` pages can be evicted now, as far as is known. `len`
-    /// changes while other threads have pages isolated. That does no harm, because a single thread
-    /// that finds this begins the rest. After a rest, one more walk over all pages is allowed.
+    /// Returns whether the group rests: none of its pages can be evicted now, as far as is known.
+    /// `len` returns the number of pages on the lists, which changes while other threads have pages
+    /// isolated. That does no harm: one thread that sees the end of the second walk begins the rest
+    /// for all threads. After a rest, one more walk over all pages is allowed.
     pub(crate) fn rests(&self, len: impl FnOnce() -> usize, now_us: impl FnOnce() -> u64) -> bool {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if in_vain < all_twice(0) {
@@ -207,7 +210,7 @@ mod tests {
         assert!(!walk.insists(LEN) && !walk.rests(LEN, || 0), "a page was freed");
     }
 
-    /// Else each batch would take a walk over all pages that are pinned.
+    /// Otherwise each batch would take a walk over all pages, even if most of them are pinned.
     #[test]
     fn after_a_page_that_was_freed_by_insisting_a_few_looks_are_enough() {
         let walk = Walk::default();

@@ -29,7 +29,7 @@ pub(crate) const ANONYMOUS: u32 = u32::MAX;
 /// The history of a page that enters memory, from its earlier residencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// Its mean interval, with the one that ends now.
+    /// The page's mean interval, updated with the interval that ends with this load.
     pub(crate) interval: Interval,
     pub(crate) origin: Origin,
     /// Whether the page was evicted before.

@@ -1,20 +1,21 @@
 //! The clock of a group: time is counted in loads.
 //!
-//! Loads are the only events that cost a group something, and counting hits would cost each hit a
+//! Loads are the only events that cost a group something. Counting hits would cost each hit a
 //! write. So ages, intervals and distances are numbers of loads. Loads need no counter of their
-//! own: each loaded page was evicted since, or is still charged. So their number is that of all
-//! evictions plus the group's size.
+//! own: each page that was loaded has either been evicted since, or is still charged to the group.
+//! So loads = evictions + the group's size.
 //!
 //! Frames and shadows keep times in few bits: in *units* of 2^`shift` loads, modulo a power of two.
-//! A unit is about 1/256 of the group's size; a few times less or more does no harm. If the group's
-//! size changes further, the unit changes, and times that were kept in the old unit mislead once: a
-//! page may then seem older or younger than it is.
+//! A unit is about 1/256 of the group's size. If the size becomes less than 16 units or more than
+//! 2,048 units, the unit changes. Each time that was kept in the old unit is then read wrongly
+//! once: the page seems older or younger than it is.
 //!
-//! All of a group's CPUs write to the cache line of the clock's counters, so a CPU reads them only
-//! once for each batch of pages. If the group has several stripes and is large, each stripe
+//! All of a group's CPUs write to the cache line of the clock's counters. So a CPU reads the
+//! counters only once for each batch of pages. In a large group with several stripes, each stripe
 //! collects several evictions before it adds them to the counters. Until it does, passes over the
-//! stripe use the time of the stripe's last batch ([`LastTime`]), as do pages that come back one by
-//! one. In a group with one stripe, few CPUs use the cache line.
+//! stripe use the time of the stripe's last batch ([`LastTime`]), and so do pages that come back
+//! one by one. In a group with one stripe, all threads read the counters themselves, because few
+//! CPUs share their cache line.
 
 use sync::CachePadded;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ const UNITS_MIN: u64 = 16;
 /// and at most this many.
 const UNITS_MAX: u64 = 2048;
 
-/// Where a page was when it was evicted.
+/// The list that a page was evicted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     Window,
@@ -117,10 +118,13 @@ impl Now {
         self.stamp().wrapping_sub(loads >> self.shift)
     }
 
-    /// Returns the loads since the moment of a stamp of which `bits` bits were kept. A stamp may
-    /// seem to lie in the future, because the group has lost pages other than by eviction. Then
-    /// this returns 0. An eighth of all stamps counts as future, so the oldest eighth of all
-    /// moments reads as recent.
+    /// Returns the number of loads since an earlier moment. `stamp` is what [`stamp`](Self::stamp)
+    /// returned then, or its lowest `bits` bits.
+    ///
+    /// The group's time can go back, because pages also leave the group without being evicted. So a
+    /// stamp may seem to lie in the future; the result is then 0. As stamps wrap, a stamp counts as
+    /// future if its distance, modulo 2^`bits`, is in the last eighth of the range. So for moments
+    /// that long ago, the result is 0, too.
     pub(crate) fn since(self, stamp: u64, bits: u32) -> u64 {
         let range = 1 << bits;
         let units = self.stamp().wrapping_sub(stamp) & (range - 1);
@@ -133,8 +137,8 @@ impl Now {
         self.pages_left(list) >> self.shift
     }
 
-    /// Returns how many pages have left that list since a moment for which [`left`](Self::left)
-    /// returned a number that ended with `then`.
+    /// Returns how many pages have left that list since an earlier moment. `then` is what
+    /// [`left`](Self::left) returned at that moment, or its lowest `LEFT_BITS` bits.
     pub(crate) fn left_since(self, list: Left, then: u64) -> u64 {
         (self.left(list).wrapping_sub(then) & ((1 << LEFT_BITS) - 1)) << self.shift
     }
@@ -153,7 +157,7 @@ impl Now {
 }
 
 /// A moment that was noted some time ago, on a cache line that few CPUs write to. If two threads
-/// note a moment at once, its parts may be of both.
+/// note a moment at the same time, the stored moment may mix parts of both.
 #[derive(Debug)]
 pub(crate) struct LastTime(CachePadded<Parts>);
 

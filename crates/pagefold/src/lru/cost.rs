@@ -1,9 +1,9 @@
 //! What it costs to bring a page back.
 //!
-//! A place in main saves more if its page is used again sooner, or if a load of the page costs
-//! more. So a challenge compares intervals divided by costs. Otherwise a page of compressed memory
-//! could hold a place in main against a page of a file that is used only a little less often, but
-//! whose load takes a device.
+//! A place in main saves more if its page is used again sooner, or if loading the page costs more.
+//! So a challenge compares intervals divided by costs. Otherwise a page that is swapped to
+//! compressed memory could keep its place in main, while a page of a file that is used only a
+//! little less often has to be read from a device.
 //!
 //! | the page | its cost |
 //! |---|---|
@@ -13,10 +13,10 @@
 //! | anonymous, written to a slot on a device each time | one read, and a sixteenth of a write |
 //! | anonymous, compressed or copied to other memory | an eighth of a read |
 //!
-//! All anonymous pages of a group count as one of the last three kinds: that of the pages that left
-//! memory lately. The eighth comes from measurements: reading 4 KiB from an NVMe drive takes 80 to
-//! 100 µs, and compressing and decompressing a page 4 µs (`BENCHMARKS.md`), or several times that
-//! on a slow processor.
+//! All anonymous pages of a group count with the same cost. It is one of the last three rows: the
+//! row that applied to the anonymous pages that the group evicted last. The eighth comes from
+//! measurements: reading 4 KiB from an NVMe drive takes 80 to 100 µs, and compressing and
+//! decompressing a page 4 µs (`BENCHMARKS.md`), or several times that on a slow processor.
 
 use sync::atomic::{AtomicU8, Ordering};
 

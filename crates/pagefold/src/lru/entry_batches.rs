@@ -14,8 +14,8 @@ use crate::lru::list::Recent;
 /// Pages in a full batch.
 pub(crate) const BATCH_MAX: usize = 32;
 /// A batch may have at most 1/`GROWING_SHARE` of its group's pages while the group grows, and
-/// 1/`FULL_SHARE` when it is full. Pages that wait can't be reclaimed, so a full group has less
-/// memory meanwhile.
+/// 1/`FULL_SHARE` when the group is full. The share of a full group is smaller, because pages in a
+/// batch can't be reclaimed, so they take room from the group's other pages.
 const GROWING_SHARE: u64 = 64;
 const FULL_SHARE: u64 = 256;
 
@@ -62,9 +62,9 @@ impl EntryBatches {
         Self { batches: PerCpu::new(Mutex::default) }
     }
 
-    /// Adds a page to this CPU's batch. Takes and returns the batch if it is full. Also does so if
-    /// the batch is too large for the group of its first page, or for the group of this page, whose
-    /// limit is `max` pages.
+    /// Adds a page to this CPU's batch. Takes and returns the batch if it is then full, or has at
+    /// least as many pages as its [`Patience`] allows. The patience was set by the group of the
+    /// batch's first page; `max` is the limit, in pages, of the group of the page that is added.
     pub(crate) fn add(
         &self,
         frames: &Frames,

@@ -46,10 +46,15 @@ impl Interval {
         Self::rounded(self.loads().map_or(interval, |mean| u64::midpoint(mean, interval)), chance)
     }
 
-    /// Returns the interval that a page of main is expected to have, `age` loads after its last
-    /// known use. This is its mean interval, or its age if that is less. Once its age reaches twice
-    /// the mean, the page is late, and this is its age. If no mean is known, this is always its
-    /// age.
+    /// Returns the interval, in loads, that a page of main is expected to have. The last known use
+    /// of the page was `age` loads ago.
+    ///
+    /// | the page's age | the expected interval |
+    /// |---|---|
+    /// | < mean | the age |
+    /// | mean ≤ age < 2 × mean | the mean |
+    /// | ≥ 2 × mean: the page is late | the age |
+    /// | any, if no mean is known | the age |
     pub(crate) fn expected(self, age: u64) -> u64 {
         match self.loads() {
             Some(mean) if age < 2 * mean => age.min(mean),

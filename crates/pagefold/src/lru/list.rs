@@ -37,15 +37,15 @@ impl LruList {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Returns whether an isolated frame is on this list. A walk may reach a frame of any list, or
-    /// of none, because the frame that the walk had reached before may have been freed and used
-    /// again.
+    /// Returns whether an isolated frame is on this list. A walk may reach a frame of another list,
+    /// or of none: the walk followed a link of a frame that was then freed and used again.
     fn has(&self, frames: &Frames, frame: FrameId) -> bool {
         let rank = Rank::of(frames, frame);
         !rank.is_unlisted() && frames.group(frame) == self.group && rank.place() == self.place
     }
 
-    /// Links isolated frames at the hot end. Only then may the caller end their isolation.
+    /// Links isolated frames at the hot end. The caller may end their isolation only after this
+    /// call.
     pub(crate) fn splice_head(&self, frames: &Frames, local: LocalList) {
         if !local.is_empty() {
             self.len.fetch_add(local.len(), Ordering::Relaxed);
@@ -61,8 +61,8 @@ impl LruList {
         }
     }
 
-    /// Unlinks frames of this list that the caller has isolated or detached. A run of neighbours
-    /// costs as much as one frame.
+    /// Unlinks frames of this list that the caller has isolated or detached. Unlinking a run of
+    /// neighbours costs as much as unlinking one frame.
     pub(crate) fn unlink(&self, frames: &Frames, claimed: impl ExactSizeIterator<Item = FrameId>) {
         let count = claimed.len();
         self.list.del_all(frames, claimed.map(FrameId::number));
@@ -98,7 +98,9 @@ impl LruList {
 /// How many records a walk prefetches ahead: enough to hide the latency of memory.
 const AHEAD: usize = 8;
 
-/// The frames that were added last. Each frame learns which frame comes `AHEAD` steps after it.
+/// The last `AHEAD` frames that were added. When a frame is added, its number is recorded in the
+/// frame that was added `AHEAD` frames earlier, so that a walk can prefetch it
+/// (`Frames::set_ahead`).
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     ring: ArrayVec<FrameId, AHEAD>,
@@ -115,8 +117,8 @@ impl Recent {
     }
 }
 
-/// Links isolated frames in order, for any list. A walk from the cold end meets the first one
-/// first.
+/// Links isolated frames in order, for any list. A walk from the cold end meets the first frame of
+/// `isolated` first.
 pub(crate) fn line_up<'a>(frames: &Frames, isolated: impl IntoIterator<Item = &'a IsolatedFrame>) -> LocalList {
     let mut local = LocalList::new();
     isolated.into_iter().for_each(|frame| local.push_front(frames, frame.id().number()));
@@ -132,9 +134,9 @@ mod tests {
     use crate::lru::interval::Interval;
     use crate::lru::rank::{Kind, Origin};
 
-    /// Regression: a walk had reached a frame when another thread freed it and used it for a page
-    /// on no list. The walk took the frame for one of its own list, the main list, and tried to
-    /// unlink it, which never ended.
+    /// Regression: a walk along the main list had reached a frame. Then another thread freed the
+    /// frame, and used it for a page that is on no list. The walk mistook the frame for a frame of
+    /// main, and tried to unlink it, which never ended. The walk should have skipped it.
     #[test]
     fn a_page_on_no_list_is_on_none() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());

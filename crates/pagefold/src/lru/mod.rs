@@ -1,12 +1,13 @@
 //! Chooses which page to evict: the lists of one memory group.
 //!
-//! A miss costs a device, so memory should hold the pages that are used again soonest. Which these
-//! are isn't known. The best guess is that a page keeps its *interval*, the time between two uses.
-//! Time is counted in loads (`clock`). Pages whose intervals are known to be short are in *main*.
-//! All others are in the *window*, which gives each page some time to be used again.
+//! A miss costs an access to a device, so memory should hold the pages that will be used again
+//! soonest. Which pages these are isn't known. The policy assumes that a page keeps its *interval*,
+//! the time between two uses. Time is counted in loads (`clock`). Pages whose intervals are known
+//! to be short are in *main*. All others are in the *window*, where each page has some time to be
+//! used again.
 //!
-//! There are four lists, each first in, first out. A hit moves nothing. It counts a use in the
-//! page's frame, up to three, and reclaim looks at the count when the page reaches an end.
+//! There are four lists, each first in, first out. A hit moves no page. It counts a use in the
+//! page's frame, up to three. Reclaim reads the count when the page reaches the end of its list.
 //! ```text
 //!   load ──▶ young ──┬─ new ────────────────────▶ window ──┬─ unused ──▶ evicted
 //!            1/512   │                              ▲      └─ used: main has room, or a challenge
@@ -17,32 +18,35 @@
 //!                    └─ came back, main has room ▶ main: at its end, a used page stays
 //! ```
 //! - **young** absorbs the uses that come in a burst with the load, such as several small reads of
-//!   one page in a row. When a page leaves young, its uses are forgotten. So a scan, which uses
-//!   each page in one burst only, never counts as use.
+//!   one page in a row. When a page leaves young, its uses are forgotten. So in a scan, which uses
+//!   each page in one burst only, no use counts.
 //! - **window**: its length depends on what a place in the window saves, compared with a place in
 //!   main (`window`). In a long window, a use shows that the page is used repeatedly. So the page
 //!   challenges a page of main when it reaches the end. In a window of little more than a hundredth
 //!   of the pages, all uses may belong to one burst. So a page that was used there is evicted all
-//!   the same, and main learns of it when it comes back.
-//! - **main** gets the pages that came back, or were used in the window, as long as there is room.
-//!   Then a page gets in only if it wins a *challenge*.
-//! - **challenge**: the page is compared with up to two pages from the end of main. The first of
-//!   these that wasn't used since it was last looked at, and is expected to have the longer
-//!   interval, is *beaten*, and loses its place. A page is expected to keep its mean interval. Once
-//!   its age is twice the mean, its age takes the place of the mean (`interval`). If pages differ
-//!   in what it costs to bring them back, each interval is divided by its page's cost (`cost`).
-//! - A **shadow** stays in the page's word when the page is evicted: its mean interval, the time of
-//!   its last use, and when it left which list (`shadow`). The history counts if the page comes
-//!   back within 16 times the group's size, in loads; later the page counts as new. Page maps hold
-//!   the shadows anyway, so the history takes no memory of its own.
+//!   the same. If it comes back, it challenges a page of main then.
+//! - **main** gets the pages that came back, or were used in the window, as long as it has room.
+//!   Once main is full, a page gets in only if it wins a *challenge*.
+//! - **challenge**: the page is compared with up to two pages from the end of main. A page of main
+//!   is *beaten*, and loses its place, if it meets two conditions: it wasn't used since reclaim
+//!   last looked at it, and its expected interval is longer than the challenger's. The first page
+//!   that meets both is beaten; if none does, the challenger loses. A page is expected to keep its
+//!   mean interval. Once its age is twice the mean, its age takes the place of the mean
+//!   (`interval`). If the pages don't cost the same to bring back, each interval is divided by its
+//!   page's cost (`cost`).
+//! - A **shadow** stays in the page's word when the page is evicted. It holds the page's mean
+//!   interval, the time of its last use, the list that it left, and when it left that list
+//!   (`shadow`). The history counts if the page comes back within 16 times the group's size, in
+//!   loads; later the page counts as new. Shadows are kept in the words of the page maps, so they
+//!   take no memory of their own.
 //!
 //! A page that was read ahead gets its place only after its first use. Until then it may wait in
-//! the window, for as many loads as a quarter of the group's size, or longer if pages of main are
-//! idle.
+//! the window for a quarter of the group's size, in loads, or for longer if pages of main are idle.
 //!
-//! For a loop that is larger than memory, no page of main is ever beaten, as all have the same
-//! interval. So a part of the loop stays, and the window is as short as it may be. If the pages of
-//! main fall out of use, they are late, and each page that comes back beats one.
+//! In a loop that is larger than memory, all pages have the same interval, so no page of main is
+//! ever beaten. So a part of the loop stays in main, and the window is as short as it may be. If
+//! the pages of main are no longer used, their ages exceed twice their means. Then each page that
+//! comes back beats one of them.
 //!
 //! *Sources.* That intervals tell more than recency alone: LIRS (Jiang, Zhang, SIGMETRICS 2002).
 //! Clocks in place of its stack: CLOCK-Pro (Jiang, Chen, Zhang, USENIX ATC 2005). More than one
@@ -50,18 +54,19 @@
 //! SOSP 2023). A window before main: W-TinyLFU (Einziger, Friedman, Manes, ACM ToS 2017). Sizes
 //! were chosen by simulation (`docs/log/policy.md` has the tables).
 //!
-//! *What concurrency does to the order.* Pages enter the lists in batches, each CPU's on its own
-//! (`entry_batches`); reclaim cuts off up to 1/128 of a stripe's pages at a time; and stripes
-//! decide for themselves. Waiting pages can't be evicted, so a full group has less memory for the
-//! others: batches of a 128th of the group instead of a 256th miss up to 4 % more in loops. With
-//! one thread, the product misses at most 2 % more often than the simulated policy on each of 21
+//! *What concurrency does to the order.* The order differs in three ways from the order of a single
+//! list. Pages enter the lists in batches, one batch for each CPU (`entry_batches`). Reclaim cuts
+//! off up to 1/128 of a stripe's pages at a time. Each stripe decides on its own pages only. Pages
+//! that wait in a batch can't be evicted, so a full group has less memory for its other pages: if a
+//! batch may have a 128th of the group instead of a 256th, loops miss up to 4 % more. With one
+//! thread, the product misses at most 2 % more often than the simulated policy on each of 21
 //! traces.
 //!
 //! **Stripes.** A group that many CPUs use has several sets of these lists, called stripes, so that
 //! CPUs mostly touch their own pages. A page is listed in the stripe of the CPU that loaded it, and
 //! stays in that stripe. A CPU reclaims from its own stripe, but every eighth time from another
-//! stripe, round robin. So pages also age if the CPUs that loaded them don't reclaim. Small groups,
-//! and machines with few CPUs, have one stripe and so one order.
+//! stripe, round robin. So the pages of a stripe are also reclaimed if none of its CPUs reclaims.
+//! Small groups, and machines with few CPUs, have one stripe and so one order.
 //!
 //! **Ownership.** The lists have no lock. A thread *isolates* a frame (`frames`) before it unlinks
 //! the frame; at most one thread has a frame isolated. The frame's group and rank name its list.
@@ -121,8 +126,9 @@ impl GroupLists {
         self.stripes().map(Stripe::len).sum()
     }
 
-    /// Estimates how many pages can wait for their first use without taking room from main: as many
-    /// as are loaded while a page of this CPU's stripe may wait.
+    /// Estimates how many pages that were read ahead can wait for their first use without taking
+    /// room from main. If a page may wait for n loads ([`Stripe::waiting`]), at most n pages wait
+    /// at the same time, so this is n.
     pub(crate) fn waiting(&self, now: Now) -> u64 {
         self.stripe(self.own()).waiting(now)
     }
@@ -137,7 +143,7 @@ impl GroupLists {
     }
 
     /// Returns the pattern of the group's largest stripe, and the mean of the stripes' forecasts,
-    /// in which each stripe counts by its pages.
+    /// weighted by the stripes' pages.
     pub(crate) fn forecast(&self) -> Forecast {
         let len = self.len();
         let forecasts: Vec<_> = self.stripes().map(|stripe| (stripe.len(), stripe.forecast(len))).collect();
@@ -150,9 +156,9 @@ impl GroupLists {
         Forecast { pattern, more: mean(|it| it.more), less: mean(|it| it.less) }
     }
 
-    /// Returns the time of the last batch of this CPU's stripe, if all of the group's CPUs together
-    /// bring in few pages between two batches of one stripe. Returns `None` in a group with one
-    /// stripe, where few CPUs read the clock itself.
+    /// Returns the time of the last batch of this CPU's stripe, if the group has several stripes
+    /// and at least [`RECENT_PAGES`] pages for each. Otherwise returns `None`, and the caller reads
+    /// the clock.
     pub(crate) fn recent_time(&self) -> Option<Now> {
         self.recent_time_of(self.stripe(self.own()))
     }
@@ -167,8 +173,9 @@ impl GroupLists {
         (last.size >= RECENT_PAGES * stripes as u64).then_some(last)
     }
 
-    /// Returns how many evictions, from the window and from main, have to be added to the group's
-    /// clock now. In a group that has a recent time, each stripe adds several at once.
+    /// Takes `left` evictions, from the window and from main. Returns how many have to be added to
+    /// the group's clock now. If the group has a recent time, the stripe first collects several
+    /// evictions, and this often returns 0.
     pub(crate) fn collect(&self, left: [u64; 2]) -> [u64; 2] {
         let stripe = self.stripe(self.own());
         if self.recent_time_of(stripe).is_some() { stripe.collect(left) } else { left }
@@ -231,8 +238,8 @@ impl GroupLists {
         }
     }
 
-    /// Moves an isolated, listed frame to the cold end of the window, without history or uses. A
-    /// page that was read ahead and not used yet waits no longer for its first use.
+    /// Moves an isolated, listed frame to the cold end of the window, without history or uses. If
+    /// the page was read ahead and hasn't been used yet, it no longer waits for its first use.
     pub(crate) fn cool(&self, frames: &Frames, frame: IsolatedFrame, now: Now, leftovers: &mut Leftovers) {
         self.unlink(frames, &[frame.id()]);
         let rank = Rank::of(frames, frame.id());

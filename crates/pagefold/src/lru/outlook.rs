@@ -1,28 +1,28 @@
 //! What a stripe's recent loads tell about the workload, for `stats()`: its pattern, and what a
 //! tenth more or less memory would change.
 //!
-//! *More memory.* If the window were longer, the pages that come back soon after they left it would
-//! still be there. If main were longer, it would hold pages that lost their challenges lately, and
-//! each of them would be used once in its interval. The larger of these two numbers of loads is
-//! reported.
+//! *More memory.* If the window were longer, the pages that come back soon after they left the
+//! window would still be in memory. If main were longer, it would hold pages that lost their
+//! challenges lately, and each of them would be used once in its interval. Each of these two
+//! estimates is a number of loads that would be avoided; the larger one is reported.
 //!
-//! *Less memory.* The pages that would have to go are about as good as pages that have just lost a
-//! challenge. So the intervals of those pages tell how many loads would be added.
+//! *Less memory.* The pages that would have to leave are about as good as pages that have just lost
+//! a challenge. So the intervals of the losers tell how many loads would be added.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::lru::rank::{ORIGINS, Origin};
 
-/// 1 as a share.
+/// The fixed-point value 1 of a share.
 const ONE: u32 = 1 << 16;
-/// 1 as a rate: of uses in a load.
+/// The fixed-point value 1 of a rate, in uses per load.
 const ONCE: u64 = 1 << 32;
-/// A load changes the running means by this part.
+/// A load has a weight of 1/`MEMORY` in the running means.
 const MEMORY: i64 = 1024;
-/// A lost challenge changes the mean rate by this part.
+/// A lost challenge has a weight of 1/`RATE_MEMORY` in the mean rate.
 const RATE_MEMORY: i64 = 64;
-/// A page came back soon if fewer pages than this part of the group's size left the same list
-/// since. The first number is for the window, the second for main (`GroupState`).
+/// A page came back soon if fewer pages than this part of the group's size left the same list after
+/// it. The first number is for the window, the second for main (`GroupState`).
 const SOON: [f64; 2] = [0.5, 0.25];
 /// The change of memory that is asked for.
 const TENTH: f64 = 0.1;
@@ -44,7 +44,7 @@ pub(crate) struct Outlook {
     from: [AtomicU32; ORIGINS],
     /// The share of the loads that lost a challenge.
     lost: AtomicU32,
-    /// How often in a load a page is used that lost, on average.
+    /// The mean of 1/interval of the pages that lost a challenge, in uses per load.
     rate: AtomicU64,
 }
 
@@ -76,35 +76,38 @@ impl Outlook {
         f64::from(self.from[origin as usize].load(Ordering::Relaxed)) / f64::from(ONE)
     }
 
-    /// Returns the part of the loads that another tenth of `pages` pages would have avoided.
+    /// Returns how many loads a tenth of `pages` pages more would have avoided, as a fraction of
+    /// all loads.
     pub(crate) fn more(&self, pages: usize) -> f64 {
         let lost = f64::from(self.lost.load(Ordering::Relaxed)) / f64::from(ONE);
         self.soon().max(self.uses(pages).min(lost))
     }
 
-    /// Returns the loads that a tenth of `pages` pages less would have added, as a part of all.
+    /// Returns how many loads a tenth of `pages` pages less would have added, as a fraction of all
+    /// loads.
     pub(crate) fn less(&self, pages: usize) -> f64 {
         self.soon().max(self.uses(pages))
     }
 
-    /// Estimates the part of the loads that brought back a page soon: when at most a tenth of the
-    /// group's size had left the same list since.
+    /// Estimates the fraction of loads that brought back a page soon: at most a tenth of the
+    /// group's size had left the same list after the page.
     fn soon(&self) -> f64 {
         let to_window = self.share(Origin::SoonToWindow) + self.share(Origin::AtOnceToWindow);
         to_window * TENTH / SOON[0] + self.share(Origin::SoonToMain) * TENTH / SOON[1]
     }
 
-    /// How often in a load a tenth of `pages` pages are used that lost their challenges.
+    /// Returns how often per load `pages` / 10 pages are used that are like those that lost
+    /// challenges.
     fn uses(&self, pages: usize) -> f64 {
         pages as f64 * TENTH * self.rate.load(Ordering::Relaxed) as f64 / ONCE as f64
     }
 
-    /// Returns the share of the pages that came back which found a worse page in main, or room.
+    /// Of the pages that came back, returns the share that found room in main or won a challenge.
     pub(crate) fn won(&self) -> f64 {
         1.0 - f64::from(self.lost.load(Ordering::Relaxed)) / f64::from(ONE) / self.back().max(f64::EPSILON)
     }
 
-    /// Returns the share of loads that brought back a page that was evicted not too long ago.
+    /// Returns the share of loads that brought back a page whose history still counted.
     pub(crate) fn back(&self) -> f64 {
         let all = [Origin::Back, Origin::SoonToWindow, Origin::AtOnceToWindow, Origin::SoonToMain];
         all.map(|origin| self.share(origin)).iter().sum()

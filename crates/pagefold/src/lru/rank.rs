@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// What is known of a page that has come to memory and not got its place yet.
+/// How a page entered memory. Kept until the page gets its place in main or in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The page is new, or was away for so long that its history doesn't count.
@@ -68,7 +68,7 @@ pub(crate) enum Origin {
 impl Origin {
     const ALL: [Self; ORIGINS] = [Self::New, Self::Back, Self::SoonToWindow, Self::AtOnceToWindow, Self::SoonToMain];
 
-    /// Returns whether a slightly or somewhat longer window would have kept the page.
+    /// Returns whether the page came back so soon that a longer window would have kept it.
     pub(crate) fn is_soon_to_window(self) -> bool {
         matches!(self, Self::SoonToWindow | Self::AtOnceToWindow)
     }

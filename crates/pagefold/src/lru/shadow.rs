@@ -27,8 +27,8 @@ const MAIN_SHIFT: u32 = Interval::BITS;
 const STAMP_SHIFT: u32 = MAIN_SHIFT + 1;
 const LEFT_SHIFT: u32 = STAMP_SHIFT + SHADOW_STAMP_BITS;
 const BITS: u32 = LEFT_SHIFT + LEFT_BITS;
-/// Two pages left together if at most 1/`TOGETHER` of the group's size, or `TOGETHER_MIN` pages,
-/// left between them.
+/// Two pages left together if at most max(size / `TOGETHER`, `TOGETHER_MIN`) pages left the list
+/// between them, where size is the group's.
 const TOGETHER: u64 = 4;
 const TOGETHER_MIN: u64 = 64;
 /// In a page word, below the shadow: 1, and the group that the page was evicted from, truncated.
@@ -89,7 +89,7 @@ impl Shadow {
         now.since(self.stamp, SHADOW_STAMP_BITS)
     }
 
-    /// Returns the number of pages that have left the same list since.
+    /// Returns the number of pages that have left the same list after this page.
     pub(crate) fn left_since(self, now: Now) -> u64 {
         now.left_since(self.from, self.left)
     }

@@ -18,13 +18,13 @@ use crate::stats::pattern::AccessPattern;
 /// The number of pages of main that a page may challenge. A larger number finds worse pages in
 /// main, but also displaces pages that are about as good as the challenger.
 pub(crate) const LOOKS: usize = 2;
-/// While a stripe grows, up to this part of it may be young beyond the usual.
+/// While a stripe grows, 1/`GROWING_YOUNG` of its pages may be young in addition to [`young_max`].
 const GROWING_YOUNG: usize = 128;
 /// If pages are written when they leave, at least `WRITE_BATCH` leave at a time, so that requests
 /// have a good size. In a small stripe, the minimum is 1/`WRITE_SHARE` of its pages.
 const WRITE_BATCH: usize = 16;
 const WRITE_SHARE: usize = 16;
-/// In a group of several stripes, a pass frees the step of so many stripes at most.
+/// In a group of several stripes, a pass frees at most the [`step`] of this many stripes.
 const STRIPES_A_STEP: usize = 4;
 /// See [`Stripe::waiting`].
 const WAITING: usize = 4;
@@ -32,9 +32,9 @@ const WAITING: usize = 4;
 /// stripe has at least 512 pages, so the clock is late by at most 1/32 of the group's size.
 const UNCOUNTED_MAX: u64 = 16;
 
-/// If a smaller share of the loads brings back pages, they are a scan.
+/// If less than this share of the loads brings back pages, the pattern is a scan.
 const SCAN: f64 = 0.125;
-/// If a smaller share of the pages that come back finds a worse page in main, they are a loop.
+/// If less than this share of the pages that come back gets a place in main, the pattern is a loop.
 const HARDLY: f64 = 1.0 / 32.0;
 
 /// See `GroupStats`.
@@ -43,7 +43,7 @@ pub(crate) struct Forecast {
     pub(crate) pattern: AccessPattern,
     /// The part of the recent loads that a tenth more memory would have avoided.
     pub(crate) more: f64,
-    /// The loads that a tenth less would have added, as a part of the recent ones.
+    /// The loads that a tenth less memory would have added, as a part of the recent loads.
     pub(crate) less: f64,
 }
 
@@ -52,8 +52,9 @@ pub(crate) struct Forecast {
 pub(crate) enum Reach {
     /// Those of main, and those of the window that exceed its target.
     Usual,
-    /// Also the rest of the window, except a few pages. For a pass after a walk that freed nothing:
-    /// if main consists of pinned pages, no other pass looks at the window.
+    /// Also the rest of the window, except a few pages. For a pass after a walk that freed nothing.
+    /// If all pages of main are pinned, the pages of a window that is within its target can be
+    /// evicted only by such a pass.
     Window,
     /// All, young pages too.
     All,
@@ -103,7 +104,8 @@ pub(crate) struct Stripe {
     time: LastTime,
     /// Evictions from the window and from main that aren't in the group's clock yet.
     uncounted: [AtomicU64; 2],
-    /// Some were brought to the clock since a pass last read it.
+    /// Whether evictions were added to the group's clock since a pass of this stripe last read the
+    /// clock.
     time_is_due: AtomicBool,
     /// Pages that reclaim has cut off the lists and not returned yet.
     away: AtomicUsize,
@@ -214,8 +216,9 @@ impl Stripe {
     }
 
     /// Returns for how many loads of the group a page that was read ahead may wait for its first
-    /// use: the window's target plus the number of idle pages in main, if all of the group's pages
-    /// were like those of this stripe, but at least a quarter of the group's pages.
+    /// use. In this stripe, such pages have room for n = the window's target + the idle pages of
+    /// main. The result is n × (the group's pages) / (this stripe's pages), but at least a quarter
+    /// of the group's pages, and at most all of them.
     pub(crate) fn waiting(&self, now: Now) -> u64 {
         let (here, all) = (self.window.target() + self.window.idle(self.main().len()), self.pages_of_group(now));
         (here * all / self.pages().max(1)).clamp(all / WAITING, all) as u64
@@ -270,7 +273,8 @@ impl Stripe {
         }
     }
 
-    /// Ends the youth of pages. What was counted as their uses was one burst with the load.
+    /// Moves pages from young to their places. Forgets their uses, which belong to the burst of the
+    /// load.
     fn give_places(&self, frames: &Frames, ripe: Batch<BATCH_MAX>, now: Now, leftovers: &mut Leftovers) {
         let [mut to_main, mut to_window, mut challengers] = [const { Batch::<BATCH_MAX>::new_const() }; 3];
         let mut main_room = self.main_room();
@@ -281,7 +285,8 @@ impl Stripe {
             let rank = Rank::of(frames, frame.id());
             placed.from[rank.origin() as usize] += 1;
             let is_back = rank.origin() != Origin::New;
-            // Whether a page that was read ahead came back is decided when it was used.
+            // The page came back, but was read ahead and hasn't been used yet. It goes to the
+            // window.
             let is_ahead = is_back && frames.is_unused_ahead(frame.id());
             if main_room > 0 && !is_ahead && (is_back || grows) {
                 main_room -= 1;
@@ -310,10 +315,11 @@ impl Stripe {
         self.outlook.placed(&placed);
     }
 
-    /// Compares each challenger with up to [`LOOKS`] pages from the end of main. One of these pages
-    /// loses its place to the challenger: the first one that isn't in use, and that is expected to
-    /// be used at least `margin` times later than the challenger. (If the two don't cost the same,
-    /// see `cost`.)
+    /// Compares each challenger with up to [`LOOKS`] pages from the end of main. The first of these
+    /// pages that meets two conditions loses its place to the challenger: it wasn't used since the
+    /// last look at it, and its expected interval is more than `margin` times the challenger's mean
+    /// interval. If none meets them, the challenger loses. If the two pages don't cost the same,
+    /// each interval is divided by its page's cost (`cost`).
     pub(crate) fn challenge(
         &self,
         frames: &Frames,
@@ -382,8 +388,8 @@ impl Stripe {
         Look::Used
     }
 
-    /// Ends the isolation of frames that were just linked, and takes out those whose pages are
-    /// gone.
+    /// Ends the isolation of frames that were just linked. Unlinks and frees those frames whose
+    /// pages were removed meanwhile.
     fn publish(&self, frames: &Frames, linked: impl IntoIterator<Item = IsolatedFrame>, leftovers: &mut Leftovers) {
         for frame in linked {
             if let Err(orphan) = frames.put_back(frame) {
@@ -429,12 +435,13 @@ impl Stripe {
     }
 
     /// Returns how many pages a pass should free for a thread that wants `wanted`. If `writes` is
-    /// set, the pages are written to a device, and each batch is a request. A thread that wants one
-    /// page may get no more (R6).
+    /// set, the pages are written to a device, and each batch is a request. For a thread that wants
+    /// one page, this is 1 (R6).
     ///
-    /// A thread frees all pages that it wants from one stripe. With more stripes, these are a
-    /// larger part of the stripe. One pass that frees them all writes less often to cache lines
-    /// that the stripe's CPUs share than many passes would.
+    /// A thread frees all pages that it wants from one stripe. The more stripes a group has, the
+    /// larger is the part of the stripe that these pages are. So the limit on a pass grows with the
+    /// number of stripes: one large pass writes less often than many small ones to cache lines that
+    /// the stripe's CPUs share.
     pub(crate) fn batch(&self, wanted: usize, writes: bool) -> usize {
         let (pages, stripes) = (self.pages(), self.of.load(Ordering::Relaxed));
         let least = if writes && wanted > 1 { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };
@@ -455,7 +462,8 @@ impl Stripe {
         let mut result = Cut { main_room: self.main_room(), uses_tell: self.window.is_long(), ..Cut::default() };
         let kept = match reach {
             Reach::Usual => self.window.target(),
-            // As many as may be young: young pages that get their places stay as well.
+            // As many pages as may be young. If the window was empty, and the young pages have just
+            // moved to it, these pages stay.
             Reach::Window => young_max(pages).min(self.window.target()),
             Reach::All => 0,
         };
@@ -481,7 +489,8 @@ impl Stripe {
         self.window.left_unused(pages);
     }
 
-    /// Notes that a pass spared pages that were read ahead, or none.
+    /// Notes how many pages a pass spared because they were read ahead and haven't been used yet;
+    /// may be 0.
     pub(crate) fn spared(&self, pages: usize) {
         self.window.spared(pages > 0, self.len().saturating_sub(self.main().len()));
     }
@@ -553,8 +562,10 @@ mod tests {
         assert_eq!(stripe.collect([30, 0]), [30, 0]);
     }
 
-    /// Regression: all pages of a group but the youngest were dirty and couldn't be written. The
-    /// youngest never got its place, so the group got no page any more.
+    /// Regression: all pages of a group except the youngest were dirty and couldn't be written. The
+    /// youngest page stayed young, where reclaim didn't look. So no page of the group could be
+    /// evicted, and the group got no further page. With [`Reach::All`], reclaim must reach young
+    /// pages, too.
     #[test]
     fn the_youngest_pages_go_for_their_own_group_alone() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());

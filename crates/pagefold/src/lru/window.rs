@@ -7,17 +7,21 @@
 //! main is ever displaced, the window stays as small as it may be, although every page comes back.
 //! A page that comes back soon after it left *main* shrinks the window as well.
 //!
-//! Main may be in use and the window still too small: if pages are used several times at moderate
-//! distances and then no more, all pages of main were used not long ago. In this case the savings
-//! of a place are compared. Suppose that a share s of the loads bring back a page that was among
-//! the last d to leave the window. Then one place more in the window would save s / d of a load in
-//! each load. One place less in main would cost 1 / e of a load, if the pages at main's end are
-//! used again after e loads. So the window grows if s × e > d. In a loop, e is the distance at
-//! which pages come back: no more than d, or s is 0. So the window doesn't grow.
+//! Main may be in use and the window still too small. An example: pages are used several times at
+//! moderate distances, and then no more. Then all pages of main were used not long ago, so no
+//! challenge is won. In this case the savings of a place are compared:
+//! - Suppose that a share s of the loads bring back a page that was among the last d to leave the
+//!   window. Then one place more in the window would save s / d of a load in each load.
+//! - Suppose that the pages at main's end are used again after e loads. Then one place less in main
+//!   would cost 1 / e of a load in each load.
+//!
+//! So the window grows if s / d > 1 / e, that is, if s × e > d. In a loop, all pages come back at
+//! the same distance, e. If e > d, no page is among the last d, so s = 0. If e ≤ d, then s × e ≤ d,
+//! because s ≤ 1. So in a loop the window doesn't grow.
 //!
 //! The window grows fast if many challenges are won, because then the working set changes, and
-//! slowly if few are. Steps are numbers of pages, whatever the memory's size: a miss moves the
-//! window by a few pages, so as many misses as there are pages can move all of it.
+//! slowly if few are. A step is a fixed number of pages, whatever the memory's size. So if memory
+//! has N pages, about N misses can move the window from one extreme to the other.
 
 use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -33,24 +37,26 @@ const FORGETS_MOST: usize = 8;
 /// Each pass that meets no unused page of readahead gives back 1/`FORGETS_AHEAD` of the room that
 /// such pages took (`ahead`).
 const FORGETS_AHEAD: usize = 64;
-/// Uses in a window tell something if it has more than this many times the least length.
+/// Uses in the window show repeated use if the window is more than this many times its least
+/// length.
 const LONG: usize = 2;
 /// A page was among the last to leave the window if at most 1/`AT_ONCE` of the group's size left
 /// the window since.
 pub(crate) const AT_ONCE: u64 = 32;
-/// A look at the end of main changes the expected interval of the pages there by this part.
+/// A look at the end of main has a weight of 1/`END_MEMORY` in the expected interval of the pages
+/// there.
 const END_MEMORY: u64 = 64;
 /// The window grows by this many pages, slowly or fast, and shrinks by this many.
 const GROWS: usize = 2;
 const GROWS_FAST: usize = 8;
 const SHRINKS: usize = 1;
-/// It shrinks by a page for so many new pages that leave it unused.
+/// The window also shrinks by one page for each `UNUSED_SHRINK` new pages that leave it unused.
 const UNUSED_SHRINK: usize = 5;
-/// It grows fast if more than this share of the recent challenges were won.
+/// The window grows fast if more than this share of the recent challenges were won.
 const FAST: u32 = ONE / 5;
-/// A challenge changes the share by this part.
+/// A challenge has a weight of 1/`MEMORY` in that share.
 const MEMORY: u32 = 20;
-/// A look at a page of main changes the share of idle pages by this part.
+/// A look at a page of main has a weight of 1/`BUSY_MEMORY` in the share of pages that aren't idle.
 const BUSY_MEMORY: u32 = 64;
 /// 1 as a share.
 const ONE: u32 = 1 << 16;
@@ -69,8 +75,8 @@ pub(crate) struct Window {
     /// The share of challenges that were won, as a running mean.
     won: AtomicU32,
     /// The least number of pages that remained after reclaim in the current turnover, and in the
-    /// one before. A turnover is as many evictions as there are pages. The number of pages varies,
-    /// because loads bring many pages at a time. 0 before the first reclaim.
+    /// one before. A turnover is a period in which as many pages are evicted as there are. 0 before
+    /// the first reclaim. The number of pages varies, because loads bring many pages at a time.
     least: [AtomicUsize; 2],
     /// Pages freed in the current turnover.
     freed: AtomicUsize,
@@ -79,12 +85,13 @@ pub(crate) struct Window {
     /// After how many loads the unused pages at the end of main are expected to be used again, as a
     /// running mean, times `END_MEMORY`.
     end: AtomicU64,
-    /// New pages that left the window unused, since the window shrank for that.
+    /// New pages that left the window unused, since the window last shrank because of such pages.
     unused: AtomicUsize,
-    /// The number of pages outside main beyond the target, as of the last pass that spared pages
-    /// that had been read ahead. Decreases after that.
+    /// The room that pages take from main while they wait for their first use after readahead: the
+    /// number of pages outside main, minus the target, at the last pass that spared such pages.
+    /// Decreases with each pass that meets none.
     ahead: AtomicUsize,
-    /// The largest number of pages before reclaim lately.
+    /// The largest number of pages at the beginning of a recent reclaim.
     full: AtomicUsize,
 }
 
@@ -101,15 +108,16 @@ impl Window {
         self.target() > LONG * (self.base() / LEAST).max(1)
     }
 
-    /// Returns whether a stripe of `pages` pages grows: it has more pages than reclaim left it, or
-    /// has lost many since. Then new pages may go directly to main.
+    /// Returns whether a stripe of `pages` pages grows. It does if reclaim hasn't run yet, if the
+    /// stripe has more pages than recent reclaims began with, or if it has lost more than an eighth
+    /// of those since. Then new pages may go directly to main.
     pub(crate) fn grows(&self, pages: usize) -> bool {
         let (full, slack) = (self.full.load(Ordering::Relaxed), 2 * (step(pages) + BATCH_MAX));
         full == 0 || pages > full + slack || full > pages + pages / 8 + slack
     }
 
-    /// Returns whether most pages that are used again were used lately. This is so if the window
-    /// has a good part of `pages` pages.
+    /// Returns whether the pattern is recency: most pages that are used again were used lately.
+    /// This is so if the window's target is more than an eighth of `pages` pages.
     pub(crate) fn is_recency(&self, pages: usize) -> bool {
         self.target() > pages / 8
     }
@@ -140,9 +148,9 @@ impl Window {
         self.set_target(self.target(), pages);
     }
 
-    /// Notes that a pass spared pages that were read ahead and not used yet, or that it met none,
-    /// while `outside` pages were outside of main. As long as there are such pages, main doesn't
-    /// take their room back.
+    /// Notes whether a pass met pages that were read ahead and not used yet, and so spared them
+    /// (`any`). `outside` is the number of pages outside main. As long as there are such pages,
+    /// main doesn't take their room back.
     pub(crate) fn spared(&self, any: bool, outside: usize) {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let next = if any { outside.saturating_sub(self.target()) } else { ahead - ahead.div_ceil(FORGETS_AHEAD) };
@@ -168,9 +176,9 @@ impl Window {
         self.end.store((end - end / END_MEMORY).saturating_add(loads), Ordering::Relaxed);
     }
 
-    /// Returns whether a place more in the window saves more than a place less in main costs.
-    /// `at_once` is the share of loads that brought back pages which were among the last to leave
-    /// the window.
+    /// Returns whether one place more in the window saves more loads than one place less in main
+    /// costs. `at_once` is the share of loads that brought back pages which were among the last to
+    /// leave the window.
     pub(crate) fn is_short(&self, at_once: f64, pages: usize) -> bool {
         let end = (self.end.load(Ordering::Relaxed) / END_MEMORY) as f64;
         at_once * end > pages as f64 / AT_ONCE as f64
@@ -212,7 +220,8 @@ impl Window {
         self.shrink();
     }
 
-    /// Notes that new pages leave the window that weren't used in it. They don't need a window.
+    /// Notes that `pages` new pages leave the window that weren't used in it: they gain nothing
+    /// from it.
     pub(crate) fn left_unused(&self, pages: usize) {
         if pages > 0 {
             let unused = self.unused.fetch_add(pages, Ordering::Relaxed) + pages;
@@ -269,7 +278,8 @@ mod tests {
         assert_eq!(window.target(), 10, "no less than a hundredth");
     }
 
-    /// With 1,024 pages, the last to leave the window are 32.
+    /// With 1,024 pages, the last 1,024 / `AT_ONCE` = 32 pages count as the last to leave the
+    /// window.
     #[test]
     fn the_window_grows_if_a_place_saves_more_there() {
         let window = Window::default();
@@ -286,7 +296,7 @@ mod tests {
             window.challenged(origin, false, false, 1_024);
         }
         assert_eq!(window.target(), before + 2 * GROWS - 2 * SHRINKS);
-        // A loop of 32 pages more than there is room for: each comes back, after that many loads.
+        // A loop that is 32 pages larger than memory: each page comes back 32 loads after it left.
         (0..1_000).for_each(|_| window.looked_at_end(32));
         assert!(!window.is_short(1.0, 1_024));
     }

@@ -180,8 +180,8 @@ impl Mailboxes {
         &self.shares[sync::random::mix(u64::from(page.0) << 40 ^ page.1) as usize % SHARES]
     }
 
-    /// Adds a mailbox. The caller has the page's word in *loading*, so the mailbox of an earlier
-    /// load that this replaces holds no pin.
+    /// Adds a mailbox. It may replace the mailbox of an earlier load of the page. The earlier
+    /// mailbox holds no pin then, because the caller has the page's word in *loading*.
     pub(crate) fn add(&self, load: &Arc<LoadMailbox>) {
         let earlier = self.share(load.page).lock().insert(load.page, Arc::clone(load));
         drop(earlier);

@@ -6,7 +6,8 @@ use sync::atomic::{AtomicU64, Ordering};
 /// The number of numbers that a CPU takes at a time, as a power of two.
 const BLOCK_SHIFT: u32 = 16;
 
-/// See the module's head. At a billion numbers a second, they last for two years.
+/// See the module's head. An entry has 56 bits for a number (`space::entry`): at a billion numbers
+/// a second, the numbers last for two years.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     blocks: AtomicU64,
@@ -30,7 +31,7 @@ impl Numbers {
         here.fetch_update(Ordering::Relaxed, Ordering::Relaxed, advance).unwrap_or_else(|_| {
             // The first block isn't used, so that no number is 0.
             let first = (self.blocks.fetch_add(1, Ordering::Relaxed) + 1) << BLOCK_SHIFT;
-            here.store(first + 1, Ordering::Relaxed); // May drop another thread's block.
+            here.store(first + 1, Ordering::Relaxed); // May replace another thread's block, which then stays unused.
             first
         })
     }

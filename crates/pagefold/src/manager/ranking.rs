@@ -55,7 +55,8 @@ const SEEN_MAX: usize = TOP + LOOKS as usize + 1;
 /// The part of the largest share that counts as close to it (R5).
 const LARGE: f64 = 7.0 / 8.0;
 
-/// Shares that differ by at most so many pages count as equal before a call fails.
+/// Before a call fails, reclaim also asks groups whose share is below the asking group's share, by
+/// at most this many pages.
 const SLACK_PAGES: f64 = 32.0;
 
 /// A group that pages may be taken from.
@@ -177,8 +178,8 @@ impl Ranking {
             For::Reserve(_) => it.share >= own.max(large),
             For::All => it.share >= large,
         });
-        // The second sort is stable. The asking group is moved to the end first, so it is the last
-        // of equals.
+        // Moves the asking group to the end. The second sort is stable, so among groups that can
+        // give equally much, the asking group comes last.
         seen.sort_by_key(asks);
         seen.sort_by(|a, b| b.gives(own).total_cmp(&a.gives(own)));
         seen
@@ -243,8 +244,9 @@ mod tests {
         assert_eq!(ids(&ranking.candidates(&groups, For::All, BUDGET)), [1]);
     }
 
-    /// Regression: the pages of a group without a handle were pinned, and all other groups were
-    /// left out because that group came first.
+    /// Regression: all pages of a group without a handle were pinned. Its infinite share counted as
+    /// the largest share, so R5 excluded all other groups, and reclaim freed nothing. Such a group
+    /// must come first, but exclude no other group.
     #[test]
     fn a_group_without_a_handle_comes_first_and_keeps_no_other_out() {
         let groups = GroupTable::default();

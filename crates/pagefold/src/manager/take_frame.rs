@@ -21,8 +21,8 @@ const ATTEMPTS_MAX: u32 = 400;
 /// Failed attempts before a thread gives up if all pages are listed and pinned. Then waiting helps
 /// only if another thread drops its pin.
 const ATTEMPTS_PINNED_MAX: u32 = 8;
-/// After every so many failed attempts, a thread takes the pins of pages that wait for futures that
-/// aren't polled.
+/// After each `KEPT_EACH` failed attempts, a thread takes the pins that mailboxes keep for futures
+/// that haven't been polled.
 const KEPT_EACH: u32 = 8;
 /// The longest pause between attempts. 400 pauses take about four seconds.
 const PAUSE_MAX: Duration = Duration::from_millis(10);
@@ -248,10 +248,12 @@ impl Manager {
         }
     }
 
-    /// Returns whether the caller, which has found no page to evict, should look again. This is so
-    /// if pages of `group`, or of any group, are in flight: such pages can't be evicted yet. Then
-    /// this waits for a millisecond first, at most `LANDING_TURNS` times. It is also so if pages
-    /// were in flight before: they may have arrived just after the caller's look.
+    /// Returns whether the caller, which has found no page to evict, should search again. It should
+    /// in two cases:
+    /// - Pages of `group`, or of any group, are in flight, so they can't be evicted yet. This
+    ///   function then first waits for a millisecond, at most [`LANDING_TURNS`] times.
+    /// - Pages were in flight at the previous call: they may have arrived just after the caller's
+    ///   search.
     pub(crate) fn await_landings(&self, group: Option<&GroupState>, landings: &mut Landings) -> bool {
         self.drain_entries();
         let are = landings.turns < LANDING_TURNS && self.in_flight(group);

@@ -19,11 +19,12 @@ pub(crate) struct Call {
     pub(crate) counted: u64,
     /// The call was reported to readahead, or needn't be.
     pub(crate) told: bool,
-    /// The queue in which the last launched loads can be helped.
+    /// The queue of the last launched loads. A thread that waits for them can help to process the
+    /// queue's requests.
     pub(crate) queue: Option<Queue>,
     /// The caller holds `extension`, the lock for changing the file's length.
     pub(crate) turn: bool,
-    /// The call has waited for the device as long as it may.
+    /// The call has waited for the device for its full time limit.
     pub(crate) is_late: bool,
     /// The batch of all requests that the call launched.
     batch: Option<Batch>,
@@ -101,7 +102,8 @@ pub(crate) enum Purpose {
 pub(crate) struct Launched {
     /// The number of pages launched.
     pub(crate) pages: u64,
-    /// The queue in which these loads can be helped.
+    /// The queue of these loads. A thread that waits for them can help to process the queue's
+    /// requests.
     pub(crate) queue: Option<Queue>,
     /// Some pages weren't launched because there was no memory for them.
     pub(crate) is_short: bool,

@@ -4,9 +4,9 @@
 //! *loading*, in the order of the file, and forms runs: neighbouring pages are one run of up to 1
 //! MiB. Finally it submits all runs together.
 //!
-//! After that a load needs no thread of Pagefold's: the load itself owns its words, its frames,
-//! their charge and a reference to its file (`frames`' `loading_run`). The load completes, or
-//! *lands*, in whichever thread first sees the device's answer.
+//! After that no thread of Pagefold has to wait for the load. The load itself owns its words, its
+//! frames, their charge and a reference to its file (`frames`' `loading_run`). The load completes,
+//! or *lands*, in whichever thread first sees the device's answer.
 //!
 //! - F1. While a thread launches loads, it has no page words in *loading* except those of the pages
 //!   that it launches. It does all its reclaiming before it puts the first of these words in
@@ -42,9 +42,9 @@ use io::{Batch, IoError, Queue, Request};
 /// The most pages and bytes in one request.
 const RUN_PAGES: usize = 256;
 const RUN_BYTES: usize = 1 << 20;
-/// The most pages that one call launches at a time,
+/// The most pages that one call launches at a time.
 const LAUNCH_PAGES: u64 = 4096;
-/// and the most as a part of the group's limit: 1/`LIMIT_SHARE`.
+/// A call also launches at most 1/`LIMIT_SHARE` of the pages that its group may have in memory.
 const LIMIT_SHARE: u64 = 4;
 
 /// Completes a run when its read ends. If a `Landing` is dropped before its run is submitted, the
@@ -58,7 +58,7 @@ struct Landing {
     expected: usize,
     purpose: Purpose,
     /// The user advised that the file is read in sequence. The pages then enter memory without
-    /// history, whatever their shadows say.
+    /// history: the records of their earlier evictions (shadows) are ignored.
     sequential: bool,
     file: Arc<FileState>,
     _flying: Flying,
@@ -233,7 +233,7 @@ impl Handle {
                 }
             }
         }
-        // There may be many, if several readers read the same pages ahead.
+        // Many frames may be left over, if several readers read the same pages ahead.
         let unused = next.into_iter().chain(frames).map(ChargedFrame::into_frame);
         file.manager.release(self.group.state(), unused);
         (runs, refused)
@@ -250,8 +250,8 @@ impl Handle {
             file: Arc::clone(&self.file),
             _flying: self.file.in_flight.take_off(),
         };
-        // If the range were one that no file can have, the run would be dropped here, and its loads
-        // with it.
+        // This fails only for a range that no file can have. The run is dropped then, which cancels
+        // its loads.
         Request::read(offset, pages, move |run, result| landing.land(run, result)).ok()
     }
 }
@@ -283,8 +283,8 @@ impl Landing {
         answers.heard(); // After all waiting threads were told (WATCH-1 of `watchdog`).
     }
 
-    /// Puts the pages into memory, up to the file's actual end. Pins the page if it is for a
-    /// future.
+    /// Puts the pages into memory, up to the file's actual end. A run that was loaded for a future
+    /// has one page: pins this page, and returns the pin.
     fn publish(&mut self, run: &mut LoadingRun, got: usize) -> Option<frames::KeptPin> {
         let Self { charge, expected, purpose, sequential, file, .. } = self;
         let (group, page_bytes) = (Arc::clone(charge.group()), file.page_bytes() as usize);

@@ -188,10 +188,9 @@ impl Handle {
     }
 
     /// Waits until the load of the page has completed, whichever thread launched it. First helps
-    /// for a while to process requests: those that the call launched or, if none are left, those of
-    /// the readahead window that contains the page. The load may still be in progress then, because
-    /// the device is slow or another thread is loading the page. In that case sleeps until the load
-    /// has completed.
+    /// for a while to process requests: those that the call launched or, if none of them is left,
+    /// those of the readahead window that contains the page. If the load is still in progress after
+    /// that, sleeps until it has completed.
     fn wait(&self, call: &mut Call, page: u64) -> Result<(), Error> {
         let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(()) };
         // If the load was abandoned, because its thread unwound or found the file shorter, the next
@@ -205,8 +204,8 @@ impl Handle {
         let outcome = Cell::new(None);
         let waiting = RefCell::new(waiting);
         let watch = self.file.watch();
-        // A call that has already waited its full time for some of its pages doesn't get that time
-        // again for each page.
+        // If the call has already waited its full time limit for earlier pages, it doesn't get that
+        // time again for each further page.
         let mut waited = watch.map_or(Duration::ZERO, Watch::time) * u32::from(std::mem::take(&mut call.is_late));
         if let Some(queue) = call.unfinished().cloned().or_else(|| self.read_ahead.queue_of(page))
             && !watch.is_some_and(Watch::is_silent)

@@ -38,8 +38,8 @@ impl Handle {
         self.read_in_call(&mut Call::reading(self.pages_of(offset, buf.len())), buf, offset)
     }
 
-    /// Returns the pages with `len` bytes at `offset`, cut at the end of the file, but at least one
-    /// page.
+    /// Returns the pages that contain the `len` bytes at `offset`, up to the end of the file.
+    /// Returns at least one page.
     pub(crate) fn pages_of(&self, offset: u64, len: usize) -> Range<u64> {
         let shift = self.file.page_shift();
         let end = offset.saturating_add(len as u64).min(self.file.len());
@@ -63,7 +63,7 @@ impl Handle {
             }
             let wanted = self.clip_to(len, at, buf.len() - done);
             let into = &mut buf[done..done + wanted];
-            // Fewer than wanted if the load found that the file has become shorter.
+            // `there` is less than `wanted` if the load found that the file has become shorter.
             let there = match at + wanted as u64 == len {
                 true if self.read_end(call, into, at)? => wanted,
                 true => continue,

@@ -11,9 +11,9 @@
 //! load in flight needs no future: it brings its page into memory in any case.
 //!
 //! A poll waits for no page and for no file. Three kinds of work may take long, and are left to a
-//! worker thread: refreshing the file's length, making room for page maps, and the look at all
-//! pages before the future fails for want of a frame. If a future can't get a frame, or a writer
-//! holds the page, the future retries after a pause (`timers`).
+//! worker thread: refreshing the file's length; making room for page maps; and, before the future
+//! fails because it gets no frame, a last reclaim that may look at all pages. If a future can't get
+//! a frame, or a writer holds the page, the future retries after a pause (`timers`).
 //!
 //! Exception: a poll that needs a frame may reclaim pages itself. If there is a swap area on a
 //! device, the poll may write a batch of pages there, and wait for that device.
@@ -41,9 +41,9 @@ use io::IoError;
 /// How long a future retries, at most, to get a frame or a page that another thread writes to.
 /// After that it fails.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// A future that can't get a frame retries for at least this long, and at least this many times.
-/// After that it fails as soon as no page is likely to be freed for it, even before `PATIENCE` has
-/// passed.
+/// A future that can't get a frame retries for at least `PATIENCE_PINNED`, and at least
+/// `TRIES_PINNED_MAX` times. After that it fails as soon as no page is likely to be freed for it,
+/// even before `PATIENCE` has passed.
 const PATIENCE_PINNED: Duration = Duration::from_millis(200);
 const TRIES_PINNED_MAX: u32 = 8;
 /// The first and the longest pause between tries.
@@ -89,7 +89,7 @@ pub struct PageFuture<'a> {
     tries: u32,
     lost: u32,
     tries_pinned: u32,
-    /// It has tried its last resort.
+    /// The future has tried its last resort (`reclaim_in_earnest`).
     in_earnest: bool,
     /// Since when the future has lacked a frame, or has waited for a writer that holds the page.
     short_since: Option<Instant>,
@@ -279,7 +279,7 @@ impl<'a> PageFuture<'a> {
             if let Some(waiting) = map.begin_wait(page, Some(waker)) {
                 self.wait_in(State::Waiting(waiting));
             }
-            return Ok(Look::Wait); // Or the next poll step looks again at once.
+            return Ok(Look::Wait); // If there is nothing to wait for, the next step looks again.
         }
         if handle.expected(page) > 0 {
             handle.file.check_device()?;
@@ -375,8 +375,10 @@ impl<'a> PageFuture<'a> {
         Ok(Look::Wait)
     }
 
-    /// Returns whether the known length of the file includes byte `start`, where the page begins,
-    /// or, for a reader, the byte that the reader wants. If not, has a worker refresh the length.
+    /// Returns whether the known length of the file includes the byte that the future needs. This
+    /// is the byte that the reader wants, if the future is a reader's; otherwise it is byte
+    /// `start`, where the page begins. If the length doesn't include that byte, a worker refreshes
+    /// the length, once.
     fn reach(&mut self, start: u64, waker: &Waker) -> Result<bool, Error> {
         let file = &self.handle.file;
         let (first, is_readers) = (self.byte.unwrap_or(start), self.byte.is_some());
@@ -444,7 +446,7 @@ impl<'a> Future for PageFuture<'a> {
         let this = self.get_mut();
         this.poll_found(context).map(|found| match found? {
             Found::Page(page) => Ok(page),
-            Found::Apart(_) => Err(this.handle.file.page_busy(this.page)), // Only a reader's.
+            Found::Apart(_) => Err(this.handle.file.page_busy(this.page)), // For readers only.
         })
     }
 }

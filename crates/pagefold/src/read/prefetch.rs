@@ -17,7 +17,7 @@ const WINDOW_BYTES_MAX: u64 = 1 << 20;
 /// A window is at most 1/`LIMIT_SHARE` of the pages that the group may hold, because several
 /// streams may have two windows each at the same time.
 const LIMIT_SHARE: u64 = 64;
-/// How many pages after a mark are looked for at most.
+/// The most pages after a mark that are checked for being in memory.
 const FOLLOWERS_MAX: u64 = 1024;
 
 impl Handle {
@@ -97,7 +97,7 @@ impl Handle {
     }
 
     /// Begins to load `pages` because the user advised it. Does so in parts, and calls `visit`
-    /// after each part. Loads at most `most` pages in all. Stops early if more memory could be had
+    /// after each part. Loads at most `most` pages in all. Stops early if it could get more memory
     /// only by evicting pages in use.
     ///
     /// # Errors
@@ -113,7 +113,8 @@ impl Handle {
         while from < pages.end && left > 0 {
             let part = from..pages.end.min(from + self.launch_max());
             let mut vacant = part.clone().filter(|&page| matches!(self.file.map.state(page), PageState::Vacant { .. }));
-            // The part ends before the first page that isn't in memory and exceeds `left`.
+            // At most `left` pages of the part may be missing. So the part ends before missing page
+            // number `left + 1`.
             let end = vacant.nth(left as usize).unwrap_or(part.end);
             let part = part.start..end;
             let missing = part.clone().filter(|&page| matches!(self.file.map.state(page), PageState::Vacant { .. }));

@@ -75,12 +75,12 @@ const BLOCKS_MAX: u64 = 64;
 /// The allowance is only a part of that number, because a stream has two windows at a time, and
 /// other readers may follow the stream's reader.
 const WAITING_SHARE: u64 = 4;
-/// A window may have this many pages in any case, however many readers there are: with smaller
-/// windows, a disk does much less.
+/// The evictions of other readers shrink a window to no less than this many pages, because with
+/// smaller windows a disk's throughput is much lower.
 const CROWDED: u64 = 16;
-/// This many blocks behind a reader are looked at,
+/// Before the next window is requested, this many blocks behind the reader are checked.
 const LOOKED_AT: i64 = 64;
-/// and at least 1/`USED_SHARE` of those in memory must have been used.
+/// At least 1/`USED_SHARE` of those that are in memory must have been used.
 const USED_SHARE: u32 = 3;
 
 /// How much to read ahead.
@@ -200,7 +200,7 @@ enum Continues {
 }
 
 impl Stream {
-    /// Returns the number of pages in a block: 1 in sequence.
+    /// Returns the number of pages in a block: 1 if the stream is in sequence.
     fn block(&self) -> u64 {
         if self.stride.unsigned_abs() == 1 { 1 } else { self.last.len() }
     }

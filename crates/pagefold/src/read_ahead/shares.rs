@@ -12,14 +12,15 @@ use io::Queue;
 /// Once CPUs have contended for a share, each set of `CPUS_SHARING` CPUs uses a share of its own.
 /// So a miss touches a cache line that few other CPUs use.
 const CPUS_SHARING: usize = 8;
-/// How often the lock is tried. If that fails, the access isn't noted, which does no harm.
+/// How often a thread tries to lock a share. If it never succeeds, the access isn't noted, which
+/// does no harm.
 const TURNS_MAX: u32 = 8;
 
 /// The streams of a handle's, or a space's, readers. Takes next to no memory before the first miss.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     first: OnceShare,
-    /// The shares of further CPUs, if there are more than one share serves.
+    /// The shares of further CPUs, if there are more CPUs than one share serves.
     more: Box<[OnceShare]>,
     /// Held while a share is created.
     making: Mutex<()>,
@@ -30,7 +31,8 @@ type OnceShare = OnceBox<CachePadded<Mutex<Share>>>;
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     pub(crate) streams: Streams,
-    /// The window that was read ahead last, and the queue in which its loads can be helped.
+    /// The window that was read ahead last, and the queue of its loads. A thread that waits for
+    /// them can help to process the queue's requests.
     pub(crate) last: Option<(Range<u64>, Queue)>,
 }
 

@@ -316,7 +316,8 @@ fn windows_shrink_while_others_load_more_and_grow_again() {
     assert_eq!(largest(0, 13_000..18_000), 192, "of the pages that it evicts itself no more can wait");
 }
 
-/// Each window ends before its eleventh page, which can't come along.
+/// Only the first ten pages of each window can be loaded. If the streams are told so (`told`),
+/// later windows grow to their full size all the same.
 #[test]
 fn a_window_that_ends_early_doesnt_shrink_the_next_ones() {
     for (told, largest) in [(true, 256), (false, 64)] {

@@ -23,8 +23,8 @@
 //! none could be freed, `walk` remembers this. Further calls for the group then return at once,
 //! until something has changed or a pause has passed.
 //!
-//! Before a user's call fails for want of a page, reclaim looks once more at all pages that may be
-//! evicted for the call, whatever `walk` remembers.
+//! Before a user's call fails because it gets no page, reclaim ignores what `walk` remembers, and
+//! looks once more at all pages that may be evicted for the call.
 
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
@@ -73,11 +73,11 @@ pub(crate) struct Pass {
 
 /// For which group pages are freed.
 ///
-/// A group's youngest pages are evicted only for the group itself. If all of its other pages are
-/// dirty and can't be written, the group makes progress by evicting its youngest pages, one after
-/// the other. If they were evicted for other groups, this group couldn't load any page: it may not
-/// take pages of groups with smaller shares. Exception: before a call fails of a group that has
-/// next to nothing ([`For::First`]), it gets such pages, too.
+/// A group's youngest pages are evicted only for the group itself. Suppose that all its other pages
+/// are dirty and can't be written. Then the group can still load pages, because it evicts its own
+/// youngest pages, one after the other. If other groups took these pages, the group could load no
+/// page at all: it may not take pages of groups with smaller shares. Exception: a group that has
+/// next to nothing ([`For::First`]) gets the youngest pages of others, too, before its call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Own,
@@ -108,8 +108,8 @@ impl Sorting {
     }
 }
 
-/// Returns whether even pages that are in use have to go, because a look at all of the group's
-/// pages freed none.
+/// Returns whether even pages that are in use have to be evicted, because reclaim has looked at all
+/// of the group's pages and freed none.
 #[inline]
 fn is_stuck(group: &GroupState) -> bool {
     group.walk.insists(|| group.lists.len())
@@ -149,10 +149,10 @@ impl Manager {
         freed
     }
 
-    /// Frees about `wanted` pages for a group before a call fails for want of pages. Frees pages of
-    /// the group itself if `of_its_own` is set, otherwise of any group that may have to give pages
-    /// to it. Looks at all of these pages, even if earlier looks freed none. Returns the number of
-    /// pages freed.
+    /// Frees about `wanted` pages for a group. Called before a user's call would fail because it
+    /// gets no page. Frees pages of the group itself if `of_its_own` is set, otherwise of any group
+    /// that may have to give pages to it. Looks at all of these pages, even if earlier looks freed
+    /// none. Returns the number of pages freed.
     pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
         let look_through = |group: &GroupState, need: Whose| {
             group.walk.wake(group.lists.len());
@@ -216,12 +216,12 @@ impl Manager {
     }
 
     /// Returns whether the group must evict one of its own pages before it gets a frame (R4). This
-    /// is so if frames are short, a look at all pages of the group freed none, and no other group
-    /// with as large a share has anything to give. Other groups have then freed the free frames for
-    /// their own use.
+    /// is so under three conditions: frames are short; reclaim has looked at all pages of the group
+    /// and freed none; and no other group with as large a share can give any. The frames that are
+    /// free then were freed by other groups, for their own use.
     #[inline]
     pub(crate) fn has_to_give_first(&self, group: &GroupState) -> bool {
-        // Most often false, after one load of a word that is seldom written.
+        // Most often `is_stuck` is false. It then costs one load of a word that is seldom written.
         is_stuck(group) && self.has_to_give_in_shortage(group)
     }
 
@@ -273,11 +273,10 @@ impl Manager {
         self.pass_from(group, &mut start(group), wanted, Whose::Others)
     }
 
-    /// Runs one pass over stripe `at`, or over the next one that isn't empty. If that frees no
-    /// page,
-    /// `at` becomes the stripe at which to go on.
+    /// Runs one pass over stripe `at`, or over the next stripe that isn't empty. If that frees no
+    /// page, `at` becomes the stripe at which to go on.
     fn pass_from(&self, group: &GroupState, at: &mut usize, wanted: usize, need: Whose) -> Pass {
-        // The stripe of this CPU, and all of the walk's.
+        // Tries the stripe at which the caller starts, and then each stripe of the group once.
         for _ in 0..=group.lists.stripe_count() {
             let stripe = group.lists.stripe(*at);
             let pass = self.pass(group, stripe, wanted, need);
@@ -428,13 +427,14 @@ impl Manager {
     }
 }
 
-/// The margin by which a hot page of the window has to win. Its uses may lie far back, at an
-/// unknown time. Without a margin, a scan would make the pages of a hot set that is no longer used
-/// displace each other.
+/// A hot page of the window wins a challenge only against a page that is expected to stay unused at
+/// least `HOT_MARGIN` times as long as the hot page. The reason: it isn't recorded when the hot
+/// page was used, and that may be long ago. Without a margin, a scan would make pages that were
+/// once hot, and aren't used any more, displace each other.
 const HOT_MARGIN: u64 = 2;
 
-/// Returns the stripe at which reclaim should begin: that of this CPU, or that at which the last
-/// looks in vain ended.
+/// Returns the stripe at which reclaim should begin. This is the stripe of this CPU or, if earlier
+/// passes over the group freed no page, the stripe at which these passes ended.
 fn start(group: &GroupState) -> usize {
     group.walk.place().unwrap_or_else(|| group.lists.to_reclaim())
 }
@@ -469,7 +469,8 @@ fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, 
             continue;
         }
         let used = frames.take_use(frame.id());
-        // A page that was read ahead and came back: it was used, and hasn't got its place yet.
+        // A page that came back to memory, and has no place in main yet. If it was read ahead, it
+        // has been used since.
         let is_back = rank.origin() != Origin::New && !frames.is_unused_ahead(frame.id());
         let rank = match used {
             Use::Certain(uses) if cut.uses_tell => rank.seen(uses, now, frame.id()),
@@ -530,9 +531,9 @@ mod tests {
     use crate::{Advice, Group, Pagefold};
     use test_disks::SimulatedDisk;
 
-    /// A regression: before each batch of frames, for any group, reclaim walked twice over all
-    /// pages of the fullest group. It did so even if the last thousand walks had freed nothing
-    /// because those pages were pinned or dirty.
+    /// A regression: all pages of the fullest group were pinned or dirty, so none could be evicted.
+    /// Even so, whenever any group needed a batch of frames, reclaim first looked at all these
+    /// pages twice. It should remember that they can't be evicted, and look at few of them.
     #[test]
     fn a_group_whose_pages_cant_go_costs_others_a_few_looks() {
         const PINNED: u64 = 2_000;
@@ -556,7 +557,8 @@ mod tests {
     /// A regression with a thousand groups: a few had all of their pages pinned, most had one page,
     /// and a few had many pages that could be evicted. A call of a tenant with few pages failed,
     /// because reclaim tried the groups with pinned pages again and again. Of all other groups it
-    /// tried only the few whose turn came next.
+    /// tried only the few that came next in its order. It should have found the groups with many
+    /// pages.
     #[test]
     fn what_a_few_of_many_groups_can_give_is_found() {
         const GROUPS: u64 = 1_000;

@@ -1,10 +1,10 @@
-//! The background reclaimer: one thread that refills reserves that other threads empty faster than
-//! they refill them (`reserve`).
+//! The background reclaimer: a thread that helps to refill the reserves when other threads take
+//! pages faster than they free them (`reserve`).
 //!
-//! The reclaimer sleeps until a thread wakes it through the `doorbell`. A thread does so if it
-//! takes a frame, finds less than half of a reserve left (its group's or the whole budget's), and
-//! doesn't free enough pages itself. If the doorbell has been rung already, ringing it again costs
-//! one load.
+//! The reclaimer sleeps until a thread wakes it through the `doorbell`. A thread that takes a frame
+//! wakes the reclaimer on two conditions: less than half of a reserve is left (its group's or the
+//! whole budget's), and the thread doesn't free enough pages itself. If the reclaimer has been
+//! woken already, waking it again costs one load.
 
 use sync::Arc;
 use sync::thread::{JoinHandle, is_current, spawn};
@@ -52,8 +52,8 @@ impl Drop for Reclaimer {
 }
 
 impl Manager {
-    /// Refills the reserves of the last group that rang and of the whole budget, as far as pages
-    /// can be freed.
+    /// Refills two reserves, as far as pages can be freed: that of the group whose thread last woke
+    /// the reclaimer, and that of the whole budget.
     fn restore_reserves(&self) {
         self.stock_up_swap();
         if let Some(group) = self.groups.get(self.doorbell.last())

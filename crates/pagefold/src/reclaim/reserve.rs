@@ -1,16 +1,17 @@
 //! Decides which threads refill the reserve of free pages (`group::reserve`).
 //!
 //! A reserve is a part of a group's limit, or of the whole budget. It is kept free so that a thread
-//! that needs a page gets one at once. Evicting a clean page costs no more than looking at it. So a
-//! thread that takes pages out of the reserve also frees a few, while the lists and the records of
-//! the coldest pages are in its CPU's caches. (A background thread that freed all pages took 224 ns
-//! of CPU time a page, in a loop of random 4 KiB reads from memory. Most of that was waiting for
+//! that needs a page gets one at once. A thread that takes pages out of the reserve also frees a
+//! few. That is cheap for this thread, because its CPU's caches hold the lists, and the records of
+//! the coldest pages. (When a background thread freed all pages, it took 224 ns of CPU time for
+//! each page, in a loop of random 4 KiB reads from memory. For most of that time it waited for
 //! cache lines that the reading CPU held.)
 //!
 //! Normally one thread at a time refills the reserve. If much is missing, because threads take
-//! pages faster than one thread frees them, each thread that takes a page helps. If that isn't
-//! enough either, because the coldest pages are pinned or dirty, the background reclaimer is woken.
-//! A thread has to reclaim before it gets its page only if the reserve is empty.
+//! pages faster than one thread frees them, each thread that takes a page helps. If these threads
+//! don't free enough either, because the coldest pages are pinned or dirty, they wake the
+//! background reclaimer. A thread has to reclaim before it gets its page only if the reserve is
+//! empty.
 
 use sync::atomic::Ordering;
 
@@ -19,11 +20,12 @@ use crate::group::state::GroupState;
 use crate::manager::Manager;
 use crate::manager::ranking::For;
 
-/// How many pages a thread tries to free when it is asked to help: `HELP_BATCHES` batches of
-/// charges, but at most `HELP_BATCH_MAX` pages. (`HELP_BATCH_MAX` pages if charges aren't batched.)
-/// A thread is asked each time its CPU's stock of charges is empty. It tries to free more than one
-/// batch, because some of the pages that it looks at stay. The background reclaimer would have to
-/// free the rest, at twice the cost.
+/// While a reserve is short, a thread helps each time its CPU's stock of charges is empty. It then
+/// tries to free `min(HELP_BATCHES * batch, HELP_BATCH_MAX)` pages, where `batch` is the number of
+/// charges that the stock takes at once (`HELP_BATCH_MAX` pages if charges aren't batched). This is
+/// more than one batch, because some of the pages that the thread looks at can't be evicted. If the
+/// thread freed less than one batch, the background reclaimer would have to free the rest, at twice
+/// the cost.
 const HELP_BATCHES: usize = 2;
 const HELP_BATCH_MAX: usize = 64;
 
@@ -36,7 +38,8 @@ impl Manager {
         }
         let is_deep = |shortage| matches!(shortage, Shortage::Deep(_));
         // If much is missing, each thread helps. Otherwise one thread is enough for now. The flag
-        // is loaded before it is swapped, because many CPUs come here.
+        // is loaded before it is swapped: many CPUs execute this, and a load, unlike a swap,
+        // doesn't take the flag's cache line from other CPUs.
         let deep = shortages.into_iter().any(is_deep);
         if deep {
             if !self.help(group, shortages[0]) {

@@ -36,7 +36,7 @@ const MAPS_SHARE: u64 = 8;
 /// `IDLING_PAGES` is how many pages are evicted at a time so that parts become idle, `IDLING_TURNS`
 /// how often that is tried.
 const IDLING_PAGES: usize = 8;
-/// The number of pages that are looked at to find them.
+/// The most pages that are looked at to find pages that are almost alone in their part of a map.
 const SPARSE_LOOKS: usize = 256;
 const IDLING_TURNS: u32 = 8;
 /// The number of extents that are looked at to find one that can be drained.
@@ -44,27 +44,29 @@ const EXTENTS_LOOKED_AT: usize = 16;
 /// The number of extents whose draining is tried, one after the other, before the caller tries
 /// something else.
 const DRAINS_MAX: usize = 4;
-/// How often an extent's pages are gone through. A page that was pinned may be evictable moments
-/// later.
+/// How often a drain tries to evict the pages of its extents. A page that was pinned may be
+/// evictable moments later.
 const DRAIN_ATTEMPTS: u32 = 3;
-/// How long a drain waits for frames of its extents that other threads have in their hands: pages
-/// that are being loaded, or evicted. `BEGUN_WAIT` is for a drain that has already evicted pages.
+/// How long a drain waits for frames of its extents that other threads *hold*, because they are
+/// loading or evicting the frames' pages. `BEGUN_WAIT` is for a drain that has evicted pages, but
+/// given back no extent yet.
 const HELD_WAIT: Duration = Duration::from_millis(1);
 const BEGUN_WAIT: Duration = Duration::from_secs(1);
-/// The shortest and the longest pause between two attempts. In between, a pause is half as long as
-/// the drain has waited so far.
+/// The shortest and the longest pause between two attempts. Within these bounds, a pause is half of
+/// the time that the drain has waited so far.
 const DRAIN_PAUSE: Duration = Duration::from_micros(50);
 const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// How often a call makes room for a page's word before it gives up. Each time, other threads may
 /// take the room first.
 const ROOMS_MAX: u32 = 64;
-/// While the budget is being lowered, a thread that needs room checks again and again whether
-/// another extent was given back. It sleeps `LOWERING_PAUSE` between two checks, and checks
-/// `LOWERING_TURNS` times: for a second in all.
+/// While the budget is being lowered, a thread that needs room tries again and again to get it,
+/// because another extent may have been given back. It tries at most `LOWERING_TURNS` times, and
+/// sleeps `LOWERING_PAUSE` in between: for a second in all.
 const LOWERING_PAUSE: Duration = Duration::from_micros(100);
 const LOWERING_TURNS: u32 = 10_000;
-/// How often such a thread tries again after the lowering has ended without leaving room for it. It
-/// tries again because it couldn't drain an extent itself during the lowering.
+/// How often such a thread starts again after the lowering has ended and left no room for the
+/// thread. It starts again because it was not allowed to drain an extent itself during the
+/// lowering.
 const LOWERINGS_MAX: u32 = 16;
 
 /// How often a call has made room for one page's word.
@@ -297,9 +299,10 @@ impl Manager {
 
     /// [`drain`](Self::drain), with the function that waits for other threads.
     ///
-    /// No page of an extent is evicted while other threads have frames of it in their hands: they
-    /// may keep these frames, and then the evictions would gain nothing. Worse, pages that go to an
-    /// area of compressed pages use up the stock of memory that later drains need.
+    /// While another thread holds a frame of an extent, no page of this extent is evicted. The
+    /// reason: if the thread keeps the frame, the extent can't be given back, and the evictions
+    /// gain nothing. If they moved pages to an area of compressed pages, they would even use up the
+    /// stock of memory that later drains need.
     fn drain_pausing(
         &self,
         wanted: usize,
@@ -346,7 +349,7 @@ impl Manager {
                 return given;
             }
             attempts += u32::from(is_refused);
-            // A drain that has begun to evict, and would gain nothing so far, may wait longer.
+            // A drain that has evicted pages, but given back no extent yet, may wait longer.
             let longest = if is_begun && given == 0 { BEGUN_WAIT } else { HELD_WAIT };
             if attempts == DRAIN_ATTEMPTS || waited >= longest {
                 return given;
@@ -456,8 +459,8 @@ mod tests {
     const PAGES: u64 = 20;
 
     /// A regression: while a thread was lowering the budget, another thread uncharged all that was
-    /// beyond the new budget. Then 0 extents were wanted. A search that doubled this number went on
-    /// forever.
+    /// beyond the new budget. So the first thread wanted 0 extents. Its search doubled this number
+    /// until it found an extent, and so never ended.
     #[test]
     fn a_search_for_extents_of_no_bytes_ends() {
         let disk = SimulatedDisk::default();
@@ -503,8 +506,8 @@ mod tests {
         (made, charges)
     }
 
-    /// A regression: a call that found room at its last look charged the room twice, and only one
-    /// charge was ever taken back.
+    /// A regression: if the last attempt of a call to charge memory succeeded, the call charged the
+    /// memory twice. Only one of the two charges was ever taken back.
     #[test]
     fn room_that_is_found_at_the_last_look_is_charged_once() {
         for at in 1..12 {
@@ -515,8 +518,8 @@ mod tests {
     }
 
     /// A regression: while a budget was being lowered, other threads couldn't drain extents. If no
-    /// page was dirty, a call that needed room then failed at once, although there was room moments
-    /// later.
+    /// page was dirty, a call that needed room failed at once. It should have waited, because there
+    /// was room moments later.
     #[test]
     fn a_call_waits_for_the_end_of_a_lowering() {
         let (made, charges) = make_room_in_vain(|manager, call| {
@@ -527,7 +530,7 @@ mod tests {
     }
 
     /// A regression: the lowering ended just before the call checked whether it had to wait for the
-    /// lowering. The call failed, although it had not tried to drain an extent itself.
+    /// lowering. The call failed. It should first have tried to drain an extent itself.
     #[test]
     fn a_call_tries_itself_after_a_lowering() {
         let (made, charges) = make_room_in_vain(|manager, call| {
@@ -559,14 +562,14 @@ mod tests {
         (given, group.stats().evictions - before)
     }
 
-    /// Does what another thread may do that looks at a page.
+    /// Isolates a page, as any thread does that is about to evict or move it.
     fn isolate_one(manager: &Manager) -> IsolatedFrame {
         manager.frames.populated().find_map(|frame| manager.frames.isolate(frame)).expect("a page on a list")
     }
 
-    /// A regression: a drain evicted all pages of an extent but one, which another thread had
-    /// isolated, and gave nothing back. Where pages were swapped out to compressed memory, a few
-    /// such drains left no memory for the next.
+    /// A regression: another thread had isolated one page of an extent. A drain evicted all other
+    /// pages of the extent, and then couldn't give the extent back. If pages were swapped out to
+    /// compressed memory, a few such drains left no memory for the next drain.
     #[test]
     fn a_drain_evicts_nothing_while_another_thread_has_a_frame_of_the_extent() {
         let (group, _file) = group_with_pages();
@@ -622,7 +625,8 @@ mod tests {
 
     /// A regression: to make room for a part of a page map, an extent's clean pages were evicted
     /// even if another page in the extent couldn't leave memory: it was dirty, or there was no
-    /// place in swap for it. That gained nothing, and the next extents were tried in the same way.
+    /// place in swap for it. So the extent couldn't be given back, and the evictions gained
+    /// nothing. Then the next extents were tried in the same way.
     #[test]
     fn no_page_is_evicted_for_an_extent_that_cannot_be_drained() {
         let (is_drained, evicted) = drain_beside(&group(builder()), |_| ());

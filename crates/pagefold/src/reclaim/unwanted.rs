@@ -2,14 +2,16 @@
 //! them.
 //!
 //! Ordinary reclaim may look at a page several times while it frees many, and by the second look a
-//! page in use may count as unused. Here each page is looked at at most once for the whole advice.
+//! page in use may count as unused. Here no page is looked at more than once for the whole advice.
 //!
-//! Each group has as many looks as it had pages when it was first asked to give pages for this
-//! advice. Pages of the window are looked at first (see `lru`). A page of the window that was used
-//! since the last look moves to main. A page that was read ahead and not used yet is spared for
-//! some time (`Stripe::waiting`). A page of main stays if it was used since the last look. It also
-//! stays if its mean interval is known and it isn't late, that is, unused for twice that interval.
-//! All other pages are evicted.
+//! For one advice, at most as many pages of a group are looked at as the group had when it was
+//! first asked to give pages for this advice. Pages of the LRU list *window* come first (see
+//! `lru`):
+//! - A page of the window that was used since reclaim last looked at it moves to main.
+//! - A page that was read ahead, and not used yet, is spared for some time (`Stripe::waiting`).
+//! - A page of main stays if it was used since reclaim last looked at it. It also stays if its mean
+//!   interval is known, and the page has been unused for less than twice that interval.
+//! - All other pages are evicted.
 //!
 //! Pages that the advice itself has loaded come behind all candidates in the lists, so they aren't
 //! evicted to make room for further pages of the advice. The advice doesn't use the reserves

@@ -20,7 +20,8 @@ impl Pages {
         self.end - self.first
     }
 
-    /// Returns as many pages, `by` further up, modulo 2^64. So a large `by` moves them down.
+    /// Returns the pages whose numbers are greater by `by`, modulo 2^64. So if `by` is 2^64 - n,
+    /// these are the pages n further down.
     pub(super) fn moved(self, by: u64) -> Self {
         Self { first: self.first.wrapping_add(by), end: self.end.wrapping_add(by) }
     }

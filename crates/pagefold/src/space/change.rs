@@ -35,13 +35,14 @@ pub(super) enum Awaited {
     OfFiles,
     /// Writers, and holders of pins on own pages.
     All,
-    /// The same as `All`, if no page belongs to a file.
+    /// As `All`, for a change of own pages only. If no guards exist, these pages are waited for
+    /// when they are freed, not earlier.
     AllOwn,
 }
 
 impl Awaited {
-    /// Returns whom a change that vacates pages waits for. `has_files`: some pages belong to a
-    /// file.
+    /// Returns which threads a change that vacates pages waits for. `has_files`: some pages belong
+    /// to a file.
     fn of_pages(has_files: bool) -> Self {
         if has_files { Self::All } else { Self::AllOwn }
     }
@@ -147,7 +148,8 @@ impl SpaceState {
         let guard = self.lock(pages);
         let has_files = self.check_mapped(pages)?;
         if self.prepare(pages).is_err() {
-            // The group is at its limit. The pages' memory goes anyway, and makes room for a table.
+            // The group is at its limit. The pages' memory is freed in any case. Freeing it now
+            // makes room for a table.
             self.discard_pages(pages)?;
             self.prepare(pages)?;
         }
@@ -218,8 +220,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Fails if a page isn't mapped, or if a guard stands in the way of vacating the pages. Returns
-    /// for whom the change has to wait.
+    /// Fails if a page isn't mapped, or if a guard prevents the pages from being vacated. Returns
+    /// which threads the change has to wait for.
     pub(super) fn look_for_guards(&self, pages: Pages) -> Result<Awaited, Error> {
         let whom = Awaited::of_pages(self.check_mapped(pages)?);
         self.await_guards(pages, whom, Protection::None)?;
@@ -228,8 +230,8 @@ impl SpaceState {
 
     /// Waits for guards before any entry is changed.
     fn await_guards(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
-        // Relaxed: this look only avoids changes in vain. The look in `begin_change` is the one
-        // that counts.
+        // Relaxed: a stale value does no harm. This wait only avoids changes that would have to be
+        // undone; `begin_change` loads the flag again, after its fence.
         let whom = match (whom, self.has_guards.load(Ordering::Relaxed)) {
             (Awaited::AllOwn, true) => Awaited::All,
             (whom, true) => whom,
@@ -276,8 +278,9 @@ impl SpaceState {
             });
         };
         let Some(mapped) = self.mapped(number).filter(|_| entry.restored().may_write()) else { return Ok(()) };
-        // Threads that write to the file without a guard are about to let go of its pages. They may
-        // do so again and again, and stop only once the entries are changed.
+        // No user has a guard of the file. So threads that hold its pages release them within
+        // moments, but may hold them again and again until the entries are changed. `begin_change`
+        // waits for these threads, after it has changed the entries.
         if guards == Guards::Expected && !mapped.file().has_guards() {
             return Ok(());
         }

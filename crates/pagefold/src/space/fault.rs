@@ -39,7 +39,8 @@ use crate::reclaim::room::RoomsMade;
 /// Tells waiting threads that the page came back with a wrong checksum.
 const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);
 
-/// The most retries after other threads had the page, but left it where it was.
+/// The most retries of one fault that gets no memory. The fault retries only if another thread
+/// worked on the page meanwhile, but didn't bring it in.
 const OUTRUN_MAX: u32 = 8;
 
 impl SpaceState {
@@ -52,8 +53,9 @@ impl SpaceState {
         }
     }
 
-    /// Waits for another thread's load. A write of the whole page doesn't need the page's bytes: if
-    /// the load fails, that isn't its error, and this returns `otherwise`.
+    /// Waits for another thread's load, and returns its outcome. Exception: if that load fails, and
+    /// `fault` overwrites the whole page, returns `otherwise`, because `fault` doesn't need the
+    /// bytes that couldn't be loaded.
     fn await_other(
         &self,
         region: &Region,

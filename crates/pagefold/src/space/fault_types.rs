@@ -1,4 +1,4 @@
-//! What a fault does to a page, and the memory that it does it with.
+//! What a fault does to a page, and the memory that it obtains for the page.
 
 use swap::SlotId;
 use sync::SharedBytes;
@@ -50,8 +50,8 @@ impl Fault<'_> {
     }
 
     /// Initializes a new page: fills it with zeros, and with the bytes that the fault writes. If
-    /// the page is warm, the zeros are stored through the CPU's caches. Otherwise they bypass the
-    /// caches, except in cache lines that the fault writes to.
+    /// the frame is likely to be in the CPU's caches (`is_warm`), the zeros are stored through the
+    /// caches. Otherwise they bypass the caches, except in cache lines that the fault writes to.
     pub(super) fn begin(self, page: SharedBytes<'_>, is_warm: bool) {
         let Self::Write { offset, bytes } = self else { return page.zero_from(0) };
         match (self.overwrites(page.len()), is_warm) {
@@ -98,7 +98,7 @@ impl Fault<'_> {
 /// A charged frame for a page.
 pub(super) struct Memory<'a> {
     pub(super) frame: ChargedFrame<'a>,
-    /// Whether the page may be swapped out. Otherwise no list will have it.
+    /// Whether the page goes on an LRU list, so that it can be swapped out.
     pub(super) is_listed: bool,
     /// Whether the frame's bytes are likely to be in this CPU's caches.
     pub(super) is_warm: bool,
@@ -109,7 +109,8 @@ pub(super) struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    /// Returns whether no more frames can be had, or the page can't be on a list.
+    /// Returns whether no more frames can be obtained (this one is from an exchange), or the page
+    /// can't be on a list.
     pub(super) fn is_last(&self) -> bool {
         self.exchange.is_some() || !self.is_listed
     }
@@ -118,14 +119,15 @@ impl Memory<'_> {
 /// The reason why there is no memory for a page.
 pub(super) struct NoMemory {
     pub(super) error: Error,
-    /// Whether another thread was working on the page meanwhile. It may have finished by now.
+    /// Whether another thread was working on the page meanwhile. That thread may have finished by
+    /// now.
     pub(super) is_outrun: bool,
 }
 
-/// What a page that comes into memory has from its earlier place.
+/// What a page that comes into memory keeps from its time in swap.
 #[derive(Default)]
 pub(super) struct Past {
-    /// The slot to be freed, or, in `kept`, the slot that the page keeps.
+    /// The page's slot, if it has to be freed; or, in `kept`, if the page keeps it.
     pub(super) unused: Option<SlotId>,
     pub(super) kept: Option<SlotId>,
     pub(super) history: History,

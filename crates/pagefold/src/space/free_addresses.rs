@@ -5,9 +5,9 @@
 //!
 //! The set may also contain ranges that are mapped, because a caller may choose the addresses
 //! itself, and only the index knows what is mapped. A thread that takes such a range from the set
-//! finds the mapping when it maps the range. The thread then removes the mapped addresses from the
-//! set ([`forget`](FreeAddresses::forget)), and takes another range. The removed addresses come
-//! back to the set when they are unmapped, as all addresses do.
+//! finds the earlier mapping when it tries to map the range. The thread then removes the mapped
+//! addresses from the set ([`forget`](FreeAddresses::forget)), and takes another range. The removed
+//! addresses come back to the set when they are unmapped, as all addresses do.
 //!
 //! CPUs get stocks only after threads have contended for the set a few times. So a space with one
 //! user at a time takes no more memory than it needs. A stock is a cache of ranges. Ranges return
@@ -166,8 +166,9 @@ impl FreeAddresses {
         wanted.cast_signed() - self.charged.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// Charges a range that is about to come back, if that needs no reclaim. If it does, the next
-    /// thread that maps something charges the range. If too much is charged, uncharges one step.
+    /// Charges the memory for a range that is about to come back, if charging needs no reclaim. If
+    /// it does, leaves the charging to the next thread that maps something. If too much is charged,
+    /// uncharges one step.
     pub(super) fn prepare_to_give(&self, account: &Account, payer: Payer<'_>) {
         let owed = self.owed();
         if owed > 0 && account.try_charge(payer, CHARGED_AT_ONCE) {
@@ -231,8 +232,8 @@ impl FreeAddresses {
         }
     }
 
-    /// Removes pages from the free addresses until they come back. They are mapped, at addresses of
-    /// a caller's choice.
+    /// Removes pages from the free addresses, because a caller has mapped something there, at
+    /// addresses of its own choice. They come back when they are unmapped (`give`).
     pub(super) fn forget(&self, pages: Pages) {
         self.with_set(|set| set.ranges().remove(pages));
         for stock in self.stocks.get().into_iter().flat_map(PerCpu::iter) {

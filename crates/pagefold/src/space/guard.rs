@@ -21,9 +21,9 @@ impl Space {
     /// page, from its first byte on. The last page of a mapped file ends where the file ends.
     ///
     /// While the guard lives, no thread writes to the page. A page of anonymous memory can't be
-    /// unmapped or moved while it is pinned. A page of a file can be, but the guard keeps the
-    /// page's bytes unchanged. A page that was never written isn't pinned; its guard reads as
-    /// zeros.
+    /// unmapped or moved while it is pinned. A page of a file can be unmapped or moved, but the
+    /// guard keeps the page's bytes unchanged. A page that was never written isn't pinned; its
+    /// guard reads as zeros.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -108,7 +108,8 @@ impl SpaceState {
         if !self.has_guards.load(Ordering::Relaxed) {
             self.has_guards.store(true, Ordering::Relaxed);
         }
-        // The fence is between holding the page and the second look at the entry.
+        // Needs no fence here: the caller executes one after it has got hold of the page, and
+        // before its second look at the entry.
     }
 
     /// Pins a page. If `waits` is false, fails instead of waiting.
@@ -143,8 +144,8 @@ impl SpaceState {
                 if waits { handle.page(of_file) } else { handle.try_page(of_file).ok_or_else(|| self.busy(page)) };
             let (frame, len) = pinned?;
             let frame = self.manager().frames.adopt_pin(frame);
-            // Loading the page may have taken long, and a thread that changed the entry meanwhile
-            // didn't wait for the load.
+            // Loading the page may have taken long. A thread that changed the entry meanwhile
+            // didn't wait for the load, so the entry is checked again.
             fence(Ordering::SeqCst);
             if self.index.entry(page) != entry {
                 continue;

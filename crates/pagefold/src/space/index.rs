@@ -176,14 +176,16 @@ impl Index {
 
     /// Returns the record of the region that a link leads to.
     fn record(&self, link: u64) -> &Region {
-        // Relaxed: the slot was stored before the link was.
+        // Relaxed: the slot was stored before the link (Release), and the caller has loaded the
+        // link (Acquire).
         let slot = self.tables().note_of_map(map_of(link)).load(Ordering::Relaxed);
         let region = self.regions.get(slot).expect("a region's map has its slot");
         region.linked(link); // REGION-3
         region
     }
 
-    /// Returns the records of the regions that `pages` overlap, each with the pages of it that do.
+    /// Returns the records of the regions that `pages` overlap, each with the part of `pages` that
+    /// lies in the region. The part's pages are numbered from the region's first page.
     pub(super) fn regions(&self, pages: Pages) -> impl Iterator<Item = (&Region, Range<u64>)> {
         let mut at = pages.first;
         std::iter::from_fn(move || {
@@ -274,8 +276,8 @@ impl Index {
     }
 
     /// Returns the table of the part that contains a page. If the part has no table, makes one. If
-    /// its table is `BARE`, charges the table's memory. But for a touch of a part in which
-    /// nothing is mapped, makes nothing and returns `None`.
+    /// its table is `BARE`, charges the table's memory. Exception: if the cause is a touch, and
+    /// nothing is mapped in the part, makes nothing and returns `None`.
     fn part(&self, payer: Payer<'_>, page: u64, cause: Cause) -> Result<Option<Table>, Error> {
         let word = self.top_word(page);
         loop {
@@ -450,7 +452,8 @@ impl Index {
         let (mut last, mut changed) = (u64::MAX, 0); // No entry.
         for page in pages {
             let word = word(page);
-            // Relaxed: changed under the lock alone. Release pairs with the Acquire of `look`.
+            // Relaxed: only a thread that has locked the page changes its word. Release pairs with
+            // the Acquire of `look`.
             let entry = word.load(Ordering::Relaxed);
             if entry != last {
                 (last, changed) = (entry, to(entry));

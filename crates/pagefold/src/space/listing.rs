@@ -17,8 +17,8 @@ use crate::protection::Protection;
 use crate::read_ahead::advice::Advice;
 use crate::size::Size;
 
-/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. It prints as a
-/// line like those of that file.
+/// A run of addresses that are mapped alike: what `/proc/PID/smaps` calls a mapping. `Display`
+/// gives one line, which begins like a mapping's first line in that file.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +49,8 @@ pub struct Area {
     pub advice: Advice,
     /// The part of a file that is mapped there, if any.
     pub file: Option<AreaFile>,
-    /// Bytes of it that are in memory, or being loaded. For a file, whichever user loaded them.
+    /// Bytes of it that are in memory, or being loaded. For a file, these include pages that other
+    /// users have loaded.
     pub resident: u64,
     /// Bytes of it that are swapped out.
     pub swapped: u64,

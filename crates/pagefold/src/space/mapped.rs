@@ -44,8 +44,8 @@ use crate::size::ALLOCATION;
 use crate::stats::hits::{HitCount, Hits};
 use crate::write::page_mut;
 
-/// The most mappings that a space can have, as a power of two. A place is the lower bits of a
-/// number.
+/// The most mappings that a space can have at a time, as a power of two. The low bits of a
+/// mapping's number are the index of its place.
 const PLACE_BITS: u32 = 16;
 
 /// A table with that many places.
@@ -70,7 +70,7 @@ struct Openings {
     sequential: OnceCell<Arc<FileHandle>>,
 }
 
-/// What a hit looks at. A place serves one mapping after another.
+/// A place in the table of mappings: what a hit looks at. A place serves one mapping after another.
 pub(super) struct Place {
     pub(super) window: Window,
     hits: HitCount,
@@ -268,8 +268,9 @@ impl MappedFiles {
 
     /// Counts pages that are about to get an entry with the number.
     pub(super) fn added(&self, number: u64, pages: u64) {
-        // Relaxed, here and below: the change that removes a mapping's last entries comes after all
-        // other changes of its entries, by their locks.
+        // Relaxed: a page's entry is removed after it was added, and the lock of the page orders
+        // the two changes. So the subtraction in `removed` that reaches 0 comes after all
+        // additions.
         self.find(number).map(|mapping| mapping.pages.fetch_add(pages, Ordering::Relaxed));
     }
 

@@ -163,8 +163,9 @@ pub struct Space {
     known: Arc<Known>,
 }
 
-/// Keeps the space registered as the owner of its page words (`manager::page_owners`). Dropped with
-/// the last handle or owned guard. This ends the registration, and the space is torn down.
+/// Keeps the space registered as the owner of its page words (`manager::page_owners`). It is
+/// dropped with the last handle or owned guard. Dropping it ends the registration; then the space
+/// is torn down.
 struct Known(Arc<SpaceState>);
 
 /// The state that all handles of a space share.
@@ -290,12 +291,14 @@ impl Space {
     /// open, and their changes are written back as before.
     ///
     /// # Errors
-    /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page of anonymous
-    /// memory in the range is pinned, or a page stays busy for seconds because another thread is
-    /// changing it; [`Error::LimitReached`] if only a part of a mapping goes, and the index has no
-    /// room for the entries of the rest. After an error the range is still mapped, and unchanged.
-    /// The exception is an index without room: then anonymous memory in the range may be
-    /// [discarded](Self::discard).
+    /// - [`Error::BadAddress`]; [`Error::NotMapped`].
+    /// - [`Error::AddressBusy`] if a page of anonymous memory in the range is pinned, or a page
+    ///   stays busy for seconds because another thread is changing it.
+    /// - [`Error::LimitReached`] if only a part of a mapping is unmapped, and the index has no room
+    ///   for the entries of the rest.
+    ///
+    /// After an error the range is still mapped, and unchanged. Exception: if the index has no
+    /// room, anonymous memory in the range may have been [discarded](Self::discard).
     pub fn unmap(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         state.unmap_pages(state.pages(&range)?)
@@ -375,8 +378,8 @@ impl SpaceState {
         }
     }
 
-    /// Takes addresses that no other thread is given. As far as a look without a lock shows,
-    /// nothing is mapped there.
+    /// Takes addresses that no other thread is given. Nothing is mapped there, as far as a lookup
+    /// without a lock shows.
     fn take_addresses(&self, count: u64) -> Option<Pages> {
         loop {
             let pages = self.addresses.take(count)?;

@@ -53,12 +53,15 @@ impl Space {
     /// anything that CPUs share.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if other threads keep
-    /// writing to a page for seconds; with the address, [`Error::PastEnd`] if a mapped file doesn't
-    /// have all of the bytes, and those of [`File::read_at`](crate::File::read_at);
-    /// [`Error::SwapReadFailed`] and [`Error::SwapCorrupt`] for a page in swap;
-    /// [`Error::BadAddress`] for a range beyond 2^64. After an error,
-    /// `buf` has the bytes of the pages before the failed page.
+    /// - [`Error::NotMapped`], [`Error::NotPermitted`].
+    /// - [`Error::AddressBusy`] if other threads keep writing to a page for seconds.
+    /// - [`Error::SwapReadFailed`], [`Error::SwapCorrupt`] for a page in swap.
+    /// - [`Error::BadAddress`] for a range beyond 2^64.
+    /// - [`Error::AtAddress`], which contains the address and one of these errors:
+    ///   [`Error::PastEnd`] if a mapped file doesn't have all of the bytes; the errors of
+    ///   [`File::read_at`](crate::File::read_at).
+    ///
+    /// After an error, `buf` has the bytes of the pages before the failed page.
     #[inline(always)]
     pub fn read_at(&self, buf: &mut [u8], address: u64) -> Result<(), Error> {
         if self.maps.page_shift() == USUAL_PAGE_SHIFT && self.read_hot(USUAL_PAGE_SHIFT, buf, address) {

@@ -6,9 +6,9 @@
 //! consecutive slots, whatever the pages' addresses are.
 //!
 //! The policy is the one for files (`read_ahead`), with slots in place of pages; each space has its
-//! own streams. Two steps in a row count as a stream. If the pages that were read along are used,
-//! the next fault reads more pages along, up to 256 KiB. If they are evicted unused, the next fault
-//! reads fewer, down to none.
+//! own streams. As for files, a stream is believed once two faults have continued it. If the pages
+//! that were read along are used, the next fault reads more pages along, up to 256 KiB. If they are
+//! evicted unused, the next fault reads fewer, down to none.
 //!
 //! The pages read along are in the same region as the wanted page, and in the slots next to its
 //! slot, without gaps. So one request reads them all. Only pages that left memory at about the same
@@ -26,8 +26,9 @@
 //!   neighbour that another thread is using, that has another slot by now, or that may not be read.
 //! - A3. A neighbour keeps its slot, however few slots are free. So if the neighbour isn't used, it
 //!   is evicted again without a write, and as many slots are free as before. But the neighbour may
-//!   displace another page from memory. If that page was written, it needs a slot, and the
-//!   neighbour has freed none. So if slots are scarce, a write fault reads no neighbours along.
+//!   displace another page from memory. If that page has been written to, it needs a new slot, and
+//!   the neighbour, which keeps its own slot, has freed none. So if slots are scarce, a write fault
+//!   reads no neighbours along.
 //! - A4. If the request fails, or the wanted page's checksum is wrong, the wanted page is read
 //!   again alone, and no error is reported for the neighbours. A neighbour whose checksum is wrong
 //!   stays in its slot. The thread that wants this neighbour later gets the error.

@@ -109,11 +109,12 @@ impl Region {
         region_link(self.map_number(), count)
     }
 
-    /// Ends *pending* (REGION-3), as the caller has found `link`. The link leads to this record, or
-    /// led to it in an earlier stay. In the latter case nothing changes.
+    /// Ends *pending* (REGION-3). The caller has found `link`, which leads to this record, or led
+    /// to it in an earlier stay. If the link is of an earlier stay, nothing changes.
     #[inline]
     pub(super) fn linked(&self, link: u64) {
-        // Relaxed: a thread that found the link also sees what `begin` stored before.
+        // Relaxed: `begin` stored the stay before the link was stored (Release), and the caller has
+        // loaded the link (Acquire).
         let stay = self.stay.load(Ordering::Relaxed);
         if stay & PENDING != 0 && stay & COUNT_MAX == count_of(link) {
             // Release, as in `begin`. The exchange fails if another thread has done it.

@@ -26,8 +26,8 @@ use crate::lru::admission::{Arrival, History};
 use crate::lru::rank::Rank;
 use crate::reclaim::room::RoomsMade;
 
-/// Mappings of files end here at the latest, however often they are moved and grown, because places
-/// in files are 64-bit numbers.
+/// No mapping may grow past this byte of its file. So offsets in files fit into 64 bits, however
+/// often mappings are moved and grown.
 const FILE_END: u64 = 1 << 63;
 
 /// A page that is about to move: its old place, its frame, and its new word.
@@ -138,7 +138,7 @@ impl SpaceState {
     fn move_pages(&self, old: Pages, new: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let guards = self.lock_both(old, new);
-        self.look_for_guards(old)?; // Before what takes long, or memory.
+        self.look_for_guards(old)?; // Before any step that takes long, or needs memory.
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
@@ -146,8 +146,8 @@ impl SpaceState {
         // fails, all entries of `new` are removed. Without these tables, that could also remove
         // entries of other threads' pages, in the granules at the ends of `new`.
         self.prepare(new)?;
-        // Accesses wait while the pages are vacated, but not for long. So pages in swap are brought
-        // back before.
+        // While the pages are vacated, accesses to them wait, so that time has to be short.
+        // Therefore pages in swap are brought back before.
         self.bring_in_swapped(old)?;
         self.vacate(old)?;
         let by = new.first.wrapping_sub(old.first);
@@ -166,8 +166,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Stores the entries of the vacated pages `old` at the new place, with new numbers. The pages
-    /// are vacated there, too.
+    /// Stores the entries of the vacated pages `old` at the new place, with new numbers. They are
+    /// *vacated* there, too: they permit no access.
     fn enter_new(&self, old: Pages, by: u64) -> Result<(), Error> {
         let own = self.manager().spaces.numbers.fresh();
         // The last run's mapping: its old number and its new number. Successive runs of one
@@ -194,8 +194,8 @@ impl SpaceState {
         })
     }
 
-    /// Brings pages into memory that are in swap, at most as many as the group may have. Some may
-    /// be swapped out again before the call returns.
+    /// Brings those of `pages` that are in swap into memory, but at most as many as the group may
+    /// have in memory. Some of them may be swapped out again before this returns.
     fn bring_in_swapped(&self, pages: Pages) -> Result<(), Error> {
         let mut left = self.group.state().max().min(self.manager().budget_pages());
         for (run, _) in self.index.runs(pages).filter(|(_, entry)| entry.is_own()) {
@@ -213,8 +213,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Takes the new words of all pages that were written, brings these pages into memory, and
-    /// takes them off their lists.
+    /// Brings all pages that were written into memory, takes them off their lists, and puts their
+    /// new words in *loading*.
     fn reserve(&self, old: Pages, by: u64) -> Result<Vec<Moving<'_>>, Error> {
         let mut moving = Vec::new();
         let reserved = self.reserve_into(&mut moving, old, by);
@@ -287,7 +287,8 @@ impl SpaceState {
         loop {
             match region.map.begin_load(page % REGION_PAGES) {
                 BeginLoad::Begun(loading) => return Ok(loading),
-                // A thread that acted on an old entry finds that out now.
+                // A thread that acts on an old entry has the word. It finds out that the entry has
+                // changed, and releases the word.
                 BeginLoad::Busy | BeginLoad::Resident => backoff.wait(),
                 // A region has a place for each of its pages.
                 BeginLoad::NoRoom | BeginLoad::NoPlace => {
@@ -336,7 +337,7 @@ impl SpaceState {
                     return manager.frames.put_back(isolated).err();
                 }
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
-                // Not while this thread has the frame isolated.
+                // Impossible while this thread has the frame isolated.
                 Detach::Listed { frame, .. } => return Some(frame),
                 Detach::Vacant | Detach::Swapped { .. } => return None,
             }

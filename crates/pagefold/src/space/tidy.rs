@@ -53,7 +53,8 @@ impl<'a> Locked<'a> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         self.guard = None;
-        // Relaxed: a hint. If the flag concerns this thread, this thread has set it itself.
+        // Relaxed: if this thread made tables in vain, it has set the flag itself. If another
+        // thread did, that thread tidies.
         if self.space.noted.in_vain.load(Ordering::Relaxed) {
             self.space.tidy();
         }

@@ -160,7 +160,8 @@ pub(super) struct Trail<'a> {
 }
 
 impl<'a> Trail<'a> {
-    /// Returns the page's entry, as it was if the trail [is still](Self::is_still) there.
+    /// Returns the entry that was found. It is the page's entry if [`is_still`](Self::is_still)
+    /// returns true afterwards.
     #[inline]
     pub(super) fn entry(&self) -> u64 {
         self.leaf.unwrap_or(self.way.granule).1
@@ -285,8 +286,8 @@ pub(super) fn look_in_region(maps: &PageMaps, map: MapInWord, page: u64, end: u6
 /// If no table can be had.
 pub(super) fn link_table(tables: &Tables, word: &AtomicU64, entry: u64) -> Result<bool, ReserveError> {
     let table = tables.take()?;
-    // Release: a late reader of an earlier use of the table must find that this use has ended
-    // (TREE-3).
+    // Release: a late reader from an earlier use of the table must find that the earlier use has
+    // ended (TREE-3).
     (0..1 << TABLE_SHIFT).for_each(|at| tables.word(table, at).store(entry, Ordering::Release));
     // Release: TREE-2. Acquire on failure: the words of another thread's table are visible.
     let linked = word.compare_exchange(entry, LINK | table.bits(), Ordering::AcqRel, Ordering::Acquire).is_ok();

@@ -27,7 +27,7 @@ impl WordOwner for SpaceState {
             return;
         }
         let BeginLoad::Begun(loading) = region.map.begin_load(page) else { return };
-        // Checked again: only from now on the slot can't be freed by another thread.
+        // Checked again: from now on, no other thread can free the slot.
         let is_there = loading.swapped() == Some(entry);
         match if is_there { moved() } else { None } {
             Some(slot) => loading.end_swapped(PageEntry::Slot(slot).bits()),

@@ -19,11 +19,14 @@ impl Space {
     /// as it is after it.
     ///
     /// # Errors
-    /// [`Error::NotMapped`], [`Error::NotPermitted`]; [`Error::AddressBusy`] if a page stays
-    /// pinned, or is being changed, for seconds, perhaps by a guard of this very thread; with the
-    /// address, [`Error::LimitReached`], [`Error::PastEnd`] if a mapped file doesn't have all of
-    /// the bytes, and those of [`File::write_at`](crate::File::write_at). After an error, the pages
-    /// before the failed page are written.
+    /// - [`Error::NotMapped`], [`Error::NotPermitted`].
+    /// - [`Error::AddressBusy`] if a page stays pinned, or is being changed, for seconds. The
+    ///   thread itself may be the cause, if it has a guard of the page.
+    /// - [`Error::AtAddress`], which contains the address and one of these errors:
+    ///   [`Error::LimitReached`]; [`Error::PastEnd`] if a mapped file doesn't have all of the
+    ///   bytes; the errors of [`File::write_at`](crate::File::write_at).
+    ///
+    /// After an error, the pages before the failed page are written.
     #[inline]
     pub fn write_at(&self, buf: &[u8], address: u64) -> Result<(), Error> {
         let state = &*self.state;
@@ -145,8 +148,8 @@ impl SpaceState {
         self.index.region_of(trail).entry(page).may_write_own()
     }
 
-    /// Returns whether a page that the caller holds, of the mapping with that number, is still
-    /// mapped here, and writable (S1).
+    /// Returns whether page `page` of the space still belongs to the mapping `number`, and is still
+    /// writable. The caller must hold the page of the file that is mapped there (S1).
     pub(super) fn is_still_files(&self, page: u64, number: u64) -> bool {
         fence_after_update(); // S1, as above.
         let entry = self.index.entry(page);
@@ -181,14 +184,14 @@ impl SpaceState {
     }
 
     /// Writes to a page of own memory that is resident, if this needn't wait for the page. In a
-    /// forked child nothing is mapped.
+    /// forked child, the tables are zeros, so this finds nothing mapped.
     #[inline(always)]
     fn write_now(&self, page: u64, offset: usize, from: &[u8]) -> Now<'_> {
         let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own()) else {
             return Now::Otherwise;
         };
-        // Matched in place: a copy of this value, which was just stored in parts, would wait for
-        // the stores.
+        // Matched in place. This value was just stored in several parts, so loading it as a whole,
+        // to copy it, would have to wait for these stores.
         match &mut self.index.begin_write(&trail, page) {
             BeginWrite::Begun(writing) => {
                 fence_after_update(); // S1
@@ -235,7 +238,7 @@ impl SpaceState {
         self.manager().refuse_child()?;
         self.expect_guards(); // `update` may take long, or access the page itself.
         let mut before = 0;
-        // Returns whether the page was clean until now, as `write` does.
+        // Like `Writing::write`, returns whether the page was clean until now.
         let mut change = |writing: &mut frames::Writing<'_>| {
             let mut bytes = [0; 8];
             writing.copy_to(offset, &mut bytes);
@@ -295,7 +298,7 @@ impl SpaceState {
                 }
                 BeginWrite::Pinned | BeginWrite::Busy => backoff.wait_or(|| self.busy(page))?,
             }
-            // The caller has checked this before the first turn.
+            // Not needed before the first iteration: the caller has just checked this.
             if !self.has_own(trail, page) {
                 return Ok(false);
             }

@@ -1,4 +1,5 @@
-//! Counts hits where they happen: per open handle, and per place where files are mapped.
+//! Counts hits where they happen: for each open handle, and for each place in a space's table of
+//! mappings.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,11 +12,14 @@ use sync::{Arc, CounterPlace, ThreadCounter};
 use crate::size::ALLOCATION;
 use crate::stats::Counters;
 
-/// The hits of one open handle, or of one mapping place: a place in a space's table of mappings,
-/// which serves one mapping after another. Once the counter has a [`CounterPlace`], each thread
-/// counts in a number of its own. A counter created by `Hits::default` gets its place only after
-/// more than a few hits. A counter created by [`at_hand`](Self::at_hand) has it from the start,
-/// unless there are too many such counters.
+/// Counts the hits of one open handle, or of one place in a space's table of mappings. (Such a
+/// place serves one mapping after another.)
+///
+/// Threads add hits to `counter`. At first all threads add to one shared number. Once the counter
+/// has a [`CounterPlace`], each thread adds to its own number, so threads don't contend. A counter
+/// that was created by `Hits::default` gets its `CounterPlace` after its first few hits. A counter
+/// that was created by [`at_hand`](Self::at_hand) has one from the start, unless there are too many
+/// such counters.
 #[derive(Default)]
 pub(crate) struct Hits {
     pub(crate) counter: ThreadCounter,
@@ -24,8 +28,8 @@ pub(crate) struct Hits {
 }
 
 impl Hits {
-    /// Creates a counter at zero, and returns its place. The counter has the place from the start,
-    /// unless there are many such counters.
+    /// Creates a counter at zero, and returns its [`CounterPlace`]. The counter has it from the
+    /// start, unless there are too many such counters.
     pub(crate) fn at_hand() -> (Self, CounterPlace) {
         let (counter, place) = ThreadCounter::at_hand();
         (Self { counter, settled: AtomicU64::new(0) }, place)
@@ -53,7 +57,7 @@ impl HitsList {
         self.lists.lock().remove(number as usize);
     }
 
-    /// Returns the number of hits not yet settled. Misses those of a handle that is just being
+    /// Returns the number of hits not yet settled, except those of a handle that is just being
     /// closed.
     pub(crate) fn unsettled(&self) -> u64 {
         self.lists.lock().iter().map(|(_, hits)| hits.unsettled()).sum()
@@ -66,8 +70,8 @@ impl fmt::Debug for HitsList {
     }
 }
 
-/// The hits of an open handle, or of a mapping place, as entered on two lists: the group's list,
-/// and the list of the file that is open or mapped there now.
+/// The hits of an open handle, or of a place in a table of mappings. They are entered on two lists:
+/// the group's list, and the list of the file that is open, or mapped in that place now.
 pub(crate) struct HitCount {
     hits: Arc<Hits>,
     in_group: u32,
@@ -78,8 +82,8 @@ pub(crate) struct HitCount {
 const NO_FILE: u32 = u32::MAX;
 
 impl HitCount {
-    /// The bytes that this takes elsewhere: the hits, and their entries on two lists. Without the
-    /// counter's place.
+    /// The bytes that this takes elsewhere: the hits, and their entries on two lists. The counter's
+    /// `CounterPlace` isn't included.
     pub(crate) fn bytes() -> u64 {
         size_of::<Hits>() as u64 + 4 * ALLOCATION
     }

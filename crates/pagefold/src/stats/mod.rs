@@ -18,7 +18,7 @@ use crate::stats::pattern::AccessPattern;
 use crate::stats::swap_areas::SwapAreaStats;
 
 /// The events that a group, or a file, counts. Some events happen with every miss. Once such an
-/// event has happened more than a few times, each thread counts it in a number of its own
+/// event has happened more than a few times, each thread adds to its own number
 /// ([`ThreadCounter`]). So threads with misses don't contend for a cache line.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -131,8 +131,8 @@ pub struct Stats {
 pub struct GroupStats {
     /// The group's name.
     pub name: String,
-    /// Whether all handles of the group were dropped. It lives on until its last page leaves
-    /// memory. A new group may have the same name.
+    /// Whether all handles of the group were dropped. Such a group exists until its last page
+    /// leaves memory. A new group may have the same name.
     pub dropped: bool,
     /// Its limit.
     pub max_bytes: u64,

@@ -9,8 +9,9 @@ use crate::stats::Counters;
 /// The table of files' counters. A file's entry stays until the file removes it, when it is
 /// dropped.
 pub(crate) struct OwnerCounters {
-    /// Lookups take shared mode; they happen with every eviction. Insertions do too. A removal may
-    /// be left to the thread that is removing another entry.
+    /// Lookups, which happen with every eviction, and insertions use the lock's shared mode. A
+    /// thread that removes an entry may leave the removal to a thread that is removing another
+    /// entry.
     slots: CombiningLock<Numbered<Arc<Counters>>, u32>,
 }
 

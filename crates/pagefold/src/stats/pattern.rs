@@ -12,8 +12,8 @@ pub enum AccessPattern {
     Fits,
     /// Few pages come back.
     Scan,
-    /// Pages come back after intervals that are all alike, and longer than they can stay: as in a
-    /// loop over more pages than there is memory for.
+    /// Pages come back after intervals of about equal length, which are longer than a page can stay
+    /// in memory: as in a loop over more pages than there is memory for.
     Loop,
     /// Pages that were used lately are used again: what was used long ago gives way.
     Recency,

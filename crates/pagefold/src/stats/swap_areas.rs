@@ -17,8 +17,8 @@ pub struct SwapAreaStats {
     pub bytes: u64,
     /// How much of the area is in use.
     pub used_bytes: u64,
-    /// Whether the area's device seems to have stopped: it has had pages to write for a while
-    /// without answering. Then pages are swapped out to other areas, as long as one of them has
+    /// Whether the area's device seems to have stopped: it has had writes pending for a while, and
+    /// has completed none. Then pages are swapped out to other areas, as long as one of them has
     /// room.
     pub is_stalled: bool,
     /// How the area's slots are distributed over CPUs. `Serialize` gives its text.
@@ -58,8 +58,8 @@ pub struct CompressedSwapStats {
     pub spilled_pages: u64,
     /// Pages in the area that are compressed with LZ4, as all pages are at first.
     pub lz4_pages: u64,
-    /// Pages in the area that were recompressed with Zstandard, because they had been in it for
-    /// long when there was no room for others.
+    /// Pages in the area that were recompressed with Zstandard. When there is no room for other
+    /// pages, those that have been in the area longest are recompressed.
     pub zstd_pages: u64,
 }
 

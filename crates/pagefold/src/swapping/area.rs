@@ -214,8 +214,8 @@ impl Manager {
         })?;
         self.note_areas();
         self.list_anonymous();
-        // If the area can't be removed again either, it is in use, and its stock is filled when
-        // there is room.
+        // If the stock can't be filled, the area is removed again. If it can't be removed, pages
+        // are in it already. Then it stays, and its stock is filled when there is room.
         match if is_compressed { self.stock_new_area() } else { Ok(()) } {
             Err(error) if self.remove_area(number).is_ok() => Err(error),
             _ => Ok(number),
@@ -234,8 +234,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Notes whether there are areas, after one was added or removed. Under the lock, the last
-    /// thread to do so sees all changes.
+    /// Notes whether there are areas, after one was added or removed. The lock orders the threads
+    /// that do this, so the last of them sees all changes.
     fn note_areas(&self) {
         let _turn = self.area_changes.lock();
         // Relaxed: see `swaps`.

@@ -14,7 +14,7 @@
 //! there is still no memory for a page, the page goes to the next area, or stays in memory.
 //!
 //! A drain that fails after it has swapped pages out has used up some of the stock for nothing. So
-//! a drain swaps out no page of an extent while another thread has one of its frames in its hands
+//! while another thread holds a frame of an extent, a drain swaps out no page of this extent
 //! (`reclaim::room`). If the other thread keeps the frame, the next drain is tried after a pause,
 //! and no call fails for want of a frame during that pause.
 
@@ -49,8 +49,8 @@ impl Memory for BudgetMemory {
 
 /// The most extents that are drained in one attempt.
 const DRAINS_MAX: u32 = 4;
-/// How long no thread tries again to fill a stock after memory couldn't be had: a drain that fails
-/// evicts many pages for nothing.
+/// After a thread has failed to get memory for a stock, no thread tries again for this long. The
+/// reason: a drain that fails evicts many pages for nothing.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Manager {

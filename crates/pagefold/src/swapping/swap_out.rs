@@ -53,8 +53,8 @@ impl<'a, const N: usize> SwappedOut<'a, N> {
 impl Manager {
     /// Returns whether anonymous pages can leave memory: whether there are swap areas.
     pub(crate) fn swaps(&self) -> bool {
-        // Relaxed: changes when areas are added and removed. A stale value may keep a page in
-        // memory that could leave.
+        // Relaxed: the value changes only when areas are added or removed. At worst, a stale value
+        // keeps a page in memory that could leave.
         self.swapping.load(Ordering::Relaxed)
     }
 
@@ -167,8 +167,8 @@ impl Manager {
         }
     }
 
-    /// Removes a page from memory, if it hasn't changed since it was checked. `entry` takes its
-    /// place.
+    /// Removes a page from memory, if it hasn't changed since it was checked. Its page word then
+    /// holds `entry`.
     pub(crate) fn leave<'a>(
         &'a self,
         group: &GroupState,

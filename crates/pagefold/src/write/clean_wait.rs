@@ -16,9 +16,10 @@ use sync::time::Instant;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
-/// How long the caller waits without any page becoming clean before it gives up,
+/// The caller gives up after this time in which no page has become clean.
 const QUIET_MAX: Duration = Duration::from_secs(2);
-/// and how long while pages become clean but the caller makes no progress.
+/// It also gives up after this time in which pages have become clean, but the caller itself has
+/// made no progress.
 const IN_VAIN_MAX: Duration = Duration::from_secs(4);
 /// The shortest time between two attempts of the caller: begins at `PAUSE_MIN` and doubles up to
 /// `PAUSE_MAX`. Attempts are costly.

@@ -27,9 +27,10 @@ const REQUESTS_MAX: usize = 64;
 /// way together have fewer bytes than `LARGE_MAX` times the largest request size.
 const LARGE_MAX: usize = 16;
 /// How many requests may fail before a cycle gives up. If a failed request is split into smaller
-/// ones, these count as well. If only some places of the file can't be written, the limit is high
-/// enough for the rest to be written. If the device is gone, the limit is low enough for calls not
-/// to wait long. When the cycle gives up, requests that are still under way may fail as well.
+/// ones, each of these that fails counts as well. If only some places of the file can't be written,
+/// the limit is high enough for the rest to be written. If the device is gone, the limit is low
+/// enough for calls not to wait long. When the cycle gives up, requests that are still under way
+/// may fail as well.
 const FAILURES_MAX: u32 = 128;
 /// A cycle consists of stages, each of which ends with a sync (but see B7 of `writeback`). A stage
 /// ends once 1/`STAGES` of the pages that were unclean when the cycle began have been written.
@@ -198,8 +199,9 @@ impl<'a> Cycle<'a> {
     }
 
     /// Before further requests are submitted, returns whether another process has truncated the
-    /// file since the last look. If so, the cycle fails, whatever failed before. So only requests
-    /// that are under way make the file longer again (B6 of `writeback`).
+    /// file since the last look. If so, the cycle fails with `CutOff`, even if another error came
+    /// first. Then no request makes the file longer again, except those that are under way (B6 of
+    /// `writeback`).
     fn is_cut_off(&mut self) -> bool {
         let looks = self.has_submitted && self.rest.first().is_some() && self.file.is_len_cheap();
         let is_cut = looks && self.file.is_cut_off() == Ok(true);

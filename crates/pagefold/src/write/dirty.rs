@@ -38,31 +38,32 @@ use crate::file::handle::Handle;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
 
-/// Of the pages of a limit, 1/`CLEAN_SHARE` have to stay clean, and at least `CLEAN_MIN`, but no
-/// more than a quarter of the limit.
+/// Of a limit of `L` pages, `min(max(L / CLEAN_SHARE, CLEAN_MIN), ⌈L / 4⌉)` pages have to stay
+/// clean.
 const CLEAN_SHARE: u64 = 8;
 const CLEAN_MIN: u64 = 64;
-/// If `max` pages of a limit may be dirty, the flusher writes from `max / WRITTEN_FROM` on,
+/// If `max` pages of a limit may be dirty, the flusher writes from `max / WRITTEN_FROM` dirty pages
+/// on.
 const WRITTEN_FROM: u64 = 3;
-/// and writers are throttled from `max * SLOWED_FROM` on.
+/// Writers are throttled from `max * SLOWED_FROM` dirty pages on.
 const SLOWED_FROM: f64 = 3.0 / 4.0;
 /// The next three constants apply to a group's part of the budget. `left` is how many more pages
 /// may become dirty. Once the dirty pages of all groups reach a third of their limit, the flusher
 /// writes pages of each group that has at least `left / PARTS_WRITTEN` dirty pages.
 const PARTS_WRITTEN: u64 = 8;
-/// Writers are throttled when their group has more than `left * PARTS_SLOWED` dirty pages,
+/// Writers are throttled when their group has more than `left * PARTS_SLOWED` dirty pages.
 const PARTS_SLOWED: f64 = 3.0;
-/// and stopped at `left * PARTS_MAX`.
+/// They are stopped at `left * PARTS_MAX` dirty pages.
 const PARTS_MAX: f64 = 15.0;
 /// `left` never falls below `M / LEFT_MIN`, where `M` pages may be dirty in all groups together. So
 /// a group with few dirty pages isn't stopped, however many dirty pages other groups have.
 const LEFT_MIN: u64 = 256;
-/// Writers sleep when they owe this much,
+/// A writer sleeps once it owes this much time.
 const DEBT_MIN: Duration = Duration::from_millis(4);
-/// and no longer than this at a time.
+/// A writer sleeps at most this long at a time.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// How often a writer waits for pages to become clean before it writes all the same. So the mark
-/// isn't a hard limit.
+/// How often a writer waits for pages to become clean. After that it writes, even if there are
+/// still too many dirty pages. So the mark isn't a hard limit.
 const WAITS_MAX: u32 = 100;
 /// How near a group is to being throttled and stopped.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -20,10 +20,11 @@
 //! there are no dirty pages, the threads sleep without waking up.
 //!
 //! # Need
-//! A file needs to be written in three cases: its dirty pages are old; a thread can't get a frame;
-//! or the file has dirty pages of a group that has many dirty pages
-//! ([`wants_writing`](Manager::wants_writing)), or whose threads wait for pages to become clean. In
-//! the last case, only files with dirty pages of that group are written.
+//! A file needs to be written in each of these cases:
+//! - Its dirty pages are old.
+//! - A thread can't get a frame.
+//! - It has dirty pages of a group that has many dirty pages
+//!   ([`wants_writing`](Manager::wants_writing)), or whose threads wait for pages to become clean.
 //!
 //! A file's need grows while the file waits, so no file starves. A file that couldn't be written is
 //! left alone for a second.

@@ -23,21 +23,22 @@
 //! - L3. `set_len` lowers the length, and restores the old length if it fails. A guard (`PageMut`)
 //!   covers its page only up to the length at the time when the guard is made. A guard that is made
 //!   while the length is lowered for a moment is too short once the old length is restored: its
-//!   user would change only the page's first bytes, and old bytes would follow these. So
-//!   unless a page lies wholly within the length, a thread must hold `extension` and check the
-//!   length before it makes a guard of the page.
+//!   user would change only the page's first bytes, and old bytes would follow these. So before a
+//!   thread makes a guard of a page that doesn't lie wholly within the length, it must hold
+//!   `extension` and check the length again.
 //!
 //! - L4. A page is charged to the group that makes it dirty, and stays charged to that group until
 //!   it is clean. If a clean page is charged to another group, the writer first recharges the page
 //!   to its own group. So the dirty pages of one group never count towards another group's limit. A
 //!   writer is throttled, or its call fails, only because of its own group's pages.
-//! - L5. A thread that adopts another process's cut lowers the length, and then looks at the pages
-//!   past the new end, but waits for none of them. It takes a page in *loading* for one that is
-//!   being read and so has no changes. If the page is being made by a write, the writer looks at
-//!   the length again once the page is in memory and dirty. Each of the two threads has a fence
-//!   between its two steps. So either the adopting thread finds the dirty page, or the writer finds
-//!   the new length, and writes past the end, as in L1. Both may happen. Then the next sync fails
-//!   with `CutOff`, although these bytes are in the file.
+//! - L5. If another process has truncated the file, the thread that adopts the new length first
+//!   lowers the length, and then looks at the pages past the new end. It waits for none of them,
+//!   and assumes that a page in *loading* is being read, and so has no changes. But such a page may
+//!   be one that a write is making. Therefore the writer checks the length again once the page is
+//!   in memory and dirty. Each of the two threads has a fence between its two steps. So either the
+//!   adopting thread finds the dirty page, or the writer finds the new length, and writes past the
+//!   end, as in L1. Both may happen. Then the next sync fails with `CutOff`, although these bytes
+//!   are in the file.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -208,8 +209,8 @@ impl Handle {
 
     /// Writes bytes within one page, if the file's length is at least `within`. If `within` is
     /// `None`, the bytes begin at the file's end or before it, and may make the file longer; in
-    /// this case the caller must hold `extension`. If it turns out that another process has cut the
-    /// file off before the bytes, returns [`Written::PastEnd`]: there is a gap now.
+    /// this case the caller must hold `extension`. If another process has just truncated the file
+    /// so that it ends before the bytes, there would be a gap. Then returns [`Written::PastEnd`].
     fn write_page(
         &self,
         piece: &[u8],
@@ -253,7 +254,7 @@ impl Handle {
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
                 BeginWrite::Pinned | BeginWrite::Busy => {
                     if within.is_none() {
-                        file.waits_for_page(); // As do those that wait for `extension`.
+                        file.waits_for_page(); // So do the threads that wait for `extension`.
                     }
                     backoff.wait_or(|| file.page_busy(page))?;
                 }
@@ -329,8 +330,8 @@ impl Handle {
 
     /// Creates a page in memory without reading it from the file: zeros, with `piece` copied in. If
     /// `grows` is set, the file then ends where the piece ends. Returns `None` if the caller has to
-    /// look at the page again: another thread got there first, or room had to be made for the
-    /// page's word.
+    /// look at the page again: another thread has the page, the page has to be read by now, or room
+    /// had to be made for the page's word.
     fn make_page(
         &self,
         piece: &[u8],
@@ -379,8 +380,9 @@ impl Handle {
         }
         file.manager.admit(group, loading, frame.into_frame(), Arrival { is_dirty: true, ..arrival }, false);
         self.became_dirty(group.id);
-        // A thread that adopts another process's cut may have taken this page for one that is being
-        // read, which has no changes. If so, this thread sees the new length here (L5).
+        // If another process has truncated the file, the thread that adopted the new length may
+        // have assumed that this page is being read, and has no changes. If so, this thread sees
+        // the new length here (L5).
         fence(Ordering::SeqCst);
         let is_cut = !grows && self.ends_before(Some(at + piece.len() as u64));
         Ok(Some(if is_cut { Written::PastEnd } else { Written::Done }))
@@ -395,9 +397,9 @@ impl Handle {
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
         // `set_len` may have lowered the length for a moment, and may restore the old one (L3). If
-        // the page lies wholly within the length even so, the guard covers the whole page, and
+        // the page lies wholly within even the lowered length, the guard covers the whole page, and
         // `set_len` cuts off none of its bytes before the page is released. Otherwise the guard
-        // could be too short, so this thread checks the length while it holds `extension`.
+        // could be too short, so this thread checks the length again while it holds `extension`.
         if end <= file.len()
             && let Some(held) = self.hold_page(page, Some(end))?
         {
@@ -455,7 +457,7 @@ impl Handle {
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
                 BeginWrite::Pinned | BeginWrite::Busy => {
                     if within.is_none() {
-                        file.waits_for_page(); // As do those that wait for `extension`.
+                        file.waits_for_page(); // So do the threads that wait for `extension`.
                     }
                     backoff.wait_or(|| file.page_busy(page))?;
                 }

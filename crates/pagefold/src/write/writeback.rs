@@ -43,8 +43,8 @@
 //!   those whose requests were under way during the failed sync. The failure may concern any of
 //!   them, and the system may not report it again at the next sync.
 //! - B5. Every cycle ends. A sweep ends after half a second. A cycle for a file whose last handle
-//!   was dropped ends when the file is opened again. A full cycle could go on for as long
-//!   as writers make pages dirty ahead of it. So once a full cycle has settled three times as many
+//!   was dropped ends when the file is opened again. A full cycle could go on for as long as
+//!   writers make pages dirty ahead of it. So once a full cycle has settled three times as many
 //!   pages as were unclean when it began, the rest of the cycle is a single stage. From then on no
 //!   page of the file becomes clean before the cycle's end. So dirty pages accumulate, writers are
 //!   soon stopped (`dirty`), and the cycle reaches its end.
@@ -54,9 +54,10 @@
 //!   Half of these lie ahead of the cycle, which has to write them, too: 1 + 1/2 + 1/4 + … = 2.
 //! - B6. If a cycle finds that another process has shortened the file, the cycle fails. Nothing is
 //!   written to the file until the cache has the new length (`length`), because write-back would
-//!   bring the truncated bytes back. Where the system knows a file's length without asking a device
-//!   or a server, the cycle looks again before it submits further requests. A gap remains: requests
-//!   that are under way, and elsewhere all that follow in the cycle.
+//!   bring the truncated bytes back. If the system knows the file's length without asking a device
+//!   or a server, the cycle checks the length again before it submits further requests. A gap
+//!   remains: requests that are under way at that time still write. For all other files, the later
+//!   requests of the cycle still write, too.
 //!
 //! - B7. When a file's last handle is dropped, its dirty pages are written but not synced. The
 //!   operating system then has the bytes, as after `write` and `close`. The pages then count as
@@ -91,8 +92,8 @@ use io::IoError;
 /// The longest time that a sweep takes: other files may have to be written as well.
 const SWEEP_MAX: Duration = Duration::from_millis(500);
 
-/// How often a file that is about to be closed is written anew, because another process has just
-/// cut it off once more.
+/// How often a file that is about to be closed is written anew because another process has
+/// truncated it once more.
 const CUTS_MAX: u32 = 4;
 
 impl FileState {
@@ -139,7 +140,8 @@ impl FileState {
     }
 
     /// Writes all dirty pages like [`write_out`](Self::write_out). First calls `notice`, which
-    /// adopts another process's cut. If there is one more cut just after that, nothing was written
+    /// adopts the new length if another process has truncated the file. If the file is truncated
+    /// once more after `notice` has ended and before the cycle begins, `write_out` writes nothing
     /// (B6), not even what lies before the new end. Then this tries again, a few times.
     pub(crate) fn write_out_despite_cuts(&self, notice: impl Fn(&Self)) -> Result<(), IoError> {
         let mut result = Ok(());
@@ -342,8 +344,9 @@ mod tests {
         file
     }
 
-    /// Regression: a thread that dropped a file's last handle wrote on for as long as a new handle
-    /// made pages dirty.
+    /// Regression: a thread dropped a file's last handle, and began to write the file's dirty
+    /// pages. Then the file was opened again. The thread went on writing as long as the new handle
+    /// made pages dirty. It should have ended as soon as the file was open again.
     #[test]
     fn a_farewell_ends_when_the_file_is_open_again() {
         let file = dirty_file(SimulatedDisk::default());
@@ -354,8 +357,9 @@ mod tests {
         assert_eq!(state.unclean(), 0);
     }
 
-    /// Regression: a range couldn't be written while a round was under way. The rest of the round
-    /// went well, and the file counted as one that can be written.
+    /// Regression: while a round of sweeps was under way, a range of the file couldn't be written.
+    /// The rest of the round succeeded, so the file counted as one that can be written. The failure
+    /// should have ended the round.
     #[test]
     fn a_range_that_cannot_be_written_ends_the_round() {
         let disk = SimulatedDisk::default();

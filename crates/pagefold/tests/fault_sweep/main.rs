@@ -1,8 +1,16 @@
-//! Three scenarios, of opening, reading and closing, of making, writing, syncing and cutting off,
-//! and of the same beside another process that changes the file's length. In the first two, call 1
-//! to the backend fails, then call 2, and so on until the call that was to fail is never made; each
-//! in every way, once and for ever. Interruptions come a hundred times in a row instead, and no
-//! call fails for them. In the third, the other process acts at call 1, then at call 2, and so on.
+//! Sweeps over all calls to the backend, in three scenarios:
+//!
+//! 1. Opening, reading and closing files, while calls fail.
+//! 2. Creating, writing, syncing, cutting off and closing a file, while calls fail.
+//! 3. Writing and reading a file that another process makes longer or cuts off.
+//!
+//! In scenarios 1 and 2, call 1 to the backend fails in the first run, call 2 in the second run,
+//! and so on, until a run ends before the call that should fail. This is repeated for each kind of
+//! fault, both for a single failing call and for all calls from there on. Interruptions are an
+//! exception: 100 calls in a row are interrupted, and this must make no call of Pagefold fail.
+//!
+//! In scenario 3, the other process acts right before call 1 in the first run, before call 2 in the
+//! second run, and so on.
 #![cfg(not(pagefold_loom))]
 
 mod meddled;
@@ -23,12 +31,12 @@ use writer::writing_scenario;
 
 const FILE_LEN: u64 = 90 * 4096 + 77;
 
-/// Whether a schedule has calls fail, and not only interrupted.
+/// Whether the schedule makes calls fail with errors other than interruptions.
 fn may_fail(schedule: &Schedule) -> bool {
     !matches!(schedule, Schedule::Once(_, Fault::Interrupted) | Schedule::InARow { .. })
 }
 
-/// Faults that have fired in all scenarios.
+/// The number of faults that have fired, in all scenarios.
 static FIRED: AtomicU64 = AtomicU64::new(0);
 
 #[test]
@@ -41,7 +49,7 @@ fn also_where_threads_do_it() {
     sweep_some(|schedule| scenario(ThreadPool::new(disk(2, FILE_LEN), 3).unwrap(), schedule));
 }
 
-/// Of requests that io_uring did, the answers are changed.
+/// io_uring performs the requests, and the faults change their answers.
 #[test]
 fn also_where_io_uring_does_it() {
     let files = RealFiles::new(2, FILE_LEN);
@@ -63,7 +71,8 @@ fn another_process_may_change_the_length_before_any_call() {
     meddled::sweep_all();
 }
 
-/// Threads that sweep side by side: a run waits more than it works.
+/// Threads that run sweeps at the same time. There may be more than CPUs, because a run mostly
+/// waits.
 const SWEEPERS: usize = 4;
 
 /// The first four are of different kinds.
@@ -81,12 +90,12 @@ const FAULTS: [Fault; 11] = [
     Fault::Errno(1),
 ];
 
-/// On the simulated disk, with every fault.
+/// Sweeps with every fault. For scenarios on the simulated disk.
 fn sweep(scenario: impl Fn(Schedule) -> u64 + Sync) {
     sweep_with(&FAULTS, scenario);
 }
 
-/// On other ways to the same code, with one fault of each kind; with all, where
+/// For other paths to the same code: uses one fault of each kind, or all faults if
 /// `PAGEFOLD_ALL_FAULTS` is set.
 fn sweep_some(scenario: impl Fn(Schedule) -> u64 + Sync) {
     let all = std::env::var_os("PAGEFOLD_ALL_FAULTS").is_some();
@@ -111,7 +120,7 @@ fn sweep_with(faults: &[Fault], scenario: impl Fn(Schedule) -> u64 + Sync) {
     assert!(runs > 20 * 20);
 }
 
-/// Has a few threads do all the jobs. Returns the number of runs in all.
+/// Runs all jobs on a few threads. Returns the total number of runs.
 fn side_by_side<T: Sync>(jobs: &[T], runs_of: impl Fn(&T) -> u64 + Sync) -> u64 {
     let next = AtomicU64::new(0);
     let sweep_on = || -> u64 {

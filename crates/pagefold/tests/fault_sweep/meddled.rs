@@ -1,11 +1,14 @@
-//! A file that is written and read here while another process makes it longer or cuts it off, once,
-//! right before call 1 to the backend, then call 2, and so on. The next call may fail then.
+//! A file that Pagefold writes and reads while another process makes it longer or cuts it off:
+//! once, right before call 1 to the backend in the first run, before call 2 in the second, and so
+//! on. In some runs the next call, or all later calls, fail.
 //!
-//! What the file may be is kept as a few whole contents (`worlds`), and each read and each sync has
-//! to find one of them. Other contents are fine only where the documentation says so: after a cut
-//! that nothing shows (*hidden*: a write that was under way, or a change of the length, made the
-//! file longer again before Pagefold asked), and where the last handle was dropped while the device
-//! failed.
+//! The test keeps a list of whole contents (`worlds`), each of which the file may have. Each read
+//! and each sync must find one of them. Other contents are allowed only where the documentation
+//! says so:
+//!
+//! - after a cut that Pagefold can't notice (*hidden*), because a write in flight, or a change of
+//!   the length, made the file longer again before Pagefold asked for its length;
+//! - after the last handle was dropped while the device failed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -41,25 +44,25 @@ enum Trouble {
     None,
     /// The next call fails.
     Once,
-    /// All calls fail, until a step has failed.
+    /// All calls fail, until an act has failed.
     Lasting,
 }
 
-/// What is done in turn.
+/// A step of the scenario.
 #[derive(Clone, Copy)]
 enum Act {
     Do(Step),
     /// Reads the whole file.
     Read,
     ReadAsync,
-    /// Pins a page, until `Unpin`: only where the run has pins.
+    /// Pins a page until `Unpin`. Does nothing in runs without pins.
     Pin(u64),
     Unpin,
     /// Drops the last handle, and opens the file again.
     Reopen,
 }
 
-/// Pins are held only where nothing has to wait for them.
+/// Pages are pinned only during acts that needn't wait for them.
 const ACTS: [Act; 47] = [
     Act::Do(Write(0, 6 * 4096 + 300)),
     Act::Pin(6),
@@ -119,21 +122,21 @@ impl Act {
 /// What an act shows.
 enum Shown {
     Nothing,
-    /// Bytes of the file, up to its end or the end of the page.
+    /// Bytes of the file, from `from` up to `to` or to the end of the file.
     Bytes {
         found: Vec<u8>,
         from: usize,
         to: usize,
     },
-    /// The last handle was dropped, and the file opened again; whether the device failed when the
-    /// handle was dropped.
+    /// The last handle was dropped, and the file was opened again. `has_failed`: the device failed
+    /// when the handle was dropped.
     Reopened {
         has_failed: bool,
     },
 }
 
-/// Runs in which the other process has acted, in which changes were lost, and in which the content
-/// was left open at last.
+/// The number of runs in which the other process acted (`ACTED`), in which changes were lost
+/// (`LOST`), and in which any mixture of contents was allowed in the end (`SETTLED`).
 static ACTED: AtomicU64 = AtomicU64::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
 static SETTLED: AtomicU64 = AtomicU64::new(0);
@@ -143,15 +146,15 @@ struct Run {
     faulty: FaultyBackend,
     meddler: Meddler,
     group: Group,
-    /// Two handles, each of which is told of what is lost, and whether it has to be told.
+    /// Two handles of the file. Each of them must report lost changes once.
     files: Option<[File; 2]>,
     is_owed: [bool; 2],
     worlds: Worlds,
     has_pins: bool,
     pins: Vec<(PageRef<'static>, Vec<u8>)>,
-    /// Faults before the act under way.
+    /// The number of faults that fired before the current act.
     fired_before: u64,
-    /// How often a sync has told of a cut.
+    /// How often a sync has reported a cut.
     told: u32,
 }
 
@@ -172,7 +175,7 @@ impl Drop for Case {
     }
 }
 
-/// Whether there is the call before which the Meddler was to act.
+/// Runs a case. Returns false if the run ends before the call at which the Meddler should act.
 fn meddled_scenario(case: &Case) -> bool {
     let Case { plan, trouble, has_pins, before_call: n } = *case;
     let disk = disk(0, 0);
@@ -264,9 +267,9 @@ impl Run {
         if let Err(error) = &result {
             self.check_error(error, act, &either);
         }
-        self.told = 0; // A sync that was cut off under way has failed, but hasn't noted the loss.
+        self.told = 0; // A sync that was cut off has failed, but recorded no loss.
         self.look();
-        // Where it can't find out the length, `set_len` sets it anyway.
+        // If the device fails when `set_len` asks for the length, `set_len` sets the length anyway.
         let is_set = matches!(act, Act::Do(SetLen(_))) && self.is_failing();
         if deed.cut.is_some() && (self.meddler.is_hidden() || is_set) {
             return self.settle(&either, "after a hidden cut");
@@ -304,7 +307,8 @@ impl Run {
             Act::Pin(_) => Ok(Shown::Nothing),
             Act::Unpin => {
                 self.unpin();
-                // What was appended to a pinned page isn't known until a read meets the end.
+                // What was appended to the file while its last page was pinned is noticed by the
+                // next read at the end.
                 self.look();
                 Ok(Shown::Nothing)
             }
@@ -323,7 +327,7 @@ impl Run {
         }
     }
 
-    /// Pinned bytes don't change, whatever becomes of the file.
+    /// Pinned bytes must not have changed, whatever happened to the file.
     fn unpin(&mut self) {
         for (pin, before) in self.pins.drain(..) {
             assert!(*pin == before[..], "a pinned page has changed");
@@ -333,7 +337,7 @@ impl Run {
         }
     }
 
-    /// Whether a call has failed in the act under way.
+    /// Whether a call has failed during the current act.
     fn is_failing(&self) -> bool {
         self.faulty.fired_total() > self.fired_before
     }
@@ -342,14 +346,14 @@ impl Run {
         self.faulty.set_schedule(Schedule::Never);
     }
 
-    /// Errors are those of the device, or tell of a cut, or the file has become too short.
+    /// An error must be that of the device, or report a cut, or say that the page is past the end.
     fn check_error(&mut self, error: &Error, act: Act, worlds: &Worlds) {
         let (has_failed, deed) = (self.is_failing(), self.meddler.deed());
         let is_cut = deed.is_some_and(|deed| deed.cut.is_some());
         let is_sync = matches!(act, Act::Do(Sync | SyncRange(..)));
         match (error, act) {
             (Error::ReadFailed { error, .. } | Error::WriteFailed { error, .. }, _) if *error == IoError::IO => {
-                // A failure of before may be told by a sync.
+                // A sync may also report an earlier failure.
                 assert!(has_failed || is_sync && self.faulty.fired_total() > 0, "{error}");
             }
             (Error::WriteFailed { error: IoError::CutOff, .. }, _) => {
@@ -370,7 +374,7 @@ impl Run {
         }
     }
 
-    /// Has Pagefold notice what the Meddler did.
+    /// Makes Pagefold notice what the Meddler did.
     fn look(&mut self) {
         let look = |run: &Self| run.file().read_at(&mut [0], 1 << 40);
         if let Err(error) = look(self) {
@@ -380,8 +384,8 @@ impl Run {
         }
     }
 
-    /// Both handles have to be told of changes that the Meddler cut off before they were in the
-    /// file.
+    /// Changes that the Meddler cut off before they were in the file must be reported by both
+    /// handles.
     fn note_loss(&mut self, deed: &Deed, before: &Worlds, act: Act) {
         let is_kept = match (act, &deed.cut) {
             (Act::Do(SetLen(len)), Some((to, _))) => len as usize <= *to, // They go anyway.
@@ -394,7 +398,8 @@ impl Run {
         }
     }
 
-    /// What a sync that went well has put on the disk is there, and there was nothing to tell.
+    /// Checks that a successful sync has put its bytes on the disk. If `is_quiet`, also checks that
+    /// the handle owed no report of lost changes.
     fn check_disk(&mut self, act: Act, is_quiet: bool) {
         let (from, to) = match act {
             Act::Do(Sync) | Act::Reopen => (0, usize::MAX),
@@ -409,7 +414,8 @@ impl Run {
         self.worlds.check(&there[clip(&there)], "on the disk", |content| &content[clip(content)]);
     }
 
-    /// Takes over what the file has become where the documentation leaves it open, byte by byte.
+    /// For cases in which the documentation allows each byte to be old or new: reads the file, and
+    /// takes its contents as the only ones from now on.
     fn settle(&mut self, worlds: &Worlds, what: &str) {
         SETTLED.fetch_add(1, Ordering::Relaxed);
         self.unpin();
@@ -428,7 +434,8 @@ impl Run {
         self.worlds.check(&found, what, |content| content);
     }
 
-    /// At last, all is as it should be, in memory and in the file, and both handles have been told.
+    /// Checks at the end that memory and file have the right bytes, and that both handles have
+    /// reported what was lost.
     fn rest(&mut self) {
         self.fired_before = self.faulty.fired_total();
         self.unpin();

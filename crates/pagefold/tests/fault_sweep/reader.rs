@@ -8,8 +8,8 @@ use test_disks::{FaultyBackend, Schedule};
 use crate::support::{check, eventually, manager, read};
 use crate::{FILE_LEN, FIRED, may_fail};
 
-/// Errors come back as errors, pages that did come are right, and afterwards everything works
-/// again.
+/// Each fault must be returned as an error, all pages that are read must be right, and after the
+/// fault everything must work again.
 pub(crate) fn scenario(backend: impl Backend, schedule: Schedule) -> u64 {
     let may_fail = may_fail(&schedule);
     let faulty = FaultyBackend::new(backend, schedule);
@@ -48,7 +48,7 @@ pub(crate) fn scenario(backend: impl Backend, schedule: Schedule) -> u64 {
     calls
 }
 
-/// Several loads at a time. The first error, when all are done.
+/// Makes several loads at a time. Returns the first error after all of them have ended.
 fn batches(file: &File) -> Result<(), Error> {
     file.prefetch(60 * 4096..70 * 4096);
     let mut bytes = vec![0; 24 * 4096];

@@ -1,11 +1,11 @@
-//! What a writer does to a file, and what becomes of the file's bytes.
+//! The steps of a writer, and their effects on the file's bytes.
 
 use pagefold::io::Backend;
 use pagefold::{Advice, Error, File};
 
 use crate::support::{assert_same, bytes_on, version};
 
-/// What is done to a file, each with the version of the bytes that it leaves.
+/// A step of a writer. Written bytes are those of the step's version.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Write(u64, usize),
@@ -13,7 +13,7 @@ pub(crate) enum Step {
     SetLen(u64),
     Sync,
     SyncRange(u64, u64),
-    /// So that it has to be read again.
+    /// Evicts all pages, so that they must be read again.
     Forget,
 }
 
@@ -34,7 +34,7 @@ impl Step {
         }
     }
 
-    /// What a sync that went well has put on the disk is there.
+    /// Checks that the bytes which a successful sync has written are on the disk.
     pub(crate) fn check_disk(self, disk: &impl Backend, expected: &[u8]) {
         match self {
             Self::Sync => assert_same(&bytes_on(disk, "new"), expected, "synced"),
@@ -48,15 +48,15 @@ impl Step {
         }
     }
 
-    /// What the step does to the bytes, in the order in which it does it. Each piece is done as a
-    /// whole, or not.
+    /// The step's effects on the bytes, in order. Each of them takes place as a whole or not at
+    /// all.
     pub(crate) fn pieces(self, number: u64) -> Vec<Piece> {
         match self {
             Self::Write(offset, len) => {
                 let end = offset + len as u64;
                 let page_end = |at: u64| end.min((at / 4096 + 1) * 4096);
                 let starts = std::iter::successors(Some(offset), |&at| Some(page_end(at)).filter(|&at| at < end));
-                // Before a write that leaves a gap, the file becomes longer.
+                // A write behind the end first makes the file longer.
                 let gap = Piece::Lengthen { from: offset, to: page_end(offset) };
                 let put = |at| Piece::Put { offset: at, bytes: version(number, at, (page_end(at) - at) as usize) };
                 [gap].into_iter().chain(starts.map(put)).collect()
@@ -67,7 +67,8 @@ impl Step {
         }
     }
 
-    /// What the file may be afterwards: done last; before that, done in part.
+    /// The contents that the file may have after the step: unchanged first, then with one piece
+    /// done, and so on. The last one is that of a completed step.
     pub(crate) fn outcomes(self, before: &[u8], number: u64) -> Vec<Vec<u8>> {
         let mut outcomes = vec![before.to_vec()];
         for piece in self.pieces(number) {
@@ -81,7 +82,7 @@ impl Step {
 
 /// A part of a step.
 pub(crate) enum Piece {
-    /// Makes a file that ends before `from` longer, up to `to`.
+    /// If the file ends before `from`, makes it `to` bytes long.
     Lengthen {
         from: u64,
         to: u64,
@@ -90,7 +91,7 @@ pub(crate) enum Piece {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// Changes the first half of a page, if the file has the page.
+    /// Changes the first half of page `page`, or of the file's part of it.
     Change {
         page: u64,
         number: u64,

@@ -1,4 +1,5 @@
-//! Another process, the Meddler, that changes the file's length once, right before a chosen call.
+//! Another process, the Meddler, that changes the file's length once, right before a chosen call to
+//! the backend.
 
 use std::path::Path;
 
@@ -17,37 +18,39 @@ const NUMBER: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     Append(usize),
-    /// Cuts off so many bytes.
+    /// Cuts off this many bytes.
     CutBy(u64),
-    /// Cuts off the last page, or what there is of it.
+    /// Cuts off the last page, or the file's part of it.
     CutPage,
     CutAll,
-    /// Cuts off everything, and appends so many bytes.
+    /// Cuts off everything, and appends this many bytes.
     Replace(usize),
 }
 
 /// What the Meddler did.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed {
-    /// The length to which the file was cut off, and the bytes that were behind it.
+    /// The length to which the file was cut off, and the bytes that were cut off.
     pub(crate) cut: Option<(usize, Vec<u8>)>,
     /// The appended bytes, and where they are.
     appended: Option<(usize, Vec<u8>)>,
 }
 
 impl Deed {
-    /// What comes of a content that Pagefold had. Nothing if Pagefold can't have had it then.
+    /// What `content`, as Pagefold knew it, becomes with this deed. Empty if Pagefold can't have
+    /// known this content then.
     pub(crate) fn results(&self, content: &[u8]) -> Vec<Vec<u8>> {
         let Some((to, gone)) = &self.cut else {
             let (at, bytes) = self.appended.as_ref().expect("a deed is a cut, an append, or both");
-            // Where both have written, Pagefold's bytes are the file's.
+            // Where both have written, Pagefold's write-back overwrites the Meddler's bytes.
             let rest = content.len().checked_sub(*at).map(|own| bytes.get(own..).unwrap_or_default());
             return rest.map(|rest| [content, rest].concat()).into_iter().collect();
         };
         let left = content[..content.len().min(*to)].to_vec();
         match &self.appended {
             None => vec![left],
-            // The new bytes, or the old ones that were in memory when they were overwritten.
+            // The new bytes; or the old ones, if they were in memory when the Meddler overwrote
+            // them.
             Some((_, bytes)) => {
                 assert!(gone.len() > bytes.len(), "else the cut isn't noticed");
                 vec![[&left, &bytes[..]].concat(), content[..content.len().min(to + bytes.len())].to_vec()]
@@ -55,13 +58,13 @@ impl Deed {
         }
     }
 
-    /// Whether the Meddler cut off bytes that weren't in the file yet, or were other ones there.
+    /// Whether the Meddler cut off bytes of `content` that weren't in the file at that time.
     pub(crate) fn lost(&self, content: &[u8]) -> bool {
         self.cut.as_ref().is_some_and(|(to, gone)| !gone.starts_with(content.get(*to..).unwrap_or_default()))
     }
 }
 
-/// Acts right before call number `at`, of those that are made from the beginning on.
+/// Acts right before call number `at`, counted from the start of the run.
 #[derive(Clone)]
 pub(crate) struct Meddler(Arc<Mutex<State>>);
 
@@ -73,7 +76,7 @@ struct State {
     /// It acts only then.
     is_let: bool,
     deed: Option<Deed>,
-    /// The length that it left, until Pagefold has asked for it.
+    /// The length to which the Meddler set the file, until Pagefold asks for the length.
     unknown_len: Option<u64>,
     is_hidden: bool,
 }
@@ -136,7 +139,7 @@ impl State {
         };
         let appended = match self.plan {
             Plan::Append(by) => Some((to, version(NUMBER, to as u64, by))),
-            // A shorter file would be none that was cut off.
+            // Unless the file is shorter in the end, Pagefold can't notice the cut.
             Plan::Replace(by) if by < len => Some((to, version(NUMBER, to as u64, by))),
             _ => None,
         };
@@ -153,7 +156,8 @@ impl State {
     }
 }
 
-/// Appends, with the bytes before of the same page.
+/// Appends `bytes`. Writes whole pages, so it also writes `before`, the bytes before them in the
+/// same page.
 fn append(disk: &SimulatedDisk, before: &[u8], bytes: &[u8], at: usize) {
     let mut pages = [before, bytes].concat();
     let len = pages.len();

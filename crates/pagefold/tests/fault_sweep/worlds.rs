@@ -1,4 +1,4 @@
-//! The contents that a file may have, as far as the test knows.
+//! The contents that the file may have, as far as the test can know.
 
 use crate::steps::Piece;
 use crate::stranger::Deed;
@@ -8,13 +8,13 @@ use crate::support::first_difference;
 #[derive(Clone)]
 pub(crate) struct Worlds {
     pub(crate) contents: Vec<Vec<u8>>,
-    /// Whether what is found rules out the other contents from then on.
+    /// Whether contents that a check doesn't find are removed from the list.
     pub(crate) narrows: bool,
 }
 
 impl Worlds {
-    /// What the pieces of a step make of them, one after the other; not all of them if the step
-    /// failed.
+    /// Applies the pieces of a step to each content, in order. If the step failed, each number of
+    /// pieces may have been applied.
     pub(crate) fn follow(&self, pieces: &[Piece], is_done: bool) -> Self {
         self.each(|content| {
             let parts = parts(content, pieces);
@@ -22,7 +22,7 @@ impl Worlds {
         })
     }
 
-    /// The same, with the deed before, between or after the pieces.
+    /// As `follow`, with the deed before, between or after the pieces.
     pub(crate) fn follow_with(&self, deed: &Deed, pieces: &[Piece], is_done: bool) -> Self {
         self.each(|content| {
             let before = parts(content, pieces).into_iter().enumerate();
@@ -41,7 +41,7 @@ impl Worlds {
         Self { contents, ..*self }
     }
 
-    /// Fails unless `found` is the part that `part` takes of one of them.
+    /// Fails unless `found` equals `part` of one of the contents.
     pub(crate) fn check(&mut self, found: &[u8], what: &str, part: impl Fn(&[u8]) -> &[u8]) {
         let fits = |content: &Vec<u8>| part(content) == found;
         if !self.contents.iter().any(fits) {
@@ -57,8 +57,8 @@ impl Worlds {
         }
     }
 
-    /// Fails unless each byte of `found`, from `start` on, is the one of one of them, or zero if
-    /// `or_zeros`, and the length one between theirs.
+    /// Fails unless `found` is a mixture of the contents, from `start` on: each byte is that of one
+    /// of them (or zero, if `or_zeros`), and the length is between their lengths.
     pub(crate) fn check_mixed(&self, found: &[u8], start: usize, end: usize, or_zeros: bool, what: &str) {
         let lens = || self.contents.iter().map(|content| content.len().clamp(start, end) - start);
         let (least, most) = (lens().min().unwrap(), lens().max().unwrap());
@@ -75,7 +75,7 @@ impl Worlds {
     }
 }
 
-/// A content without the pieces, with the first one, with two, and so on.
+/// The content with none of the pieces applied, with the first one, with the first two, and so on.
 fn parts(content: &[u8], pieces: &[Piece]) -> Vec<Vec<u8>> {
     let mut parts = vec![content.to_vec()];
     for piece in pieces {

@@ -1,4 +1,4 @@
-//! Making a file, writing, syncing and cutting it off, and closing it.
+//! Creating, writing, syncing, cutting off and closing a file.
 
 use pagefold::io::Backend;
 use pagefold::{Error, File};
@@ -26,7 +26,8 @@ const STEPS: [Step; 24] = [
     Step::Forget,
     Step::Change(20),
     Step::Sync,
-    // Each of these is a call of its own at least, whatever the flusher has got to by then.
+    // Each of the following steps makes at least one call of its own, however much the flusher has
+    // written by then.
     Step::Forget,
     Step::Write(2 * 4096 + 9, 50),
     Step::Sync,
@@ -44,7 +45,7 @@ fn contents(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Syncs without faults until all is well. Returns how often a sync failed.
+/// Syncs without faults until a sync succeeds. Returns how often it failed.
 pub(crate) fn sync_in_peace(file: &File) -> usize {
     (0..4).take_while(|_| file.sync().is_err()).count()
 }
@@ -57,7 +58,7 @@ pub(crate) fn writing_scenario(disk: impl Backend + Clone, schedule: Schedule) -
     let mut expected = Vec::new();
     let opened = group.open_options().write(true).create(true).open("new").and_then(|file| {
         let other = group.open_options().write(true).open("new")?;
-        // Of the run until a step failed.
+        // The number of calls until a step failed.
         let mut calls = None;
         for (number, step) in STEPS.into_iter().enumerate() {
             let mut outcomes = step.outcomes(&expected, number as u64);
@@ -108,11 +109,11 @@ pub(crate) fn writing_scenario(disk: impl Backend + Clone, schedule: Schedule) -
     calls
 }
 
-/// After a fault is over: all gets to the disk, and each handle hears of what couldn't be written
-/// once.
+/// Checks, after the fault has ended, that all bytes get to the disk, and that each handle reports
+/// once what couldn't be written.
 fn check_the_rest(disk: &impl Backend, file: &File, other: &File, expected: &[u8], told: usize) {
     let by_first = sync_in_peace(file);
-    // Those of the flusher too, which may have been at it until a moment ago.
+    // Includes failures of the flusher, which may have been writing until just now.
     let failures = file.stats().write_errors as usize;
     assert!(by_first + told <= failures, "{by_first} times told, {told} before, of {failures}");
     assert_same(&bytes_on(disk, "new"), expected, "synced after all");

@@ -1,4 +1,4 @@
-//! Many at a time: batches, prefetching, futures, readers that are read ahead for.
+//! Many pages at a time: batches, prefetching, futures, and readahead.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -100,7 +100,8 @@ impl World {
             offset += step;
         }
         if self.random.one_in(2) {
-            // Parts of pages that aren't in memory have to be read first, which may fail.
+            // A partial write to a page that isn't in memory must first read the page, which may
+            // fail.
             let _ = file.advise(0..len, Advice::DontNeed);
         }
         let mut batch: Vec<_> = writes.iter().map(|(offset, bytes)| WriteRequest::new(*offset, bytes)).collect();
@@ -169,7 +170,7 @@ impl World {
                 self.seen.futures_dropped += 1;
                 continue;
             }
-            // One that was done has given its page away: another one is asked.
+            // A future that has completed has given its page away; it is replaced by a new one.
             drop(std::mem::replace(future, file.page_at_async(page * 4096)));
             let again = || wait_for(file.page_at_async(page * 4096));
             match self.ask(file.group(), 1, again) {

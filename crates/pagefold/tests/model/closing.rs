@@ -1,4 +1,4 @@
-//! Closing and dropping handles, and what the files have after the last of them.
+//! Closing and dropping handles, and the contents of files after their last handle is gone.
 
 use test_disks::{Fault, FaultKind, Schedule};
 
@@ -35,7 +35,7 @@ impl World {
         self.close_last(at, devices);
     }
 
-    /// Closes a handle or drops it. Returns whether it is known that all is written then.
+    /// Closes or drops a handle. Returns true if all changes are known to be written afterwards.
     fn let_go(&mut self, at: usize) -> bool {
         let is_dropped = self.random.one_in(2);
         let writes = self.open[at].writable && !is_dropped;
@@ -82,8 +82,9 @@ impl World {
         }
     }
 
-    /// What couldn't be written is lost, but nothing comes in its place that wasn't there: a write
-    /// that was under way before may bring what was changed since.
+    /// Changes that couldn't be written are lost. But each sector must have contents that the file
+    /// had at some time: those on the disk before, the newest ones, or earlier ones, which a write
+    /// in flight may bring.
     fn nothing_foreign_came(&mut self, number: usize, before: &[u8]) {
         let after = bytes_on(&self.disk, format!("f{number}"));
         let (bytes, earlier) = (self.files[number].as_mut().expect("it was open"), &self.earlier[number]);
@@ -106,10 +107,11 @@ impl World {
         self.seen.lost_at_close += u64::from(lost);
     }
 
-    /// Syncs each file by each handle, until nothing is unclean. Without faults.
+    /// Syncs each file through each handle, without faults, until nothing is unclean.
     pub(crate) fn sync_all(&mut self) {
         for at in 0..self.open.len() {
-            // The first may tell of what was before, the second of what was under way.
+            // The first sync may report an earlier error, and the second one an error of a write
+            // that was in flight.
             let tries = (0..3).filter(|_| !self.sync_open(at)).count();
             assert!(tries < 3, "nothing fails any more");
         }
@@ -172,7 +174,8 @@ impl World {
         }
     }
 
-    /// Drops all handles at once. What was written is in the files then, though nothing was synced.
+    /// Drops all handles at once. Afterwards all bytes are in the files, although nothing was
+    /// synced.
     fn drop_all(&mut self) {
         self.faulty.set_schedule(Schedule::Never);
         let numbers: Vec<_> = self.open.drain(..).map(|open| open.number).collect();
@@ -181,7 +184,7 @@ impl World {
         numbers.into_iter().for_each(|number| self.is_on_disk(number));
     }
 
-    /// Each frame with memory is free, once there are no pages.
+    /// Once there are no pages, each frame that has memory must be free.
     fn no_frame_is_lost(&self) {
         let stats = self.mm.stats();
         let frames = stats.used_bytes - stats.metadata_bytes;

@@ -7,16 +7,19 @@ use crate::support::eventually;
 use crate::world::World;
 
 impl World {
-    /// Drops a group and builds one of the same name. An open file, or a pin, keeps the group.
+    /// Drops a group, and builds one with the same name. If a file or a pin keeps the old group
+    /// alive, this must fail.
     pub(crate) fn build_group_again(&mut self) {
-        // A group takes some memory beside pages, for which pinned pages may leave no room.
+        // A group needs some memory that isn't for pages. Pinned pages may leave no room for this
+        // memory.
         if self.mm.stats().budget_bytes - self.mm.used() < 16 << 10 {
             self.held.clear();
         }
         let at = self.random.below(self.groups.len() as u64) as usize;
         let (name, max) = (self.groups[at].name().to_owned(), self.groups[at].max());
         let is_kept = self.open.iter().any(|open| open.file.group().name() == name) || self.pins_keep_group(&name);
-        // Pages that another group's handles use as well may have to be written or unpinned first.
+        // Pages that handles of other groups use as well may have to be written or unpinned before
+        // the group can go.
         let goes = self.held.is_empty() && self.groups[at].stats().unclean_bytes == 0;
         drop(self.groups.remove(at));
         let builder = self.mm.group(&name);
@@ -37,8 +40,8 @@ impl World {
         self.groups.insert(at, group);
     }
 
-    /// Whether a group without handles is gone. A page that was just being loaded when its last
-    /// handle was dropped keeps it, so all pages leave memory that can.
+    /// Whether a group without handles is gone. A page whose load was in flight when the last
+    /// handle was dropped keeps the group alive, so this also evicts all pages that can be evicted.
     fn is_gone(&self, name: &str) -> bool {
         let is_gone = self.mm.stats().groups.iter().all(|group| !group.dropped || group.name != name);
         if !is_gone {

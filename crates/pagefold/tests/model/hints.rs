@@ -1,4 +1,4 @@
-//! What users tell of pages, ask of them, and charge to other groups.
+//! Advice, queries whether a page is in memory, and charging pages to other groups.
 
 use pagefold::{Advice, Error};
 use test_disks::Call;
@@ -8,7 +8,7 @@ use crate::world::World;
 
 const ADVICE: [Advice; 6] =
     [Advice::DontNeed, Advice::WillNeed, Advice::Sequential, Advice::Normal, Advice::Random, Advice::Cold];
-/// Room in a group that the background reclaimer may make just after a call was refused.
+/// How much room the background reclaimer may make in a group right after a call was refused.
 const MOMENT: u64 = 64 * 4096;
 
 impl World {
@@ -36,7 +36,7 @@ impl World {
         let number = self.open[at].number;
         let start = self.offset(number);
         let range = start..start + 1 + self.random.below(200_000);
-        // Nothing is done, and nothing told, for a range past the end.
+        // For a range past the end, the call does nothing and reports nothing.
         if start < self.bytes(number).len() as u64
             && self.told_as_it_should(at, |file| file.advise(range.clone(), Advice::PageOut))
         {
@@ -51,11 +51,11 @@ impl World {
         let page = self.offset(number) / 4096;
         let (reads, misses) = (self.faulty.calls_of(Call::Read), file.stats().misses);
         let found = file.try_page_at(page * 4096);
-        // Other threads may still be reading what was asked for earlier.
+        // Otherwise, other threads may still perform reads that were requested earlier.
         if self.reads_alone {
             assert_eq!(file.stats().misses, misses, "a look loads no page");
-            // For a page that readahead has marked, the next ones are read. Where something failed,
-            // the flusher may read.
+            // If the page has a readahead mark, the next pages are read. After a fault, the flusher
+            // may also read.
             assert!(
                 found.is_some() || self.rate > 0 || self.faulty.calls_of(Call::Read) == reads,
                 "a look at page {page} of f{number}, which isn't there, reads"

@@ -7,24 +7,27 @@ use pagefold::{Error, Group};
 use crate::support::{eventually, within_limit};
 use crate::world::World;
 
-/// Room in the budget that lowering it has to leave beside metadata: page maps grow meanwhile.
+/// How much room a lowered budget must have beside metadata, because page maps may grow while it is
+/// being lowered.
 pub(crate) const SPARE: u64 = 64 << 10;
 
-/// A call that lowers a limit waits longer than that for what is dirty or being loaded.
+/// A call that lowers a limit waits at least this long for pages that are unclean or being loaded.
 const LANDING: Duration = Duration::from_millis(100);
 
-/// What a group may have beyond a limit that was lowered: what was dirty or pinned then.
+/// How far a group may exceed a limit that was lowered: by the pages that were unclean or pinned at
+/// that time.
 #[derive(Default)]
 pub(crate) struct Ceiling {
-    /// Only falls, as a group above its limit gets nothing more.
+    /// This value only falls, as a group above its limit gets no further pages.
     bytes: u64,
-    /// The group's misses when nothing was dirty or pinned any longer. With the next one it
-    /// shrinks.
+    /// The group's number of misses when its last page stopped being unclean or pinned. At the
+    /// group's next miss, it must shrink to its limit.
     misses: Option<u64>,
 }
 
 impl World {
-    /// At no moment has a group more than its limit, nor have all more than the budget.
+    /// No group may exceed its limit at any time, and all groups together may not exceed the
+    /// budget.
     pub(crate) fn check_limits(&mut self) {
         let pinned = self.pinned_pages();
         for (group, ceiling) in self.groups.iter().zip(&mut self.ceilings) {
@@ -58,7 +61,7 @@ impl World {
             group.set_max(max).unwrap();
             group.charged() <= max.max(stays) || start.elapsed() < LANDING && panic!("{}", describe(group))
         };
-        // What is being loaded when the call gives up may go a moment later.
+        // Pages that are being loaded when the call gives up can be evicted a moment later.
         eventually("a limit isn't kept", is_kept);
         self.ceilings[at] = Ceiling { bytes: stays, misses: None };
     }
@@ -68,7 +71,8 @@ impl World {
         self.resize_to(size);
     }
 
-    /// Changes the budget. Only pins stand in the way of one that has room for the metadata.
+    /// Changes the budget. If the new budget has room for the metadata, only pinned pages may make
+    /// the call fail.
     pub(crate) fn resize_to(&mut self, size: u64) {
         let (before, start) = (self.mm.budget(), Instant::now());
         let refusal = match self.mm.resize(size) {

@@ -1,9 +1,9 @@
-//! Random operations on the whole library against a plain model, on a simulated disk, or the
-//! machine's own, that fails now and then.
+//! Random operations on the whole library, compared with a simple model. The files are on a
+//! simulated disk, or are the machine's own files; both fail now and then.
 //!
-//! Every byte read is compared with the one that belongs there, and whatever a `sync` that went
-//! well promised with what the disk has. After every step the limits are looked at. A failure
-//! prints the command that repeats it. `PAGEFOLD_SEEDS` is the number of seeds, or a range of them.
+//! Every byte that is read is compared with the model's, and after each successful `sync` the bytes
+//! on the disk are, too. After every step, the limits are checked. A failure prints the command
+//! that repeats it. `PAGEFOLD_SEEDS` is the number of seeds, or a range of them.
 #![cfg(not(pagefold_loom))]
 
 mod batches;
@@ -28,7 +28,7 @@ use sync::random::seeds;
 use world::World;
 
 const STEPS: u64 = 300;
-/// Seeds that run at once: they wait more than they work.
+/// Seeds that run at the same time. There may be more than CPUs, because a run mostly waits.
 const THREADS: usize = 8;
 
 fn run(seed: u64) -> Sometimes {
@@ -75,8 +75,8 @@ fn random_operations_agree_with_the_model() {
     run_all(seeds(150));
 }
 
-/// The rarest of them happens about once in a hundred seeds. What is written in the background, and
-/// fails there, is a matter of time.
+/// The rarest of these events happens about once in a hundred seeds. Whether pages are written, and
+/// fail, in the background depends on timing.
 #[test]
 #[ignore = "chance: cargo xtask prove times"]
 fn chance_rare_things_happen_in_a_thousand_seeds() {

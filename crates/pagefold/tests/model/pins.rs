@@ -1,4 +1,5 @@
-//! Pins that outlive steps: what has to stay as it is meanwhile, and what has to work beside them.
+//! Pins that outlast a step: what must not change while they exist, and which calls must work
+//! beside them.
 
 use std::ops::Range;
 
@@ -8,13 +9,14 @@ use crate::limits::SPARE;
 use crate::support::assert_same;
 use crate::world::World;
 
-/// The most pins at once: more than the smallest limits of groups.
+/// The most pins at a time. This is more than the smallest limits of groups.
 const HELD_MAX: usize = 39;
 /// The longest that a pin is kept, in steps.
 const STEPS_MAX: u64 = 12;
-/// A call that meets a pinned page waits for seconds. So it is made once in so many times: writes,
+/// A call that needs a pinned page waits for seconds, so the test makes such calls rarely: one in
+/// `WRITES` writes, one in `CHANGES` changes of a page, and one in `GROWTHS` growths. The latter
+/// two need a pinned page less often.
 pub(crate) const WRITES: u64 = 500;
-/// changes of a page, and growth, which meet one less often.
 pub(crate) const CHANGES: u64 = 60;
 pub(crate) const GROWTHS: u64 = 20;
 const SQUEEZED_CALLS: u64 = 20;
@@ -27,7 +29,7 @@ const BUDGET_MIN: u64 = 160 << 10;
 pub(crate) struct Held {
     number: usize,
     page: u64,
-    /// The group of the file's handle, which the pin keeps open.
+    /// The group that the page's handle belongs to. The pin keeps the group alive.
     group: String,
     pin: PageRef<'static>,
     bytes: Vec<u8>,
@@ -46,7 +48,7 @@ impl World {
         }
     }
 
-    /// Pins up to so many pages, but no more than [`HELD_MAX`] with those that are pinned.
+    /// Pins up to `wanted` pages, but no more than [`HELD_MAX`] in all.
     fn pin(&mut self, number: usize, file: &File, wanted: u64) {
         let until = self.steps + 1 + self.random.below(STEPS_MAX);
         for _ in 0..wanted.min((HELD_MAX - self.held.len()) as u64) {
@@ -154,8 +156,8 @@ impl World {
         self.held.iter().any(|held| held.number == number && pages.contains(&held.page))
     }
 
-    /// Whether writing these bytes changes a pinned page. If the file grows, so does the page with
-    /// its old end.
+    /// Whether a write of these bytes changes a pinned page. If the file grows, the page with its
+    /// old end changes, too.
     pub(crate) fn write_meets_pin(&mut self, number: usize, bytes: Range<u64>) -> bool {
         let len = self.bytes(number).len() as u64;
         !bytes.is_empty() && self.is_pinned(number, bytes.start.min(len) / 4096..bytes.end.div_ceil(4096))

@@ -8,19 +8,20 @@ use test_disks::FaultKind;
 
 use crate::world::World;
 
-/// A call that was refused after so long has waited in vain for a device, or for other threads.
+/// If a call took at least this long before it was refused, it waited for a device or for other
+/// threads.
 const LONG: Duration = Duration::from_millis(100);
-/// The most memory beside pages that a call needs at once: a part of a page map, or what an open
-/// file takes.
+/// The most metadata that a call may need at once: a chunk of a page map, or the memory for an open
+/// file.
 const MOST_METADATA: u64 = 16 << 10;
-/// A group with fewer pages may get pages of any group, and shares that differ by no more count as
-/// equal (R1 in `manager/ranking.rs`).
+/// A group with fewer pages than this may get pages of any group. Two shares count as equal if they
+/// differ by no more pages than this (R1 in `manager/ranking.rs`).
 const FEW_PAGES: u64 = 32;
 
 impl World {
-    /// Makes a call that needs memory for `pages` pages of a group. If it is refused,
-    /// something has to stand in its way still when nothing is dirty: then the call is made again,
-    /// and its second result is returned.
+    /// Makes a call that needs memory for `pages` pages of a group. If the call is refused,
+    /// everything is synced, and the call is made again. A second refusal must have a reason that
+    /// remains when nothing is dirty. Returns the last result.
     pub(crate) fn ask<T>(
         &mut self,
         group: &Group,
@@ -58,13 +59,13 @@ impl World {
         result
     }
 
-    /// Fails unless a device, or a thread that had no CPU, may have stood in the way of a call.
+    /// Fails unless the call may have waited for a device, or for a thread that got no CPU.
     pub(crate) fn is_excused(&self, waited: Duration, refusal: &Error) {
         assert!(self.rate > 0 || waited > LONG, "nothing stood in the way, after {waited:?}: {refusal}");
     }
 
-    /// Fails unless nothing can be evicted for a call that needs `pages` pages at once. Nothing is
-    /// dirty or being loaded.
+    /// Fails if pages could be evicted for a call that needs `pages` pages at once. At this point,
+    /// nothing is dirty or being loaded.
     fn is_due(&self, error: &Error, group: &str, pages: u64) {
         let stats = self.mm.stats();
         let own = stats.groups.iter().find(|it| !it.dropped && it.name == group).expect("it has a handle");
@@ -77,15 +78,15 @@ impl World {
         }
         let at_limit = own.charged_bytes + pages * 4096 > own.max_bytes && clean_pages(own) <= pinned;
         let giving = stats.groups.iter().filter(|it| it.name == own.name || gives_to(own, it, budget));
-        // Another group keeps its youngest page, except for a group that has next to nothing.
+        // Each other group keeps its youngest page, except if the calling group has few pages.
         let kept = |it: &GroupStats| u64::from(it.name != own.name && !has_few(own)).min(clean_pages(it));
         let at_budget = giving.map(|it| clean_pages(it) - kept(it)).sum::<u64>() <= pinned
             && (stats.groups.len() > 1 || stats.free_bytes == 0);
         assert!(at_limit || at_budget || no_room, "{error}: {pinned} pages are pinned\n{stats}");
     }
 
-    /// An error of a call is fine if a fault fired, or if it is a refusal: that was judged
-    /// ([`ask`](Self::ask)).
+    /// Accepts an error if a fault fired, or if the error is a refusal. Refusals were checked by
+    /// [`ask`](Self::ask).
     pub(crate) fn tolerate(&mut self, error: &Error) {
         match error {
             Error::ReadFailed { error, .. } | Error::WriteFailed { error, .. } => self.was_made(*error),
@@ -93,9 +94,9 @@ impl World {
         }
     }
 
-    /// Fails unless the device was told to answer so. What is interrupted or cut short is
-    /// continued, and no other process changes the files. After `EAGAIN` only reads and writes are
-    /// repeated.
+    /// Fails unless the schedule has made the device return this error. Other errors can't occur:
+    /// calls that are interrupted or short are continued, and no other process changes the files.
+    /// `EAGAIN` can occur, because only reads and writes are retried after it.
     pub(crate) fn was_made(&self, error: IoError) {
         let kind = match error {
             IoError::Os(5 | 28 | 12) => FaultKind::Errno,
@@ -114,14 +115,14 @@ fn clean_pages(group: &GroupStats) -> u64 {
     (group.charged_bytes - group.unclean_bytes) / 4096
 }
 
-/// Whether a group has to give pages to another one if the budget is short (R1).
+/// Whether `group` must give pages to `own` if the budget is short (R1).
 fn gives_to(own: &GroupStats, group: &GroupStats, budget: u64) -> bool {
     let share = |group: &GroupStats, pages: u64| pages as f64 / (group.max_bytes.min(budget) / 4096) as f64;
     let with_slack = |own: &GroupStats| share(own, own.charged_bytes / 4096 - FEW_PAGES);
     has_few(own) || group.dropped || share(group, group.charged_bytes / 4096) >= with_slack(own)
 }
 
-/// Whether the group has next to nothing: then any group has to give it pages.
+/// Whether the group has so few pages that any group must give it pages.
 fn has_few(own: &GroupStats) -> bool {
     own.charged_bytes / 4096 < FEW_PAGES
 }

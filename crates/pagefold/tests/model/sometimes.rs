@@ -1,4 +1,4 @@
-//! Rare things that have to have happened somewhere in a run over many seeds.
+//! Rare events, each of which must happen at least once in a run over many seeds.
 
 use std::ops::AddAssign;
 

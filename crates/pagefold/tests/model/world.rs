@@ -38,10 +38,10 @@ pub(crate) struct World {
     /// Memory that goes back to the system together.
     pub(crate) extent_bytes: u64,
     pub(crate) steps: u64,
-    /// What each file's readers have to see; `None` if it was never made.
+    /// The bytes that readers of each file must see; `None` if the file was never created.
     pub(crate) files: Vec<Option<Vec<u8>>>,
-    /// What each file's sectors were since it was synced: a write under way may still bring that to
-    /// the disk.
+    /// The earlier contents of each file's sectors since its last sync. A write in flight may still
+    /// put these on the disk.
     pub(crate) earlier: Vec<Earlier>,
     pub(crate) versions: u64,
     pub(crate) seen: Sometimes,
@@ -52,8 +52,8 @@ pub(crate) struct Open {
     pub(crate) number: usize,
     pub(crate) file: File,
     pub(crate) writable: bool,
-    /// Failures of the file that the handle was surely told of, and those that it may have been
-    /// told of.
+    /// The number of the file's failures that the handle has certainly reported, and the number
+    /// that it may have reported.
     pub(crate) told: (u64, u64),
 }
 
@@ -61,7 +61,7 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::seeded(seed);
         let rate = [0, 1000, 200, 32][random.below(4) as usize];
-        // Requests are done by the disk itself, by threads, or by io_uring.
+        // Requests are executed by the disk itself, by a thread pool, or by io_uring.
         let (disk, backend): (Box<dyn Backend>, Box<dyn Backend>) = if is_on_real_files(seed) {
             let files = RealFiles::new(FILES - 1, FILE_LEN);
             (Box::new(files.clone()), Box::new(files))
@@ -77,8 +77,7 @@ impl World {
         let files = files.collect();
         let earlier = (0..FILES).map(|_| Earlier::default()).collect();
         let faulty = FaultyBackend::new(backend, faults(rate, seed));
-        // Calls that wait for a limited time leave to other threads what they do themselves
-        // otherwise.
+        // With an `io_timeout`, other threads do work that a call otherwise does itself.
         let time = (seed % 3 == 1).then_some(Duration::from_secs(3600));
         let reads_alone = !backend_has_threads(seed) && time.is_none();
         let mm = manager_in_time(64 + random.below(400), faulty.clone(), time);

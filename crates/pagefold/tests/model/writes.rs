@@ -14,8 +14,8 @@ use crate::world::{FILE_PAGES, Open, World};
 /// Bytes that come to the disk together.
 pub(crate) const SECTOR: usize = 512;
 
-/// What sectors of a file were, in turn, by hash. Zeros at their ends don't count: the file may
-/// have ended there.
+/// The contents of each sector of a file, over time, as hashes. Zeros at a sector's end are
+/// ignored, because the file may have ended there.
 #[derive(Default)]
 pub(crate) struct Earlier(HashMap<usize, Vec<u64>>);
 
@@ -28,8 +28,9 @@ impl Earlier {
         }
     }
 
-    /// Whether a sector was so since it was as on the disk before: writes of a page follow each
-    /// other, so nothing older comes.
+    /// Whether a sector had this content at the time when it was equal to `before`, its content on
+    /// the disk, or later. Writes of a page are made one after another, so an older content can't
+    /// reappear.
     pub(crate) fn knows(&self, at: usize, sector: &[u8], before: &[u8]) -> bool {
         let were = self.0.get(&at).map_or(&[][..], Vec::as_slice);
         let since = were.iter().position(|&was| was == hash(before)).unwrap_or(0);
@@ -74,13 +75,13 @@ impl World {
         assert_eq!(file.len(), self.bytes(number).len() as u64);
     }
 
-    /// After a write that failed: the pages before some page of it are written, the others aren't.
+    /// A write failed. Finds out how many of its pages were written: they must be the first ones.
     fn find_out_what_was_written(&mut self, number: usize, file: &File, new: &[u8], offset: usize) {
         let before = self.bytes(number).clone();
         let first_page_end = (offset / 4096 + 1) * 4096 - offset;
         let possible = std::iter::once(0).chain((first_page_end..new.len()).step_by(4096));
-        // What such a write has left of a gap is noticed: a pin waits for the page with the old
-        // end, which write-back may hold.
+        // A failed write may have made the file longer. This call makes Pagefold notice that: it
+        // waits for the page with the old end, which write-back may hold.
         match file.page_at(((1 << 30) / 4096) * 4096) {
             Err(Error::PastEnd { .. }) => {}
             other => panic!("a page far past the end: {other:?}"),
@@ -149,7 +150,8 @@ impl World {
             _ => (before as u64 + self.random.below(20_000)).saturating_sub(self.random.below(20_000)),
         };
         let meets_pin = self.length_meets_pin(number, len);
-        // Growing waits for the page with the old end, cutting off refuses at once.
+        // If the page is pinned, making the file longer waits for it, and cutting the file off
+        // fails at once.
         if meets_pin && len >= before as u64 && !self.random.one_in(GROWTHS) {
             return;
         }
@@ -165,7 +167,8 @@ impl World {
                 self.tolerate(&error);
                 self.seen.lengths_failed += 1;
                 if let Error::ReadFailed { .. } = error {
-                    // The file is longer, and that is noticed as if another process had done it.
+                    // The file is longer now. Pagefold notices this as if another process had done
+                    // it.
                     assert!(len > before as u64, "{error}");
                     let read = self.in_peace(|_| file.read_at(&mut [0], before as u64));
                     assert_eq!(read.expect("without faults"), 1);
@@ -176,7 +179,7 @@ impl World {
         assert_eq!(file.len(), self.bytes(number).len() as u64);
     }
 
-    /// A file can't be cut off before, or within, a page that is pinned.
+    /// Cutting a file off before or within a pinned page must fail.
     pub(crate) fn cut_pinned(&mut self, number: usize, page: usize) {
         let writer = self.open.iter().find(|open| open.number == number && open.writable);
         let file = writer.expect("the caller looked").file.clone();
@@ -205,7 +208,7 @@ impl World {
         }
     }
 
-    /// Syncs by a handle; each failure has to be heard once.
+    /// Syncs through a handle. Each failure must be reported once.
     pub(crate) fn sync_open(&mut self, at: usize) -> bool {
         self.told_as_it_should(at, File::sync)
     }
@@ -227,7 +230,7 @@ impl World {
     pub(crate) fn range_is_on_disk(&mut self, number: usize, range: Range<u64>) {
         let mut disk = bytes_on(&self.disk, format!("f{number}"));
         let bytes = self.bytes(number);
-        disk.resize(disk.len().max(bytes.len()), 0); // What wasn't written may be missing, if it is zeros.
+        disk.resize(disk.len().max(bytes.len()), 0); // Zeros at the end may be missing.
         let found = (range.start as usize).min(bytes.len())..(range.end as usize).min(bytes.len());
         let what = format!("f{number} from {} on, written", range.start);
         assert_same(&disk[found.clone()], &bytes[found], &what);

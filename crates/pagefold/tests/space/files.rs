@@ -1,4 +1,4 @@
-//! Files that are mapped in a space, beside the same files read as files.
+//! Mappings of files in a space, compared with reads and writes of the same files.
 
 use std::ops::Range;
 
@@ -26,11 +26,11 @@ fn a_mapped_file_is_the_file() {
     let space = world.group.space().unwrap();
     let area = space.map_file(&file, 2 * PAGE, 9 * PAGE, RW).unwrap();
     assert_eq!(area.end - area.start, 9 * PAGE);
-    // Read on either side, across pages.
+    // A read through the space, across pages.
     let mut bytes = [0; 6000];
     space.read_at(&mut bytes, area.start + 3000).unwrap();
     assert!(bytes[..1096].iter().all(|&byte| byte == 3) && bytes[1096..5192].iter().all(|&byte| byte == 4));
-    // Written on either side.
+    // Writes through the space and through the file.
     space.write_at(b"through the space", area.start + 4090).unwrap();
     let mut written = [0; 17];
     file.read_exact_at(&mut written, 2 * PAGE + 4090).unwrap();
@@ -44,7 +44,7 @@ fn a_mapped_file_is_the_file() {
     let mut number = [0; 8];
     file.read_exact_at(&mut number, 6 * PAGE).unwrap();
     assert_eq!(u64::from_ne_bytes(number), 42);
-    // Pages, of which the last is short.
+    // The guards of two pages, the last of which is short.
     let page = space.page_at(area.start + 5 * PAGE + 77).unwrap();
     assert!(page.len() == 4096 && page.iter().all(|&byte| byte == 8));
     drop(page);
@@ -64,7 +64,7 @@ fn a_mapped_file_is_the_file() {
     let disk = std::fs::read(world.path("f")).unwrap();
     assert_eq!(&disk[2 * 4096 + 4090..][..17], b"through the space");
     assert_eq!(disk.len(), 10 * 4096 + 100);
-    // Unmapped, the file is as it was.
+    // Unmapping doesn't change the file.
     space.unmap(area.clone()).unwrap();
     assert!(matches!(byte(&space, area.start), Err(Error::NotMapped { .. })));
     file.read_exact_at(&mut written, 2 * PAGE + 4090).unwrap();
@@ -91,10 +91,10 @@ fn past_the_end_is_an_error_at_the_access() {
         assert!(matches!(error.cause(), Error::PastEnd { .. }), "{error}");
     }
     assert_eq!(file.len(), 3 * PAGE + 5, "nothing made it longer");
-    // What lies before the end is written.
+    // The part before the file's end is written.
     assert!(space.write_at(&[9; 8], last).is_err());
     space.write_at(&[9; 5], last).unwrap();
-    // Truncated under it, by us and by another process.
+    // The mapped file is truncated, first by us, then by another process.
     file.set_len(PAGE + 1).unwrap();
     assert_eq!(byte(&space, area.start + PAGE).unwrap(), 2);
     assert!(is_past_end(&byte(&space, area.start + PAGE + 1).unwrap_err(), area.start + PAGE));
@@ -103,7 +103,7 @@ fn past_the_end_is_an_error_at_the_access() {
     std::fs::File::options().write(true).open(world.path("f")).unwrap().set_len(100).unwrap();
     file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
     assert!(is_past_end(&byte(&space, area.start + PAGE).unwrap_err(), area.start + PAGE));
-    // Grown by another process: found.
+    // Another process extends the file, and the space finds the new bytes.
     std::fs::write(world.path("f"), vec![5; 8 * 4096]).unwrap();
     assert_eq!(byte(&space, area.start + 7 * PAGE).unwrap(), 5);
     space.write_at(&[6], area.start + 7 * PAGE + 1).unwrap();
@@ -138,7 +138,8 @@ fn parts_of_a_mapping_go_their_own_ways() {
         (50, 50, RW, normal),
     ];
     assert_eq!(listed, expected);
-    // One again: also what is another mapping of the same file.
+    // All of it becomes one area again, including the part that is another mapping of the same
+    // file.
     space.map_file_at(start + 10 * PAGE..start + 20 * PAGE, &file, 10 * PAGE, RW).unwrap();
     space.protect(start..start + 64 * PAGE, RW).unwrap();
     space.advise(start..start + 64 * PAGE, Advice::Normal).unwrap();
@@ -165,7 +166,7 @@ fn a_file_is_open_as_long_as_some_of_it_is_mapped() {
     drop(read_only);
     space.unmap(other).unwrap();
     space.unmap(area.start..area.start + 3 * PAGE).unwrap();
-    // The last page of it: the file is closed, and so written.
+    // This unmaps the file's last page, so the file is closed, and thereby written.
     space.unmap(area.start + 3 * PAGE..area.end).unwrap();
     assert_eq!(&std::fs::read(world.path("f")).unwrap()[..4], b"kept");
     assert!(world.has_closed_files());
@@ -196,7 +197,7 @@ fn bad_mappings_are_told_and_change_nothing() {
     space.map_at(64 * MIB..65 * MIB, RW).unwrap();
     let mapped = space.map_file_at(63 * MIB..65 * MIB, &file, 0, RW);
     assert!(matches!(mapped, Err(Error::Mapped { .. })));
-    // As far up in a file as it goes.
+    // A very large offset in the file.
     let area = space.map_file(&file, 1 << 62, PAGE, RW).unwrap();
     assert!(byte(&space, area.start).is_err() && space.write_at(&[1], area.start).is_err());
     space.advise(area.clone(), Advice::WillNeed).unwrap();
@@ -229,11 +230,11 @@ fn memory_grows_and_moves_with_what_is_in_it() {
     space.map_file_at(start + 4 * PAGE..start + 8 * PAGE, &file, 8 * PAGE, RW).unwrap();
     (0..4).for_each(|page| space.write_at(&[50 + page as u8], start + page * PAGE + 9).unwrap());
     space.protect(start + PAGE..start + 2 * PAGE, Protection::Read).unwrap();
-    // What is new of a file is its next pages.
+    // When a file's mapping grows, the added addresses map the file's next pages.
     assert_eq!(space.grow(start..start + 8 * PAGE, 10 * PAGE).unwrap(), start..start + 10 * PAGE);
     assert_eq!(byte(&space, start + 9 * PAGE).unwrap(), 14);
     let to = 3 << 30;
-    space.map_at(to + 10 * PAGE..to + 11 * PAGE, RW).unwrap(); // So that the index has what it takes there.
+    space.map_at(to + 10 * PAGE..to + 11 * PAGE, RW).unwrap(); // Allocates the index there.
     let charged = world.group.charged();
     space.move_to(start..start + 10 * PAGE, to).unwrap();
     assert_eq!(world.group.charged(), charged, "moving takes no memory");
@@ -245,7 +246,7 @@ fn memory_grows_and_moves_with_what_is_in_it() {
     let mut there = [0];
     file.read_exact_at(&mut there, 9 * PAGE).unwrap();
     assert_eq!(there, [77]);
-    // A part of it, elsewhere; the old place is zeros when it is mapped again.
+    // Moves a part of it again. When the old addresses are mapped again, they read as zeros.
     let moved = space.move_anywhere(to..to + 2 * PAGE).unwrap();
     assert_eq!((byte(&space, moved.start + 9).unwrap(), byte(&space, moved.start + PAGE + 9).unwrap()), (50, 51));
     space.map_at(to..to + 2 * PAGE, RW).unwrap();
@@ -281,7 +282,7 @@ fn a_page_that_is_held_stays() {
     assert_eq!(byte(&space, area.start + PAGE + 5).unwrap(), 6);
     space.protect(area.clone(), Protection::Read).unwrap();
     assert!(matches!(space.page_mut_at(area.start), Err(Error::NotPermitted { .. })));
-    // A page of a file, after its file is unmapped and closed.
+    // A guard of a file's page stays valid after the file is unmapped and closed.
     let file = world.file("f", 2 * PAGE);
     let mapped = space.map_file(&file, 0, 2 * PAGE, RW).unwrap();
     let held = space.page_at(mapped.start + PAGE).unwrap();
@@ -296,7 +297,7 @@ fn a_page_that_is_held_stays() {
 
 #[test]
 fn advice_moves_pages_in_and_out() {
-    // What is dirty stays so while the device takes no writes.
+    // Dirty pages stay dirty while the device takes no writes.
     let devices = Devices::new(1);
     let device = devices.device(0);
     device.disk.add_bytes("f", vec![7; 64 * PAGE as usize]);
@@ -321,7 +322,7 @@ fn advice_moves_pages_in_and_out() {
     space.advise(area.start..area.start + 8 * PAGE, Advice::WillNeed).unwrap();
     (0..8).for_each(|page| assert!(byte(&space, area.start + page * PAGE).is_ok()));
     space.advise(area, Advice::DontNeed).unwrap();
-    // Of memory that is no file's it is lost.
+    // In memory that belongs to no file, the bytes are lost.
     let own = space.map(PAGE, RW).unwrap();
     space.write_at(&[1], own.start).unwrap();
     for advice in [Advice::WillNeed, Advice::Cold, Advice::PageOut, Advice::Random] {
@@ -357,7 +358,8 @@ fn cold_pages_are_evicted_before_others() {
     assert!(warm == 100 && cold <= 76, "{warm} of 100 others are there, and {cold} cold ones");
 }
 
-/// Protecting a mapped file is over when it returns, and unmapping is.
+/// When `protect` or `unmap` of a mapped file has returned, no write through the mapping may still
+/// change the file.
 #[test]
 fn nothing_is_written_to_a_file_once_its_mapping_is_gone() {
     let world = World::new("32MiB");

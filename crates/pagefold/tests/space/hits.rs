@@ -1,5 +1,5 @@
-//! Hits: pages in memory that are read without holding anything. Whatever happens to a mapping, the
-//! next read knows of it.
+//! Hits: reads of resident pages that take no lock. After any change of a mapping, the next read
+//! must see the change.
 
 use pagefold::{Error, Protection, Space};
 use sync::Arc;
@@ -7,7 +7,8 @@ use sync::atomic::{AtomicBool, Ordering};
 
 use crate::world::{MIB, PAGE, RW, World, join, threads};
 
-/// Reads the first byte of a page, twice: the first time notes that it is used.
+/// Reads the first byte of a page twice. The first read records that the page is used, so the
+/// second one is a hit.
 fn hit(space: &Space, address: u64) -> Result<u8, Error> {
     let mut byte = [0];
     space.read_at(&mut byte, address)?;
@@ -27,7 +28,8 @@ fn a_hit_knows_what_is_mapped_and_permitted_now() {
     let world = World::new("8MiB");
     let space = world.group.space().unwrap();
     let file = world.file("f", 64 * PAGE);
-    // Granules of one entry, and one with an area that begins and ends within it.
+    // The first and third area consist of whole granules; the others begin and end within a
+    // granule.
     let areas = [
         (64 * MIB..68 * MIB, None),
         (80 * MIB + PAGE..80 * MIB + 4 * PAGE, None),
@@ -59,7 +61,8 @@ fn a_hit_knows_what_is_mapped_and_permitted_now() {
         space.unmap(range).unwrap();
         assert!(is_refused(&space, address));
     }
-    // Half of a page, none of the next: as the file is now.
+    // The file now ends within page 1, so half of this page can be read, and nothing of the next
+    // one.
     let range = space.map_file(&file, 0, 64 * PAGE, Protection::Read).unwrap();
     assert_eq!((hit(&space, range.start + PAGE).unwrap(), hit(&space, range.start + 2 * PAGE).unwrap()), (2, 3));
     file.set_len(PAGE + 100).unwrap();
@@ -70,8 +73,8 @@ fn a_hit_knows_what_is_mapped_and_permitted_now() {
     }
 }
 
-/// Files that are mapped one after the other have one place in the table, and perhaps one place for
-/// their page words.
+/// Files that are mapped one after another get the same place in the table of mappings, and perhaps
+/// the same memory for their page words.
 #[test]
 fn the_next_mapping_is_another_one() {
     let world = World::new("8MiB");
@@ -84,7 +87,8 @@ fn the_next_mapping_is_another_one() {
             let file = world.file(&number.to_string(), 16 * PAGE);
             space.map_file_at(range.clone(), &file, number * PAGE, Protection::Read).unwrap();
         }
-        // The address that was last read isn't mapped now, and is in the file.
+        // The address that was read last isn't mapped any more, although the new mapping's part of
+        // the file would include it.
         assert!(before.is_none_or(|before| is_refused(&space, before)));
         assert_eq!(u64::from(hit(&space, range.start).unwrap()), number + 1);
         assert_eq!(u64::from(hit(&space, range.end - 1).unwrap()), number + 8);
@@ -127,8 +131,9 @@ fn an_offset_that_no_file_has_is_refused() {
     assert!(matches!(hit(&space, range.start + PAGE).unwrap_err().cause(), Error::PastEnd { .. }));
 }
 
-/// Two files, and pages of the space's own, take turns at an address. A reader sees one of them
-/// there, or nothing; never what is only mapped elsewhere, or mayn't be read.
+/// Two files, and pages of the space's own, are mapped at an address in turn. A reader must see one
+/// of them, or fail. It must never see a page that is mapped only elsewhere, or that may not be
+/// read.
 #[test]
 fn readers_see_what_is_mapped_while_mappings_change() {
     const SECRET: u8 = 99;
@@ -152,7 +157,8 @@ fn readers_see_what_is_mapped_while_mappings_change() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            // Page 1 of the files, page 5 of them, zeros, and 7.
+            // The first bytes that may be seen are those of page 1 of one file (2), of page 5 of
+            // the other (6), of memory that wasn't written yet (0), and of memory that was (7).
             let others = seen.iter().enumerate().filter(|(byte, count)| ![2, 6, 0, 7].contains(byte) && **count > 0);
             assert_eq!(others.count(), 0, "{seen:?}");
         })
@@ -162,7 +168,8 @@ fn readers_see_what_is_mapped_while_mappings_change() {
         space.map_file_at(here.clone(), file, [PAGE, 5 * PAGE][(round % 2) as usize], Protection::Read).unwrap();
         hit(&space, here.start).unwrap();
         space.unmap(here.clone()).unwrap();
-        // The same place in the table, where the address would be page 2.
+        // This mapping gets the same place in the table. With it, `here` would be page 2 of the
+        // file.
         space.map_file_at(elsewhere.clone(), file, 0, Protection::None).unwrap();
         space.unmap(elsewhere.clone()).unwrap();
         space.map_at(here.clone(), RW).unwrap();

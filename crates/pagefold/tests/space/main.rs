@@ -1,5 +1,5 @@
-//! Address spaces: what they promise, by themselves, beside the files that are mapped in them, and
-//! beside a plain model.
+//! Tests of spaces: by themselves, together with the files that are mapped in them, and compared
+//! with a simple model.
 
 mod files;
 mod hits;

@@ -1,4 +1,4 @@
-//! Memory of a space: what is promised of it, to several threads at once.
+//! Memory of a space, used by one thread and by several at once.
 
 use std::ops::Range;
 
@@ -76,7 +76,7 @@ fn any_part_can_be_unmapped_and_protected() {
         "{refused}"
     );
     assert!(matches!(space.read_at(&mut [0], start + 5 * MIB), Err(Error::NotPermitted { .. })));
-    // Two pages, of which the second can't be written: the first one is.
+    // A write to two pages, of which only the first may be written: the first one is written.
     assert!(space.write_at(&[7; 4097], start).is_err());
     let mut byte = [0];
     space.read_at(&mut byte, start + 4095).unwrap();
@@ -156,14 +156,14 @@ fn more_areas_than_memory_for_them_are_refused() {
     again.write_at(&[1], again.map(PAGE, Protection::ReadWrite).unwrap().start).unwrap();
 }
 
-/// Threads change neighbouring pages of one area at once: each finds what it left, and the listing
-/// is right.
+/// Threads change neighbouring pages of one area at the same time. In the end, each page and the
+/// list of areas must be right.
 #[test]
 fn disjoint_splits_of_one_area_end_right() {
     let (_mm, group) = group();
     for turn in 0..50 {
         let space = group.space().unwrap();
-        // All threads' pages are in the same 2 MiB, and in the same area at first.
+        // All threads' pages are in the same 2 MiB, and at first in the same area.
         let start = 128 * MIB;
         space.map_at(start..start + 2 * MIB, Protection::ReadWrite).unwrap();
         let theirs = space.clone();
@@ -188,8 +188,8 @@ fn disjoint_splits_of_one_area_end_right() {
     }
 }
 
-/// On the same pages: whatever a call comes upon, no byte is ever another page's, and nothing is
-/// left behind.
+/// Threads map, unmap and use the same pages. No read may return another page's bytes, and nothing
+/// may stay allocated in the end.
 #[test]
 fn threads_at_the_same_pages_see_zeros_or_what_was_written_there() {
     let (_mm, group) = group();
@@ -225,7 +225,7 @@ fn threads_at_the_same_pages_see_zeros_or_what_was_written_there() {
     assert_eq!(group.charged(), 0, "something was left in memory");
 }
 
-/// Protecting is over when it returns: a write that began before doesn't come after.
+/// When `protect` has returned, no write that began before may still change the page.
 #[test]
 fn nothing_is_written_once_protect_has_returned() {
     let (_mm, group) = group();

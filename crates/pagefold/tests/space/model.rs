@@ -1,13 +1,13 @@
-//! Random steps of several threads in one space, each in a part of its own, beside a plain model of
-//! what should be there.
+//! Several threads make random calls in one space, each in its own part of it, and compare the
+//! results with a simple model.
 
 use pagefold::{Advice, File, Protection, Space};
 use sync::random::Random;
 
 use crate::world::{PAGE, RW, World, join, threads};
 
-/// What a thread's part of a space should be, and its part of a file, which may be mapped in it
-/// anywhere.
+/// A thread's part of the space, and its part of a file. The file's part may be mapped anywhere in
+/// the space's part.
 struct Model {
     first: u64,
     pages: Vec<Option<(Protection, Content)>>,
@@ -53,8 +53,8 @@ impl Model {
                 }
             }
             1 | 2 => {
-                // Some of it may be past the end of the thread's part, where the file has other
-                // threads' pages or none.
+                // The range may reach past the thread's part of the file, where there are other
+                // threads' pages, or none.
                 let page = random.below(self.file_pages.len() as u64);
                 let page = page.min((self.file_pages.len() - at.len()) as u64) as usize;
                 let offset = (self.file_first + page as u64) * PAGE;
@@ -149,7 +149,7 @@ fn many_threads_agree_with_a_plain_model() {
     const PART: u64 = 37;
     const FILE_PART: u64 = 16;
     for seed in sync::random::seeds(40) {
-        // So small that pages of files are evicted, on some seeds.
+        // On half of the seeds, the limit is so low that pages of files are evicted.
         let world = World::new(if seed % 2 == 0 { "32MiB" } else { "1MiB" });
         let space = world.group.space().unwrap();
         let file = world.file("f", 4 * FILE_PART * PAGE);

@@ -1,5 +1,4 @@
-//! Memory that moves and grows under threads that use it: no write that was accepted is lost,
-//! whatever came between.
+//! Memory that moves and grows while other threads use it. No write that returned `Ok` may be lost.
 
 use std::ops::Range;
 
@@ -12,19 +11,19 @@ use crate::world::{PAGE, join, threads};
 
 const PAGES: u64 = 24;
 const WRITERS: u64 = 3;
-/// Where each page may be; between the places of the last page and the next region there is room to
-/// grow.
+/// The addresses of page 0 in the two places where pages may be. In both, there is room to grow
+/// behind the last page.
 const PLACES: [u64; 2] = [64 << 20, 3 << 30];
 const MOVES: u64 = if cfg!(pagefold_tsan) { 1_500 } else { 20_000 };
-/// What each thread does at least beside the one that moves, which otherwise may be done before it
-/// has begun.
+/// Each of the other threads makes at least this many steps. Otherwise the moves could be over
+/// before such a thread has begun.
 const STEPS_MIN: u64 = 200;
 
 fn address(place: usize, page: u64) -> u64 {
     PLACES[place] + page * PAGE
 }
 
-/// A thread with a word of its own in each page, and what it wrote there last.
+/// A thread that has a word of its own in each page, and the values that it wrote there last.
 struct Writer {
     space: Space,
     word: u64,
@@ -38,7 +37,7 @@ impl Writer {
         Self { space: space.clone(), word, wrote: [0; PAGES as usize], random }
     }
 
-    /// Finds the page where it is, which may take a few tries.
+    /// Makes an access at each of the page's two places in turn, until it finds the page.
     fn at<R>(&self, page: u64, mut access: impl FnMut(u64) -> Result<R, Error>) -> R {
         for place in [0, 1].into_iter().cycle() {
             match access(address(place, page) + self.word) {
@@ -101,7 +100,7 @@ impl Mover {
         }
     }
 
-    /// A page more, which is zeros, and gone again.
+    /// Grows the range by a page, which must read as zeros, and unmaps this page again.
     fn grow_and_shrink(&self, range: Range<u64>) {
         let longer = self.space.grow(range.clone(), range.end - range.start + PAGE).unwrap();
         let mut bytes = [1; 16];
@@ -112,7 +111,8 @@ impl Mover {
     }
 }
 
-/// Moves a range. A thread may have a page of it pinned: for moments, while it has a CPU.
+/// Moves a range. Retries while another thread has a page of it pinned, which takes only moments if
+/// this thread gets CPU.
 fn move_in_the_end(space: &Space, range: Range<u64>, to: u64) {
     while let Err(error) = space.move_to(range.clone(), to) {
         assert!(matches!(error, Error::AddressBusy { .. }), "{error}");
@@ -165,8 +165,8 @@ fn what_is_written_while_memory_moves_moves_with_it() {
 /// How often the page goes and comes back.
 const ROUNDS: u64 = if cfg!(pagefold_tsan) { 10_000 } else { 100_000 };
 
-/// Has `look` done by two threads, in both places of a page that moves to and fro, in which all
-/// bytes are 7.
+/// Two threads call `look` for both places of a page that moves back and forth. All bytes of the
+/// page are 7.
 fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
     let (_mm, group) = group();
     let space = group.space().unwrap();
@@ -178,7 +178,7 @@ fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
     let (theirs, stopped, theirs_looked) = (space.clone(), Arc::clone(&stop), Arc::clone(&looks));
     let lookers = threads(2, move |looker| {
         let mut found = 0;
-        // Once more when the page is at rest.
+        // Looks once more after the page has come to rest.
         let mut is_over = false;
         while !std::mem::replace(&mut is_over, stopped.load(Ordering::Acquire)) {
             theirs_looked[looker as usize].fetch_add(1, Ordering::Relaxed);
@@ -192,7 +192,7 @@ fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
         }
         assert!(found > 0, "the page was nowhere");
     });
-    // So often, and until both have looked while the page moved.
+    // Moves at least this often, and until both threads have looked while the page moved.
     let has_looked = |looks: &AtomicU64| looks.load(Ordering::Relaxed) >= STEPS_MIN;
     let mut rounds = 0;
     while rounds < ROUNDS || !(looks.iter().all(has_looked) || lookers.iter().any(|looker| looker.is_finished())) {
@@ -204,8 +204,8 @@ fn look_at_a_page_that_moves(look: fn(&Space, u64) -> Result<(), Error>) {
     join(lookers);
 }
 
-/// A reader that finds the page's word vacant looks at the entry again: the page may have moved
-/// away since the first look.
+/// A reader that finds the page word vacant must check the entry again, because the page may have
+/// moved away after the first check.
 #[test]
 fn a_page_that_moves_is_not_read_as_zeros() {
     look_at_a_page_that_moves(|space, address| {
@@ -216,7 +216,7 @@ fn a_page_that_moves_is_not_read_as_zeros() {
     });
 }
 
-/// The same of a thread that wants the page pinned.
+/// As above, for a thread that wants to pin the page.
 #[test]
 fn a_page_that_moves_is_not_pinned_as_zeros() {
     look_at_a_page_that_moves(|space, address| {
@@ -282,9 +282,10 @@ fn memory_moves_beside_who_looks_at_all_of_the_space() {
     mover.unwrap().join().unwrap();
 }
 
-/// A regression: a move failed for lack of memory for the index, and cleared the entries at the new
-/// addresses all the same. Another thread could have mapped pages in the same part of the index by
-/// then: their entries were lost, and so were the pages. A debug assertion sees that.
+/// Regression: A move failed because there was no memory for the index, but it still cleared the
+/// entries at the new addresses. In the meantime another thread could have mapped pages in the same
+/// part of the index: their entries were lost, and so were the pages. A debug assertion detects
+/// this.
 #[test]
 fn a_move_without_room_for_the_index_changes_nothing() {
     let mm = Pagefold::builder().memory("8MiB").build().unwrap();

@@ -26,7 +26,7 @@ impl World {
         Self { mm, group, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// Waits until nothing is charged: the flusher may be looking at a file that was just closed.
+    /// Waits until nothing is charged. The flusher may still use a file that was just closed.
     pub(crate) fn is_freed(&self) -> bool {
         Self::ends(|| self.group.charged() > 0)
     }
@@ -51,7 +51,7 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// A file of so many bytes, each page full of its number and one, to be read and written.
+    /// Creates a file of `len` bytes, to be read and written. Each byte of page `n` is `n + 1`.
     pub(crate) fn file(&self, name: &str, len: u64) -> File {
         let bytes: Vec<u8> = (0..len).map(|at| (at / PAGE + 1) as u8).collect();
         std::fs::write(self.path(name), bytes).unwrap();
@@ -59,7 +59,8 @@ impl World {
     }
 }
 
-/// Starts so many threads. Not scoped ones: ThreadSanitizer doesn't see how they end.
+/// Starts `count` threads. They aren't scoped, because ThreadSanitizer doesn't see how scoped
+/// threads end.
 pub(crate) fn threads(count: u64, body: impl Fn(u64) + Send + Sync + 'static) -> Vec<JoinHandle<()>> {
     let body = Arc::new(body);
     let spawn = |thread| {

@@ -1,5 +1,5 @@
-//! File systems that this machine may be able to mount, in a mount namespace of the test's own:
-//! without direct I/O, without room, in layers, and over another device.
+//! File systems that the test may be able to mount in a mount namespace of its own: one without
+//! direct I/O, a full one, an overlay, and one on a loop device.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -96,7 +96,8 @@ fn on_tmpfs() {
     );
 }
 
-/// What has no room isn't written, and the sync says so; when there is room again, it is.
+/// Bytes for which there is no room aren't written, and the sync fails. When there is room again,
+/// they can be written.
 #[test]
 #[ignore = "for a process of its own"]
 fn on_a_full_file_system() {
@@ -124,8 +125,8 @@ fn on_an_overlay() {
     mounted(overlay, |at| {
         let merged = at.join("merged");
         a_file_is_used(&small_fold(), &merged.join("file"), 1);
-        // The first write to a file of the lower layer makes a copy of it, which the handle then is
-        // of.
+        // The first write to a file of the lower layer copies the file to the upper layer. From
+        // then on, the handle uses the copy.
         let fold = small_fold();
         let file = open(&fold, "a", &merged.join("below"));
         let mut bytes = [0; 10_000];
@@ -141,8 +142,8 @@ fn on_an_overlay() {
     });
 }
 
-/// The copy is made under a reader that has opened the file of the lower layer: by this process, or
-/// by another one.
+/// A reader has opened the file of the lower layer. Then this process, or another one, writes to
+/// the file, so it is copied to the upper layer. The reader must see the copy.
 #[test]
 #[ignore = "for a process of its own"]
 fn on_an_overlay_that_copies_up_under_a_reader() {
@@ -183,8 +184,8 @@ fn on_an_overlay_that_copies_up_under_a_reader() {
     });
 }
 
-/// Swapping to a device that another Pagefold swaps to, or that has a file system which is mounted,
-/// destroyed both.
+/// Regression: A Pagefold swapped to a device that was the swap area of another Pagefold, or that
+/// had a mounted file system. Both were destroyed.
 #[test]
 #[ignore = "for a process of its own"]
 fn swap_on_a_device_that_is_in_use() {
@@ -209,7 +210,7 @@ fn swap_on_a_device_that_is_in_use() {
     let over_mounted = mounts.map(|()| other.add_swap(area()));
     let _ = run("umount", &[&device]);
     run("losetup", &["--detach", &device]).unwrap();
-    // It has no size now, unless another process has it already.
+    // The device has no length now, unless another process has set it up again already.
     match other.group("a").build().unwrap().open(&device) {
         Ok(file) => assert!(!file.is_empty()),
         Err(error) => assert!(matches!(error, Error::OpenFailed { error: IoError::NoLength, .. }), "{error}"),

@@ -1,8 +1,8 @@
-//! Pagefold among strangers: other processes that change and lock its files, a process that forbids
-//! or stops things, and file systems of other kinds.
+//! Pagefold in difficult surroundings: other processes change and lock its files, the process lacks
+//! permissions or resources or is stopped, and file systems are unusual.
 //!
-//! What changes a process for good happens in a process of its own: an ignored test of this
-//! program.
+//! A test that changes its process permanently is an ignored test, which another test runs in a
+//! process of its own.
 #![cfg(all(target_os = "linux", not(any(pagefold_loom, pagefold_manycore))))]
 
 mod file_systems;
@@ -19,16 +19,16 @@ use pagefold::{File, Pagefold};
 use sync::random::Random;
 
 const PAGE: u64 = 4096;
-/// Begins a line that says what this machine, or this process, lacks.
+/// The start of a line that says what this machine, or this process, lacks.
 const NOT_HERE: &str = "not here: ";
 
-/// Runs an ignored test in a process of its own; says what it lacked there.
+/// Runs an ignored test in a process of its own. Prints what that process lacked.
 fn in_a_process(scenario: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     let done = child.args(["--exact", scenario, "--ignored", "--nocapture"]).output().unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && said.contains("1 passed"), "{scenario}: {}\n{said}", done.status);
-    // The harness prints the test's name, and no end of line, before the first.
+    // The test harness prints the test's name, without an end of line, before the first line.
     let lacks = said.lines().filter_map(|line| line.find(NOT_HERE).map(|at| &line[at..]));
     lacks.for_each(|line| println!("{line} ({scenario})"));
 }
@@ -46,8 +46,8 @@ fn random_bytes(random: &mut Random, len: u64) -> Vec<u8> {
     (0..len.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).take(len as usize).collect()
 }
 
-/// Writes to a new file, reads it, syncs it, opens it again: all of it is there, for Pagefold and
-/// for the system.
+/// Writes to a new file, reads it, syncs it and opens it again. Pagefold and the kernel must return
+/// the bytes that were written.
 fn a_file_is_used(fold: &Pagefold, path: &Path, seed: u64) {
     const LEN: u64 = 100 * PAGE + 77;
     let mut random = Random::seeded(seed);

@@ -1,8 +1,8 @@
-//! Another process appends to the file that is in use, cuts it off, overwrites, replaces and locks
-//! it.
+//! Another process appends to a file that is in use, cuts it off, overwrites it, replaces it and
+//! locks it.
 //!
-//! The other process is this program again, in the ignored test [`stranger`], which takes orders
-//! from its standard input.
+//! The other process is another run of this program, with the ignored test [`stranger`], which
+//! reads commands from its standard input.
 
 use std::fs::{self, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,10 +23,10 @@ const ROUNDS: u64 = 20;
 const STEPS: u32 = 60;
 /// The file gets no longer than this by the stranger.
 const LEN_MAX: u64 = 80 * PAGE;
-/// What begins the stranger's answers, among what the test harness prints.
+/// The start of the stranger's answers, to find them in the output of the test harness.
 const ANSWER: &str = "answer ";
 
-/// The other process, as it sees itself: an order a line, an answer for each.
+/// The other process's side: reads one command per line, and prints an answer to each.
 #[test]
 #[ignore = "for a process of its own"]
 fn stranger() {
@@ -94,7 +94,8 @@ impl Stranger {
         loop {
             let mut line = String::new();
             assert!(self.answers.read_line(&mut line).unwrap() > 0, "the other process ended at: {order}");
-            // The harness prints the test's name, and no end of line, before the first.
+            // The test harness prints the test's name, without an end of line, before the first
+            // answer.
             if let Some((_, answer)) = line.trim_end().rsplit_once(ANSWER) {
                 return answer.parse().unwrap();
             }
@@ -118,7 +119,7 @@ struct World {
     expected: Vec<u8>,
     /// Nothing has been written since the last sync.
     is_clean: bool,
-    /// What was written since the last sync made the file longer.
+    /// A write since the last sync has made the file longer.
     has_grown: bool,
 }
 
@@ -146,7 +147,7 @@ impl World {
         (self.is_clean, self.has_grown) = (true, false);
     }
 
-    /// A read that ends at the end that Pagefold knows has it ask for the one that there is.
+    /// A read that reaches the end that Pagefold knows makes Pagefold ask for the file's length.
     fn meet_the_end(&self) {
         let mut byte = [0];
         assert_eq!(self.file().read_at(&mut byte, self.file().len().max(self.len())).unwrap(), 0);
@@ -181,7 +182,8 @@ impl World {
                     "another process doesn't see what was synced"
                 );
             }
-            // Where Pagefold has appended, and not written back, its bytes would win.
+            // If Pagefold has appended bytes, and not written them back yet, write-back would
+            // overwrite the stranger's bytes. So `sync` comes first in this case.
             6 | 7 if self.len() < LEN_MAX => {
                 if self.has_grown || self.random.one_in(2) {
                     self.sync();
@@ -189,14 +191,14 @@ impl World {
                 let len = 1 + self.random.below(3 * PAGE);
                 self.stranger.order(&format!("append {number} {len}"));
                 self.expected.extend(random_bytes(&mut Random::seeded(number), len));
-                // Half of the time a write is the next that meets the new end.
+                // The next call at the new end is a read or a write, each in half of the cases.
                 if self.random.one_in(2) {
                     self.meet_the_end();
                 } else {
                     self.write(self.len(), 1 + number % 100);
                 }
             }
-            // What was changed and isn't in the file yet would be lost with what is cut off.
+            // Changes that aren't in the file yet would be lost with the bytes that are cut off.
             8 if self.len() > 0 => {
                 self.sync();
                 let len = self.random.below(self.len());
@@ -237,8 +239,8 @@ fn round(seed: u64) {
         world.sync();
     }
     assert_eq!(fs::read(&path).unwrap(), world.expected);
-    // Another file gets the name: the handle goes on with the one that it has open; the next one
-    // finds the new.
+    // Another file gets the name. The open handle must keep using the old file, and the next `open`
+    // must find the new one.
     world.stranger.order(&format!("replace {seed} 5000"));
     world.write(0, 100);
     world.sync();
@@ -257,8 +259,8 @@ fn round(seed: u64) {
     assert!(bytes == random_bytes(&mut Random::seeded(seed), 5000), "the file of that name isn't the new one");
 }
 
-/// Another process appends while this one overwrites what was there before, the page with the old
-/// end included, and syncs.
+/// Another process appends, while this one overwrites the bytes that were there before, including
+/// those of the page with the old end, and syncs.
 fn side_by_side(seed: u64) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");

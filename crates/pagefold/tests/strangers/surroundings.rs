@@ -1,5 +1,5 @@
-//! A process that forbids itself system calls, locks its memory, has few of everything, forks, or
-//! is stopped.
+//! A process that forbids itself system calls, locks its memory, has low limits, forks, or is
+//! stopped.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,13 +19,13 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// What a scenario goes on with when the process is as it should be.
+/// Uses files, after a scenario has changed the process.
 fn files_are_used(fold: &Pagefold) {
     let directory = directory();
     a_file_is_used(fold, &directory.path().join("file"), 1);
 }
 
-/// The number of a limit, whose type C libraries don't agree on.
+/// The type of a limit's number, which differs between C libraries.
 #[cfg(target_env = "musl")]
 type Resource = libc::c_int;
 #[cfg(not(target_env = "musl"))]
@@ -40,16 +40,16 @@ fn set_limit(resource: Resource, limit: libc::rlimit) {
     assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// From now on all threads of this process get `EPERM` for the system call. False if the system has
-/// no such filters.
+/// From now on, the system call fails with `EPERM` in all threads of this process. Returns false if
+/// the kernel has no such filters.
 fn forbid(system_call: libc::c_long) -> bool {
     refuse(system_call, None, libc::EPERM)
 }
 
-/// The same with any answer, and perhaps only for calls whose third argument is this one.
+/// As above, with any error. If `third` is given, only calls with this third argument fail.
 fn refuse(system_call: libc::c_long, third: Option<i32>, errno: i32) -> bool {
-    // Where `struct seccomp_data` has the low half of that argument, on machines that begin with
-    // the low one.
+    // The offset of the lower half of the third argument in `struct seccomp_data`, on little-endian
+    // machines.
     const THIRD_AT: u32 = 16 + 2 * 8;
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
@@ -114,7 +114,7 @@ fn locks_forbidden() {
     let fold = small_fold();
     let group = fold.group("a").build().unwrap();
     let options = group.open_options().write(true).create(true);
-    // A lock that the system refuses is an error; without one, the file can be used.
+    // If the system refuses the lock, opening fails. Without the lock, the file can be used.
     let refused = options.open(directory.path().join("file"));
     assert!(matches!(refused, Ok(_) | Err(Error::OpenFailed { .. } | Error::FileInUse { .. })), "{refused:?}");
     drop(refused);
@@ -137,8 +137,9 @@ fn giving_back_forbidden() {
     a_child_has_nothing(&small_fold());
 }
 
-/// Precautions that a kernel before 4.14, or a sandbox (gVisor), doesn't know: no Pagefold could be
-/// built there.
+/// Regression: a kernel before 4.14, or a sandbox such as gVisor, doesn't support some of
+/// Pagefold's precautions. On such systems no Pagefold could be built. It must work without these
+/// precautions.
 #[test]
 fn precautions_that_the_system_refuses_are_done_without() {
     for scenario in ["unwiped", "dumped", "undescribed"] {
@@ -149,7 +150,7 @@ fn precautions_that_the_system_refuses_are_done_without() {
 #[test]
 #[ignore = "for a process of its own"]
 fn unwiped() {
-    // With one that was built before, whose memory the system wipes.
+    // Also checks a Pagefold that was built before, whose memory the kernel does wipe.
     let before = small_fold();
     if !refuse(libc::SYS_madvise, Some(libc::MADV_WIPEONFORK), libc::EINVAL) {
         return;
@@ -167,8 +168,8 @@ fn dumped() {
     }
 }
 
-/// What tells how a file can be used, where memory is and what the limits are. A limit that the
-/// system didn't tell was a panic.
+/// The kernel refuses the system calls that describe how a file can be used, where memory is, and
+/// what the limits are. Regression: when the kernel didn't report a limit, Pagefold panicked.
 #[test]
 #[ignore = "for a process of its own"]
 fn undescribed() {
@@ -188,7 +189,8 @@ fn undescribed() {
     }
 }
 
-/// A child has none of the parent's pages, and says so, and neither has that one's child.
+/// A child process must have none of the parent's pages, and must say so. The same holds for a
+/// child of this child.
 fn a_child_has_nothing(fold: &Pagefold) {
     let directory = directory();
     let path = directory.path().join("file");
@@ -227,8 +229,9 @@ fn in_child(body: impl FnOnce()) {
     assert_eq!(status, 0, "the child ended by signal {}, or with {}", status & 0x7f, status >> 8);
 }
 
-/// A drop box: others may put files there, and may not see which there are. The system makes a file
-/// there; Pagefold wanted to read the directory, to sync it later.
+/// Regression: A directory in which other users may create files, but which they may not list. The
+/// kernel could create a file there, but Pagefold failed, because it opened the directory for
+/// reading, in order to sync it later.
 #[test]
 fn a_file_can_be_made_where_the_directory_may_not_be_read() {
     in_a_process("surroundings::drop_box");
@@ -273,7 +276,7 @@ fn all_is_locked() {
     let mut most = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure outlives the call.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut most) }, 0);
-    // SAFETY: asks for a number. To root the limit doesn't apply.
+    // SAFETY: returns a number. The limit doesn't apply to root.
     if most.rlim_cur != libc::RLIM_INFINITY && unsafe { libc::geteuid() } != 0 {
         return println!("{NOT_HERE}locked memory without a limit");
     }
@@ -343,8 +346,8 @@ fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A file that was opened for writing took three: one for its last page, and one for its directory
-/// until the first sync.
+/// Regression: A file that was opened for writing took three descriptors: its own, one for its last
+/// page, and one for its directory until the first sync.
 #[test]
 #[ignore = "for a process of its own"]
 fn a_descriptor_for_each_file() {
@@ -370,8 +373,8 @@ fn a_descriptor_for_each_file() {
     assert!(descriptors() <= before);
 }
 
-/// As many threads came as there were descriptors, and each took one for its requests: the program
-/// had none left.
+/// Regression: There were as many threads as free descriptors. Each thread opened a descriptor for
+/// its requests, so the program had none left.
 #[test]
 #[ignore = "for a process of its own"]
 fn descriptors_are_left() {
@@ -416,8 +419,8 @@ fn little_address_space() {
     }
 }
 
-/// Files grow in the address space that there is, which is reserved at the start. Where it ends, a
-/// file isn't found shorter than it is, and other files can be opened and read.
+/// Files grow within a range of address space that is reserved at the start. When this range is
+/// used up, a file must not seem shorter than it is, and other files can still be opened and read.
 #[test]
 #[ignore = "for a process of its own"]
 fn growth_in_4_gib_of_address_space() {
@@ -452,8 +455,9 @@ fn growth_in_4_gib_of_address_space() {
     files_are_used(&fold);
 }
 
-/// What a budget may become was reserved although it could never be written: the process couldn't
-/// build a Pagefold at all. It is the same with `vm.overcommit_memory=2`.
+/// Regression: Memory for the largest possible budget was reserved as writable memory, although it
+/// was never written. With a limit on such memory, or with `vm.overcommit_memory=2`, no Pagefold
+/// could be built.
 #[test]
 #[ignore = "for a process of its own"]
 fn little_writable_memory() {
@@ -470,15 +474,16 @@ fn no_locked_memory() {
     files_are_used(&small_fold());
 }
 
-/// What doesn't fit isn't written, and the sync says so; what does fit is there, and other files go
-/// on. The system's signal (SIGXFSZ) ended the process, as it does for any `pwrite`.
+/// Writes beyond the process's limit on the length of files. Those beyond the limit must make the
+/// sync fail, those below it must succeed, and other files must work. Before, the kernel's signal
+/// (SIGXFSZ) ended the process, as it does after any `pwrite` beyond the limit.
 #[test]
 #[ignore = "for a process of its own"]
 fn short_files() {
     const TOO_LARGE: IoError = IoError::FILE_TOO_LARGE;
     let directory = directory();
     let folds = [small_fold(), Pagefold::builder().memory("1MiB").backend(Posix::default()).build().unwrap()];
-    // The limit is within a block, at the end of one, and at that of a page.
+    // The limit is within a block, at the end of a block, or at the end of a page.
     let limits = [16 * PAGE + 2049, 16 * PAGE + 2048, 16 * PAGE];
     for (number, (max, fold)) in
         limits.into_iter().flat_map(|max| folds.iter().map(move |fold| (max, fold))).enumerate()
@@ -501,11 +506,11 @@ fn short_files() {
         let _ = file.close();
         other.close().unwrap();
     }
-    // A program that is built to count what it runs writes a longer file at its end.
+    // A program that measures its test coverage writes a longer file when it ends.
     limit(libc::RLIMIT_FSIZE, libc::RLIM_INFINITY);
 }
 
-/// Each thread's calls are interrupted again and again, whichever it is in.
+/// Signals interrupt the system calls of all threads again and again.
 #[test]
 fn signals_to_all_threads_lose_nothing() {
     in_a_process("surroundings::signals");
@@ -516,7 +521,7 @@ fn signals_to_all_threads_lose_nothing() {
 fn signals() {
     const SIGNALS: usize = 2000;
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: an action without flags, so that system calls aren't restarted, whose handler does
+    // SAFETY: the action has no flags, so system calls aren't restarted, and its handler does
     // nothing.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -528,7 +533,7 @@ fn signals() {
         while sent < SIGNALS {
             for task in fs::read_dir("/proc/self/task").unwrap() {
                 let thread: libc::c_long = task.unwrap().file_name().to_str().unwrap().parse().unwrap();
-                // SAFETY: three numbers. A thread that has ended by now gets nothing.
+                // SAFETY: passes three numbers. If the thread has ended, the call does nothing.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
                 sent += 1;
             }
@@ -544,7 +549,8 @@ fn signals() {
     sender.join().unwrap();
 }
 
-/// Children that exit, or execute another program, leave files, locks and rings as they are.
+/// Children that exit, or execute another program, must not change files, locks and rings of the
+/// parent.
 #[test]
 fn children_change_nothing() {
     in_a_process("surroundings::forks");
@@ -561,7 +567,7 @@ fn forks() {
         // SAFETY: the child executes another program at once, or exits.
         match unsafe { libc::fork() } {
             0 if turn % 2 == 0 => {
-                // SAFETY: both strings end with a zero; nothing of the child's goes on.
+                // SAFETY: both strings end with a zero byte, and nothing of the child continues.
                 unsafe {
                     libc::execl(c"/bin/true".as_ptr(), c"true".as_ptr(), std::ptr::null::<libc::c_char>());
                     libc::_exit(0);
@@ -582,7 +588,7 @@ fn forks() {
     files_are_used(&fold);
 }
 
-/// How long the process that is stopped waits for a device, in milliseconds.
+/// Name of the variable with the child's `io_timeout`, in milliseconds.
 const IO_TIMEOUT_MS: &str = "PAGEFOLD_IO_TIMEOUT_MS";
 
 #[test]
@@ -590,9 +596,9 @@ fn a_stopped_process_goes_on() {
     is_stopped(WATCHDOG, Duration::from_millis(100));
 }
 
-/// A process that was stopped for a while hasn't waited for a device: no time-out is over when it
-/// goes on. The time is more than what a disk takes to sync that others use as well, on a quiet
-/// machine.
+/// A process was stopped for longer than its `io_timeout`. This isn't a wait for a device, so no
+/// call may time out when the process continues. The `io_timeout` is longer than a sync takes on a
+/// shared disk of a quiet machine.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_process_that_is_stopped_for_longer_than_its_timeout_goes_on() {
@@ -600,7 +606,7 @@ fn timed_a_process_that_is_stopped_for_longer_than_its_timeout_goes_on() {
     is_stopped(io_timeout, io_timeout + Duration::from_millis(100));
 }
 
-/// Runs a process with that time-out, which is stopped for `stopped` again and again.
+/// Runs a process with this `io_timeout`, and stops it for the duration `stopped`, several times.
 fn is_stopped(io_timeout: Duration, stopped: Duration) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "surroundings::works_for_a_while", "--ignored", "--nocapture"]);
@@ -611,7 +617,7 @@ fn is_stopped(io_timeout: Duration, stopped: Duration) {
     let mut passed = false;
     for line in lines.map(Result::unwrap) {
         if line.contains("turn") {
-            // SAFETY: a signal to a child that hasn't been waited for.
+            // SAFETY: sends a signal to a child that hasn't been waited for.
             unsafe { libc::kill(id, libc::SIGSTOP) };
             thread::sleep(stopped);
             // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! A simulated disk, with something around the calls that are made to it.
+//! A simulated disk, with code that runs around the calls to it.
 
 use std::path::Path;
 
@@ -6,20 +6,21 @@ use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 use test_disks::{Call, SimulatedDisk};
 
-/// What is done around calls to a disk and its files.
+/// Code that runs around calls to a disk and its files.
 pub trait Around: Clone + Send + Sync + 'static {
-    /// Before each call. An error is the answer, and the call isn't made.
+    /// Called before each call. If it returns an error, the call isn't made, and fails with this
+    /// error.
     fn before(&self, call: Call) -> Result<(), IoError> {
         let _ = call;
         Ok(())
     }
 
-    /// What files say of themselves.
+    /// The result of `needs_stable_bytes` for all files.
     fn needs_stable_bytes(&self) -> bool {
         false
     }
 
-    /// In place of a write.
+    /// Called instead of the inner disk's `write`.
     fn write(
         &self,
         file: &dyn BackingFile,
@@ -30,13 +31,13 @@ pub trait Around: Clone + Send + Sync + 'static {
         file.write(offset, from, len)
     }
 
-    /// In place of a sync.
+    /// Called instead of the inner disk's `sync`.
     fn sync(&self, file: &dyn BackingFile) -> Result<(), IoError> {
         file.sync()
     }
 }
 
-/// The disk with that around it.
+/// A disk, wrapped in an [`Around`].
 #[derive(Clone)]
 pub struct Wrapped<A> {
     disk: SimulatedDisk,

@@ -1,4 +1,4 @@
-//! Several devices, each of which can be stopped, or made to refuse what is written to it.
+//! Several devices. Each of them can be stopped, or made to refuse writes.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use sync::lock::{Condvar, Mutex};
 use sync::{Arc, SharedBytes};
 use test_disks::SimulatedDisk;
 
-/// The devices. The file `1/name` is the file `name` on device 1.
+/// The devices. The path `1/name` means the file `name` on device 1.
 #[derive(Clone)]
 pub struct Devices(Vec<Arc<Device>>);
 
@@ -19,13 +19,13 @@ pub struct Device {
     syncs: AtomicU64,
     /// Writes and syncs fail.
     dead: AtomicBool,
-    /// Writes of this page of any file fail. `u64::MAX` is none.
+    /// Writes that include this page of any file fail. `u64::MAX` means none.
     bad_page: AtomicU64,
     stalled: Mutex<bool>,
-    /// Reads, lengths and changes of them wait as well.
+    /// If set, reads, and calls that query or set a length, wait as well.
     is_silent: AtomicBool,
     reads: AtomicU64,
-    /// Calls that wait just now.
+    /// The number of calls that are waiting now.
     waiting: AtomicU64,
     goes_on: Condvar,
 }
@@ -51,7 +51,8 @@ impl Devices {
         &self.0[number]
     }
 
-    /// Lets all of them go on when dropped: what waits for a device is waited for when a test ends.
+    /// Lets all devices continue when the returned value is dropped. At the end of a test, drops of
+    /// other values may wait for a device.
     pub fn going_on_at_last(&self) -> impl Drop + use<> {
         struct GoOn(Devices);
         impl Drop for GoOn {
@@ -64,13 +65,13 @@ impl Devices {
 }
 
 impl Device {
-    /// Keeps writes and syncs waiting from now on, or lets them all go on.
+    /// Blocks writes and syncs from now on, or lets them continue.
     pub fn stall(&self, stalled: bool) {
         *self.stalled.lock() = stalled;
         self.goes_on.notify_all();
     }
 
-    /// Keeps all calls waiting from now on, or lets them all go on.
+    /// Blocks all calls from now on, or lets them continue.
     pub fn silence(&self, silent: bool) {
         self.is_silent.store(silent, Ordering::SeqCst);
         self.stall(silent);

@@ -9,7 +9,7 @@ use test_disks::{Call, SimulatedDisk};
 use crate::support::WATCHDOG;
 use crate::support::around::{Around, Wrapped};
 
-/// Calls to the device behind it wait while it is closed.
+/// While the gate is closed, calls to the device behind it wait.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 
@@ -30,7 +30,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Waits until so many calls wait at the gate.
+    /// Waits until `count` calls wait at the gate.
     pub fn await_waiting(&self, count: usize) {
         let state = self.0.0.lock().unwrap();
         let waited = self.0.1.wait_timeout_while(state, WATCHDOG, |state| state.waiting < count).unwrap();
@@ -63,8 +63,8 @@ impl Around for Gate {
     }
 }
 
-/// Files by the device that their path begins with: `gated/` or `other/`. Each device has `f0`,
-/// `f1`, …
+/// The devices' files. A path begins with the name of the device, `gated/` or `other/`. Each device
+/// has the files `f0`, `f1`, …
 #[derive(Clone)]
 pub struct TwoDevices {
     pub gate: Gate,
@@ -73,7 +73,7 @@ pub struct TwoDevices {
 }
 
 impl TwoDevices {
-    /// So many files of `len` bytes on each.
+    /// Two devices, each with `files` files of `len` bytes.
     pub fn new(files: u64, len: u64) -> Self {
         let gate = Gate::default();
         let gated = Wrapped::new(&super::disk(files, len), gate.clone());
@@ -94,7 +94,7 @@ impl Backend for TwoDevices {
     }
 }
 
-/// Opens the gate when dropped, so that a failing test ends.
+/// Opens the gate when dropped, so that a test that fails doesn't hang.
 pub struct OpenAtEnd(pub Gate);
 
 impl Drop for OpenAtEnd {
@@ -103,7 +103,7 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// What `body` gives in a thread of its own; fails if that hangs.
+/// Runs `body` on a thread of its own and returns its result. Fails if `body` hangs.
 pub fn in_time<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(body()));

@@ -1,4 +1,4 @@
-//! What the tests share: files whose every byte says where it belongs.
+//! Code that the tests share. Among others, files in which every byte depends on its position.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod around;
@@ -15,8 +15,8 @@ use sync::SharedBytes;
 use sync::atomic::{AtomicBool, Ordering};
 use test_disks::{SimulatedDisk, generated_word};
 
-/// Has the threads of a scope stop even if one of its checks fails: else the scope waits for them,
-/// and the test never ends.
+/// Stops the threads of a scope even if a check in the scope fails. Otherwise the scope would wait
+/// for its threads forever, and the test would never end.
 pub fn stop_at_end(stop: &AtomicBool) -> impl Drop + use<'_> {
     struct Stops<'a>(&'a AtomicBool);
     impl Drop for Stops<'_> {
@@ -27,9 +27,9 @@ pub fn stop_at_end(stop: &AtomicBool) -> impl Drop + use<'_> {
     Stops(stop)
 }
 
-/// Keeps this thread on the CPU where it is until the returned value is dropped. Pages wait on the
-/// CPU that loaded them, so what reclaim evicts follows from the accesses alone only if their
-/// thread stays on one CPU.
+/// Keeps this thread on its current CPU until the returned value is dropped. Newly loaded pages
+/// wait in a batch of the CPU that loaded them. So which pages reclaim evicts depends only on the
+/// accesses if their thread stays on one CPU.
 #[must_use]
 pub fn stay_on_this_cpu() -> impl Drop {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -46,10 +46,12 @@ pub fn stay_on_this_cpu() -> impl Drop {
     Restores(before)
 }
 
-/// How long is waited for what must happen. Much longer than it takes on the busiest machine.
+/// How long tests wait for something that must happen. This is much longer than it takes on the
+/// busiest machine.
 pub const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// A disk with `files` files of `len` bytes: `f0`, `f1`, …; the number is the contents' seed.
+/// Returns a disk with `files` files of `len` bytes, named `f0`, `f1`, … A file's number is the
+/// seed of its contents.
 pub fn disk(files: u64, len: u64) -> SimulatedDisk {
     let disk = SimulatedDisk::default();
     for file in 0..files {
@@ -58,8 +60,8 @@ pub fn disk(files: u64, len: u64) -> SimulatedDisk {
     disk
 }
 
-/// The machine's files, in a directory of their own, through the best backend that there is:
-/// io_uring, as a rule.
+/// The machine's own files, in a new directory, through the best backend that the machine supports:
+/// normally io_uring.
 #[derive(Clone)]
 pub struct RealFiles {
     directory: Arc<tempfile::TempDir>,
@@ -91,18 +93,18 @@ impl Backend for RealFiles {
     }
 }
 
-/// A Pagefold of `pages` pages, more or less, over a disk.
+/// Returns a Pagefold with about `pages` pages, on a disk.
 pub fn manager(pages: u64, backend: impl pagefold::io::Backend) -> Pagefold {
     manager_in_time(pages, backend, None)
 }
 
-/// The same, with a time that calls wait for a device.
+/// As above, with an `io_timeout`.
 pub fn manager_in_time(pages: u64, backend: impl pagefold::io::Backend, time: Option<Duration>) -> Pagefold {
     let builder = Pagefold::builder().memory(pages * 4096 + (256 << 10)).backend(backend);
     builder.io_timeout(time).build().unwrap()
 }
 
-/// `len` bytes at `offset` of a file that was generated with this seed.
+/// `len` bytes at `offset` of a generated file with this seed.
 fn generated(seed: u64, offset: u64, len: usize) -> Vec<u8> {
     let first = offset & !7;
     let skipped = (offset - first) as usize;
@@ -136,12 +138,13 @@ pub fn within_limit(group: &Group) -> bool {
     group.charged() <= group.max()
 }
 
-/// `len` bytes that no other version has, the same at the same offset.
+/// `len` bytes of version `number` at `offset`. They depend only on `number` and on each byte's
+/// offset.
 pub fn version(number: u64, offset: u64, len: usize) -> Vec<u8> {
     generated(!number, offset, len)
 }
 
-/// All that a file has on the disk, read past any cache.
+/// All bytes that a file has on the disk, read directly from the backend.
 pub fn bytes_on(disk: &impl Backend, path: impl AsRef<Path>) -> Vec<u8> {
     let file = disk.open(path.as_ref(), Access::Read).unwrap();
     let len = file.len().unwrap() as usize;
@@ -152,9 +155,10 @@ pub fn bytes_on(disk: &impl Backend, path: impl AsRef<Path>) -> Vec<u8> {
     bytes
 }
 
-/// Where two differ first; at the end of the shorter one, if only their lengths differ.
+/// The first position at which the two differ. If they differ only in length, this is the end of
+/// the shorter one.
 pub fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
-    // Comparing all at once is quick, above all under a sanitizer.
+    // Comparing everything at once is faster, above all under a sanitizer.
     if found == expected {
         return None;
     }
@@ -162,7 +166,7 @@ pub fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
     Some(differs.unwrap_or(found.len().min(expected.len())))
 }
 
-/// Fails, naming the first byte, unless the two are the same.
+/// Fails, with the position of the first different byte, unless both are equal.
 pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     if let Some(at) = first_difference(found, expected) {
         let byte = |bytes: &[u8]| bytes.get(at).map(|byte| format!("{byte:#x}"));
@@ -170,8 +174,8 @@ pub fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// Waits for something that other threads bring about within moments. `what` is wrong if they
-/// don't.
+/// Waits for something that other threads should do within moments. If they don't, fails with
+/// `what`, the description of what is wrong.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -180,8 +184,8 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Repeats a call while its answer is that a page is in use: a thread that is about to let go of
-/// the page may get no CPU for as long as a call waits.
+/// Repeats a call while it fails because a page is in use. This is needed because the thread that
+/// uses the page may get no CPU for as long as a call waits.
 pub fn when_free<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let is_busy = |result: &Result<T, Error>| matches!(result, Err(Error::PageBusy { .. } | Error::AddressBusy { .. }));
     let mut result = call();
@@ -194,8 +198,8 @@ pub fn when_free<T>(mut call: impl FnMut() -> Result<T, Error>) -> Result<T, Err
     result
 }
 
-/// What `round` gives, of a round that was over within `time`. One that took longer says nothing,
-/// as the product may have done something for the sake of time meanwhile, and there is another one.
+/// Returns the result of a `round` that took less than `time`, and repeats rounds that took longer.
+/// In a longer round, background work may have begun that depends on time, and changed the result.
 pub fn undisturbed<T>(time: Duration, mut round: impl FnMut() -> T) -> T {
     let mut result = None;
     eventually("no round is over in time", || {

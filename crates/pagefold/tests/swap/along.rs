@@ -1,5 +1,5 @@
-//! Swap readahead: few requests for a thread that reads pages in the order in which they were
-//! swapped out, and no page read in vain for other orders.
+//! Swap readahead. A thread that reads pages in the order in which they were swapped out must need
+//! few requests; for other orders, no page may be read in vain.
 
 use super::faults::{is_corrupt, overwrite, slot_of};
 use super::*;
@@ -9,7 +9,7 @@ use sync::Arc;
 use sync::random::Random;
 use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
-/// Pages that the group may have in memory, and that there are.
+/// The number of pages that the group may have in memory; `PAGES` is the number of all pages.
 const LIMIT: u64 = 1024;
 const PAGES: u64 = 4096;
 
@@ -21,8 +21,8 @@ struct OnDisk {
     base: u64,
 }
 
-/// A space of four times its group's limit, written once, with swap on a simulated disk of which a
-/// little less than half is used.
+/// A space with four times as many pages as its group may have, all written once. Swap is on a
+/// simulated disk, and a little less than half of it is used.
 fn on_disk(backend: impl FnOnce(SimulatedDisk) -> Box<dyn Backend>) -> OnDisk {
     let disk = SimulatedDisk::default();
     disk.add_bytes("/swap", vec![0; (10_000 * PAGE) as usize]);
@@ -38,7 +38,8 @@ fn plain() -> OnDisk {
 }
 
 impl OnDisk {
-    /// Checks pages in this order, and says how many requests that took, and how many pages came.
+    /// Checks these pages, in this order. Returns how many requests this took, and how many pages
+    /// were swapped in.
     fn read(&self, pages: impl IntoIterator<Item = u64>) -> (u64, u64) {
         let count = || (self.disk.stats().requests, self.group.stats().swap_ins);
         let before = count();
@@ -48,8 +49,8 @@ impl OnDisk {
         (after.0 - before.0, after.1 - before.1)
     }
 
-    /// Everything was unmapped: nothing is left, not even the frames of pages that are on their way
-    /// to a list, once the group needs them.
+    /// Call this after everything was unmapped. Nothing may be left, not even frames of pages that
+    /// wait to be put on a list, once the group needs these frames.
     fn check_gone(&self) {
         let few = 16 * PAGE;
         self.group.set_max(few).unwrap();
@@ -61,16 +62,17 @@ impl OnDisk {
 
 #[test]
 fn reading_all_in_order_again_and_again_makes_few_requests() {
-    // A thread that moves to another CPU leaves a few pages waiting behind. These leave memory
-    // later than their neighbours, and so break the order of slots.
+    // When a thread moves to another CPU, a few pages stay behind in the old CPU's batch. They are
+    // evicted later than their neighbours, which breaks the order of slots.
     let _one_cpu = support::stay_on_this_cpu();
     let it = plain();
-    it.read(0..PAGES); // Brings what was swapped out, and lets reclaim see the order.
+    it.read(0..PAGES); // Swaps all pages in, and lets reclaim see the order.
     let (requests, came) = it.read((0..3).flat_map(|_| 0..PAGES));
     assert!(came > 2 * PAGES && requests < came / 8, "{requests} requests for {came} pages: {}", it.mm.stats());
     let stats = it.group.stats();
-    // Reclaim writes a page when it first leaves memory, which may be in any round, and then no
-    // more: what comes along keeps its slot. Without that, each round would write each page.
+    // Reclaim writes a page when it first evicts the page, which may be in any round. Later
+    // evictions write nothing, because swapped-in pages keep their slots. Otherwise, each round
+    // would write each page.
     let written = stats.swap_bytes_out / PAGE;
     assert!(written < PAGES + PAGES / 8, "{written} pages written: {stats:?}");
     assert!(stats.swap_read_along > came / 2, "{stats:?}");

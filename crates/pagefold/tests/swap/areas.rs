@@ -26,7 +26,8 @@ fn an_area_is_removed_when_its_pages_are_back_or_says_what_is_missing() {
     let (space, base) = filled(&group, 8 * ROOM);
     let error = mm.remove_swap(0).unwrap_err();
     let Error::SwapInUse(RemoveError::NoMemory { area: 0, missing_bytes }) = error else { panic!("{error}") };
-    // All of it but what a group's limit has in reserve for a page on its way.
+    // Nearly all of it is missing: only a few pages fit, in the room that a limit keeps for pages
+    // in transit.
     assert!((6 * ROOM * PAGE..=8 * ROOM * PAGE).contains(&missing_bytes), "{error}");
     (0..8 * ROOM).for_each(|page| check(&space, base, page, 0));
     // Into another one.
@@ -43,8 +44,8 @@ fn an_area_is_removed_when_its_pages_are_back_or_says_what_is_missing() {
     assert!(matches!(mm.remove_swap(second), Err(Error::SwapInUse(RemoveError::Unknown { .. }))));
 }
 
-/// A regression: once only an owned guard kept a space alive, its pages in swap couldn't be brought
-/// back, so their area couldn't be removed.
+/// Regression: After a space was dropped, and only an owned guard kept it alive, its pages in swap
+/// couldn't be swapped in. So their area couldn't be removed.
 #[test]
 fn an_area_goes_while_a_guard_outlives_its_space() {
     let (mm, group) = with_swap(1000);
@@ -62,7 +63,7 @@ fn an_area_goes_while_a_guard_outlives_its_space() {
 fn tables_are_charged_to_the_budget() {
     let mm = Pagefold::builder().memory("1MiB").build().unwrap();
     let before = mm.stats().metadata_bytes;
-    // Twenty bytes for each of its pages are more than the budget has.
+    // The area's table, with twenty bytes for each page, is larger than the budget.
     let error = mm.add_swap(SwapArea::unlinked(std::env::temp_dir(), "1GiB")).unwrap_err();
     assert!(matches!(error, Error::BudgetBusy { .. }), "{error}");
     assert_eq!(mm.stats().metadata_bytes, before);
@@ -127,7 +128,7 @@ fn what_cant_be_an_area_is_told_and_left_as_it_is() {
     assert!(matches!(in_use, AddError::InUse { .. }) && in_use.kind() == ErrorKind::ResourceBusy, "{in_use}");
 }
 
-/// Through the machine's file systems, by whatever is chosen there.
+/// The area is a file of the machine, through the backend that `automatic` chooses.
 #[test]
 fn a_file_without_a_name_is_swap() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Pages that are kept compressed in memory, in the budget, before they go anywhere else.
+//! Pages that are compressed in memory, within the budget, before they go to another area.
 
 use super::*;
 use sync::random::Random;
@@ -55,7 +55,7 @@ fn pages_are_kept_compressed_until_they_come_back() {
     assert_eq!((after.original_bytes, after.compressed_bytes, after.memory_bytes), (0, 0, before.memory_bytes));
 }
 
-/// Frames have all of the budget when memory for compressed pages is needed.
+/// When memory for compressed pages is needed, frames already take the whole budget.
 #[test]
 fn more_memory_than_the_budget_is_in_the_budget() {
     const BUDGET: u64 = 8 << 20;
@@ -129,21 +129,22 @@ fn pages_of_a_full_area_come_back() {
     assert!(pages > 2 * ROOM && full.memory_bytes + 2 * CHUNK > full.limit_bytes, "{full:?}");
     let is_tight = full.zstd_pages > full.lz4_pages;
     assert_eq!(is_tight, cfg!(feature = "zstd"), "it was made room for as many as there can be: {full:?}");
-    // One thread of ours does it all: ThreadSanitizer, with which compressing takes ten times as
-    // long, is shown less.
+    // All of this runs on one thread, so ThreadSanitizer can find little here, and compression
+    // takes ten times as long under it. So there is less work then.
     let (rounds, writes, reads) =
         if cfg!(pagefold_tsan) { (1, pages / 2, pages / 2) } else { (3, 10 * pages, 4 * pages) };
     for _ in 0..rounds {
         check_sparse(&space, base, pages);
     }
-    // In any order, and written to.
+    // Writes pages in random order.
     let mut random = Random::seeded(1);
     for _ in 0..writes {
         let page = random.below(pages);
         space.write_at(&sparse(page, 1), base + page * PAGE).unwrap();
     }
     check_sparse(&space, base, pages);
-    // Beside others that may find what room exchanges leave, but not take away what they need.
+    // Also writes more pages meanwhile. They may use room that exchanges leave, but must not take
+    // the room that exchanges need.
     let mut more = pages;
     for step in 0..reads {
         let page = random.below(pages);
@@ -184,7 +185,7 @@ fn an_area_has_the_same_part_of_a_budget_that_is_lowered() {
     fill_sparse(&space, base, pages);
     let before = stats(&mm);
     assert!(before.limit_bytes == 8 << 20 && before.memory_bytes > 3 << 20, "{before:?}");
-    // There is room for all of it, but for no more.
+    // All compressed pages fit into the lowered limit, but no more.
     mm.resize("6MiB").unwrap();
     assert_eq!(stats(&mm).limit_bytes, 3 << 20);
     assert!(stats(&mm).original_bytes > before.original_bytes / 2, "it has nowhere to go: {:?}", stats(&mm));

@@ -1,5 +1,5 @@
-//! Encrypted areas: nothing of a page is on the device, and nothing comes from there that isn't the
-//! page as it went last.
+//! Encrypted areas. The device must not see any bytes of a page. A read must return the page as it
+//! was last written, or fail.
 
 use super::faults::{is_corrupt, on_disk_with, overwrite, raw, swapped_out};
 use super::*;
@@ -26,8 +26,8 @@ fn nothing_of_a_page_is_on_the_disk() {
     assert_eq!(left(&mm, &group), (0, 0, 0));
 }
 
-/// A device that returns an older state of what was written to it, by itself or because an attacker
-/// put it back.
+/// The device returns older contents of some slots, by itself or because an attacker restored them.
+/// Each such read must fail.
 #[test]
 fn a_disk_put_back_in_time_is_found_out() {
     let (disk, mm, group) = encrypted(1000);
@@ -81,7 +81,8 @@ fn a_flipped_bit_and_exchanged_slots_are_found() {
     (0..40).for_each(|page| check(&space, base, page, 0));
 }
 
-/// From an encrypted area to another, and from one of compressed pages to it.
+/// Moves pages from an encrypted area to another one, and from a compressed area to an encrypted
+/// one.
 #[test]
 fn pages_go_on_to_other_areas_and_come_back() {
     let mm = Pagefold::builder().memory("8MiB").swap_area(SwapArea::compressed("256KiB").encrypted()).build().unwrap();

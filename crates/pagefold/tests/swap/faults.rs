@@ -1,5 +1,6 @@
-//! Devices that fail, fill up, lie and vanish: no page is lost, no reader gets a foreign byte, and
-//! others go on.
+//! Devices that fail, are full, return wrong bytes, or vanish. No page may be lost except those on
+//! a device that lost them, no read may return another page's bytes, and other groups must
+//! continue.
 
 use super::*;
 use pagefold::io::{Access, Backend as _, IoError, write_full};
@@ -10,12 +11,12 @@ use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// Swap in a file on a simulated disk, between which faults happen.
+/// Swap in a file on a simulated disk, whose calls can be made to fail.
 fn on_disk(slots: u64) -> (SimulatedDisk, Arc<FaultyBackend>, Pagefold, Group) {
     on_disk_with(slots, |area| area)
 }
 
-/// The same in an area that is changed before it is added.
+/// As above, with an area that `change` modifies before it is added.
 pub(super) fn on_disk_with(
     slots: u64,
     change: impl FnOnce(SwapArea) -> SwapArea,
@@ -46,15 +47,16 @@ pub(super) fn overwrite(disk: &SimulatedDisk, slot: usize, bytes: &[u8]) {
     write_full(&*file, slot as u64 * PAGE, &[SharedBytes::of(&mut bytes).unwrap()], PAGE as usize).unwrap();
 }
 
-/// Pages 0.. in swap, and in memory others, so that all of the first ones have to come from the
-/// disk.
+/// Swaps out pages 0 to `pages` by using other pages, so that the first ones have to be read from
+/// the disk.
 pub(super) fn swapped_out(group: &Group, pages: u64) -> (Space, u64) {
     let (space, base) = filled(group, pages);
     let others = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     for _ in 0..3 {
         (0..2 * ROOM).for_each(|page| write(&space, others, page, 9));
     }
-    // A page that comes back needs a frame. Some are free, so that no other page has to leave.
+    // A page that is swapped in needs a frame. Some frames are free, so that no other page has to
+    // be evicted.
     space.unmap(others + (2 * ROOM - 8) * PAGE..others + 2 * ROOM * PAGE).unwrap();
     (space, base)
 }
@@ -93,11 +95,12 @@ fn slots_that_exchanged_their_contents_and_stale_ones_are_found() {
     overwrite(&disk, b, &contents(3, 0));
     assert!(is_corrupt(&space, base, 3) && is_corrupt(&space, base, 4));
     space.discard(base + 3 * PAGE..base + 5 * PAGE).unwrap();
-    // A write that the device lost: the slot has what was there before.
+    // Simulates a write that the device lost: the slot has its old contents.
     (5..10).for_each(|page| check(&space, base, page, 0));
     (5..10).for_each(|page| write(&space, base, page, 1));
-    // Few enough to prove themselves, or the page would be worth more; and what goes in the
-    // background may take its time.
+    // Swaps `page` out by using other pages. These are so few that each of them is used again soon,
+    // so reclaim keeps them rather than `page`. Writes in the background may take a while, so this
+    // is repeated.
     let others = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
     let slot_of_new = |page| {
         let push = |round: u64| (0..2 * ROOM).for_each(|page| write(&space, others, page, 9 + round));
@@ -188,9 +191,9 @@ fn a_page_that_cant_come_back_leaves_others_their_places() {
     overwrite(&disk, slot_of(&disk, page, 0).unwrap(), &contents(page, 7));
     let (spare, spare_base) = filled(&other, 4 * ROOM);
     let more = space.map(2 * ROOM * PAGE, Protection::ReadWrite).unwrap().start;
-    // One thread of ours does it all: ThreadSanitizer is shown a few.
+    // All of this runs on one thread, so ThreadSanitizer can find little here. It gets fewer turns.
     for turn in 0..if cfg!(pagefold_tsan) { ROOM / 2 } else { 2 * ROOM } {
-        // Another group frees slots, and so the reserve never ends.
+        // Another group frees slots, so the slot reserve is never used up.
         spare.discard(spare_base + turn * PAGE..spare_base + (turn + 1) * PAGE).unwrap();
         let read = space.read_at(&mut [0], base + page * PAGE);
         assert!(read.is_err(), "page {page} isn't what was written");
@@ -201,13 +204,14 @@ fn a_page_that_cant_come_back_leaves_others_their_places() {
     (0..ROOM + MAX).filter(|&other| other != page).for_each(|page| check(&space, base, page, 0));
 }
 
-/// Call 1 fails, then call 2, and so on until none does, once or from there on: every page is what
-/// it was, or its access an error, and when the device is well again, all are there.
+/// Call 1 fails in the first run, call 2 in the second run, and so on, until a run makes fewer
+/// calls. This is done for a single failing call, and for all calls from there on. Each access must
+/// return the right page or fail, and when the device works again, all pages must be there.
 #[test]
 fn whichever_call_fails_no_page_is_lost() {
     const MORE: u64 = 16;
-    // One thread of ours does it all: ThreadSanitizer, with which it takes half a minute, is shown
-    // a few.
+    // All of this runs on one thread, so ThreadSanitizer can find little here, and it would take
+    // half a minute. It tests only every eighth call.
     const CALLS: u64 = if cfg!(pagefold_tsan) { 8 } else { 1 };
     for fault in [Fault::Errno(EIO), Fault::Errno(ENOSPC), Fault::Interrupted, Fault::Short(1000)] {
         for for_ever in [false, true] {

@@ -1,5 +1,5 @@
-//! Memory that no file has, and more of it than there is room for: it goes to swap and comes back
-//! as it was, or not at all.
+//! Anonymous memory that is larger than the budget or the limit. It goes to swap. When it is read,
+//! it must have the right bytes, or the read must fail.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -21,12 +21,12 @@ use pagefold::{Group, Pagefold, Protection, Space, SwapArea, SwapAreaStats};
 use sync::random::mix;
 
 const PAGE: u64 = 4096;
-/// Pages that a group of the tests may have in memory.
+/// The number of pages that a group of these tests may have in memory.
 const ROOM: u64 = 64;
-/// And pages that a space, and the index of one mapping, are charged as.
+/// The number of further pages that a group needs for a space and for the index of one mapping.
 const INDEX: u64 = 5;
 
-/// A Pagefold with swap in memory for so many pages, and a group with [`ROOM`].
+/// Returns a Pagefold with `slots` slots in memory, and a group with [`ROOM`] pages.
 fn with_swap(slots: u64) -> (Pagefold, Group) {
     let mm = Pagefold::builder().memory("8MiB").swap_area(in_memory(slots)).build().unwrap();
     let group = mm.group("a").max((ROOM + INDEX) * PAGE).build().unwrap();
@@ -37,13 +37,14 @@ fn in_memory(slots: u64) -> SwapArea {
     SwapArea::memory((slots + 1) * PAGE)
 }
 
-/// The bytes of a page in a version: no two are alike in any word.
+/// The bytes of a version of a page. Any two versions or pages differ in each word.
 fn contents(page: u64, version: u64) -> Vec<u8> {
     (0..PAGE / 8).flat_map(|word| mix(mix(page << 24 | version) ^ word).to_le_bytes()).collect()
 }
 
-/// The same of a page that is easily compressed, to less than a half: its last three eighths alone
-/// are like that, and of bytes of which half are always zeros, which takes more care to find.
+/// As above, for a page that compresses to less than a half. The first five eighths of the page
+/// repeat one byte. In each byte of the rest, four bits are always zero, which only a slower
+/// algorithm finds.
 fn sparse(page: u64, version: u64) -> Vec<u8> {
     let mut bytes = contents(page, version);
     let (same, others) = bytes.split_at_mut(PAGE as usize * 5 / 8);
@@ -63,7 +64,7 @@ fn check(space: &Space, base: u64, page: u64, version: u64) {
     assert!(bytes == contents(page, version), "page {page} isn't what version {version} of it is");
 }
 
-/// A space with `pages` pages, all written in version 0. Says where they begin.
+/// Returns a space with `pages` pages, all of them written in version 0, and their first address.
 fn filled(group: &Group, pages: u64) -> (Space, u64) {
     let space = group.space().unwrap();
     let base = space.map(pages * PAGE, Protection::ReadWrite).unwrap().start;
@@ -75,14 +76,15 @@ fn used(mm: &Pagefold) -> u64 {
     mm.stats().swap.iter().map(|area| area.used_bytes / PAGE).sum()
 }
 
-/// Waits until no slot is in use. The background may be writing pages that were just unmapped.
+/// Waits until no slot is in use. Background threads may still be writing pages that were just
+/// unmapped.
 #[track_caller]
 fn eventually_free(mm: &Pagefold) {
     support::eventually("slots of no page are free", || used(mm) == 0);
 }
 
-/// What a group that has nothing any more still has, in memory, slots, and by its count of those;
-/// once what the background was writing just then has been given back.
+/// What a group still has after everything was dropped: bytes in memory, slots in use, and bytes in
+/// swap by its own count. Waits until background threads have returned what they were writing.
 fn left(mm: &Pagefold, group: &Group) -> (u64, u64, u64) {
     let left = || (group.charged(), used(mm), group.stats().swapped_bytes);
     let start = Instant::now();

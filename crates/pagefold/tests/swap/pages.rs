@@ -1,4 +1,4 @@
-//! Pages go and come back.
+//! Pages are swapped out and in.
 
 use super::*;
 use pagefold::Error;
@@ -52,11 +52,12 @@ fn a_page_that_is_only_read_keeps_its_slot_and_isnt_written_again() {
         (0..4 * ROOM).for_each(|page| check(&space, base, page, 0));
     }
     assert!(group.stats().swap_outs > outs + 8 * ROOM);
-    // Each slot in use was written once, and the area's header. Of a loop, reclaim keeps a part in
-    // memory. Which pages these are, and when one of them leaves, depends on the thread's CPU.
+    // Each slot in use was written once, and so was the area's header. The pages are used in a
+    // loop, of which reclaim keeps a part in memory. Which pages these are, and when each of them
+    // is evicted, depends on the thread's CPU.
     let written = disk.stats().bytes_written;
     assert_eq!(written, (1 + used(&mm)) * PAGE, "{:?}", mm.stats());
-    // Those that are written to are written, and have one slot each.
+    // Pages that are changed are written again, and have only one slot each.
     (0..4 * ROOM).for_each(|page| space.write_at(&[1], base + page * PAGE).unwrap());
     (0..4 * ROOM).for_each(|page| space.write_at(&[2], base + page * PAGE).unwrap());
     assert!(disk.stats().bytes_written > written + 4 * ROOM * PAGE);
@@ -110,7 +111,7 @@ fn files_give_way_when_swap_is_full_and_then_the_limit_answers() {
     let (page, error) = refused.expect("there is no room for all");
     assert!(matches!(error.cause(), Error::LimitReached { group, .. } if group == "a"), "{error}");
     assert_eq!(page, 40 + ROOM, "all slots and all memory are used, the files' as well");
-    // What is freed heals it. Nothing was lost.
+    // Once slots are freed, writes succeed again. Nothing was lost.
     space.unmap(base..base + 20 * PAGE).unwrap();
     (20..page).for_each(|page| check(&space, base, page, 0));
     (page..page + 10).for_each(|page| write(&space, base, page, 0));
@@ -122,8 +123,8 @@ fn files_give_way_when_swap_is_full_and_then_the_limit_answers() {
 fn slots_kept_in_vain_are_found_when_there_are_no_others() {
     let (_mm, group) = with_swap(3 * ROOM + 16);
     let (space, base) = filled(&group, 2 * ROOM);
-    // All come back by reading, keep their slots as long as there are enough, and are written to
-    // then.
+    // Each page is swapped in by a read, and keeps its slot while there are enough; then the page
+    // is changed, so the slot is useless.
     for page in 0..2 * ROOM {
         check(&space, base, page, 0);
         write(&space, base, page, 1);
@@ -146,7 +147,7 @@ fn a_group_has_no_more_slots_than_it_may() {
     let refused = (0..8 * ROOM).find(|&page| write(page).is_err()).unwrap();
     assert_eq!(refused, ROOM + 10);
     assert_eq!(small.stats().swapped_bytes, 10 * PAGE);
-    // Others go on, and so does it with more.
+    // Other groups aren't affected. With a higher swap limit, this group can write again.
     filled(&group, 4 * ROOM);
     small.set_swap_max(20 * PAGE).unwrap();
     (refused..refused + 10).for_each(|page| write(page).unwrap());
@@ -154,11 +155,11 @@ fn a_group_has_no_more_slots_than_it_may() {
     // With no room left, the group exchanges pages.
     (0..refused + 10).for_each(|page| check(&space, base, page, 0));
     assert_eq!((small.stats().swapped_bytes, small.charged()), (20 * PAGE, small.max()));
-    // And goes on so when the limit is far below what is in use.
+    // The group also exchanges pages when its swap limit is far below what it uses.
     small.set_swap_max(0).unwrap();
     (0..refused + 10).for_each(|page| check(&space, base, page, 0));
     assert!(small.stats().swapped_bytes <= 20 * PAGE);
-    // Pages of one word aren't limited.
+    // Pages that repeat one word need no slot, so the limit doesn't apply to them.
     drop(space);
     let space = small.space().unwrap();
     space.map_at(zeros.clone(), Protection::ReadWrite).unwrap();
@@ -166,7 +167,7 @@ fn a_group_has_no_more_slots_than_it_may() {
     assert!(small.charged() <= small.max());
 }
 
-/// All pages of a group but one are pinned, and it has no slot to spare.
+/// All pages of a group but one are pinned, and the group has used all its slots.
 #[test]
 fn the_last_page_that_is_not_pinned_is_exchanged() {
     let (mm, _group) = with_swap(1000);
@@ -190,7 +191,7 @@ fn slots_kept_in_vain_are_in_nobodys_way_at_a_groups_limit() {
     let write = |page: u64, version: u64| space.write_at(&contents(page, version), base + page * PAGE);
     let used = 4 * ROOM - ROOM / 8;
     (0..used).for_each(|page| write(page, 0).unwrap());
-    // Read, so that they keep their slots, and written to, so that these are of no use.
+    // Each page is read, so that it keeps its slot, and then changed, so that the slot is useless.
     for page in 0..used {
         check(&space, base, page, 0);
         write(page, 1).unwrap();
@@ -270,14 +271,14 @@ fn pages_in_swap_move_and_are_held() {
         3..43 => check(&space, to - 3 * PAGE, page, 0),
         _ => check(&space, base, page, 0),
     });
-    // Nothing was moved out of memory for good, and no slot is left behind.
+    // After the unmap, none of these pages is left in memory or in a slot.
     space.unmap(to..to + 40 * PAGE).unwrap();
     for page in 100..300 {
         assert!(space.page_at(base + page * PAGE).unwrap()[..] == contents(page, 0)[..]);
         space.page_mut_at(base + page * PAGE).unwrap().copy_from_slice(&contents(page, 1));
     }
     (100..300).for_each(|page| check(&space, base, page, 1));
-    // More than fits in memory can't be moved at once; it stays where it is.
+    // A move of more pages than fit in memory must fail, and leave the pages where they are.
     let error = space.move_anywhere(base + 100 * PAGE..base + 300 * PAGE).unwrap_err();
     assert!(matches!(error.cause(), Error::LimitReached { .. }), "{error}");
     (100..300).for_each(|page| check(&space, base, page, 1));

@@ -1,5 +1,5 @@
-//! Random operations beside a plain model, with memory for an eighth of it, and a device that
-//! fails.
+//! Random operations, compared with a simple model. There is memory for only an eighth of the
+//! pages, and the device fails now and then.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 /// Pages of each thread.
 const PART: u64 = 128;
 const THREADS: u64 = 4;
-/// Slots for all pages, and the few that are kept for exchanges.
+/// Enough slots for all pages, plus those that are kept for exchanges.
 const SLOTS_ENOUGH: u64 = THREADS * PART + 8;
 
 /// What a page should be.
@@ -38,10 +38,10 @@ impl Content {
     }
 }
 
-/// Far from what anybody maps.
+/// An offset to addresses that nothing else maps.
 const ELSEWHERE: u64 = 1 << 40;
 
-/// How often pages that were moved away are moved back, at most.
+/// The most attempts to move pages back that were moved away.
 const BACK_MAX: u64 = 100;
 
 struct Model {
@@ -50,22 +50,22 @@ struct Model {
     trouble: Trouble,
 }
 
-/// Why calls may fail, and which did.
+/// The reasons for which calls may fail, and the failures so far.
 #[derive(Clone, Default)]
 struct Trouble {
     /// The device fails.
     device: bool,
-    /// Not all pages have slots.
+    /// There aren't enough slots for all pages.
     slots: bool,
     /// Slots were changed.
     rot: bool,
     failed: u64,
-    /// The pages that came back as something else.
+    /// The pages whose reads failed with `SwapCorrupt`.
     rotten: BTreeSet<u64>,
 }
 
 impl Trouble {
-    /// Whether a call to `range` may have this answer. Counts it then.
+    /// Whether a call to `range` may fail with this error. If so, counts the failure.
     fn excuses(&mut self, error: &Error, range: &Range<u64>) -> bool {
         let is_excused = match error.cause() {
             Error::SwapReadFailed { address, error, .. } => {
@@ -88,7 +88,7 @@ impl Trouble {
         let is_there = mm.stats().swap.iter().any(|area| area.number == number);
         assert_eq!(is_there, removed.is_err(), "area {number}: {removed:?}");
         match removed {
-            // A thread that holds a page of it may get no CPU for seconds.
+            // A thread may hold a page of the area, and get no CPU for seconds.
             Ok(()) | Err(Error::SwapInUse(RemoveError::NoMemory { .. } | RemoveError::InUse { .. })) => {}
             Err(Error::SwapInUse(RemoveError::Stuck { error: Some(error), .. })) => {
                 assert!(self.device && is_scheduled(error), "{error}");
@@ -99,14 +99,14 @@ impl Trouble {
     }
 }
 
-/// Slots that are changed; more pages than these must not be lost.
+/// The number of slots that are changed. No more pages than this may be lost.
 const SLOTS_ROTTEN: u64 = 16;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// Whether the schedule's faults come to this error. A page that is short twice in a row makes no
-/// progress; what else is scheduled is retried.
+/// Whether the schedule's faults can lead to this error. A transfer that is short twice in a row
+/// makes no progress; other scheduled faults are retried.
 fn is_scheduled(error: IoError) -> bool {
     matches!(error, IoError::Os(EIO | ENOSPC) | IoError::NoProgress)
 }
@@ -197,7 +197,7 @@ impl Model {
                 (Err(error), Some(_)) if self.trouble.excuses(&error, &here) => {}
                 (other, _) => panic!("{other:?}"),
             },
-            // In the order of their slots, perhaps.
+            // Reads neighbouring pages, perhaps in the order of their slots.
             12 => (at..PART as usize).take(16).for_each(|at| self.check(space, at)),
             _ => self.check(space, at),
         }
@@ -215,7 +215,7 @@ impl Model {
             Err(error) => {
                 assert!(self.trouble.excuses(&error, &there), "{error}");
                 if let Error::SwapCorrupt { address, .. } = *error.cause() {
-                    // It doesn't move before it has other bytes.
+                    // The page can't be moved before it has been overwritten.
                     let at = (address - ELSEWHERE) / PAGE - self.first;
                     let _ = space.write_at(self.pages[at as usize].as_ref().unwrap(), address);
                 }
@@ -237,7 +237,7 @@ impl Model {
         }
     }
 
-    /// Checks all pages. Gives a page that is rotten its bytes again.
+    /// Checks all pages. Writes the right bytes to pages that were lost.
     fn check_all(&mut self, space: &Space, trouble: &Trouble) {
         let rotten = std::mem::take(&mut self.trouble.rotten);
         self.trouble = trouble.clone();
@@ -257,7 +257,7 @@ fn slots(mm: &Pagefold) -> u64 {
     mm.stats().swap.iter().filter(|area| area.compressed.is_none()).map(|area| area.bytes / PAGE).sum()
 }
 
-/// Removes an area, whose pages nothing holds, if the others have slots for all pages.
+/// Removes an area none of whose pages is pinned, if the other areas have slots for all pages.
 fn remove_in_peace(mm: &Pagefold, seed: u64) {
     let areas = mm.stats().swap;
     let area = &areas[seed as usize / 8 % areas.len()];
@@ -268,7 +268,7 @@ fn remove_in_peace(mm: &Pagefold, seed: u64) {
     }
 }
 
-/// Whether all frames are free, of a Pagefold that has no page.
+/// Whether all frames are free in a Pagefold that has no pages.
 fn has_all_frames(mm: &Pagefold) -> bool {
     let stats = mm.stats();
     stats.free_bytes + stats.retired_frames * PAGE == stats.used_bytes - stats.metadata_bytes
@@ -295,7 +295,8 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64, u64) {
         add("/a", 0);
     }
     add("/b", (seed % 3) as i32);
-    // In memory before these, in memory after them, none; all of it may be used up.
+    // The compressed area is used before the other areas (priority 100), after them (-1), or
+    // doesn't exist. It may become full.
     let priority = [100, -1].get(seed as usize / 2 % 3);
     let compressed = |&priority| SwapArea::compressed((70 + 70 * (seed % 3)) << 10).priority(priority);
     let compressed = priority.map(compressed).map(|area| mm.add_swap(area).unwrap());
@@ -344,7 +345,7 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64, u64) {
     let stats = group.stats();
     let spilled =
         mm.stats().swap.iter().filter_map(|area| area.compressed.as_ref()).map(|area| area.spilled_pages).sum();
-    // Of a page in memory, the slot that it keeps may be one that was changed.
+    // If slots were changed, a resident page may have kept such a slot.
     if !rots {
         remove_in_peace(&mm, seed);
         models.iter_mut().for_each(|model| model.check_all(&space, &Trouble::default()));
@@ -357,7 +358,7 @@ fn run(seed: u64, steps: u64) -> (u64, u64, u64, u64) {
     (stats.swap_outs, stats.same_filled, failed, spilled)
 }
 
-/// What came of all seeds.
+/// The sums over all seeds.
 #[derive(Debug, Default)]
 struct Seen {
     seeds: u64,
@@ -389,8 +390,8 @@ fn threads_agree_with_a_plain_model_in_an_eighth_of_the_memory() {
     assert!(seen.swapped_out > 500 * seen.seeds, "{seen:?}");
 }
 
-/// Which operation meets a fault, and when there is no room for compressed pages, is up to the
-/// threads.
+/// Which operation meets a fault, and when there is no room for compressed pages, depends on the
+/// threads' timing.
 #[test]
 #[ignore = "chance: cargo xtask prove times"]
 fn chance_pages_go_all_ways_and_faults_are_noticed() {

@@ -1,4 +1,5 @@
-//! Two lists over a few nodes, operations on them, and what must be true when all are over.
+//! Two lists over a few nodes, operations on the lists, and a check of the state after all
+//! operations.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use smp_list::{Claim, Links, LocalList, Nodes, SmpList};
@@ -7,7 +8,7 @@ use sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     links: Links,
-    /// Number of the list that it is on, plus one; 0 if it is on none, or claimed.
+    /// The number of the node's list plus one; 0 if the node is on no list, or claimed.
     place: AtomicU32,
 }
 
@@ -18,8 +19,8 @@ pub(crate) struct World {
     len: u32,
 }
 
-/// What a thread does. Nodes are of list 0 unless said otherwise; `new` ones are the thread's own
-/// spare ones.
+/// An operation of a thread. It works on list 0 unless its comment says otherwise. The nodes that
+/// it adds are spare nodes of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Del(u32),
@@ -33,16 +34,16 @@ pub(crate) enum Op {
     AddTail,
     SpliceHead,
     SpliceTail,
-    /// Takes that many off the end.
+    /// Takes up to that many nodes off the tail.
     TakeTail(usize),
     TakeHead(usize),
     /// Takes two off the tail, and puts them at the head.
     Rotate,
-    /// The last of list 1 goes to the tail of list 0.
+    /// Moves the last node of list 1 to the tail of list 0.
     Fetch,
 }
 
-/// New nodes that a thread has.
+/// The number of spare nodes of each thread.
 const SPARE: u32 = 2;
 
 impl Nodes for World {
@@ -52,7 +53,8 @@ impl Nodes for World {
 }
 
 impl World {
-    /// Nodes 0 to `len` − 1 on list 0, from the head on, and spare ones for some threads.
+    /// Creates nodes 0 to `len` − 1, which are on list 0 in this order, and spare nodes for
+    /// `threads` threads.
     pub(crate) fn new(len: u32, threads: u32) -> Self {
         let nodes = (0..len + SPARE * threads).map(|_| Node::default()).collect();
         let world = Self { nodes, lists: [SmpList::new(0), SmpList::new(1)], len };
@@ -64,7 +66,7 @@ impl World {
         &self.nodes[node as usize]
     }
 
-    /// Whether the caller has the node now, which was on that list.
+    /// Claims a node if it is on the given list. Returns whether it was claimed.
     pub(crate) fn claim(&self, node: u32, list: u32) -> bool {
         let place = &self.node(node).place;
         place.compare_exchange(list + 1, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -109,7 +111,7 @@ impl World {
         won
     }
 
-    /// Does it, as thread number `thread`.
+    /// Runs an operation as thread number `thread`.
     pub(crate) fn run(&self, op: Op, thread: u32) {
         let new = self.len + SPARE * thread..self.len + SPARE * (thread + 1);
         let one = new.start..new.start + 1;
@@ -130,7 +132,7 @@ impl World {
         }
     }
 
-    /// Checks all of it, once no thread uses it any more.
+    /// Checks both lists and all nodes. No thread may be using them.
     pub(crate) fn check(&mut self, about: &str) {
         let (most, mut seen) = (self.nodes.len(), vec![0; self.nodes.len()]);
         let Self { nodes, lists, len } = self;
@@ -148,12 +150,13 @@ impl World {
         }
     }
 
-    /// Nodes of list 0 from the head on.
+    /// Returns the nodes of list 0, from the head on.
     pub(crate) fn all(&mut self) -> Vec<u32> {
         self.lists[0].iter(&NodeSlice(&self.nodes)).collect()
     }
 
-    /// Nodes of list 0 from the head on, as they were at the beginning and weren't moved.
+    /// Returns the nodes that were on list 0 from the beginning and aren't in `moved`, from the
+    /// head on.
     pub(crate) fn order(&mut self, moved: &[u32]) -> Vec<u32> {
         let (len, nodes) = (self.len, NodeSlice(&self.nodes));
         self.lists[0].iter(&nodes).filter(|&node| node < len && !moved.contains(&node)).collect()

@@ -1,4 +1,4 @@
-//! A row of cells that records which threads are where: what tests hold against a lock.
+//! A row of cells, by which tests check that a lock keeps threads apart.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use std::cell::UnsafeCell;
@@ -8,18 +8,20 @@ use sync::atomic::{AtomicU64, Ordering};
 
 const WRITER: u64 = 1 << 32;
 
-/// A cell for each number of a unit; each is to be read under a lock of its number, or written.
+/// Cell `n` stands for the `unit` numbers from `n × unit` on. A thread may read or write a cell
+/// only while it holds a lock of all these numbers.
 pub struct Board {
     inside: Vec<AtomicU64>,
     data: Vec<Data>,
     unit: u64,
 }
 
-/// What a wrong lock makes a data race, for ThreadSanitizer.
+/// Plain data. If the lock under test is wrong, accesses to it are a data race, which
+/// ThreadSanitizer reports.
 #[derive(Default)]
 struct Data(UnsafeCell<u64>);
 
-// SAFETY: the lock that is tested keeps threads apart; the counts find out if it doesn't.
+// SAFETY: the lock under test keeps threads apart; the counts show if it doesn't.
 unsafe impl Sync for Data {}
 
 impl Board {
@@ -41,7 +43,7 @@ impl Board {
     /// Reads all of the range, whose read lock the caller holds.
     pub fn read(&self, range: LockRange) {
         for at in self.cells(range) {
-            // Relaxed: the lock orders; this only counts.
+            // Relaxed: the lock orders the accesses; this only counts.
             let before = self.inside[at].fetch_add(1, Ordering::Relaxed);
             assert!(before < WRITER, "a reader of {range} beside a writer");
             // SAFETY: as in `Data`.
@@ -63,12 +65,12 @@ impl Board {
         }
     }
 
-    /// What was added in all, once no thread is inside.
+    /// Returns the sum of all additions. No thread may be using the cells.
     pub fn sum(&mut self) -> u64 {
         self.data.iter_mut().map(|data| *data.0.get_mut()).sum()
     }
 
-    /// How many cells the range has.
+    /// Returns the number of cells in the range.
     pub fn len_of(&self, range: LockRange) -> u64 {
         self.cells(range).len() as u64
     }

@@ -7,8 +7,8 @@ use sync::time::Duration;
 
 use crate::board::Board;
 
-/// Ranges that a use can have: small ones of some cells, larger ones, everything, and such that
-/// aren't whole units.
+/// Returns a random range: a few cells, many cells, the full range, or a range that doesn't consist
+/// of whole cells.
 pub fn range(random: &mut Random, cells: u64, unit: u64) -> LockRange {
     let at = |start: u64, len: u64| LockRange::at(start, len).unwrap();
     match random.below(16) {
@@ -19,8 +19,8 @@ pub fn range(random: &mut Random, cells: u64, unit: u64) -> LockRange {
     }
 }
 
-/// Locks, reads or writes, and unlocks, in one of all ways, now and then in a compact lock; returns
-/// how many cells it wrote.
+/// Locks the range in a random way, reads or writes its cells, and unlocks it. Sometimes tries to
+/// make the lock compact first. Returns the number of cells that it wrote.
 pub fn one(lock: &RangeLock, board: &Board, range: LockRange, random: &mut Random) -> u64 {
     let time = Duration::from_micros(random.below(50));
     let wrote = board.len_of(range);

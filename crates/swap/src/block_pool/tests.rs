@@ -164,8 +164,9 @@ fn threads_dont_get_each_others_blocks() {
     assert_eq!(purse.0.load(Ordering::Relaxed), 100 * CHUNK);
 }
 
-/// Regression: if the system doesn't take back the memory of an open chunk, the chunk must stay on
-/// its list. It was added to the list and then removed, so its free blocks weren't found any more.
+/// Regression: the system didn't take back the memory of an empty *open* chunk, so the chunk had to
+/// stay on the *open* list. The pool added the chunk to this list, where it was already, and then
+/// removed it. So its free blocks weren't found any more.
 #[test]
 fn an_open_chunk_that_keeps_its_memory_stays_on_its_list() {
     let (pool, _) = pool(1, 0, 1);

@@ -64,7 +64,8 @@ fn pages_come_back_and_those_that_dont_shrink_are_refused() {
 
 /// Regression: when an area of compressed pages became full for the first time, no page was marked
 /// as old yet. The first fault that needed room looked at all of the area's slots, and marked all
-/// pages, before it found an old page. The larger the area, the longer that fault waited.
+/// pages, before it found an old page. The larger the area, the longer that fault waited. One call
+/// should look at no more than `LOOKS_MAX` slots.
 #[test]
 fn one_search_for_old_pages_looks_at_a_bounded_number_of_slots() {
     let area = Compressed::new(128 << 20, 0, PAGE, Arc::new(Plenty)).unwrap();
@@ -231,9 +232,9 @@ fn when_it_is_full_pages_that_were_there_longest_go_on() {
     assert!(swap.areas().iter().all(|area| area.used == 0));
 }
 
-/// The pages here shrink to half of their size with LZ4, and no further with Zstandard.
-/// Recompression is tried only once for each page. Each call tries only a few pages, because a
-/// fault waits for the call.
+/// The pages in this test shrink to half of their size with LZ4, and no further with Zstandard.
+/// There is no other area. So each page should be recompressed once, in vain. Each call of `spill`
+/// should try at most 64 pages, because a fault waits for the call.
 #[test]
 fn where_pages_cant_go_on_few_are_tried_in_vain_at_a_time() {
     let (swap, pages) = (compressed_swap(1 << 20), Holder::default());

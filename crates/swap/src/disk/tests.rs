@@ -192,7 +192,7 @@ fn a_loop_device_seeks_if_the_disk_of_its_file_does() {
     let tree = Tree::new();
     let disk_of_the_file = |driver: &str| {
         let tree = Tree::new();
-        // Its path ends in a space, which isn't the kernel's.
+        // The path ends in a space, which is a part of the name.
         let file = tree.sys.join("image ");
         fs::write(&file, "").unwrap();
         let disk = "devices/some/block/sdb";
@@ -209,7 +209,8 @@ fn a_loop_device_seeks_if_the_disk_of_its_file_does() {
     assert_eq!(tree.says(&deleted), "loop1 rotates");
 }
 
-/// The device number of a device's node says where the node is.
+/// The file behind a loop device may be the node of a block device. The disk is then the one that
+/// the node's `st_rdev` names. (`st_dev` names the file system that the node is on.)
 #[test]
 fn a_loop_device_on_a_block_device_has_its_number() {
     let nodes = fs::read_dir("/dev").into_iter().flatten().flatten();

@@ -88,7 +88,8 @@ fn all_that_the_tag_covers_matters() {
     }
 }
 
-/// The bytes from before the last write are refused, even if they are the same page's.
+/// After a page was written twice to a slot, the bytes of the first write are refused, even though
+/// page and slot are the same.
 #[test]
 fn an_older_page_of_the_slot_is_refused() {
     let (encryption, pages, slots) = (encryption(16), Pages::new(1), slots(1));

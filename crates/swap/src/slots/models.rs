@@ -7,8 +7,9 @@ use sync::thread::JoinHandle;
 
 struct Model {
     slots: Slots,
-    /// Set while a thread has the slot. Relaxed swaps: if two threads had the slot, one would find
-    /// its flag set.
+    /// Set while a thread has the slot. Relaxed: of two swaps of one flag, the later one returns
+    /// what the earlier one stored. So if two threads had a slot, one of them would find its flag
+    /// set.
     held: Vec<AtomicBool>,
 }
 
@@ -71,8 +72,8 @@ fn two_cpus_on_the_last_cluster_get_a_slot_each() {
     });
 }
 
-/// One CPU holds the cluster, takes its remaining slots, and goes on to another cluster. The other
-/// CPU joins the cluster meanwhile.
+/// One CPU has a cluster in its hand, takes the cluster's remaining slots, and then claims another
+/// cluster. Meanwhile the other CPU allocates from the first CPU's cluster.
 #[test]
 fn who_joins_a_cluster_and_its_owner_miss_nothing() {
     sync::model(|| {

@@ -182,10 +182,11 @@ fn pages_keep_their_slots_while_half_are_free_whatever_their_cluster_has() {
     assert!(!stay.iter().any(|&slot| slots.may_keep(slot)));
 }
 
-/// Regression: a thread that made `SEARCHES_MAX` searches without success stored in `full_at` the
-/// value that `changes` had *after* the last search, not before it. A slot could be freed during
-/// this search, in a part of the area that the search had already passed. Then allocations failed,
-/// although this slot was free, until another slot was freed.
+/// Regression: a thread made `SEARCHES_MAX` searches without success. During the last one, a slot
+/// was freed in a part of the area that this search had already passed. The thread then stored in
+/// `full_at` the value that `changes` had after the search; it should have been the value from
+/// before the search. So allocations failed, although this slot was free, until another slot was
+/// freed.
 #[test]
 fn what_is_freed_during_the_last_search_isnt_covered() {
     let changes = std::cell::Cell::new(10);

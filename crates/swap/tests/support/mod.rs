@@ -1,4 +1,5 @@
-//! What the tests share: pages whose bytes say whose they are, and their owner.
+//! Code that the tests share: pages whose bytes depend on the page's number and version, and an
+//! owner of such pages.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it, and nobody else any")]
 
 use std::collections::HashMap;
@@ -15,7 +16,8 @@ use test_disks::SimulatedDisk;
 
 pub const PAGE: usize = 4096;
 
-/// How long is waited for what must happen. Much longer than it takes on the busiest machine.
+/// How long a test waits for an event before it fails. Much longer than the event takes on the
+/// busiest machine.
 pub const WATCHDOG: Duration = Duration::from_secs(120);
 
 pub type Bytes = Vec<AtomicU64>;
@@ -24,7 +26,8 @@ pub fn owner(number: u64) -> Owner {
     Owner::new(number).expect("35 bits")
 }
 
-/// The page of an owner, in its version so and so: no two are alike in any word.
+/// Returns the contents of an owner's page in a version. The contents of any two pages, or of two
+/// versions of a page, differ in every word.
 pub fn contents(owner: u64, version: u64) -> Bytes {
     (0..PAGE as u64 / 8).map(|word| AtomicU64::new(mix(mix(owner << 20 | version) ^ word))).collect()
 }
@@ -57,7 +60,8 @@ pub fn with_areas(disk: &SimulatedDisk, backend: &dyn io::Backend, bytes: &[u64]
     swap
 }
 
-/// Writes pages 0.. in version 0, and evicts those that were written. Says what became of each.
+/// Writes the pages `numbers`, in version `version`, to slots, and records those that were written
+/// as swapped. Returns the result for each page.
 pub fn out(swap: &Swap, numbers: &[u64], version: u64) -> Vec<Result<SlotId, SwapOutError>> {
     let bytes: Vec<Bytes> = numbers.iter().map(|&number| contents(number, version)).collect();
     let pages: Vec<PageOut<'_>> = bytes.iter().zip(numbers).map(|(bytes, &number)| page(bytes, number)).collect();
@@ -72,14 +76,15 @@ pub fn out(swap: &Swap, numbers: &[u64], version: u64) -> Vec<Result<SlotId, Swa
     results
 }
 
-/// Reads a page back, and compares.
+/// Reads a page back, and checks that it has the contents of this version.
 pub fn check_in(swap: &Swap, slot: SlotId, number: u64, version: u64) {
     let into = blank();
     swap.swap_in(slot, owner(number), SharedBytes::new(&into)).expect("it is there");
     assert!(same(&into, &contents(number, version)), "page {number} has other bytes");
 }
 
-/// Has all pages: in slots, or in memory as far as there is room.
+/// The owner of all pages. `slots` has the pages that are in slots. There is room in memory for
+/// `room` more pages.
 pub struct Pages<'a> {
     pub swap: &'a Swap,
     pub slots: Mutex<HashMap<Owner, SlotId>>,

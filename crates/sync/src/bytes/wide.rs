@@ -9,7 +9,7 @@ use crate::prefetch::LINE;
 /// the library is tuned to the CPU (measured on Zen 5; `bench peers hit`).
 const LIBRARY_COPY_MIN: usize = 512;
 
-/// The same limit for stores, whose loop has no wide moves.
+/// The same limit for stores. It is lower, because the loop for stores has no wide moves.
 pub(super) const LIBRARY_STORE_MIN: usize = 64;
 
 /// Copies the `len` bytes at `from + offset` to `to`. The address and the offset are separate

@@ -72,7 +72,7 @@ impl Model {
     }
 
     fn write(&mut self, start: usize, bytes: &[u8]) {
-        // Page by page, as the disk is allowed to do it.
+        // The writes are made page by page, because the disk may also write each page separately.
         for (number, bytes) in bytes.chunks(PAGE).enumerate() {
             let start = start + number * PAGE;
             self.now.resize(self.now.len().max(start + bytes.len()), 0);
@@ -141,7 +141,8 @@ fn live_and_die(seed: u64) -> Option<Vec<u8>> {
     if model.lens.len() == 1 {
         assert!(found == model.synced, "seed {seed}: synced bytes lost");
     }
-    // Bytes that come back past the end are zeros, and the contents after the cut survive another.
+    // Bytes past the end must be zeros when the file is extended. The contents after the cut, which
+    // are synced now, must survive another cut.
     file.set_len(found.len() as u64 + 5000).unwrap();
     assert!(read_all(&*file)[found.len()..].iter().all(|&byte| byte == 0), "seed {seed}: old bytes past the end");
     file.set_len(found.len() as u64).unwrap();
@@ -247,7 +248,8 @@ fn a_full_disk_takes_what_fits_and_room_heals_it() {
     let words = version(1, 5);
     assert_eq!(new.write(0, &[SharedBytes::new(&words)], 5 * PAGE), Ok(4 * PAGE));
     assert_eq!(write(&*new, 4, 1, PAGE).err(), Some(IoError::NO_SPACE));
-    // Bytes that already have space can be overwritten, whether given or written.
+    // Bytes that already have space on the disk can be overwritten. This holds for bytes that the
+    // file was created with, and for those that were written.
     write(&*new, 0, 2, 4 * PAGE).unwrap();
     write(&*given, 0, 3, 3 * PAGE).unwrap();
     assert_eq!(write(&*given, 3, 3, 1).err(), Some(IoError::NO_SPACE));
