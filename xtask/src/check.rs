@@ -1,5 +1,5 @@
-//! Checks, and how they are run. Side by side run those that build in different target directories,
-//! and those that only run what an earlier check has built.
+//! Checks, and how they are run. Checks that build in different target directories run side by
+//! side, and so do checks that only run what an earlier check has built.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
@@ -11,10 +11,10 @@ use std::{iter, thread};
 use crate::limited;
 use crate::workspace::{self, root, target_directory};
 
-/// How many checks run at once: while the tests of some wait, others can build.
+/// How many checks run at once: while the tests of one check wait, another check can build.
 const SIDE_BY_SIDE: usize = 3;
-/// The default limit of a check's time, builds included: a test may hang. It is over ten times what
-/// any check takes on a quiet machine.
+/// The default limit of a check's time, builds included, because a test may hang. It is more than
+/// ten times as long as any check takes on a quiet machine.
 const LIMIT: Duration = Duration::from_mins(60);
 
 /// One check: a name, and the command that makes it.
@@ -25,7 +25,7 @@ pub(crate) struct Check {
     must_fail: bool,
     /// Its target directory, which one check at a time builds in.
     directory: &'static str,
-    /// The check needn't build: earlier checks, if there are any, have built what it runs.
+    /// The check needn't build, because earlier checks have built what it runs.
     is_built: bool,
     /// The lane that it belongs to, if any.
     lane: Option<&'static str>,
@@ -90,8 +90,8 @@ impl Check {
         self
     }
 
-    /// Returns the same check, for tests that earlier checks build: it waits for those checks, and
-    /// then runs beside others of its directory.
+    /// Returns the same check, for tests that earlier checks build. It waits for those checks, and
+    /// then runs side by side with other checks of its target directory.
     pub(crate) fn built(self) -> Self {
         Self { is_built: true, ..self }
     }
@@ -127,8 +127,8 @@ impl Check {
         Self { must_fail: true, ..self }
     }
 
-    /// Runs the check. If it runs `alone`, its output is printed as it comes; otherwise all at the
-    /// end.
+    /// Runs the check. If it runs `alone`, its output is printed as it comes; otherwise all of it
+    /// is printed at the end.
     fn run(self, alone: bool) -> Outcome {
         let typed = self.typed();
         let Self { name, command, must_fail, lane, limit, .. } = self;
@@ -161,7 +161,8 @@ impl Check {
     }
 }
 
-/// Runs a command and prints what it prints, as it comes. `None` if it took longer than the limit.
+/// Runs a command, and prints its output as it comes. The status is `None` if the command took
+/// longer than the limit.
 fn as_it_comes(mut command: Command, limit: Duration) -> io::Result<(Option<ExitStatus>, Vec<u8>)> {
     if io::stdout().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
@@ -290,9 +291,9 @@ fn test_in_release(unoptimised: &[&str]) -> String {
     format!("test --release{all}")
 }
 
-/// A check by the workspace's tests, in the build that most lanes need. No test depends on the
-/// speed of the benchmarks, the virtual machine or the command line, and optimising these takes two
-/// minutes.
+/// A check by the workspace's tests, in the build that most lanes need. The benchmarks, the virtual
+/// machine and the command line aren't optimised, because that takes two minutes, and no test
+/// depends on their speed.
 pub(crate) fn tests(name: &'static str, which: &str) -> Check {
     cargo(name, &format!("{} --workspace {which}", test_in_release(&["bench", "manycore", "pagefold-cli"])))
 }
@@ -333,8 +334,8 @@ fn with_target(arguments: &str) -> String {
     format!("{test} --target x86_64-unknown-linux-gnu -- {rest}")
 }
 
-/// Creates a check that sees uses of freed memory. It also sees those of a device, if the kernel
-/// does the copying, or if a thread reads the memory later.
+/// Creates a check with the address sanitizer, which detects uses of freed memory. It detects a
+/// device's use only if the kernel does the copying, or if a thread reads the memory later.
 pub(crate) fn address_sanitizer(name: &'static str, arguments: &str) -> Check {
     let check = cargo_with(name, "-Zsanitizer=address", "asan", &with_target(arguments));
     check.env("RUSTC_BOOTSTRAP", "1")

@@ -1,4 +1,4 @@
-//! Runs commands that end in any case: by themselves, after their limit, or with this program. When
+//! Runs commands that always end: by themselves, after their limit, or when this program ends. When
 //! a command ends, all processes that it started are killed.
 
 use std::fs::File;
@@ -23,7 +23,8 @@ const TIME_TO_END: Duration = Duration::from_millis(200);
 /// The process groups of commands that run.
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// Runs a command until it ends, or until `has_to_end`. Returns `None` in the second case.
+/// Runs a command until it ends, or until `has_to_end` returns true. In the second case returns
+/// `None`.
 fn run_until(command: &mut Command, mut has_to_end: impl FnMut() -> bool) -> io::Result<Option<ExitStatus>> {
     let mut child = command.stdin(Stdio::null()).process_group(0).spawn()?;
     let group = Pid::from_child(&child);

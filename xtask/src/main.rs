@@ -1,8 +1,8 @@
 //! `cargo xtask`: every check of the workspace, in a few commands. `cargo bench-virtual` and `cargo
 //! bench-real`, which run the benchmarks, are commands of this program, too.
 //!
-//! Builds that need other flags get target directories of their own, so that they don't throw each
-//! other's out, and run side by side.
+//! Builds with other compiler flags get target directories of their own. So they don't replace each
+//! other's files, and can run side by side.
 
 mod bench;
 mod check;
@@ -121,8 +121,8 @@ fn short_checks() -> Vec<Check> {
     ]
 }
 
-/// The gate's checks. Those that build in the usual directory run one after the other. Beside them
-/// run checks with a directory of their own, and checks that build nothing.
+/// The gate's checks. Checks that build in the usual target directory run one after the other.
+/// Checks with a directory of their own, and checks that build nothing, run beside them.
 fn long_checks() -> Vec<Check> {
     let skipped: String = prove::lanes::SEEDED_IN_THE_GATE.map(|test| format!(" --skip {test}")).concat();
     let mut checks = vec![
@@ -146,15 +146,16 @@ fn tidy() -> Check {
     this_program("tidy", "", "tidy")
 }
 
-/// Uses the release profile, as does all that the gate compiles in the usual directory. So macros
-/// and build scripts are compiled only once.
+/// Uses the release profile, like everything that the gate compiles in the usual target directory.
+/// So macros and build scripts are compiled only once.
 fn lints() -> Check {
     cargo("lints", "clippy --release --workspace --all-targets -- -D warnings")
 }
 
-/// Builds the library without features, and with each feature alone; and the command line with its
-/// own features, as the README's first command does. Uses clippy, with warnings as errors, rather
-/// than `check`: without its feature, code that only one feature uses causes a warning.
+/// Builds the library without features, and with each feature alone. Also builds the command line
+/// with its default features, as the README's first command does. Uses clippy, with warnings as
+/// errors, instead of `check`: this finds code that only one feature uses but that is compiled
+/// without it.
 fn features() -> Vec<Check> {
     let with = |name, features: &str| {
         let arguments =

@@ -1,8 +1,9 @@
-//! `cargo xtask release`: what is run before a release but not by the gate, because it needs a
-//! network or uncommon tools, or compares with an earlier release. Publishes nothing.
+//! `cargo xtask release`: checks to run before a release. They aren't part of the gate, because
+//! they need a network or uncommon tools, or compare with an earlier release. Publishes nothing.
 //!
-//! Each step is one command. A step whose tool isn't here is *missing*, which fails the run unless
-//! the user allows it. [`plan`] decides what is run, from a [`Situation`] and nothing else.
+//! Each step is one command. If a step's tool isn't installed, the step is *missing*, which fails
+//! the run unless the user allows it. [`plan`] decides what is run; it depends only on a
+//! [`Situation`].
 
 use std::collections::BTreeSet;
 use std::env;
@@ -258,7 +259,7 @@ fn command(words: &[String], offline: bool) -> Command {
     command
 }
 
-/// Looks at what the plans depend on. If that fails: a message, and the exit code.
+/// Finds out what the plans depend on. On failure, returns a message and the exit code.
 fn look(args: &ReleaseArgs) -> Result<Situation, (String, ExitCode)> {
     if let Some(rev) = &args.since {
         let commit = format!("{rev}^{{commit}}");

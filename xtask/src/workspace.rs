@@ -18,10 +18,10 @@ pub(crate) fn manifest() -> PathBuf {
     root().join("Cargo.toml")
 }
 
-/// Returns the cargo that runs this program, without the variables that describe this package. When
-/// these change, some build scripts (`ring`'s) run again, and all that depends on them is built
-/// again. That would happen when a check's command is repeated in a shell, and again at the next
-/// run.
+/// Returns the cargo that runs this program, without the variables that describe this package. If
+/// these variables change, some build scripts (`ring`'s) run again, and everything that depends on
+/// them is built again. This would happen whenever a check's command is repeated in a shell, and
+/// again at the next run of this program.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in env::vars_os() {

@@ -15,8 +15,8 @@ pub(crate) struct Access {
     pub(crate) op: Op,
     /// First byte.
     pub(crate) offset: u64,
-    /// Number of bytes, which may reach past the end of the file. 0 means the whole file for a
-    /// sync.
+    /// Number of bytes. The range may end past the end of the file. For a sync, 0 means the whole
+    /// file.
     pub(crate) len: u64,
     /// Number of the group.
     pub(crate) group: usize,
@@ -52,7 +52,7 @@ impl Mix {
 /// Which group a request of a trace is for.
 #[derive(Clone, Debug)]
 pub(crate) enum TraceGroups {
-    /// The group that the request names; the table translates the trace's numbers into ours.
+    /// The group that the request names. The table maps the trace's group numbers to the run's.
     Named(Arc<Vec<usize>>),
     /// These groups in turn.
     InTurn { groups: Vec<usize>, turn: usize },

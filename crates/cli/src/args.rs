@@ -87,8 +87,8 @@ pub(crate) struct ReplayArgs {
     #[arg(allow_hyphen_values = true)]
     pub(crate) block_size: Option<u64>,
 
-    /// Where files of a trace begin in FILE, as in a.dat=0,b.dat=1GiB; operations on others are
-    /// left out
+    /// Where files of a trace begin in FILE, as in a.dat=0,b.dat=1GiB; operations on other files
+    /// are left out
     ///
     /// An iolog of fio names files. If there are several, they lie one after the other in FILE,
     /// unless this option says otherwise.
@@ -167,18 +167,19 @@ pub(crate) struct ReplayArgs {
     /// Room for so many pages of data, in place of --memory; a list, as in 1k,2k,4k, gives one run
     /// each
     ///
-    /// The groups share this room, and the budget is larger: it also has room for page maps and
+    /// The groups share this room. The budget is larger, because it also has room for page maps and
     /// other metadata.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = parse_count, help_heading = "Memory")]
     #[arg(conflicts_with_all = ["memory", "anonymous"], allow_hyphen_values = true)]
     pub(crate) pages: Vec<u64>,
 
-    /// What the file is said to be read like: random (nothing is read ahead), sequential, normal
+    /// The order of reads that Pagefold is told to expect: random (nothing is read ahead),
+    /// sequential, normal
     #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true, default_value = "normal")]
     #[arg(conflicts_with = "anonymous", help_heading = "Memory")]
     pub(crate) advise: Advised,
 
-    /// Use memory that belongs to no file, of --size, in place of a file; it is filled first
+    /// Use anonymous memory of --size bytes in place of a file; it is filled before the run
     ///
     /// The memory belongs to one group. Pages that don't fit into the budget go to --swap.
     #[arg(long, help_heading = "Memory")]
@@ -189,8 +190,8 @@ pub(crate) struct ReplayArgs {
     /// FILE; a list
     ///
     /// `compressed:SIZE` keeps compressed pages in memory, in up to SIZE of the budget. It is
-    /// filled before the other swap areas. A page that doesn't shrink to three quarters of its size
-    /// or less goes to the other areas. When SIZE is full, the pages that were compressed longest
+    /// filled before the other swap areas. A page that doesn't shrink to at most three quarters of
+    /// its size goes to the other areas. When SIZE is full, the pages that were compressed longest
     /// ago move to the other areas, too. Example: compressed:64MiB,/var/tmp/pf.swap:2GiB.
     #[arg(long, value_name = "FILE:SIZE", requires = "anonymous", help_heading = "Memory")]
     #[arg(value_parser = OsStringValueParser::new().try_map(|text| SwapChoices::parse(&text)))]
@@ -203,11 +204,11 @@ pub(crate) struct ReplayArgs {
     pub(crate) swap_encrypted: bool,
 
     /// How CPUs share the slots of --swap: per-cpu, or sequential (for a disk that seeks) [default:
-    /// as suits the disk]
+    /// depends on the disk]
     ///
     /// per-cpu: each CPU has a cluster of slots of its own. sequential: all CPUs fill one cluster
     /// after the other, so that pages are written in order. The report says what was chosen for
-    /// each area, and why. Compressed pages don't leave memory, and always have per-cpu.
+    /// each area, and why. Areas for compressed pages, which stay in memory, are always per-cpu.
     #[arg(long, value_name = "HOW", value_enum, hide_possible_values = true, requires = "swap")]
     #[arg(help_heading = "Memory")]
     pub(crate) swap_placement: Option<SwapPlacement>,
@@ -280,14 +281,15 @@ pub(crate) struct ReplayArgs {
 
     /// Print what known policies would have missed beside what Pagefold loaded
     ///
-    /// LRU, ARC, S3-FIFO, W-TinyLFU, LIRS, and OPT, which knows the future, get the pages that the
-    /// operations of the run touched, and room for as many pages as the budget would hold without
-    /// metadata (--pages leaves the metadata out for Pagefold, too). They read nothing ahead; a
-    /// write of a page that isn't in memory counts as a miss. What Pagefold loaded is its misses,
-    /// and the pages that it read ahead.
+    /// The policies LRU, ARC, S3-FIFO, W-TinyLFU, LIRS and OPT (which knows the future) are
+    /// simulated on the pages that the run touched. Each has room for as many pages as the budget
+    /// would hold without metadata; with --pages, Pagefold has the same room. The simulated
+    /// policies read nothing ahead. A write to a page that isn't in memory counts as a miss. For
+    /// Pagefold, the report counts its misses plus the pages that it read ahead.
     ///
-    /// The order of the accesses is exact for one thread without --depth, and else that of the
-    /// plan. The report takes memory besides the budget: about 12 bytes for each access.
+    /// With one thread and without --depth, the simulated accesses have the order of the run;
+    /// otherwise they have the order of the plan. The report takes memory besides the budget: about
+    /// 12 bytes for each access.
     #[arg(long, conflicts_with = "anonymous", help_heading = "Checks and output")]
     pub(crate) policy_report: bool,
 
@@ -297,7 +299,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
     pub(crate) plot: Option<PathBuf>,
 
-    /// Write the latencies of the (last) run over percentiles as a picture: of each group, reads
+    /// Write the latencies of the (last) run by percentile as a picture: for each group, with reads
     /// and writes apart
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath, help_heading = "Checks and output")]
     pub(crate) plot_latency: Option<PathBuf>,

@@ -27,8 +27,8 @@ impl Worker {
         self.depth > 1 && access.op != Op::Sync && access.len <= PIECE_BYTES_MAX
     }
 
-    /// Returns `first` and the following operations that can run together with it: all reads, or
-    /// all writes.
+    /// Returns a batch: `first`, and the operations that follow it and have the same kind (reads or
+    /// writes).
     pub(crate) fn gather(&mut self, first: Access, most: u64) -> Vec<Access> {
         let mut batch = vec![first];
         let mut bytes = first.len;

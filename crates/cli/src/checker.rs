@@ -31,7 +31,8 @@ pub(crate) enum Wrong {
 pub(crate) enum Before {
     /// Content that this command created, up to a length, and zeros beyond.
     Made { content: Content, len: u64 },
-    /// The bytes that the kernel reads from the file, where nothing was written since.
+    /// The bytes are read from the file through the kernel. They are the bytes from before the run
+    /// only where nothing has been written back since.
     Kernel(Arc<std::fs::File>),
 }
 
@@ -51,7 +52,8 @@ impl Before {
     }
 }
 
-/// Reads like `read_exact_at`, but the file may end earlier. Returns the number of bytes read.
+/// Reads like `read_exact_at`, but stops without an error at the end of the file. Returns the
+/// number of bytes read.
 pub(crate) fn read_up_to(file: &std::fs::File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < into.len() {
@@ -138,10 +140,13 @@ impl Checker {
 
 impl Written {
     /// Classifies the bytes at the start of `read`, which is a block or the rest of a block.
-    /// Returns their class, and how many bytes have this class. The classes are: bytes from before
-    /// the run; a stamp; and unclear, which means that `read` has only a part of the first cell
-    /// (`CELL` bytes). The class is `None` if `read` has the whole first cell, but the cell is
-    /// neither from before the run nor a stamp.
+    /// Returns their class, and how many bytes have this class. The classes are:
+    ///
+    /// - `Before`: the bytes from before the run;
+    /// - `Stamp`: a stamp of this run;
+    /// - `Unclear`: `read` has only a part of the first cell (`CELL` bytes);
+    /// - `None`: `read` has the whole first cell, but the cell is neither from before the run nor a
+    ///   stamp.
     fn look(&self, at: u64, read: &[u8], before: &[u8]) -> (Option<Found>, u64) {
         let cell_len = (CELL - at % CELL).min(read.len() as u64);
         if cell_len < CELL {
@@ -164,13 +169,14 @@ impl Written {
         (Some(Found::Stamp(stamp)), equal as u64 / CELL * CELL)
     }
 
-    /// Checks a cell that equals neither the bytes from before the run nor a stamp. The cell is
-    /// right if it is mixed (`MixedCells`).
+    /// Checks a cell that equals neither the bytes from before the run nor a stamp. A mixed cell
+    /// (`MixedCells`) is always accepted.
     ///
-    /// With `Before::Kernel`, the bytes from before the run come from the file, at the time of the
-    /// check. A write-back may have replaced them by then. So the file is read again. The cell is
-    /// right if the file has the same bytes now. It is also accepted if the file has a stamp there
-    /// now: the bytes from before the run are gone, so the cell can't be compared with them.
+    /// With `Before::Kernel`, the bytes to compare with were read from the file at the time of the
+    /// check. A write-back may have replaced the bytes from before the run by then. So this
+    /// function reads the file again. It accepts the cell if the file has the same bytes now. It
+    /// also accepts the cell if the file has a stamp there now: the bytes from before the run are
+    /// gone, so the cell can't be compared with them.
     fn check_foreign(&self, before: &Before, cell: Range<u64>, read: &[u8]) -> Result<(), Wrong> {
         let number = cell.start / CELL;
         if self.mixed.contains(number) {

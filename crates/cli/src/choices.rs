@@ -198,8 +198,8 @@ impl SwapChoice {
         placement.into_iter().fold(area, pagefold::SwapArea::placement)
     }
 
-    /// Returns a warning if the area's file system lacks room for the area at present. Only for
-    /// files of the machine.
+    /// Returns a warning if the swap file's file system lacks room for the file at present. `None`
+    /// for areas in memory.
     pub(crate) fn lacks_room(&self) -> Option<String> {
         let path = &*self.path;
         if ["memory", "compressed"].map(Path::new).contains(&path) {
@@ -219,7 +219,7 @@ impl SwapChoice {
 pub(crate) struct SwapChoices(pub(crate) Vec<SwapChoice>);
 
 impl SwapChoices {
-    /// Parses `FILE:SIZE,…`. A comma without a size before it belongs to a file's name, which may
+    /// Parses `FILE:SIZE,…`. A comma that doesn't follow a size is part of a file's name; names may
     /// consist of any bytes.
     ///
     /// # Errors

@@ -4,10 +4,10 @@
 //! Word `i` of the 4 KiB block `b` is `mix(seed, b) + i × odd`, modulo 2^64, little endian. All
 //! words of a block differ because the factor is odd.
 //!
-//! Two blocks share a run of words only if their first words differ by a small multiple of the
-//! factor; among random first words that happens about once in 2^54 pairs. So bytes from another
-//! place, another file or another time are detected. Writing or checking costs little more than
-//! `memcpy`.
+//! Two blocks share a run of words only if the difference of their first words is a small multiple
+//! of the factor. For random first words, this happens about once in 2^54 pairs. So a check detects
+//! bytes from another place, another file or another time. Writing or checking costs little more
+//! than `memcpy`.
 
 use sync::random::mix;
 

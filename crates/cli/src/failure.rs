@@ -52,8 +52,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Returns an error and its causes as text. A cause isn't repeated if the text before ends with it:
-/// Pagefold's errors contain their causes.
+/// Returns an error and its causes as text. Leaves out a cause with which the text already ends,
+/// because Pagefold's errors contain their causes.
 fn chain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text {
         text if text.is_empty() => cause,

@@ -137,9 +137,9 @@ impl Generator {
 /// A permutation of `0..n` that spreads the hot ranks over the file. A permutation preserves the
 /// distribution of accesses; a hash wouldn't, because it would map several ranks to one place.
 ///
-/// Each step permutes the numbers that have as many bits as `n` needs. If the last step's result is
-/// `n` or above, all steps are applied to it again. More than half of these numbers are below `n`,
-/// so this takes fewer than two rounds on average.
+/// Each step permutes the numbers that have as many bits as `n` needs. If all steps together give
+/// `n` or more, they are all applied again to the result. More than half of the numbers are below
+/// `n`, so this takes fewer than two rounds on average.
 #[derive(Clone, Copy, Debug)]
 struct Scramble {
     n: u64,

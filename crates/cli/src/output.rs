@@ -1,8 +1,7 @@
 //! Destinations of results: standard output, and the files of `--prometheus` and `--plot`.
 //!
-//! If the results go to a pipe whose reader is slow or never reads, the command is blocked while it
-//! writes them. Therefore, while the command writes its last results, a signal that asks it to end
-//! takes effect at once.
+//! If the results go to a pipe whose reader is slow or never reads, the write blocks. So while the
+//! command writes its last results, the first signal that asks it to end ends the process at once.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -40,7 +39,8 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file, replacing its contents, or writes to a pipe once it has a reader.
+/// Writes a file, replacing its contents. For a pipe, waits until the pipe has a reader, and then
+/// writes to it.
 ///
 /// # Errors
 /// Errors of the system; [`Failure::Interrupted`] if a signal came and the pipe has no reader.

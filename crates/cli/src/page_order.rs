@@ -26,9 +26,9 @@ pub(crate) struct Done {
     pub(crate) len: u64,
 }
 
-/// Returns the pages that the run touched, in order. The real order among threads isn't known, so
-/// each thread's operations are spread evenly over the run. `progress` gets the number of
-/// operations so far.
+/// Returns the pages that the run touched, in order. How the threads interleaved isn't known, so
+/// each thread's operations are assumed to be evenly spread over the run. `progress` gets the
+/// number of operations so far.
 ///
 /// # Errors
 /// More accesses than can be counted; errors of `progress`.
@@ -89,9 +89,9 @@ impl FileEnd {
 /// The numbers of the threads in the order of their operations.
 struct Turns {
     totals: Vec<u64>,
-    /// For each thread that has operations left: when its next operation comes, the thread's
-    /// number, and the number of its operations so far (`had`). "When" is the fraction `(had + 0.5)
-    /// / total` of the run, as the bits of the `f64`, which sort like the numbers.
+    /// An entry for each thread that has operations left: `(when its next operation comes, its
+    /// number, had)`, where `had` is the number of its operations so far. "When" is the fraction
+    /// `(had + 0.5) / total` of the run, as the bits of the `f64`, which sort like the numbers.
     next: BinaryHeap<Reverse<(u64, usize, u64)>>,
 }
 

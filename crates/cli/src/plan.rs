@@ -22,9 +22,9 @@ pub(crate) const GROUPS_DEFAULT: usize = 4;
 /// Duration of a run with generated accesses.
 const TIME_DEFAULT: Duration = Duration::from_secs(10);
 
-/// The number of pages that a group must have for each of its threads, because a thread may use
-/// this many pages at once. In a smaller group, a thread's read could fail while other threads use
-/// all of the group's pages.
+/// A group's limit must be at least this many pages for each of its threads. A thread uses up to
+/// this many pages at once. So in a smaller group, a read could fail because other threads use all
+/// pages of the group.
 const PAGES_PER_THREAD: u64 = 4;
 
 /// The settings that all runs have in common.
@@ -78,15 +78,15 @@ impl Plan {
         Ok(Self { groups, workers, time, ops, writes })
     }
 
-    /// Returns the limits of the groups, which share `budget` bytes. Those without a limit of their
-    /// own get equal parts, in whole pages, and what is left goes to the first of them.
+    /// Returns the limits of the groups. A group without a limit of its own gets `budget / groups`,
+    /// rounded to whole pages; the first groups get the remaining pages, one each.
     pub(crate) fn limits(&self, budget: u64, page_bytes: u64) -> impl Iterator<Item = u64> {
         let count = self.groups.len();
         let part = move |at| share(budget / page_bytes, at, count) * page_bytes;
         self.groups.iter().enumerate().map(move |(at, group)| group.limit.unwrap_or_else(|| part(at)))
     }
 
-    /// Fails if a group's limit is less than a few pages for each of its threads.
+    /// Fails if a group's limit is less than `PAGES_PER_THREAD` pages for each of its threads.
     ///
     /// # Errors
     /// Usage: the message contains the memory that is needed.
@@ -162,8 +162,8 @@ fn groups(args: &ReplayArgs, trace: Option<&Trace>) -> Result<Vec<GroupPlan>, Fa
     }
 }
 
-/// Returns the groups that thread `thread` of `threads` serves: its share if there are more groups
-/// than threads.
+/// Returns the groups that thread `thread` of `threads` serves. If there are more groups than
+/// threads, a thread serves several.
 fn groups_of_thread(thread: usize, threads: usize, groups: usize) -> Vec<usize> {
     if threads >= groups { vec![thread % groups] } else { (thread..groups).step_by(threads).collect() }
 }

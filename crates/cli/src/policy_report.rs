@@ -51,13 +51,14 @@ pub(crate) struct PolicyRow {
     pub(crate) misses: u64,
     /// The misses for each access; `null` if there were none.
     pub(crate) miss_rate: Option<f64>,
-    /// The misses for each miss of the best policy, OPT excepted; `null` if that had none.
+    /// This row's misses divided by those of the best policy except OPT; `null` if that policy had
+    /// no misses.
     pub(crate) over_best: Option<f64>,
 }
 
 impl PolicyReport {
-    /// Counts what the policies miss on the accesses of a run, in which Pagefold had `misses` and
-    /// read `read_ahead` pages ahead. Shows progress.
+    /// Simulates the policies on the accesses of a run, and counts their misses. In this run
+    /// Pagefold had `misses` misses, and read `read_ahead` pages ahead. Shows progress.
     ///
     /// # Errors
     /// A signal; more accesses than can be counted.

@@ -205,8 +205,8 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
     matches!((identity(a), identity(b)), (Some(a), Some(b)) if a == b)
 }
 
-/// Returns whether what is written to one path replaces what is written to the other: not if they
-/// lead to a device or a pipe.
+/// Returns whether a write to one path replaces what was written to the other. Paths of devices and
+/// pipes never do.
 fn is_one_output(a: &Path, b: &Path) -> bool {
     match (a.metadata(), b.metadata()) {
         (Ok(metadata), _) | (_, Ok(metadata)) if !metadata.is_file() => false,
@@ -254,7 +254,7 @@ fn check_permission(args: &ReplayArgs, trace: Option<&Trace>) -> Result<(), Fail
 fn try_to_write(path: &Path) -> io::Result<()> {
     match path.metadata() {
         Ok(metadata) if metadata.is_file() => OpenOptions::new().write(true).open(path).map(drop),
-        // Pipes and terminals: opening one may block, or may be noticed by its reader.
+        // Not tried for pipes and terminals: opening a pipe may block, and its reader may notice.
         Ok(_) => Ok(()),
         Err(_) => {
             let made = OpenOptions::new().write(true).create_new(true).open(path);
@@ -417,8 +417,8 @@ fn beside_policies(setup: &Setup<'_>, room: Room, outcome: &Outcome) -> Result<P
     PolicyReport::new(&run, total.misses, total.read_ahead)
 }
 
-/// Adds the failure of `result`. The command ends with the first failure, but a failure replaces an
-/// earlier `OutputClosed`.
+/// Records the failure of `result`. The command ends with its first failure, except that any other
+/// failure replaces `OutputClosed`.
 fn fails_too(failure: &mut Option<Failure>, result: Result<(), Failure>) {
     if let (None | Some(Failure::OutputClosed), Err(error)) = (&failure, result) {
         *failure = Some(error);
@@ -458,7 +458,8 @@ fn title(workload: &Workload) -> String {
 mod tests {
     use super::*;
 
-    /// `pagefold replay … | head` exited with 0, whatever the result of the run.
+    /// Regression: `pagefold replay … | head` exited with 0 even if the run had failed. It must
+    /// exit with the run's failure.
     #[test]
     fn an_output_that_was_closed_hides_no_failure() {
         let failed = || Failure::Failed(anyhow::anyhow!("a wrong byte"));

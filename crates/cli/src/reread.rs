@@ -2,9 +2,9 @@
 //! Pagefold, and compared with the last writes of the threads.
 //!
 //! Each thread knows its own last write to every byte. If several threads wrote a byte, the file
-//! must hold the byte of one of these last writes. A write that returned before another thread's
-//! last write began is excluded, because the later write must have replaced it. If two writes
-//! overlapped in time, either may have come last, and which one did may differ from page to page:
+//! must hold the byte of one of these last writes. A last write doesn't count if it returned before
+//! another thread's last write began, because the later write must have replaced it. If two writes
+//! overlapped in time, either may have come last, and this may differ from page to page, because
 //! only a write to a single page is atomic.
 
 use std::fs::File;
@@ -124,8 +124,8 @@ impl Expected<'_> {
         self.logs.iter().flat_map(|log| log.within(range.clone())).map(|(piece, _)| piece).collect()
     }
 
-    /// Compares a range that each thread wrote either entirely or not at all. Returns the number of
-    /// bytes compared.
+    /// Compares a range that each thread's last writes cover either entirely or not at all. Returns
+    /// the number of bytes compared.
     fn compare_piece(&self, range: Range<u64>, found: &[u8], expected: &mut [u8]) -> Result<u64, anyhow::Error> {
         let last = self.last_writes(&range);
         if last.is_empty() {
@@ -150,7 +150,7 @@ impl Expected<'_> {
         Err(anyhow!("byte {wrong} holds {held}, instead of {}", wanted.join(", or ")))
     }
 
-    /// Returns the last writes to a range that may have come last of all.
+    /// Returns the writes to a range that may have been the last one (see the module).
     fn last_writes(&self, range: &Range<u64>) -> Vec<Write> {
         let mut last: Vec<_> =
             self.logs.iter().filter_map(|log| log.within(range.clone()).next()).map(|(_, last)| last).collect();
@@ -196,8 +196,8 @@ mod tests {
         Write { stamp: Stamp { version: began, thread, group: 0 }, done_ns }
     }
 
-    /// Compares a file that holds these writes, in this order, with logs of those writes for which
-    /// `logged` is true.
+    /// Compares a file that holds these writes, in this order, with the logs of the threads. The
+    /// logs have only the writes for which `logged` is true.
     fn compare(writes: &[(Range<u64>, Write, bool)]) -> Result<u64, String> {
         let (stamps, content) = (Stamps::new(5), Content::new(1));
         let mut bytes = vec![0; LEN as usize];

@@ -2,11 +2,11 @@
 
 use crate::units;
 
-/// Bytes of the budget for what each page takes besides its data: its frame's record, and what lies
-/// between the pages that threads hold in stock.
+/// Bytes of the budget that each page takes besides its data, for example for its frame's record.
 const FRAME_BYTES: u64 = 128;
 
-/// Bytes of the budget for each page of the file: twice a page word, since maps grow in chunks.
+/// Bytes of the budget for each page of the file: twice the size of a page word, because page maps
+/// grow in chunks, which may be half empty.
 const WORD_BYTES: u64 = 16;
 
 /// Bytes of the budget for each group.
@@ -35,8 +35,8 @@ impl Room {
         Self { budget, shared: budget, pages: None }
     }
 
-    /// Creates room for `pages` pages of `page_bytes` bytes each, in a budget that has room for the
-    /// metadata of `groups` groups and of `file_bytes` bytes of file.
+    /// Creates room for `pages` pages of `page_bytes` bytes each. The budget also has room for the
+    /// metadata of `groups` groups and of a file of `file_bytes` bytes.
     pub(crate) fn of_pages(pages: u64, page_bytes: u64, file_bytes: u64, groups: usize) -> Self {
         let shared = pages.saturating_mul(page_bytes);
         // Some frames are free, or on their way from one group to another.

@@ -301,7 +301,7 @@ fn key() -> u64 {
     now.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
 }
 
-/// Fails if no such run is possible in so much memory, whatever it reads. The check is cheap.
+/// Fails if the sizes make a run impossible, whatever the accesses are. The check is cheap.
 ///
 /// # Errors
 /// Usage: sizes that are too small, or impossible.

@@ -19,9 +19,9 @@ pub(crate) struct Shared {
     all_ended: Condvar,
 }
 
-/// The counts of one thread, which the live line shows during a run. They have a pair of cache
-/// lines to themselves, to avoid false sharing. All accesses are Relaxed: the figures may be
-/// slightly old.
+/// The counts of one thread, which the live line shows during a run. They are aligned to a pair of
+/// cache lines, to avoid false sharing. All accesses are Relaxed: the live line may show slightly
+/// old figures.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress {
@@ -39,8 +39,9 @@ impl Progress {
 
     /// Adds `count` writes that took `latency` together.
     pub(crate) fn wrote(&self, count: u64, latency: Duration) {
-        // No read-modify-write: only this thread increments the count. A worst latency that the
-        // live line misses is still in the report.
+        // Not a read-modify-write, because only this thread increments the count. The live line may
+        // miss a worst latency, because the check and the store below aren't one atomic operation;
+        // the report has it.
         self.writes.store(self.writes.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         if ns > self.worst_write_ns.load(Ordering::Relaxed) {

@@ -2,9 +2,11 @@
 //! run, which then ends as usual; a second signal ends the process immediately. If the command is
 //! still running one second after the first signal, it prints what it is waiting for.
 //!
-//! Even the first signal ends the process immediately if nothing would be lost: while the command
-//! reads a trace, whose input may never come; while it touches the memory of the budget
-//! (`--pretouch`); and while it writes its last results.
+//! Even the first signal ends the process immediately while nothing would be lost:
+//!
+//! - while the command reads a trace, whose input may never come;
+//! - while it touches the memory of the budget (`--pretouch`);
+//! - while it writes its last results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,8 +47,8 @@ pub(crate) fn listen() -> Result<(), Failure> {
     if !ignored(SIGHUP) {
         wanted.push(SIGHUP);
     }
-    // A write beyond the process's limit for file sizes fails with an error of that file; the
-    // signal must not end the process.
+    // A write beyond the process's limit for file sizes must fail with an error of that file. The
+    // signal that comes with it (SIGXFSZ) must not end the process.
     let was_too_large = std::sync::Arc::default();
     signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), was_too_large)
         .context("can't have too large files reported as errors")?;
@@ -54,8 +56,10 @@ pub(crate) fn listen() -> Result<(), Failure> {
     let body = move || {
         for signal in signals.forever() {
             let signal = u32::try_from(signal).unwrap_or(0);
-            // SeqCst, here and in `ending_at_once`: either this thread sees that nothing would be
-            // lost, or `while_nothing_is_lost` sees the signal.
+            // SeqCst, here, in `ending_at_once` and in `received`: this thread stores `RECEIVED`
+            // and then loads `ENDS_AT_ONCE`; the other thread stores `ENDS_AT_ONCE` and then loads
+            // `RECEIVED`. So at least one of the two sees the other's store, and the signal isn't
+            // missed.
             let is_second = RECEIVED.swap(signal, Ordering::SeqCst) != 0;
             if is_second || ENDS_AT_ONCE.load(Ordering::SeqCst) {
                 end_now(signal);
@@ -68,8 +72,7 @@ pub(crate) fn listen() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns whether this process was started with the signal ignored, as `nohup` ignores the signal
-/// for the end of a terminal.
+/// Returns whether this process was started with the signal ignored, as `nohup` does with SIGHUP.
 fn ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -77,8 +80,7 @@ fn ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// Prints what the command waits for if it takes long to end after the first signal: a device may
-/// never answer.
+/// Prints what the command waits for, a second after the first signal. A device may never answer.
 fn tell_what_is_awaited() {
     sync::thread::sleep(NOTICE_AFTER);
     units::warn(&awaited(UNWRITTEN.load(Ordering::Relaxed)));
@@ -119,8 +121,8 @@ pub(crate) fn while_nothing_is_lost<T>(body: impl FnOnce() -> Result<T, Failure>
     ending_at_once(|| check().and_then(|()| body()))
 }
 
-/// Calls `body`, which may take long. A signal during the call ends the process, unless results
-/// would be lost.
+/// Calls `body`, which may take long. A signal during the call ends the process, unless there are
+/// results that weren't written yet.
 pub(crate) fn ending_at_once<T>(body: impl FnOnce() -> T) -> T {
     ENDS_AT_ONCE.store(!HAS_RESULTS.load(Ordering::Relaxed), Ordering::SeqCst);
     let result = body();

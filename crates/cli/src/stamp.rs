@@ -11,8 +11,8 @@
 //! | 10, 11 | group |
 //! | 12 to 15 | checksum of these, of the cell's place in the file, and of a key that each run has of its own |
 //!
-//! A write changes only the requested bytes. So a write of whole pages fills whole cells. A write
-//! of 10 bytes changes only a part of one or two cells, and leaves their other bytes as they were.
+//! A write changes only the requested bytes. A write of whole pages fills whole cells. A write of
+//! 10 bytes changes only a part of one or two cells, and leaves their other bytes as they were.
 //!
 //! These are the checks:
 //!
@@ -20,9 +20,9 @@
 //!   this run for this place. The checksum of a stamp covers its other bytes, the place and the
 //!   run, so it is wrong in a torn cell and in a stamp of another place or another run.
 //! - C2. A thread reads its own last write, or a stamp of another thread (`WriteLog`).
-//! - C3. If a write's range begins or ends inside a cell, the cell may hold parts of several writes
-//!   (`MixedCells`), so reads don't check it. Nor does a read check a cell of which it covers only
-//!   a part.
+//! - C3. If a write begins or ends inside a cell, the cell may hold parts of several writes
+//!   (`MixedCells`). Reads don't check such a cell. A read that begins or ends inside a cell
+//!   doesn't check that cell, either.
 //! - C4. At the end each byte, those of C3 too, must come from a last write (`reread`).
 //!
 //! The checksum is [`mix`], as in `content`: a few multiplications for each cell.

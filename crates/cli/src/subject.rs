@@ -75,7 +75,7 @@ impl Subject {
         }
     }
 
-    /// Reads several ranges of a file at once. Not for memory, which has no batches.
+    /// Reads several ranges of a file at once. Only for files: memory has no batches.
     pub(crate) fn read_batch(&self, batch: &mut [ReadRequest<'_>]) {
         if let Self::File(file) = self {
             file.read_batch(batch);

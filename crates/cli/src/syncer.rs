@@ -9,7 +9,8 @@ use sync::time::Instant;
 use crate::shared::Shared;
 use crate::tally::Measured;
 
-/// The result of the thread: its syncs, and the error that ended the run.
+/// What the thread returns: the latencies of its syncs, and the sync error that ended the run, if
+/// there was one.
 pub(crate) type Synced = (Measured, Option<pagefold::Error>);
 
 /// Starts the thread, which ends with the threads of the run.

@@ -57,7 +57,7 @@ pub(crate) fn workload(workload: &Workload) -> String {
     )
 }
 
-/// Lists the places of a trace's files, if there are several, or one that doesn't begin at 0.
+/// Lists where the files of a trace begin. Returns nothing if the trace has only one file, at 0.
 fn trace_files(files: &[TraceFile]) -> String {
     if files.len() < 2 && files.iter().all(|file| file.offset == 0) {
         return String::new();
@@ -76,7 +76,7 @@ fn trace_files(files: &[TraceFile]) -> String {
 
 /// Formats a run: its groups, and notes about them.
 pub(crate) fn run(run: &RunReport, workload: &Workload) -> String {
-    // With writes there is a separate table for them, and this table is for reads.
+    // A run that writes has a separate table for its writes, so this table is for reads.
     let (name, rate) = if workload.writes { ("reads", "reads/s") } else { ("group", "ops/s") };
     let mut table = Table::new(&[
         name, rate, "hits", "p50", "p99", "p99.9", "max", "in", "evicted", "refaults", "peak", "limit", "CPU/op",

@@ -35,7 +35,8 @@ impl Target {
     /// Creates a target of the user's file, or of its first `size` bytes.
     ///
     /// # Errors
-    /// A file that is missing, unreadable, empty, smaller than `size`, or no file at all.
+    /// The file is missing, unreadable, empty, smaller than `size`, or neither a regular file nor a
+    /// block device.
     pub(crate) fn user(path: &Path, size: Option<u64>) -> Result<Self, Failure> {
         let len = file_len(path, path)?;
         if len == 0 {

@@ -1,5 +1,5 @@
 //! A temporary file with checkable content. Its name is removed right after its creation, so that
-//! the file disappears even if the process is killed; from then on the file is opened through
+//! the file disappears even if the process is killed. After that, the run opens the file through
 //! `/proc`. If `/proc` can't be used, the file keeps its name until the [`TempFile`] is dropped or
 //! Ctrl-C is pressed.
 
@@ -21,8 +21,8 @@ use crate::units;
 /// Bytes written at a time.
 const CHUNK: usize = 1 << 20;
 
-/// File systems that keep files in memory: reading from them measures no disk. tmpfs, ramfs
-/// (`statfs`'s `f_type`).
+/// File systems that keep files in memory, so reading from them doesn't measure a disk: tmpfs and
+/// ramfs (`f_type` of `statfs`).
 const MEMORY_FILE_SYSTEMS: [FsWord; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Directories that are tried in this order if neither the user nor `$TMPDIR` names one.
@@ -146,8 +146,8 @@ fn no_room(directory: &Path, len: u64) -> anyhow::Error {
     )
 }
 
-/// Returns `$TMPDIR`, else the first directory on a disk with enough room, else the first
-/// directory.
+/// Returns `$TMPDIR` if it is set. Otherwise returns the first of `DIRECTORIES` that is on a disk,
+/// is writable and has enough room; if none is, the first one.
 fn choose_directory(len: u64) -> PathBuf {
     if let Some(directory) = std::env::var_os("TMPDIR").filter(|directory| !directory.is_empty()) {
         return directory.into();

@@ -25,7 +25,7 @@ use crate::trace_text::{Place, TraceText};
 /// names more threads, one thread replays several of them.
 pub(crate) const NAMED_THREADS_MAX: usize = 128;
 
-/// Group of the lines that name none, in a trace in which other lines do.
+/// The group of lines that name no group, in a trace in which other lines name one.
 const GROUP_UNNAMED: &str = "default";
 
 /// Lines between two checks of the clock and of Ctrl-C.
@@ -95,8 +95,8 @@ pub(crate) struct Options {
     pub(crate) requests_max: Option<u64>,
     /// The number of threads that lines without a thread name are dealt to.
     pub(crate) threads: usize,
-    /// The maximum number of threads. If the trace names more threads, the names are dealt to
-    /// these.
+    /// The maximum number of threads. If the trace names more threads, several of them share one
+    /// thread of the run.
     pub(crate) threads_max: usize,
     /// The only groups that may occur, if the user named their limits.
     pub(crate) groups_allowed: Option<Vec<String>>,
@@ -214,9 +214,9 @@ struct Loader<'a> {
     trace: Trace,
     group_numbers: HashMap<String, usize>,
     thread_numbers: HashMap<String, usize>,
-    /// A read or write named no group before the first line that names one.
+    /// A read or write came before the first line that names a group.
     unnamed: bool,
-    /// Indexed by the trace's file number. A single entry if the trace names no files.
+    /// How far each file is used, by the file's number. Has one entry if the trace names no files.
     reach: Vec<Reach>,
 }
 
@@ -247,8 +247,8 @@ impl<'a> Loader<'a> {
             bail!("{place}: offset {} + length {} is beyond 2^64", line.offset, line.len);
         };
         let group = match line.group {
-            // Formats that name files name no groups. So until all files have their places, the
-            // group field holds the file's number.
+            // A format that names files names no groups. So the group field of a request holds the
+            // file's number until all files have their places.
             None if line.file > 0 => line.file,
             None if line.op == Op::Sync => 0, // A sync is of the file, whichever group asks.
             name => self.group(name, place)?,
@@ -350,13 +350,13 @@ impl<'a> Loader<'a> {
         for request in self.trace.streams.iter_mut().flatten() {
             let Some(file) = files.get(request.group()) else { continue };
             let moved = match request.op() {
-                // A sync covers the whole trace file. If there are several, that is only a part of
-                // our file.
+                // A sync is of a whole file of the trace. If there are several files, each is only
+                // a part of the run's file.
                 Op::Sync if several => request.moved(file.offset, file.bytes),
                 Op::Sync => request.moved(0, 0),
                 Op::Read | Op::Write => request.moved(file.offset.saturating_add(request.offset()), request.len()),
             };
-            // A range too long for a request is replaced by a sync of the whole file.
+            // If a request can't hold so long a range, it becomes a sync of the whole file.
             *request = moved.or_else(|| request.moved(0, 0)).unwrap_or(*request);
         }
     }

@@ -1,8 +1,8 @@
 //! Parses traces in CSV as in RFC 4180: fields in quotes may contain commas, line ends and doubled
 //! quotes.
 //!
-//! The first line may be a header. The columns are then found by their names: the names that
-//! published traces use are known. Columns that a replay doesn't need are ignored.
+//! The first line may be a header. The parser then finds the columns by their names; it knows the
+//! names that published traces use. It ignores columns that a replay doesn't need.
 //!
 //! A trace that could be misunderstood is an error:
 //! - a column that may be the operation, but has an unknown name;
@@ -18,8 +18,8 @@ use crate::trace_text::LONE_CR;
 /// The shape of a line, for messages.
 const SHAPE: &str = "op,offset,length[,group[,thread]]";
 
-/// Names of the column with the operation, the likelier ones first, in lower case, without blanks
-/// and punctuation.
+/// Names of the column that holds the operation, in lower case, without blanks and punctuation. If
+/// several columns match, the name that comes first in this list wins.
 const OP_NAMES: [&str; 28] = [
     "op",
     "operation",
@@ -50,7 +50,8 @@ const OP_NAMES: [&str; 28] = [
     "mode",
     "kind",
 ];
-/// Words in the names of columns that may be the operation under an unknown name.
+/// A column whose name contains one of these words may hold the operation. If a trace has such a
+/// column, and no column with a name in `OP_NAMES`, it is refused.
 const OP_WORDS: [&str; 22] = [
     "op",
     "operation",
@@ -78,7 +79,7 @@ const OP_WORDS: [&str; 22] = [
 const OFFSET_NAMES: [&str; 5] = ["offset", "byteoffset", "offsetbytes", "position", "pos"];
 const LENGTH_NAMES: [&str; 9] =
     ["length", "len", "size", "bytes", "lengthbytes", "sizebytes", "iosize", "requestsize", "reqsize"];
-/// Names of columns that say which volume or file a request is for. A replay has one.
+/// Names of columns that say which volume or file a request is for. A replay uses only one.
 const VOLUME_NAMES: [&str; 18] = [
     "hostname",
     "disknumber",
@@ -203,8 +204,8 @@ impl Columns {
                  and leave it out or name another column `op` if it isn't"
             );
         }
-        // A file descriptor has another number for each opening of a file, so a path takes
-        // precedence.
+        // A file may have another file descriptor each time it is opened, so a column with a path
+        // takes precedence.
         let has_path = column(&["path", "file", "filename"]).is_some();
         let is_volume = |name: &str| VOLUME_NAMES.contains(&name) && !(has_path && name == "fd");
         let volume = |column| Volume { column, name: header.field(column).unwrap_or_default().to_owned(), first: None };
@@ -273,8 +274,7 @@ pub(crate) fn goes_on(line: &[u8]) -> bool {
     }
 }
 
-/// Returns whether a trace's first line looks like this format. Parsing then reports errors in the
-/// rest.
+/// Returns whether a trace's first line looks like CSV. If the rest doesn't, parsing fails.
 pub(crate) fn looks_like_a_trace(line: &str) -> bool {
     let mut record = Record::default();
     if record.read(line).is_err() {
@@ -311,7 +311,7 @@ impl Record {
     /// Splits a line into fields.
     ///
     /// # Errors
-    /// A field with unclosed quotes; a second record, behind a carriage return.
+    /// A field's quotes aren't closed; or a carriage return ends the record, and more follows.
     fn read(&mut self, line: &str) -> anyhow::Result<()> {
         match self.take_apart(line.as_bytes()) {
             (ReadRecordResult::Record, len) if len > line.len() => Ok(()),
@@ -320,15 +320,15 @@ impl Record {
         }
     }
 
-    /// Splits a line. Also returns the number of bytes of the record, including its end: at most
-    /// one more than the line has.
+    /// Splits a line. Also returns how many bytes the parser has consumed, including the record's
+    /// end: at most `line.len() + 1`.
     fn take_apart(&mut self, line: &[u8]) -> (ReadRecordResult, usize) {
         self.line.clear();
         self.line.extend_from_slice(line);
         self.line.push(b'\n');
-        // The fields together have at most as many bytes as the line, and the number of fields is
-        // the number of commas plus one. Both buffers get one more entry than that, because the
-        // parser stops as soon as a buffer is full.
+        // All fields together have at most as many bytes as the line, and there is at most one
+        // field more than there are commas. Both buffers have room for one entry more than that,
+        // because the parser stops as soon as a buffer is full.
         let mut text = std::mem::take(&mut self.text).into_bytes();
         text.resize(self.line.len() + 1, 0);
         self.ends.resize(line.iter().filter(|&&byte| byte == b',').count() + 2, 0);
@@ -336,8 +336,8 @@ impl Record {
         let (result, taken, len, count) = self.reader.read_record(&self.line, &mut text, &mut self.ends);
         text.truncate(len);
         self.ends.truncate(count);
-        // Fields are cut only at ASCII characters, so they are UTF-8 if the line is. Otherwise
-        // there are no fields.
+        // Fields are cut only at ASCII characters, so they are UTF-8 if the line is. A line that
+        // isn't UTF-8 gets no fields.
         self.text = String::from_utf8(text).unwrap_or_default();
         (result, taken)
     }
@@ -350,8 +350,7 @@ impl Record {
     fn field(&self, at: usize) -> Option<&str> {
         let start = if at == 0 { 0 } else { *self.ends.get(at - 1)? };
         let field = self.text.get(start..*self.ends.get(at)?)?.trim();
-        // White space before the quotes makes the quotes a part of the field, which is never
-        // intended.
+        // A field with white space before its quotes keeps the quotes, so they are removed here.
         Some(field.strip_prefix('"').and_then(|field| field.strip_suffix('"')).unwrap_or(field))
     }
 }
@@ -431,8 +430,8 @@ mod tests {
         let groups: Vec<_> = parse(&lines).unwrap().into_iter().map(|line| line.3.unwrap()).collect();
         assert_eq!(groups, ["a,b", "say \"c\""]);
         assert!(parse(&["r,0,1,\"a"]).unwrap_err().contains("aren't closed"));
-        // A field may continue in the next line; a quote within a field without quotes around it is
-        // an ordinary character.
+        // A quoted field may continue in the next line. A quote inside an unquoted field is an
+        // ordinary character.
         assert!(goes_on(b"r,0,1,\"a\n") && goes_on(b"r,0,1,\"a\n\"\"b\r\n"));
         assert!(!goes_on(b"r,0,1,\"a\nb\"\n") && !goes_on(b"r,0,1,5\" disk\n"));
         let commented = ["note,op,offset,length,group", "\"two\nlines\",w,8,1,a"];

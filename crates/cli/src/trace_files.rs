@@ -1,5 +1,5 @@
-//! Places the files that a trace names in the one file that is used: one after the other, or where
-//! the user wants them.
+//! Decides where each file of a trace begins in the one file of the run: one after the other, or
+//! where the user wants them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -56,7 +56,7 @@ impl Reach {
 pub(crate) struct Skipped {
     /// Writes that the user left out.
     pub(crate) writes: u64,
-    /// Trims, which give back parts of a file: a replay has no such operation.
+    /// Trims (discards of a range) in the trace. A replay leaves them out.
     pub(crate) trims: u64,
     /// Pauses: a replay runs as fast as it can.
     pub(crate) waits: u64,
@@ -99,11 +99,12 @@ impl Mapped {
     }
 }
 
-/// Gives each of the files its place: the place in `map`, or the first whole page after the file
-/// before.
+/// Gives each file its place: the one in `map`, or else the first page boundary after the previous
+/// file.
 ///
 /// # Errors
-/// Usage: files in `map` that the trace doesn't have. Files that reach beyond 2^64.
+/// A usage failure if `map` has a file that the trace doesn't have; an error if a file would reach
+/// beyond 2^64.
 pub(crate) fn lay_out(
     names: &[Vec<u8>],
     reach: &[Reach],

@@ -4,8 +4,8 @@
 //! [offset length]`, with a timestamp before it in version 3. If several jobs wrote to one log, the
 //! log contains the first line several times.
 //!
-//! fio doesn't quote file names, which may contain white space. So lines are parsed from the right,
-//! where the other fields are. Names may be any bytes, not only UTF-8.
+//! fio doesn't quote file names, which may contain white space. So the parser starts at the right
+//! end of a line, where the other fields are. Names may be any bytes, not only UTF-8.
 
 use std::collections::HashMap;
 
@@ -79,7 +79,8 @@ impl Iolog {
             (b"add" | b"open" | b"close", false) => None,
             (b"read", true) => Some(Op::Read),
             (b"write", true) => Some(Op::Write),
-            // fio's syncs are of the whole file; their offset is that of the preceding write.
+            // In fio's logs, a sync is of the whole file. Its offset is that of the write before
+            // it.
             (b"sync" | b"datasync" | b"sync_file_range" | b"syncfs", true) => Some(Op::Sync),
             (b"trim" | b"wait", true) => None,
             _ => bail!(

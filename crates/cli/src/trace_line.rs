@@ -94,8 +94,7 @@ fn parse_blocks(line: &str, block_bytes: u64) -> anyhow::Result<Line<'static>> {
     Ok(Line { op: Op::Read, offset: bytes(start)?, len: bytes(count)?, group: None, thread: None, file: 0 })
 }
 
-/// Returns whether a trace's first line looks like any format. Parsing then reports errors in the
-/// rest.
+/// Returns whether a trace's first line looks like any format. If the rest doesn't, parsing fails.
 pub(crate) fn looks_like_a_trace(line: &[u8]) -> bool {
     if trace_iolog::is_header(line) {
         return true;

@@ -6,12 +6,12 @@ use std::io::{BufRead, Read};
 
 use anyhow::{Context, bail};
 
-/// A longer line isn't accepted. Without this bound, a file without line ends would be read into
-/// memory whole.
+/// The maximum length of a line; a longer one is an error. Without this limit, a file without line
+/// ends would be read into memory as a whole.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// The error for a trace whose lines end in a carriage return alone: without it, only the first
-/// line would be replayed.
+/// The error for a trace whose lines end in a carriage return alone. Without this check, only the
+/// first line would be replayed.
 pub(crate) const LONE_CR: &str =
     "a carriage return within the line: if lines end in it alone, make them lines on the way (tr '\\r' '\\n')";
 
@@ -51,9 +51,8 @@ impl<'a, R: BufRead> TraceText<'a, R> {
     }
 
     /// Returns the next line that is neither empty nor a `#` comment, without white space around
-    /// it, and its place. If `goes_on` returns true for the line, the record continues in the next
-    /// line, which is appended; this repeats until `goes_on` returns false. The place is that of
-    /// the first line.
+    /// it, and its place. While `goes_on` returns true for the text so far, the record continues,
+    /// and the next line is appended. The place is that of the first line.
     ///
     /// # Errors
     /// Errors of the system, and a record that is too long.
@@ -89,8 +88,8 @@ impl<'a, R: BufRead> TraceText<'a, R> {
         Ok(n > 0)
     }
 
-    /// Fails with advice if the trace is compressed or has other line ends. Drops a byte order
-    /// mark.
+    /// Fails, and says what to do, if the trace is compressed or its lines end in carriage returns.
+    /// Drops a byte order mark.
     fn look_at_start(&mut self) -> anyhow::Result<()> {
         if let Some((_, tool)) = COMPRESSED.iter().find(|(magic, _)| self.line.starts_with(magic)) {
             bail!("{}: compressed; unpack it on the way: {tool} {0} | pagefold replay --trace -", self.name);
@@ -112,8 +111,9 @@ impl<'a, R: BufRead> TraceText<'a, R> {
 /// Returns a line as text.
 ///
 /// # Errors
-/// The line isn't UTF-8, or has control characters: names go into tables and messages, and must not
-/// control a terminal. Line ends are allowed, since a record may contain them.
+/// The line isn't UTF-8, or has control characters. Names from the trace appear in tables and
+/// messages, where control characters could control a terminal. Line ends are allowed, because a
+/// record may contain them.
 pub(crate) fn as_text(line: &[u8]) -> anyhow::Result<&str> {
     let Ok(text) = std::str::from_utf8(line) else { bail!("not text in UTF-8") };
     if text.contains(|c: char| c.is_control() && !matches!(c, '\t' | '\r' | '\n')) {
@@ -122,8 +122,8 @@ pub(crate) fn as_text(line: &[u8]) -> anyhow::Result<&str> {
     Ok(text)
 }
 
-/// Returns bytes in printable form: bytes that aren't UTF-8, or would control a terminal, are
-/// escaped, as in `caf\xe9`.
+/// Returns bytes as printable text. Bytes that aren't UTF-8, and control characters, are escaped,
+/// as in `caf\xe9`.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {

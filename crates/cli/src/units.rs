@@ -6,7 +6,8 @@ use std::time::Duration;
 /// More threads than this count as a mistake, here as for `--threads`.
 const THREADS_MAX: usize = 1024;
 
-/// Formats `value` with three significant digits; it is at least 1 unless its unit is the smallest.
+/// Formats `value` with three significant digits. `value` is at least 1, unless it is in the
+/// smallest unit.
 fn digits(value: f64) -> String {
     if value < 9.995 {
         format!("{value:.2}")
@@ -22,7 +23,7 @@ fn digits(value: f64) -> String {
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut value = value;
     let mut unit = 0;
-    // A value that would round up to a whole step is written in the next unit.
+    // A value that would be rounded up to `step` is written in the next unit.
     while value >= step - 0.5 && unit + 1 < units.len() {
         value /= step;
         unit += 1;

@@ -16,8 +16,8 @@ use crate::tally::Tally;
 use crate::trace_request::Op;
 use crate::write_log::{Write, WriteLog};
 
-/// Longer reads and writes are done in pieces, so that a trace can't make our buffers larger than
-/// the budget.
+/// Longer reads and writes are split into pieces of this size. Otherwise a trace could make a
+/// thread's buffer larger than the budget.
 pub(crate) const PIECE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why an operation failed.
@@ -25,7 +25,7 @@ pub(crate) const PIECE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) enum Fault {
     /// Pagefold returned an error.
     Pagefold(pagefold::Error),
-    /// The read returned fewer bytes than the file had when its length was read.
+    /// The read returned fewer bytes than it had to, according to the file's length just before.
     Short { got: u64, wanted: u64 },
     /// The bytes are wrong.
     Wrong(Wrong),
@@ -131,7 +131,7 @@ impl Worker {
         }
         let (mut ended, mut latency) = (None, Duration::ZERO);
         let mut done = 0;
-        // A run that was stopped doesn't wait for the rest of a long operation.
+        // If the run is stopped, the rest of a long operation is left out.
         while done < wanted && (done == 0 || !self.shared.stopping()) {
             let piece = (wanted - done).min(PIECE_BYTES_MAX) as usize;
             if buffer.len() < piece {

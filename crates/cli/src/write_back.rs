@@ -37,8 +37,8 @@ pub(crate) fn unclean_bytes(stats: &Stats) -> u64 {
     stats.files.iter().map(|file| file.unclean_bytes).sum()
 }
 
-/// Waits for the thread of `--sync-every`, whose last sync may be under way. Then syncs the file
-/// through each of its handles, so that each handle reports its pending error.
+/// Waits until the thread of `--sync-every` ends, which may be in its last sync. Then syncs the
+/// file through each of its handles, so that each handle reports its pending error.
 ///
 /// # Errors
 /// The system's error if the thread for it can't be started.

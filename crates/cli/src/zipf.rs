@@ -17,8 +17,8 @@ use sync::random::Random;
 pub(crate) struct Zipf {
     n: f64,
     exponent: f64,
-    /// Areas are drawn between these two. The lower bound is the integral of `h` from 1 to 1.5
-    /// (half a rank past the first rank), minus the first rank's weight. The upper bound is the
+    /// The interval from which areas are drawn. `area_first` is the integral of `h` from 1 to 1.5
+    /// (half a rank past the first rank), minus the first rank's weight. `area_last` is the
     /// integral from 1 to half a rank past the last rank.
     area_first: f64,
     area_last: f64,

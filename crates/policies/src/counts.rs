@@ -1,6 +1,6 @@
-//! About how often each page was used lately, in little memory: a counting Bloom filter with
-//! minimal increment, whose counters are halved now and then. It comes from the paper on
-//! [W-TinyLFU](crate::w_tiny_lfu), which halves the count of uses along with them.
+//! Counts about how often each page was used lately, in little memory: a counting Bloom filter with
+//! minimal increment. From time to time, all counters are halved, and so is the number of uses
+//! since. The method comes from the paper on [W-TinyLFU](crate::w_tiny_lfu).
 
 /// Counters for each page of the cache.
 const COUNTERS_A_PAGE: usize = 16;
@@ -11,8 +11,8 @@ const HASHES: usize = 4;
 /// A counter has four bits.
 const COUNT_MAX: u8 = 15;
 
-/// The counters are first halved after so many uses for each page of the cache, and then each time
-/// after half as many.
+/// The counters are first halved after `USES_A_PAGE * room` uses, where `room` is the number of
+/// pages of the cache. After that, they are halved each time after half as many uses.
 const USES_A_PAGE: usize = 10;
 
 pub(crate) struct Counts {
@@ -33,7 +33,8 @@ impl Counts {
         if count < COUNT_MAX {
             for place in places {
                 let counter = &mut self.counters[place];
-                // Larger counters are those of other pages, too. A second place may be the first.
+                // A larger counter belongs to other pages, too, and isn't raised. Two of the places
+                // may be the same one.
                 *counter = (*counter).max(count + 1);
             }
         }

@@ -40,8 +40,8 @@ pub enum Policy {
     /// Pages are ranked by the number of other pages between their last two accesses (Jiang and
     /// Zhang, 2002).
     Lirs,
-    /// The page that is used again last, or never, leaves (Belady, 1966). No policy that takes each
-    /// missed page in has fewer misses.
+    /// Evicts the page whose next use is farthest in the future, or that isn't used again (Belady,
+    /// 1966). No policy that takes in every missed page has fewer misses.
     Opt,
 }
 
@@ -78,8 +78,8 @@ pub fn misses(policy: Policy, accesses: &Accesses, room: usize) -> u64 {
     }
 }
 
-/// Returns the same as [`misses`]. Calls `progress` now and then with the number of accesses that
-/// are done; an error that it returns ends the count.
+/// Returns the same as [`misses`]. Calls `progress` from time to time with the number of accesses
+/// done so far. If `progress` returns an error, stops and returns this error.
 ///
 /// # Errors
 /// That of `progress`.
@@ -100,7 +100,7 @@ pub fn misses_until<E>(
         Policy::Arc => count(Arc::new(pages, room), accesses, progress),
         Policy::S3Fifo => count(S3Fifo::new(pages, room), accesses, progress),
         Policy::WTinyLfu => count(WTinyLfu::new(pages, room), accesses, progress),
-        // One page can't be both in the stack and in the queue of LIRS.
+        // LIRS needs at least one page in the stack and another one in the queue.
         Policy::Lirs if room == 1 => count(Lru::new(pages, room), accesses, progress),
         Policy::Lirs => count(Lirs::new(pages, room), accesses, progress),
         Policy::Opt => opt::misses(accesses, room, progress),

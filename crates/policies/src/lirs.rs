@@ -1,14 +1,15 @@
 //! LIRS: S. Jiang and X. Zhang, *LIRS: An Efficient Low Inter-reference Recency Set Replacement
 //! Policy to Improve Buffer Cache Performance*, SIGMETRICS 2002.
 //!
-//! A page's *inter-reference recency* is the number of other pages between its last two accesses.
-//! The pages for which it is low (LIR) have 99 % of the cache. The others (HIR) have a queue of
-//! 1 %, from whose end they leave. The *stack* has the pages in the order of their last access,
-//! down to the oldest LIR page. A HIR page that is used while it is in the stack, in the cache or
-//! not, changes places with the LIR page at the stack's bottom.
+//! A page's *inter-reference recency* (IRR) is the number of other pages between its last two
+//! accesses. Pages with a low IRR (LIR pages) have 99 % of the cache. The other pages in the cache
+//! are HIR pages; they are in a queue of 1 % of the cache, and are evicted from its end. The
+//! *stack* has pages in the order of their last access, and ends with the oldest LIR page. It may
+//! contain HIR pages that have been evicted. If a HIR page is used while it is in the stack, it
+//! becomes a LIR page, and the LIR page at the bottom of the stack becomes a HIR page.
 //!
-//! The stack keeps at most twice as many pages as the cache has. Above that, the page that left the
-//! cache first leaves the stack.
+//! The stack has at most twice as many pages as the cache. When it would have more, the evicted
+//! page that left the cache first is removed from the stack.
 
 use crate::lists::Lists;
 use crate::replacement::Replacement;
@@ -51,8 +52,8 @@ impl Lirs {
         self.queue.push(0, page);
     }
 
-    /// Makes a page of the stack a LIR page. If there are enough, the one at the bottom becomes a
-    /// HIR page.
+    /// Makes a page of the stack a LIR page. If there is no room for another LIR page, the one at
+    /// the bottom of the stack becomes a HIR page.
     fn promote(&mut self, page: u32) {
         self.is_lir[page as usize] = true;
         if self.lirs == self.room - self.queue_room

@@ -1,5 +1,5 @@
 //! OPT, also MIN: L. A. Belady, *A Study of Replacement Algorithms for a Virtual-Storage Computer*,
-//! IBM Systems Journal 5 (2), 1966. The page whose next use is farthest away leaves.
+//! IBM Systems Journal 5 (2), 1966. Evicts the page whose next use is farthest in the future.
 
 use std::collections::BinaryHeap;
 
@@ -9,7 +9,7 @@ use crate::replacement::STEP;
 /// A page that isn't used again.
 const NEVER: u32 = u32::MAX;
 
-/// The heap may have so many entries more than twice the pages of the cache.
+/// The heap may have up to `2 * room + SPARE` entries before out-of-date ones are removed.
 const SPARE: usize = 1024;
 
 /// Returns how many accesses miss in a cache of `room` pages, one at least.
@@ -23,7 +23,7 @@ pub(crate) fn misses<E>(
 ) -> Result<u64, E> {
     let next_uses = next_uses(accesses);
     let mut is_there = vec![false; accesses.pages()];
-    // Next uses, and their pages. An entry whose use is over is out of date.
+    // Entries `(next use, page)`. An entry is out of date once its next use is over.
     let mut heap: BinaryHeap<(u32, u32)> = BinaryHeap::new();
     let (mut misses, mut held) = (0, 0);
     for (now, (&page, &next)) in accesses.order().iter().zip(&next_uses).enumerate() {
@@ -32,7 +32,9 @@ pub(crate) fn misses<E>(
             if held < room {
                 held += 1;
             } else if let Some((_, farthest)) = heap.pop() {
-                // Each page in the cache has an entry with a use to come, and those are on top.
+                // The entry on top has the farthest next use, which is still to come: each page in
+                // the cache has such an entry, and these entries are above those that are out of
+                // date.
                 is_there[farthest as usize] = false;
             }
         }

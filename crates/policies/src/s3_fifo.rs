@@ -1,10 +1,11 @@
 //! S3-FIFO: J. Yang, Y. Zhang, Z. Qiu, Y. Yue and K. V. Rashmi, *FIFO Queues are All You Need for
 //! Cache Eviction*, SOSP 2023. The details are those of the authors' simulator, libCacheSim.
 //!
-//! A new page enters a small queue, of a tenth of the cache. At its end the page goes on to the
-//! main queue if it was used twice meanwhile, and else to a *ghost*, a list of pages that left. A
-//! missed page of the ghost enters the main queue. A page at the end of the main queue that was
-//! used goes round once more.
+//! A new page enters a small queue, which has a tenth of the cache. When the page reaches the end
+//! of this queue, it enters the main queue if it was used at least twice meanwhile. Otherwise it is
+//! evicted, and recorded in a *ghost* list. If a page in the ghost list is missed, it enters the
+//! main queue. A page that reaches the end of the main queue and was used meanwhile enters the main
+//! queue again.
 
 use crate::lists::Lists;
 use crate::replacement::Replacement;
@@ -16,7 +17,7 @@ const GHOST: u8 = 2;
 /// So many uses in the small queue lead to the main queue.
 const USES_TO_MAIN: u8 = 2;
 
-/// A page goes round the main queue so many times at most without further uses.
+/// Without further uses, a page enters the main queue again at most this many times.
 const ROUNDS_MAX: u8 = 3;
 
 pub(crate) struct S3Fifo {
@@ -26,8 +27,8 @@ pub(crate) struct S3Fifo {
     room: usize,
     small_room: usize,
     ghost_room: usize,
-    /// No page has left yet. Until then, pages that the small queue has no room for fill the main
-    /// queue.
+    /// No page has been evicted yet. Until then, new pages enter the main queue once the small
+    /// queue is full.
     is_filling: bool,
 }
 
@@ -49,7 +50,7 @@ impl S3Fifo {
         }
     }
 
-    /// Moves the small queue on until a page leaves the cache. Returns whether one has.
+    /// Takes pages off the end of the small queue until one is evicted. Returns whether one was.
     fn take_small(&mut self) -> bool {
         while let Some(page) = self.lists.pop(SMALL) {
             let uses = std::mem::take(&mut self.uses[page as usize]);
@@ -66,7 +67,7 @@ impl S3Fifo {
         false
     }
 
-    /// Moves the main queue on until a page leaves the cache. Returns whether one has.
+    /// Takes pages off the end of the main queue until one is evicted. Returns whether one was.
     fn take_main(&mut self) -> bool {
         while let Some(page) = self.lists.pop(MAIN) {
             let uses = &mut self.uses[page as usize];

@@ -2,10 +2,10 @@
 //! Policy*, ACM Transactions on Storage 13 (4), 2017. The window has a fixed size, as in the paper.
 //! Later versions adapt it.
 //!
-//! A new page enters the *window*, an LRU list of a hundredth of the cache. The page that leaves
-//! the window enters the main part only if it was used more often lately than the page that the
-//! main part would evict. The main part is a segmented LRU list: a page enters it on *probation*,
-//! and becomes *protected* when it is used there.
+//! A new page enters the *window*, an LRU list of a hundredth of the cache. A page that leaves the
+//! window is compared with the page that the main part would evict next. It replaces that page if
+//! it was used more often lately, and is evicted otherwise. The main part is a segmented LRU list:
+//! a page enters it on *probation*, and becomes *protected* when it is used there.
 
 use crate::counts::Counts;
 use crate::lists::Lists;
@@ -32,8 +32,8 @@ impl WTinyLfu {
         Self { lists: Lists::new(pages), counts: Counts::new(room), window_room, main_room, protected_room }
     }
 
-    /// Removes the oldest page of the window: evicts it, moves it to the main part, or exchanges it
-    /// for a page of the main part.
+    /// Takes the oldest page off the window. Moves it to the main part, where it may replace
+    /// another page, or evicts it.
     fn shorten_window(&mut self) {
         let Some(candidate) = self.lists.pop(WINDOW) else { return };
         let main = self.lists.len(PROBATION) + self.lists.len(PROTECTED);

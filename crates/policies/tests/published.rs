@@ -36,8 +36,9 @@ fn misses_are_those_of_libcachesim() {
     }
 }
 
-/// What W-TinyLFU misses depends on hashes, and libCacheSim counts uses in another way: it misses
-/// 17.4 %, 52.8 %, 70.6 % and 42.0 %. OPT is unique.
+/// The misses of W-TinyLFU depend on hash functions, and libCacheSim counts uses in another way:
+/// there it misses 17.4 %, 52.8 %, 70.6 % and 42.0 %. The misses of OPT don't depend on an
+/// implementation.
 #[test]
 fn misses_of_w_tiny_lfu_and_opt() {
     for (runs, room, w_tiny_lfu, opt) in

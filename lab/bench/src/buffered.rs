@@ -1,8 +1,8 @@
-//! `buffered`: what it takes to read a file through the kernel's cache, as where direct I/O isn't
-//! possible, over what it takes to read the same file directly.
+//! `buffered`: the cost of reading a file through the kernel's page cache, as Pagefold does where
+//! direct I/O isn't possible, divided by the cost of reading the same file directly.
 //!
-//! Pagefold makes both reads, with a budget that is small beside the file. Before each run, the
-//! kernel drops what it has cached of the file.
+//! Pagefold does both kinds of reads, with a budget that is small beside the file. Before each run,
+//! the kernel drops the file's pages from its cache.
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -5,7 +5,7 @@ use clap::{ArgMatches, Command};
 
 use crate::scaling;
 
-/// All commands of both builds: the wrong build says which is the right one.
+/// Returns all commands of both builds. A command that needs the other build says so.
 fn command() -> Command {
     let bench = Command::new("bench")
         .version(env!("CARGO_PKG_VERSION"))
@@ -15,8 +15,8 @@ fn command() -> Command {
     peers::commands(bench).subcommand(scaling::virtual_command()).subcommand(scaling::real_command())
 }
 
-/// Executes the command line of this process. Help and errors of a build that an alias of cargo has
-/// started call the program by the alias.
+/// Executes the command line of this process. If an alias of cargo has started this build, help and
+/// errors call the program by the alias.
 pub(crate) fn run_this() -> Result<()> {
     let arguments = || std::env::args_os().skip(1);
     let kind = arguments().next();

@@ -1,8 +1,9 @@
-//! The distance of two CPUs: how long a line takes that the other CPU has written.
+//! The distance of two CPUs: how long it takes one CPU to get a cache line that the other has
+//! written.
 //!
-//! A virtual machine's CPUs don't stay where they are. If the host moves two CPUs from neighbouring
-//! cores to cores with caches between them, a line takes several times as long. Measurements of
-//! what two CPUs do to each other can be compared only at the same distance, so the distance is
+//! A virtual machine's CPUs don't stay on the same cores of the host. If the host moves two CPUs to
+//! cores that are further apart, the transfer of a line takes several times as long. Measurements
+//! of how two CPUs affect each other can be compared only at the same distance. So the distance is
 //! measured before and after each run.
 
 use std::hint::{black_box, spin_loop};
@@ -18,9 +19,9 @@ use crate::peers::PAGE;
 const LINES: u64 = 256;
 /// Rounds for one look at the distance: it takes a millisecond or two.
 const ROUNDS: usize = 25;
-/// Distances that differ by less than a quarter are one.
+/// Two distances count as the same if they differ by at most this factor.
 const SAME: f64 = 1.25;
-/// If runs at another distance are dropped, distances that differ by more than this are other ones.
+/// The same for a [`Placement`] with a wanted distance: runs that differ by more are dropped.
 const NEARLY: f64 = 1.1;
 
 /// Whether two transfers took about as long.
@@ -64,7 +65,8 @@ impl Distance {
         Ok(Self { arena, order, reader, writer })
     }
 
-    /// Nanoseconds for a line, round by round: one line after the other, as each names the next.
+    /// Returns the nanoseconds for the transfer of a line, for each round. The lines are
+    /// transferred one after the other, because each holds the place of the next.
     pub(crate) fn rounds(&self, rounds: usize) -> Result<Vec<f64>> {
         let turn = Turn(AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -107,7 +109,7 @@ impl Distance {
 pub(crate) struct Placement {
     distance: Distance,
     wanted: f64,
-    /// Whether runs at another distance don't count, even if patience is at its end.
+    /// Whether runs at another distance never count, not even after `patience` has passed.
     is_strict: bool,
     patience: Duration,
     waited_ns: AtomicU64,
@@ -115,8 +117,8 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// With `wanted`, only runs count in which a line took that many ns, give or take a tenth.
-    /// Without it, runs are preferred in which a line took about as long as now. Waiting and
+    /// With `wanted`, only runs count in which the transfer of a line takes `wanted` ns, to within
+    /// a tenth. Without it, runs are preferred in which it takes about as long as now. Waiting and
     /// repeating may take up to `patience` in total.
     pub(crate) fn new(distance: Distance, wanted: Option<f64>, patience: Duration) -> Result<Self> {
         let (is_strict, wanted) = match wanted {
@@ -132,9 +134,9 @@ impl Placement {
         &self.distance
     }
 
-    /// Makes a run between two looks at the distance, and repeats it if one of them wasn't as
-    /// wanted. Returns the run's result, and what a line took before and after. Once patience is at
-    /// its end, the run may be one that doesn't [count](Self::counts).
+    /// Measures the distance, makes a run, and measures the distance again. If one of the two
+    /// distances isn't as wanted, repeats this. Returns the run's result, and both distances. After
+    /// `patience` has passed, the result may be that of a run that doesn't [count](Self::counts).
     pub(crate) fn keep<R>(&self, mut run: impl FnMut() -> Result<R>) -> Result<(R, [f64; 2])> {
         loop {
             let start = Instant::now();
@@ -158,7 +160,7 @@ impl Placement {
         }
     }
 
-    /// Returns whether a run counts, by what a line took before and after it.
+    /// Returns whether a run counts, given the distances before and after it.
     pub(crate) fn counts(&self, looks: [f64; 2]) -> bool {
         !self.is_strict || looks.iter().all(|&look| self.is_wanted(look))
     }

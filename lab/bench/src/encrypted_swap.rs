@@ -1,10 +1,10 @@
-//! `encrypted-swap`: what it takes to swap a page out and in with encryption, over what it takes
+//! `encrypted-swap`: the cost of swapping a page out and in with encryption, divided by the cost
 //! without.
 //!
 //! One thread writes to random pages of a space that has eight times as many pages as fit in
-//! memory. So nearly every write brings one page in from swap, and sends another one out. The time
-//! that encryption adds is compared with the time in which the same library encrypts and decrypts a
-//! page, alone, in the same run.
+//! memory. So nearly every write swaps one page in and another one out. In the same run, the
+//! encryption library encrypts and decrypts pages outside Pagefold. The time that encryption adds
+//! to a swapped page is compared with the library's time for a page.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::summary::Summary;
 pub(crate) const NAME: &str = "encrypted-swap";
 const PAGE: usize = 4096;
 const MIB: u64 = 1 << 20;
-/// What the thread may have in memory, and the pages that it writes to.
+/// The thread's memory, in bytes. `PAGES` is the number of pages that the thread writes to.
 const ROOM: u64 = 16 * MIB;
 const PAGES: u32 = (8 * ROOM / PAGE as u64) as u32;
 
@@ -88,8 +88,8 @@ pub(crate) fn run(args: &EncryptedSwapArgs) -> Result<()> {
     for (place, directory) in places {
         let mut rounds: Vec<Round> = Vec::new();
         for round in 0..args.rounds {
-            // On a disk, the second of the two finds the disk busier, so they take turns at being
-            // first.
+            // On a disk, the subject that is measured second finds the disk busier. So the two take
+            // turns at being first.
             let mut costs = [Cost::default(); 2];
             for which in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
                 costs[which] = swap(directory, which == 1, args.writes, round)?;

@@ -1,5 +1,6 @@
-//! Gives the program the same addresses in each run, so that runs on virtual CPUs repeat. Some of
-//! what they run chooses by an address, such as the set of a CPU's handles (`sync::Nearby`).
+//! Gives the program the same addresses in each run, so that runs on virtual CPUs give the same
+//! figures again. Some of the code chooses by an address, for example the set of a CPU's handles
+//! (`sync::Nearby`).
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
@@ -8,8 +9,8 @@ use std::process::Command;
 /// Asks for the personality as it is (personality(2)).
 const AS_IT_IS: libc::c_ulong = 0xffff_ffff;
 
-/// Begins this program again without randomised addresses, unless it runs so. Where the system
-/// refuses, the program goes on as it is, and says so.
+/// Starts this program again without randomised addresses, unless it runs without them already. If
+/// the system refuses this, prints a warning and continues.
 pub(crate) fn ensure() {
     // SAFETY: it takes a number and changes no memory.
     let personality = |wanted| unsafe { libc::personality(wanted) };

@@ -1,5 +1,5 @@
-//! `bench`: Pagefold beside its peers on real CPUs, and beside the designs that it replaces on up
-//! to 256 virtual ones.
+//! `bench`: compares Pagefold with its peers on real CPUs, and with the designs that it replaces on
+//! up to 256 virtual CPUs.
 //!
 //! ```text
 //! cargo run --release -p bench -- peers hit     what finding a resident page costs, here, beside other caches
@@ -8,12 +8,12 @@
 //! cargo bench-real calibrate                    what this machine's CPUs cost, for a virtual machine like it
 //! ```
 //!
-//! Text by default; `--json` prints an array of flat records ([`record::Record`]), `--plot
-//! FILE.svg` draws. Everything is small and short with `--quick`.
+//! Results are text by default. `--json` prints an array of flat records ([`record::Record`]), and
+//! `--plot FILE.svg` draws a plot. With `--quick`, all sizes and times are small.
 //!
-//! There are two builds of this program. With `--cfg pagefold_manycore`, Pagefold runs on a virtual
-//! machine, and the program has the [`experiments`] in their [`scaling`] frame. Without it, the
-//! program has the same experiments on real threads, and the peers.
+//! This program has two builds. With `--cfg pagefold_manycore`, it runs the [`experiments`] on
+//! virtual CPUs, in their [`scaling`] frame. Without it, it runs the same experiments on real
+//! threads, and the comparisons with peers.
 
 #[cfg(not(pagefold_manycore))]
 mod buffered;

@@ -1,4 +1,4 @@
-//! Standard output, files that will be written at the end, and bars that say how far it is.
+//! Standard output, files that will be written at the end, and progress bars.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub(crate) fn say(text: &str) -> Result<()> {
     }
 }
 
-/// A bar on standard error for `steps` steps; nothing if that isn't a terminal.
+/// A progress bar for `steps` steps, on standard error if that is a terminal.
 pub(crate) fn progress(experiment: &'static str, steps: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix:10} [{bar:30}] {pos}/{len} {msg} ({eta} left)")
         .expect("the template is a constant")
@@ -27,8 +27,8 @@ pub(crate) fn progress(experiment: &'static str, steps: usize) -> ProgressBar {
     ProgressBar::new(steps as u64).with_style(style).with_prefix(experiment)
 }
 
-/// Makes sure that a plot can be written to `path` later. A file that is there stays as it is. If
-/// there is none, none is left.
+/// Fails if a plot can't be written to `path` later. Doesn't change an existing file, and leaves no
+/// new file behind.
 pub(crate) fn prepare_plot(path: &Path) -> Result<()> {
     let cannot = || format!("cannot write the plot to {}", path.display());
     let existed = fs::symlink_metadata(path).is_ok();

@@ -1,15 +1,15 @@
 //! Where the target of a copy lies.
 //!
-//! Copying a page of 4 KiB that is in the first-level cache takes two to three times as long if the
-//! target's address, modulo 4096, is a little behind the source's. The core then mistakes a load
-//! for one of what it has just stored, because it compares the low bits of addresses first. An
-//! allocator puts a buffer anywhere, so a figure may depend on what was allocated before. A
-//! measurement of copies therefore chooses where their target is.
+//! Copying a page of 4 KiB within the first-level cache takes two to three times as long if the
+//! target's address, modulo 4096, is a little above the source's. The core compares only the low
+//! bits of addresses at first, and so mistakes a load for one of bytes that it has just stored. An
+//! allocator may put a buffer anywhere, so a figure may depend on earlier allocations. Measurements
+//! of copies therefore choose the place of their target.
 
 /// Addresses that differ by a multiple of this look alike.
 const PAGE: usize = 4096;
 
-/// A buffer of up to a page, at a chosen distance from where pages begin.
+/// A buffer of at most a page, at a chosen offset from a page boundary.
 pub(crate) struct Placed {
     bytes: Box<[u8]>,
     start: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// `len` zeroes, up to a page of them, at an address that is `offset` modulo 4096.
+    /// `len` zeros, at most a page of them, at an address that is `offset` modulo 4096.
     pub(crate) fn new(len: usize, offset: usize) -> Self {
         assert!(len <= PAGE && offset < PAGE, "more than a page");
         let bytes: Box<[u8]> = vec![0; 3 * PAGE].into();

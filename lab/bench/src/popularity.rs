@@ -1,8 +1,8 @@
 //! Which pages are read, decided before anything is timed.
 //!
-//! A sequence is a plain array of page numbers that every subject reads from front to back, so it
-//! costs all subjects the same. A random permutation scatters popular pages over the file, so
-//! popularity and position are independent.
+//! A sequence is a plain array of page numbers. Every subject reads it from front to back, so that
+//! it costs all subjects the same. A random permutation scatters popular pages over the file, so
+//! that popularity and position are independent.
 
 use crate::random::Random;
 use crate::zipf::Zipf;
@@ -37,7 +37,8 @@ pub(crate) struct Popularity {
     law: Law,
 }
 
-/// How a page is drawn: directly, or by its rank and then by which page has that rank.
+/// How a page is drawn: uniformly, or by drawing a rank. The vector then says which page has that
+/// rank.
 #[derive(Debug)]
 enum Law {
     Uniform,
@@ -45,7 +46,7 @@ enum Law {
     Fifth(Vec<u32>),
 }
 
-/// Which page has which rank is the same in every run and for every thread.
+/// The seed that decides which page has which rank: the same in every run and for every thread.
 const PERMUTATION_SEED: u64 = 0x5EED;
 
 impl Popularity {

@@ -16,8 +16,8 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number in `0..bound`. The bias is below `bound / 2^32`, far under what any of the tables
-    /// can show.
+    /// A number in `0..bound`. The bias is below `bound / 2^32`, which is too small to be seen in
+    /// any table.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         let high = self.next() >> 32;
         u32::try_from((high * u64::from(bound)) >> 32).expect("below 2^32 by construction")

@@ -1,5 +1,4 @@
-//! The one shape in which every experiment hands out its figures: flat records that any tool can
-//! load as a table.
+//! The format of every experiment's figures: flat records that any tool can load as a table.
 
 use serde::{Deserialize, Serialize};
 

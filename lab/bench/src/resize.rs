@@ -1,7 +1,7 @@
-//! `resize`: how long it takes to lower a budget, by how much it is lowered, and what this does to
-//! calls meanwhile.
+//! `resize`: how long lowering a budget takes, depending on how much it is lowered, and how this
+//! affects calls meanwhile.
 //!
-//! The budget is full of empty frames, as after a large file was closed, or of clean pages.
+//! The budget is full of free frames, as after a large file was closed, or of clean pages.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,10 +1,10 @@
-//! `shared-lines`: to which cache lines do two threads both write atomically, when they do the same
+//! `shared-lines`: to which cache lines do two threads both write atomically when they do the same
 //! work on two CPUs?
 //!
-//! Virtual CPUs see every atomic operation that goes through crate `sync`. They don't see the
-//! counts in `Arc`, nor the allocator's locks. Here all atomic read-modify-writes are seen: one
-//! thread does an operation on one CPU and then on another, and is stopped at each instruction. A
-//! line that was written on both CPUs would move between them if there were two threads.
+//! Virtual CPUs see every atomic operation that goes through crate `sync`, but neither the counts
+//! in `Arc` nor the allocator's locks. Here all atomic read-modify-writes are seen: one thread does
+//! an operation on one CPU and then on another, and the kernel stops it at each instruction. If it
+//! wrote to a line on both CPUs, two threads on these CPUs would move the line between them.
 
 use std::env;
 use std::ops::Range;
@@ -63,11 +63,11 @@ pub(crate) struct TracedArgs {
 enum Operation {
     /// 8 bytes of one page of a file, which is in memory
     Hit,
-    /// 8 bytes of one page of a file that is mapped into a space, and in memory
+    /// 8 bytes of one page of a mapped file; the page is in memory
     SpaceHit,
     /// The first byte of a new page of a space
     FirstTouch,
-    /// 8 bytes of a page of a file, which isn't in memory, and for which another goes
+    /// 8 bytes of a page of a file; the page isn't in memory, and another one is evicted for it
     Miss,
     /// 100 bytes of a page in swap, for which another goes there
     Swap,
@@ -137,15 +137,16 @@ pub(crate) fn traced(args: &TracedArgs) -> Result<()> {
     on_each(WARM_UP..WARM_UP + args.times, stepper::breakpoint)
 }
 
-/// Pages between those of one CPU and those of the other: so many that nothing of theirs is in one
-/// line.
+/// The distance between the pages of the two CPUs. It is so large that no line holds data of pages
+/// of both.
 const APART: u64 = 1 << 18;
 /// Pages that are accessed before the count.
 const WARM_UP: u64 = 4096;
 /// Pages that stay in memory, if others have to go.
 const ROOM: u64 = 1024;
 
-/// An operation on the page with a number. Both CPUs use the same handles, in one group.
+/// Returns a function that does the operation on the page with a number. Both CPUs use the same
+/// handles, in one group.
 fn access(operation: Operation) -> Result<Box<dyn Fn(u64) -> Result<()>>> {
     let bytes = 2 * APART * PAGE;
     let builder = Pagefold::builder().memory(1 << 30);

@@ -1,8 +1,9 @@
-//! Executes a part of another process one instruction at a time and counts what it executes.
+//! Executes a part of another process one instruction at a time, and counts instructions and their
+//! kinds.
 //!
-//! The child is this program again, stopped by the kernel at every instruction between two
-//! breakpoints of its main thread (`ptrace`, which needs no privilege for a child). This is slow,
-//! some microseconds an instruction, but exact, and needs no performance counters.
+//! The other process is this program again, as a child. Between two breakpoints of its main thread,
+//! the kernel stops it at every instruction (`ptrace`, which needs no privilege for a child). This
+//! takes some microseconds per instruction, but is exact, and needs no performance counters.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -44,7 +45,8 @@ type Request = libc::c_int;
 #[cfg(not(target_env = "musl"))]
 type Request = libc::c_uint;
 
-/// Where the traced part begins and ends, in the child. Without a tracer it ends the process.
+/// Marks the beginning or the end of the traced part, in the child. Without a tracer, this ends the
+/// process.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn breakpoint() {
     // SAFETY: the instruction changes nothing; the tracer continues behind it.
@@ -55,15 +57,15 @@ pub(crate) fn breakpoint() {
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn breakpoint() {}
 
-/// Starts `command`, which calls [`breakpoint`] twice, and counts what its main thread does in
-/// between.
+/// Starts `command`, which must call [`breakpoint`] twice. Counts what its main thread executes
+/// between these calls.
 pub(crate) fn count(command: &mut Command) -> Result<Count> {
     Ok(sections(command, 1)?[0].count)
 }
 
-/// Starts `command`, which calls [`breakpoint`] before and after each of `number` sections, and
-/// tells what its main thread does in each. A section runs on the first CPU that the thread may run
-/// on when the section begins.
+/// Starts `command`, which must call [`breakpoint`] before and after each of `number` sections.
+/// Returns what its main thread executes in each section. During a section, the thread stays on one
+/// CPU: the first of those that it may use when the section begins.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn sections(command: &mut Command, number: usize) -> Result<Vec<Section>> {
     let trace_me = || {
@@ -77,7 +79,7 @@ pub(crate) fn sections(command: &mut Command, number: usize) -> Result<Vec<Secti
     let tracee = Tracee(i32::try_from(child.id()).context("a process number beyond i32")?);
     let stepped = step_through(tracee, number);
     if stepped.is_err() {
-        // Best effort: it may be gone already, and the error that we have is the better one.
+        // Best effort: the child may be gone already, and the error that we have is more useful.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -101,7 +103,8 @@ fn step_through(tracee: Tracee, number: usize) -> Result<Vec<Section>> {
 #[cfg(target_arch = "x86_64")]
 fn section_between_breakpoints(tracee: Tracee) -> Result<Section> {
     tracee.run_to_breakpoint()?;
-    // Only now: what the child has set up should be what it sets up on all CPUs of the machine.
+    // Only from here on. Before, the child must see all CPUs, so that it sets up what it usually
+    // does.
     let _together = OneCpu::share_with(tracee)?;
     let Section { mut count, mut lines } = Section::default();
     let mut known = HashMap::new();
@@ -162,8 +165,7 @@ impl OneCpu {
 
 impl Drop for OneCpu {
     fn drop(&mut self) {
-        // Best effort: staying on one CPU would slow later experiments down, but nothing can be
-        // done about it here.
+        // Best effort. If it fails, later experiments run on one CPU and are slow.
         let _ = sched_setaffinity(None, &self.0);
     }
 }
@@ -276,13 +278,14 @@ impl Tracee {
             .with_context(|| format!("no address in memory: {:?}", instruction.code()))
     }
 
-    /// The bytes at `address`, as many as an instruction may have; fewer at the end of a mapping.
+    /// Returns the bytes at `address`, as many as the longest instruction has, or fewer at the end
+    /// of a mapping.
     fn code(self, address: u64) -> Result<Vec<u8>> {
         let mut bytes = vec![0; LENGTH_MAX];
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: LENGTH_MAX };
         let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: LENGTH_MAX };
-        // SAFETY: `local` describes `bytes`; the remote address is the child's and checked by the
-        // kernel.
+        // SAFETY: `local` describes `bytes`. The remote address is the child's, and the kernel
+        // checks it.
         let read = unsafe { libc::process_vm_readv(self.0, &raw const local, 1, &raw const remote, 1, 0) };
         let read = usize::try_from(read).ok().filter(|&read| read > 0);
         let len = read.with_context(|| format!("cannot read code at {address:#x}: {}", io::Error::last_os_error()))?;

@@ -1,8 +1,8 @@
-//! A mistake on the command line that only shows when all of it is known.
+//! A mistake on the command line that is found only after the whole line was parsed.
 
 use std::fmt;
 
-/// Its message names what would have been right. The program ends with 2 rather than 1.
+/// The message must name the valid choices. The program ends with exit code 2 rather than 1.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 

@@ -1,8 +1,8 @@
-//! `writer-wait`: how long a writer waits beside threads that pin the page in a loop, and beside
-//! the same threads when they take a fair mutex instead.
+//! `writer-wait`: how long a writer waits while other threads pin the page in a loop, compared with
+//! how long it waits while they take a fair mutex in a loop.
 //!
-//! Each of these threads sums up the page's bytes while it has them. The writer writes 8 bytes,
-//! then sleeps for a moment.
+//! Each of these threads computes the sum of the page's bytes while it has the pin or the mutex.
+//! The writer writes 8 bytes, then sleeps for a moment.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +72,8 @@ pub(crate) fn run(args: &WriterWaitArgs) -> Result<()> {
             bar.inc(1);
         }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        // The last tells how long the writer waits for a CPU: no other thread has its page.
+        // In the last row, the threads pin another page than the one written to. So it shows how
+        // long the writer waits for a CPU.
         for (row, subject) in ["pagefold", "fair-mutex", "another-page"].into_iter().enumerate() {
             let metrics = [
                 ("longest_wait", "ms", Summary::of(rounds.iter().map(|round| ms(round[row].longest)))),
@@ -120,7 +121,8 @@ fn sum(bytes: &[u8]) {
     black_box(bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>());
 }
 
-/// Has `threads` threads `read` again and again, and measures what each `write` takes meanwhile.
+/// Starts `threads` threads that call `read` in a loop. Measures how long each `write` takes
+/// meanwhile.
 fn waits(
     threads: u32,
     time: Duration,

@@ -1,9 +1,9 @@
-//! Zipf's law over a finite number of ranks, exactly: rank `k` (from 0) has probability `(k + 1)^-s
-//! / H(n, s)`.
+//! Zipf's law over a finite number of ranks, without approximation: rank `k` (from 0) has the
+//! probability `(k + 1)^-s / H(n, s)`.
 //!
-//! Sampling uses Walker's alias method in Vose's form: every rank owns one column of equal width,
-//! part of which is lent to one other rank. A sample picks a column, then one of the two. Shares
-//! are rounded to 2^-32 of a column.
+//! Sampling uses Walker's alias method in Vose's form: every rank has one column of equal width,
+//! and a part of the column may belong to one other rank. A sample picks a column, and then a point
+//! in it, which decides between the two ranks. The parts are rounded to 2^-32 of a column.
 
 use crate::random::Random;
 
@@ -45,15 +45,14 @@ impl Zipf {
         let ranks = u32::try_from(self.columns.len()).expect("built from a u32");
         let rank = random.below(ranks);
         let column = self.columns[rank as usize];
-        // Another draw, so that the position in the column owes nothing to the choice of the
-        // column.
+        // A second draw, so that the position in the column doesn't depend on which column it is.
         let position = (random.next() >> 32) as u32;
         if position <= column.share { rank } else { column.alias }
     }
 }
 
-/// The miss ratio of a cache that always holds the `resident` most popular of `ranks`: no policy
-/// without knowledge of the future does better when accesses are independent.
+/// The miss ratio of a cache that always holds the `resident` most popular of `ranks` ranks. If
+/// accesses are independent, no policy without knowledge of the future has a lower one.
 #[cfg(any(test, not(pagefold_manycore)))]
 pub(crate) fn best_miss_ratio(ranks: u32, s: f64, resident: u32) -> f64 {
     1.0 - harmonic(resident.min(ranks), s) / harmonic(ranks, s)

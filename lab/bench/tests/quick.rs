@@ -1,5 +1,5 @@
-//! Every table, small and short: the program runs, its figures have the promised shape, and
-//! mistakes are told apart.
+//! Runs each experiment with `--quick`. Checks that the program works, that its figures have the
+//! documented form, and that mistakes of the user and failures have different exit codes.
 #![cfg(not(pagefold_manycore))]
 
 use std::os::unix::process::CommandExt as _;
@@ -10,12 +10,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-/// What must happen has happened by then, however busy the machine is: ten times as long as it ever
-/// takes, and more.
+/// How long a test waits for an event before it fails. This is more than ten times as long as the
+/// events take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs the program to its end. If that doesn't come, it is killed, with all processes that it
-/// started.
+/// Runs the program until it ends. If it takes longer than `PATIENCE`, kills it with all processes
+/// that it started.
 fn bench(arguments: &[&str]) -> Output {
     let mut program = Command::new(env!("CARGO_BIN_EXE_bench"));
     // It makes its files where it is.
@@ -224,7 +224,7 @@ fn locks_and_structures_are_measured_on_real_cpus() {
     let of = |metric: &str| records.iter().filter(|record| record["metric"] == metric).count();
     // 15 schemes on two workloads with one and two CPUs.
     assert_eq!((of("throughput"), of("scaling")), (60, 60));
-    // However far the CPUs are from each other: with --quick no run is dropped.
+    // With --quick no run is dropped, however far the CPUs are from each other.
     assert_eq!(value(&records, "all", "dropped"), 0.0);
 }
 
@@ -262,7 +262,8 @@ fn mistakes_are_told_apart_from_failures() {
     assert!(String::from_utf8_lossy(&failed.stderr).contains("cannot create /nowhere/at/all"));
 }
 
-/// Each command line is read to its end, and help printed: so every name and option in it is known.
+/// Runs each command in the documentation with `--help`. This fails if it has an unknown name or
+/// option.
 #[test]
 fn documented_commands_are_known() {
     let pages = concat!(include_str!("../../../README.md"), include_str!("../../../BENCHMARKS.md"));

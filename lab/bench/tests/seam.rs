@@ -1,11 +1,11 @@
-//! The seam costs nothing: a lookup that takes its atomics from `sync` is the same machine code as
-//! one that takes them from `core`.
+//! The seam, which lets `sync` replace its atomics, costs nothing: a lookup that takes its atomics
+//! from `sync` has the same machine code as one that takes them from `core`.
 //!
 //! The radix tree and the lock-free lookup of the experiment `lookup` are compiled here twice, from
-//! the same files, once with each. Then the instructions of both are compared, those of functions
-//! they call too. Addresses are relative to where the code lies, so a jump or call is the same if
-//! it leads to the same code. A third copy, behind a seam that does cost something, must be told
-//! apart.
+//! the same files: once with the atomics of `sync`, once with those of `core`. Then the
+//! instructions of both are compared, and those of the functions that they call. Addresses are
+//! relative to where the code lies, so jumps and calls are equal if they lead to equal code. A
+//! third copy has a seam that does cost something; the comparison must find the difference.
 #![cfg(all(target_arch = "x86_64", not(pagefold_manycore)))]
 #![allow(clippy::duplicate_mod, reason = "compiling the same files once for each seam is the point")]
 

@@ -1,8 +1,8 @@
-//! What must hold on virtual CPUs: the gate, and that it can turn red; the same figures for the
-//! same seed; the page.
+//! What must hold on virtual CPUs: the gate passes, and fails with a planted bug; the same seed
+//! gives the same figures; the page of results is right.
 //!
-//! Run with `RUSTFLAGS="--cfg pagefold_manycore"` in a target directory of its own, as `cargo xtask
-//! test --long` does.
+//! To be run with `RUSTFLAGS="--cfg pagefold_manycore"` in a target directory of its own, as `cargo
+//! xtask test --long` does.
 #![cfg(pagefold_manycore)]
 
 use std::process::{Command, Output};
@@ -106,7 +106,7 @@ fn the_page_has_everything_and_needs_nothing() {
     ] {
         assert!(html.contains(part), "{part} is missing");
     }
-    // Nothing is loaded from anywhere; an SVG's name space isn't an address to load from.
+    // The page loads nothing. (The name space of SVG is an address, too, but isn't loaded.)
     for loads in ["<script", "<link", " src=", "@import", "url("] {
         assert!(!html.contains(loads), "{loads} in the page");
     }
@@ -156,8 +156,8 @@ fn the_page_of_results_has_the_published_tables_and_a_stale_one_is_found() {
 
 #[test]
 fn the_committed_page_of_results_is_of_today() {
-    // Its figures don't depend on how the program was built. Those of `exit-shared` differ by a
-    // tenth, since some code chooses by addresses.
+    // This table was chosen because its figures don't depend on how the program was built. Those of
+    // `exit-shared` differ by a tenth from build to build, because some code chooses by addresses.
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
     let said = printed(&["virtual", "results", "--check", "--only", "readtwice-two-groups-a-cpu", "--output", docs]);
     assert_eq!(said.matches(" M/s, as on the page").count(), 3, "{said}");
@@ -199,7 +199,8 @@ fn what_is_beside_each_other_ends_with_schemes_the_worst_and_what_is_missing() {
     let tasks = ["--quick", "--cpus", "1,2", "--schemes", "counter,sharded"];
     let virtual_ones = printed(&[&["virtual", "locks", "--json"], &tasks[..]].concat());
     let mut records: Vec<Value> = serde_json::from_str(&virtual_ones).expect("records");
-    // The same figures but for one that is twice as high, and one that was dropped.
+    // The "real" records are the same figures, except for one that is missing and one that is
+    // doubled. They also say that 9 runs were dropped.
     let is = |record: &Value, subject: &str, workload: &str| {
         (record["subject"].as_str(), record["workload"].as_str()) == (Some(subject), Some(workload))
             && (record["metric"].as_str(), record["cpus"].as_u64()) == (Some("scaling"), Some(2))

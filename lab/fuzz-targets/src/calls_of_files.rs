@@ -1,4 +1,4 @@
-//! Calls of a file, of its group and of the whole, with any arguments.
+//! Calls of a file, of its group and of the `Pagefold`, with any arguments.
 
 use arbitrary::{Result, Unstructured};
 use pagefold::{Advice, File, Group, Pagefold, ReadQueue, ReadRequest, WriteRequest};

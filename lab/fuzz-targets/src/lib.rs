@@ -1,8 +1,8 @@
-//! What fuzzing feeds with bytes. A target panics if something is wrong: a call panicked, or took
-//! more than its group may have.
+//! The fuzz targets. A target panics if something is wrong: for example, if a call panics, or if a
+//! group exceeds its limit of memory.
 //!
-//! The corpora in `fuzz/corpus`, a folder for each target, are ordinary tests (`tests/corpora.rs`);
-//! `fuzz` has what `cargo fuzz` needs.
+//! Ordinary tests run the corpora in `fuzz/corpus` (`tests/corpora.rs`), which has a folder for
+//! each target. The crate `fuzz` is what `cargo fuzz` needs.
 #![forbid(unsafe_code)]
 
 mod calls_of_files;

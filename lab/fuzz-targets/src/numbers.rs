@@ -1,4 +1,4 @@
-//! Numbers and ranges, most of them such as sums and roundings go wrong with.
+//! Numbers and ranges. Most of them are such that sums and roundings of them may overflow.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ const HOSTILE: [u64; 16] = [
     u64::MAX,
 ];
 
-/// A number near `base`, a page's number there, one that is hostile, or any.
+/// One of: a number near `base`; the start of a page near `base`; a hostile number; any number.
 pub(crate) fn number(bytes: &mut Unstructured<'_>, base: u64) -> Result<u64> {
     Ok(match bytes.int_in_range(0..=3_u8)? {
         0 => base.wrapping_add(u64::from(bytes.arbitrary::<u16>()?)),
@@ -34,7 +34,7 @@ pub(crate) fn number(bytes: &mut Unstructured<'_>, base: u64) -> Result<u64> {
     })
 }
 
-/// A range: short, of any two numbers, or empty; also one that ends before it starts.
+/// A range: `start + n`, or between two numbers. It may be empty, and may end before it starts.
 pub(crate) fn range(bytes: &mut Unstructured<'_>, base: u64) -> Result<Range<u64>> {
     let start = number(bytes, base)?;
     Ok(start..if bytes.ratio(1, 2)? { start.wrapping_add(number(bytes, 0)?) } else { number(bytes, base)? })

@@ -1,5 +1,5 @@
-//! Swap areas that begin with any bytes: taken for one of ours only if they are, and then what goes
-//! there comes back.
+//! Swap areas that begin with any bytes. If Pagefold accepts such an area, pages that are swapped
+//! out to it must come back unchanged.
 
 use pagefold::{Pagefold, Protection, SwapArea};
 use test_disks::SimulatedDisk;
@@ -8,8 +8,8 @@ use test_disks::SimulatedDisk;
 const CHECKED: usize = 32;
 const PAGE: u64 = 4096;
 
-/// The first byte says whether the area may be overwritten, whether the checksum is put right, and
-/// how long the file is.
+/// The first byte, `how`, says whether the area may be overwritten (bit 0), whether the header's
+/// checksum is made right (bit 1), and how long the file is (the other bits).
 pub(crate) fn run(bytes: &[u8]) {
     let Some((&how, bytes)) = bytes.split_first() else { return };
     let mut file = bytes.to_vec();
@@ -17,8 +17,8 @@ pub(crate) fn run(bytes: &[u8]) {
         let checksum = crc32fast::hash(&file[..CHECKED]);
         file[CHECKED..CHECKED + 4].copy_from_slice(&checksum.to_le_bytes());
     }
-    // As many pages as there are, up to 63, and nothing of one that isn't whole unless that is to
-    // be tried.
+    // With bit 2, the file has whole pages: 2 * (how >> 3), so 0 to 62. Otherwise it has only the
+    // given bytes, and may end within a page.
     if how & 4 != 0 {
         file.resize(usize::from(how >> 3) * 2 * PAGE as usize, 0);
     }

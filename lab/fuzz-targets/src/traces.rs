@@ -1,14 +1,14 @@
-//! Traces: any text is one, or an error that says what is wrong, and where.
+//! Traces. For any bytes, the parser must return a trace or an error message that isn't empty.
 
-/// The first byte chooses the format, or that it is to be found out.
+/// The first byte chooses a format, or that the format is detected.
 pub(crate) fn any(bytes: &[u8]) {
     let Some((&how, trace)) = bytes.split_first() else { return };
     let format = [None, Some("csv"), Some("blocks"), Some("iolog")][usize::from(how % 4)];
     check(trace, format);
 }
 
-/// The first byte chooses the version; the first line, which is always the same, isn't a part of
-/// the bytes.
+/// The first byte chooses the version. The other bytes are the lines after the first, which depends
+/// only on the version.
 pub(crate) fn iologs(bytes: &[u8]) {
     let Some((&how, lines)) = bytes.split_first() else { return };
     let first = format!("fio version {} iolog\n", 2 + how % 2);

@@ -1,5 +1,5 @@
-//! Every file of the corpora, and bytes drawn at random, go through their targets. An input is over
-//! in seconds, or it hangs.
+//! Runs every target on every file of its corpus, and on random bytes. An input that takes longer
+//! than `PATIENCE` counts as a hang.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -93,7 +93,7 @@ fn random_bytes_are_taken() {
     }
 }
 
-/// Words that lines of traces are made of, and a few that they aren't.
+/// Text made of words that occur in traces, and of a few words that don't.
 fn text(random: &mut Random, len: u64) -> Vec<u8> {
     const WORDS: [&str; 24] = [
         "read",
@@ -133,7 +133,7 @@ fn text(random: &mut Random, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// A corpus that isn't there, or of which a file can't be read, isn't passed over.
+/// A missing corpus, an empty one, or one with a file that can't be read must be an error.
 #[test]
 fn a_damaged_corpus_is_an_error() {
     let directory = tempfile::tempdir().unwrap();

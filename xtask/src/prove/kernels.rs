@@ -1,12 +1,12 @@
-//! `cargo xtask kernels`: the product on other kernels, and on machines that lack something.
+//! `cargo xtask kernels`: tests the product on other kernels, and on machines that lack something.
 //!
-//! Each case boots a guest in qemu (software emulation, so that no other machine is needed) with a
-//! kernel of Debian's, and a root file system in memory that has busybox, the command `pagefold`
-//! and a test. The guest's script says `RESULT name status` on the console, for each of its steps.
+//! Each case boots a guest in qemu (software emulation, so that any host will do). The guest has a
+//! kernel of Debian's, and a root file system in memory with busybox, the command `pagefold` and a
+//! test. For each step, the guest's script prints `RESULT name status` on the console.
 //!
-//! In one case, the guest is killed while it writes, kernel included. Then a second guest with the
-//! same disks checks what `sync` had promised. The test keeps a ledger of these promises, on a disk
-//! of its own that is mounted so that each write reaches it.
+//! In one case, the guest is killed, with its kernel, while it writes. Then a second guest with the
+//! same disks checks that everything that `sync` promised is there. The test records these promises
+//! on a disk of its own, which is mounted so that each write reaches it.
 
 use std::env;
 use std::ffi::OsString;
@@ -54,8 +54,8 @@ struct Case {
     script: &'static str,
     /// Results that the script must report.
     results: usize,
-    /// If the guest is killed while it writes: the script of the second guest, which checks the
-    /// disks.
+    /// The script of the second guest, which checks the disks, if the first guest is killed while
+    /// it writes.
     then: Option<&'static str>,
 }
 

@@ -7,16 +7,16 @@ use super::{Lane, More, kernels, planted, reach};
 use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, tests, thread_sanitizer, virtual_cpus};
 use crate::workspace;
 
-/// All lanes. Checks that build in one target directory run one after the other, beside those of
-/// other directories. The build of all tests in the usual directory takes longest. Beside it run
-/// the checks of loom and of virtual CPUs, then those of the two sanitizers. Checks that only run
-/// tests of this build wait for it, and then run beside each other.
+/// All lanes. Checks that build in the same target directory run one after the other; checks of
+/// other directories run beside them. The build of all tests in the usual directory takes longest.
+/// Beside it run the checks of loom and of virtual CPUs, and then those of the two sanitizers.
+/// Checks that only run tests of this build wait for it, and then run beside each other.
 pub(crate) static ALL: [Lane; 17] = [
     LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH, TIMES,
     BENCHES, CROWDS, KERNELS,
 ];
 
-/// Time limits: of a check that runs only in a night, and of one that needs `--hours 2`.
+/// Time limits: for a check that runs only at night, and for one that needs `--hours 2`.
 const A_NIGHT: Duration = Duration::from_hours(8);
 const AN_HOUR: Duration = Duration::from_hours(1);
 
@@ -38,8 +38,8 @@ const LOOM: Lane = Lane {
     }),
 };
 
-/// All checks have dependencies with the same features, those that `frames` or the product wants.
-/// So each dependency is built only once.
+/// In all of these checks, dependencies have the same features: those that `frames` or the product
+/// needs. So each dependency is built only once.
 fn loom_models() -> Vec<Check> {
     let beside_frames = |name, tests: &str| loom(name, &format!("-p pagefold-frames {tests}"));
     vec![
@@ -52,9 +52,9 @@ fn loom_models() -> Vec<Check> {
     ]
 }
 
-/// The packages that checks name on virtual CPUs and under each sanitizer, whichever tests they
-/// run. Cargo gives a dependency the features that the named packages want together, so it would
-/// build the dependency again for every other set of packages.
+/// The packages that all checks on virtual CPUs name, whichever tests they run; the checks with a
+/// sanitizer have such a list, too. Cargo gives a dependency the features that all named packages
+/// need together. So with another list of packages, cargo would build the dependency again.
 const ON_VIRTUAL_CPUS: &str = "-p bench -p pagefold -p pagefold-swap -p smp-list -p span-lock";
 const UNDER_THREAD_SANITIZER: &str =
     "-p pagefold -p pagefold-frames -p pagefold-io -p pagefold-swap -p smp-list -p span-lock";
@@ -156,7 +156,8 @@ fn has_cargo_fuzz() -> bool {
     workspace::cargo().args(["fuzz", "--version"]).output().is_ok_and(|output| output.status.success())
 }
 
-/// Returns checks that choose inputs by the code that they reach, for a minute per target.
+/// Returns fuzzing checks, which choose inputs by the code that they reach. Each target runs for a
+/// minute.
 fn guided() -> Vec<Check> {
     let run = |name, target: &str| {
         let arguments = format!("fuzz run -s none --fuzz-dir fuzz {target} -- -max_total_time=60 -timeout=60");
@@ -294,8 +295,8 @@ const SANITIZERS: Lane = Lane {
     more: None,
 };
 
-/// Tests that are ignored by `cargo test`, as their verdict depends on more than the code:
-/// `timed_…`, `chance_…`.
+/// Tests that `cargo test` ignores, because their result depends on more than the code: `timed_…`,
+/// `chance_…`.
 const TIMES: Lane = Lane {
     name: "times",
     about: "tests that look at the clock, or wait for what happens by chance",
@@ -340,16 +341,16 @@ const PLANTED: Lane = Lane {
     }),
 };
 
-/// Tests that take long, and that lanes run in the gate over more seeds than they have by
-/// themselves.
+/// Tests that take long, and that lanes of the gate run over more seeds than the tests use by
+/// default.
 pub(crate) const SEEDED_IN_THE_GATE: [&str; 3] = [
     "random_operations_agree_with_the_model",
     "threads_agree_with_a_plain_model_in_an_eighth_of_the_memory",
     "what_sync_promised_survives_a_power_cut",
 ];
 
-/// A check by some of the workspace's tests, over a range of seeds. In the gate, the check of all
-/// tests has built them.
+/// A check by some of the workspace's tests, over a range of seeds. In the gate, they have been
+/// built by the check that runs all tests.
 fn seeded(name: &'static str, which: &str, seeds: Range<u64>) -> Check {
     of_seeds(tests(name, which), seeds).built()
 }

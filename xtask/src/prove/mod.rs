@@ -1,12 +1,13 @@
-//! `cargo xtask prove`: lanes of checks that look for broken promises, each usable alone.
+//! `cargo xtask prove`: lanes of checks that look for broken promises. Each lane can be run alone.
 //!
-//! A lane has up to three parts. The gate's checks are those whose verdict follows from the commit
-//! alone: fixed seeds and cases, counts, virtual time. Checks by hand also depend on the machine,
-//! the clock or chance. And some checks can go on over more seeds, cuts or kills, of which the gate
-//! makes a fixed number.
+//! A lane has up to three parts. The result of the gate's checks depends only on the commit: they
+//! have fixed seeds and cases, and use counts or virtual time. The result of checks by hand also
+//! depends on the machine, the clock or chance. Checks of the third kind can be continued over more
+//! seeds, power cuts or kills; the gate makes a fixed number of them.
 //!
-//! With `--gate`, as in `.ci/run`, only the gate's checks are made; without it, those by hand as
-//! well. `--hours N` then continues with more seeds, cuts and kills, up to the counts of a night.
+//! With `--gate`, as in `.ci/run`, only the gate's checks are run. Without it, those by hand are
+//! run as well. `--hours N` then continues with more seeds, cuts and kills, up to the numbers of a
+//! night.
 
 pub(crate) mod kernels;
 pub(crate) mod lanes;
@@ -73,7 +74,7 @@ pub(crate) struct More {
     night: u64,
     /// How many each step makes with `--hours`.
     step: u64,
-    /// The least number of `--hours` with which a step is begun, because it may take that long.
+    /// The step is begun only if `--hours` is at least this, because the step may take that long.
     hours_min: f64,
     checks: fn(Range<u64>) -> Vec<Check>,
 }

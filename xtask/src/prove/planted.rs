@@ -1,4 +1,4 @@
-//! Planted bugs: patches that each break one rule, and the check that has to fail then.
+//! Planted bugs: patches that each break one rule. For each, a named check must fail.
 //!
 //! `planted/NAME.patch` begins with these lines, and goes on as a diff of the workspace:
 //!
@@ -7,9 +7,10 @@
 //! - `limit: …`, if the bug makes the check hang: the seconds after which it counts as hanging;
 //! - `turns: …`, if not the usual number: how often the check may be run until it fails.
 //!
-//! The patch is applied to a copy of the workspace. The copy's builds lie beside it. Builds for
-//! loom are in the directory of the loom models, because both use the same dependencies. A patch is
-//! a failure if it doesn't apply or compile, or if its check passes.
+//! The patch is applied to a copy of the workspace, and the copy's builds are stored beside the
+//! copy. Builds for loom are in the directory of the loom models, because both use the same
+//! dependencies. A patch counts as a failure if it doesn't apply or compile, or if its check
+//! passes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,11 +30,11 @@ use crate::workspace::{cargo, root, target_directory};
 /// The patches that the gate builds. Loom models catch them, so the verdict doesn't depend on
 /// chance; one build serves both.
 pub(crate) const IN_THE_GATE: [&str; 2] = ["held-ignored-by-swapping", "publication-relaxed"];
-/// The time limit of a check whose patch names none. A check that takes longer may hang, or be
-/// slow. This isn't told apart, so such a patch counts as missed.
+/// The time limit of a check whose patch names none. A check that takes longer may hang, or may
+/// only be slow. These can't be distinguished, so the patch counts as missed.
 const LIMIT: Duration = Duration::from_secs(90);
-/// How often a check that passes is run, if the patch doesn't say: some bugs of threads show only
-/// by chance.
+/// How many times a check is run while it passes, unless the patch says otherwise. Some bugs of
+/// threads show only by chance.
 const TURNS: u32 = 3;
 /// Where the copy and most of its builds are.
 const DIRECTORY: &str = "planted";
@@ -223,8 +224,8 @@ fn try_all(args: &PlantedArgs) -> Result<bool, String> {
     Ok(missed.is_empty())
 }
 
-/// Copies a directory, except builds and `.git`. Files that are the same keep their times, so that
-/// nothing is built in vain.
+/// Copies a directory, except builds and `.git`. Unchanged files keep their times, so that they
+/// aren't built again.
 fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -243,8 +244,8 @@ fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the copy's packages a version of their own. With the same version, cargo would later take
-/// the copy's builds for builds of the workspace, in the same directory.
+/// Gives the copy's packages another version. With the same version, cargo would later use the
+/// copy's builds for the workspace, because both build in the same directory.
 fn rename_version(manifest: &Path) -> io::Result<()> {
     fs::write(manifest, with_own_version(&fs::read_to_string(manifest)?).ok_or(io::ErrorKind::InvalidData)?)
 }
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(with_own_version("[package]\nversion = \"1.0.0\"\n"), None);
     }
 
-    /// Otherwise the lane would find this out only when it comes to the patch.
+    /// Without this test, the lane would find out only when it reaches the patch.
     #[test]
     fn every_patch_applies() {
         let patches = patches(&root().join("planted")).unwrap();

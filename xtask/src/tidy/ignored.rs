@@ -7,8 +7,8 @@ use syn::{Attribute, Expr, ExprLit, ItemFn, Lit, Meta, Token};
 
 use super::{Source, Violation};
 
-/// How a reason begins, and how the names of tests with this reason begin. `for …` says what runs
-/// the test, by its name.
+/// How a reason begins, and how the names of tests with this reason must begin. A reason `for …`
+/// says what runs the test by its name.
 const REASONS: [(&str, &str); 4] = [
     ("timed: cargo xtask prove times", "timed_"),
     ("chance: cargo xtask prove times", "chance_"),

@@ -1,4 +1,4 @@
-//! Finds files of a crate that import each other in a circle, and folders that do.
+//! Finds files of a crate that import each other in a circle. Does the same for folders.
 //!
 //! A module is a file. A module imports another one if it names the other in a `use`, or in a path
 //! that begins with `crate`, `self` or `super`. So a path that begins with the name of a child
@@ -53,7 +53,7 @@ fn imports(sources: &[&Source]) -> Imports {
         let mut search = Search { me, paths: Vec::new() };
         search.visit_file(&source.file);
         let found = search.paths.iter().filter_map(|path| target(path, &modules, &exports));
-        // The root has no code of its own, so what only it has makes no circle.
+        // The crate's root has no code of its own, so an import of the root isn't part of a circle.
         (me.clone(), found.filter(|found| found != me && !found.is_empty()).collect())
     };
     modules.iter().map(of).collect()

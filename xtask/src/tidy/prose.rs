@@ -78,8 +78,8 @@ fn stands_as_it_is(text: &str) -> bool {
     is_drawn || is_read || text.split_whitespace().any(|word| word.chars().count() > WIDTH / 2)
 }
 
-/// Whether a sentence has "nobody" and the like, or "who" and a verb, in the place of a reader, a
-/// flusher, a caller.
+/// Whether a sentence has "nobody" or a similar word, or "who" and a verb, instead of naming a
+/// reader, a flusher, a caller.
 fn leaves_open_who_acts(text: &str) -> bool {
     const VERBS: [&str; 12] =
         ["has", "is", "wants", "comes", "unmaps", "writes", "reads", "uses", "waits", "asks", "looks", "does"];

@@ -2,8 +2,8 @@
 
 use super::Violation;
 
-/// Checks of the gate without a row. A row names checks, with commas between them; `a` stands for
-/// `a: b`, too.
+/// Finds checks of the gate without a row. A row names checks, separated by commas; `a` also stands
+/// for `a: b`.
 pub(super) fn check(contributing: &str, gate: &[&str]) -> Vec<Violation> {
     let table = contributing.split_once("## The gate").map_or("", |(_, rest)| rest);
     let first_columns = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());

@@ -1,5 +1,5 @@
-//! Finds what product code takes from elsewhere although crate `sync` has it, with versions for
-//! loom and for virtual CPUs.
+//! Finds what product code imports from elsewhere although crate `sync` provides it, in versions
+//! for loom and for virtual CPUs.
 
 use std::path::Path;
 

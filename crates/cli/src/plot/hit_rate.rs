@@ -73,8 +73,8 @@ fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// Returns the share of accesses for which a policy, or Pagefold, loaded no page. Pages that were
-/// read ahead and never used may make it less than nothing.
+/// Returns the share of accesses for which a policy, or Pagefold, loaded no page. For Pagefold, the
+/// share may be negative: pages that were read ahead and never used count as loads.
 fn not_loaded(run: &RunReport, policy: &str) -> Option<f64> {
     let rows = &run.policies.as_ref()?.rows;
     let miss_rate = rows.iter().find(|row| row.policy == policy)?.miss_rate?;

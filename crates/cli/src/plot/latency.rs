@@ -1,7 +1,7 @@
 //! Draws the latencies of reads and of writes over percentiles, in two pictures side by side.
 //!
-//! On the horizontal axis, each further nine (90 %, 99 %, 99.9 % …) takes the same room; the
-//! vertical axis is logarithmic.
+//! On the horizontal axis, the distances from 90 % to 99 %, from 99 % to 99.9 %, and so on are
+//! equal. The vertical axis is logarithmic.
 
 use std::error::Error;
 use std::ops::Range;

@@ -97,8 +97,9 @@ fn a_table_says_what_was_swapped_and_mistakes_are_told() {
     assert_eq!(without.code, Some(2), "{without:?}");
 }
 
-/// A swap file may be larger than what its file system has room for. The run ended with "group `g1`
-/// has reached its limit", and no word of the disk.
+/// Regression: a swap file may be larger than the room in its file system. When the file system was
+/// full, the run ended with "group `g1` has reached its limit", which didn't mention the disk. The
+/// command must warn before the run, and then name the swap area and the error of the system.
 #[test]
 fn a_swap_file_that_does_not_fit_is_told_of_before_and_after() {
     let place = Place::new();

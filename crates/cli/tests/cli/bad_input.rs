@@ -1,5 +1,5 @@
-//! Whatever the command is given, it says what is wrong, with exit code 2 for the command line and
-//! 1 for everything else, and leaves no file behind.
+//! For any wrong input, the command says what is wrong, and leaves no file behind. Its exit code is
+//! 2 for a wrong command line, and 1 for everything else.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -81,8 +81,8 @@ fn arguments_that_make_no_sense() {
         ("--frobnicate", "--frobnicate"),
         ("a b", "unexpected argument"),
     ] {
-        // Later options win over the small run's; where clap refuses repetition they are left out
-        // of it.
+        // An option of this case replaces the same option of the small run, because clap refuses
+        // some options that are given twice.
         let option = more.split_whitespace().next().unwrap();
         let repeated = SMALL.find(&format!("{option} ")).filter(|_| option.starts_with("--"));
         let mut line = SMALL.to_owned();
@@ -112,8 +112,8 @@ fn output_that_can_not_be_written_is_noticed_before_the_run() {
     assert!(!place.path("metrics").exists(), "no empty file is left behind");
 }
 
-/// `--prometheus`, `--plot` and `--plot-latency` could name the file that was read, or the trace:
-/// it was lost, without a question.
+/// Regression: if `--prometheus`, `--plot` or `--plot-latency` named the file that was read, or the
+/// trace, the command overwrote it without asking. It must refuse.
 #[test]
 fn output_that_would_replace_the_input_is_refused() {
     let place = Place::new();
@@ -280,7 +280,7 @@ fn a_file_that_shrinks_under_us() {
 #[test]
 fn wrong_bytes_are_noticed() {
     let place = Place::new();
-    // The temporary file is overwritten by another program as soon as it is complete.
+    // The test overwrites the temporary file, as another program might, once it is complete.
     let line = "replay --size 1MiB --memory 256KiB --groups 1 --generate uniform --time 1h";
     let child = place.command(line, &[]).spawn().unwrap();
     let path = wait_for_temporary_file(&place, &child, 1 << 20);
@@ -291,8 +291,9 @@ fn wrong_bytes_are_noticed() {
     assert!(done.err.contains("was read as 0x00, but "), "{done:?}");
 }
 
-/// Regression: without --groups there are four, and with --anonymous one: further patterns were
-/// listed, and never used.
+/// Regression: `--generate` accepted more patterns than there were groups (four by default, one
+/// with `--anonymous`). The report listed the further patterns, but no thread used them. They must
+/// be refused.
 #[test]
 fn patterns_that_no_group_gets() {
     let place = Place::new();

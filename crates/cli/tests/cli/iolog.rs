@@ -1,8 +1,8 @@
-//! Logs of fio: ones that are checked in, and one that the installed fio writes here and now.
+//! Replays logs of fio: some are checked in, and one is written by the installed fio in a test.
 //!
-//! `data/fio-3.log` is what fio 3.33 wrote for unaligned reads and writes of two files with syncs.
-//! That fio writes version 3 only; `data/fio-2.log` is another log of the same job without its
-//! timestamps, with a wait and a trim put in, and fio replays it.
+//! `data/fio-3.log` is what fio 3.33 wrote for unaligned reads and writes of two files, with syncs.
+//! fio 3.33 writes only version 3. So `data/fio-2.log` was made from another version 3 log of the
+//! same job: without the timestamps, and with a wait and a trim added. fio replays it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::place::{Done, Place, not_here};
 
-/// What a checked-in log holds: `(op, file, offset, length)` by the plainest of parsers.
+/// Returns what a checked-in log holds, as `(op, file, offset, length)`. Uses a parser of its own,
+/// which is as simple as possible.
 fn actions(log: &str, fields_before: usize) -> Vec<(String, String, u64, u64)> {
     let lines = log.lines().skip(1).map(|line| line.split(' ').skip(fields_before).collect::<Vec<_>>());
     let actions = lines.filter(|fields| fields.len() == 4).map(|fields| {
@@ -68,7 +69,8 @@ fn fio(place: &Place, arguments: &[&str]) -> Option<Output> {
     }
 }
 
-/// Names of files are bytes: a log with one in Latin-1 was refused, whole.
+/// Regression: file names may be any bytes, but a log with one name in Latin-1 was refused. It must
+/// be replayed.
 #[test]
 fn names_need_not_be_text() {
     let place = Place::new();
@@ -98,7 +100,7 @@ fn the_installed_fio_and_pagefold_agree() {
         let total = &report["runs"][0]["total"];
         (total["bytes_read"].as_u64(), total["bytes_written"].as_u64())
     };
-    // In a temporary file, and in one of the user's that is as long as both.
+    // Once in a temporary file, and once in a file of the user's that is as long as both files.
     std::fs::write(place.path("both.dat"), vec![7; 1 << 20]).unwrap();
     for file in ["", "both.dat --allow-writes"] {
         let line = format!("replay {file} --memory 512KiB --threads 1 --verify --json --trace job.log");

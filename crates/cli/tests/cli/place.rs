@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// What must happen has happened by then, however busy the machine is: ten times as long as it ever
-/// takes, and more.
+/// How long a test waits for an event before it fails. This is more than ten times as long as the
+/// events take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until there is `what`.
@@ -60,7 +60,7 @@ impl Place {
         command.current_dir(self.directory.path()).env("TMPDIR", self.path("tmp")).env("RUST_BACKTRACE", "1");
         // As on a plain screen, whatever the tests were started from.
         command.env("NO_COLOR", "1").env_remove("CLICOLOR_FORCE").env_remove("COLUMNS").env_remove("LINES");
-        // Not what the library has to say of the machine: a test that wants that asks for it.
+        // Hides the library's warnings about the machine. A test that needs them sets the level.
         command.env("PAGEFOLD_LOG", "error");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -95,7 +95,8 @@ impl Place {
         has_room
     }
 
-    /// The temporary file that a running command has open, without a name as it is.
+    /// The temporary file that a running command has open. The file's name has been removed
+    /// already.
     pub(crate) fn temporary_file_of(&self, child: &Child) -> Option<PathBuf> {
         let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id())).ok()?;
         let there = |path: &PathBuf| path.read_link().is_ok_and(|target| target.starts_with(self.path("tmp")));
@@ -108,8 +109,8 @@ impl Place {
     }
 }
 
-/// Waits until a running command's threads have done something: they have used two ticks of
-/// processor time, in which there are thousands of operations.
+/// Waits until the threads of a running command have used two ticks of CPU time. They have then
+/// completed thousands of operations.
 pub(crate) fn wait_for_operations(child: &Child) {
     let ticks = || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).ok()?;

@@ -6,7 +6,8 @@ use crate::place::Place;
 
 const NAMES: [&str; 7] = ["LRU", "ARC", "S3-FIFO", "W-TinyLFU", "LIRS", "OPT", "pagefold"];
 
-/// A circle of ten pages in room for eight: LIRS keeps seven of them, so three miss in each round.
+/// The misses of each policy, if ten pages are read in a circle with room for eight. LIRS keeps
+/// seven of the pages, so the other three miss in each round.
 const SHORT: [u64; 6] = [1000, 1000, 393, 307, 10 + 99 * 3, 230];
 
 /// Reads these pages.
@@ -94,7 +95,8 @@ fn the_operations_are_those_of_the_run() {
         assert_eq!(policies(&report)["accesses"], lookups(&report), "{more}: {report}");
         assert_eq!(policies(&report)["exact_order"], true);
     }
-    // A read of many pages may look a page up twice, if they don't all get memory at once.
+    // A read of many pages may look a page up twice, if the pages don't all get memory at once. So
+    // the lookups can't be compared here.
     let report = place.run(&format!("{line} --ops 300 --read-size 100KiB"), &[]).json();
     assert_eq!(policies(&report)["accesses"], 300 * 25);
     let trace = place.file("t.lis", blocks(0..5));

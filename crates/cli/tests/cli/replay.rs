@@ -28,8 +28,8 @@ fn a_temporary_file_is_read_checked_and_removed() {
     let lookups = |run: &Value| -> u64 {
         ["hits", "misses", "waits"].map(|field| run["total"][field].as_u64().unwrap()).iter().sum()
     };
-    // One for each read of a page; one that waits and then finds its page evicted again may count
-    // as both.
+    // There is one lookup for each read of a page. A read that waits for a load, and then finds
+    // that its page has been evicted again, may count two.
     assert!(lookups(run) >= 20_000, "{run}");
     let by_one = place.run("replay --size 16MiB --memory 2MiB --ops 20k --threads 1 --json", &[]).json();
     assert_eq!(lookups(&by_one["runs"][0]), 20_000, "one thread doesn't wait");
@@ -157,7 +157,8 @@ fn a_trace_is_dealt_to_threads() {
     assert_eq!((&report["workload"]["threads"], &report["runs"][0]["total"]["ops"]), (&3.into(), &5.into()));
 }
 
-/// A trace with the names of 1,500 processes was refused, and so was `--threads` with any names.
+/// Regression: a trace that named 1,500 processes was refused, and so was `--threads` for any trace
+/// that named threads. The trace's threads must be distributed over the threads of the run.
 #[test]
 fn the_threads_of_a_trace_are_dealt_to_those_that_there_are() {
     let place = Place::new();
@@ -190,7 +191,8 @@ fn wait_for_signals_thread(child: &Child) {
     });
 }
 
-/// Nothing was done yet, and what was waited for might never have come: the first signal ends it.
+/// While the command waits for a trace, which may never come, nothing would be lost. So the first
+/// signal must end the process.
 #[test]
 fn a_signal_ends_what_waits_for_a_trace() {
     let place = Place::new();
@@ -229,8 +231,8 @@ fn a_signal_ends_what_waits_for_a_reader() {
     assert!(reader.join().unwrap().contains("pagefold_budget_bytes"));
 }
 
-/// Each use of the library was a violation: the processor's features were asked for where valgrind
-/// has nothing.
+/// Regression: under valgrind, every use of the library ended in an access violation, because the
+/// library read the CPU's features from a place that valgrind doesn't provide.
 #[test]
 #[ignore = "for cargo xtask prove strangers: another program's verdict"]
 fn it_runs_under_valgrind() {
@@ -286,7 +288,7 @@ fn a_temporary_file_has_its_name_in_messages() {
     assert!(err.contains("/tmp/pagefold-") && err.contains("File too large") && !err.contains("/proc/"), "{err}");
 }
 
-/// Warnings of the library's were lost. This is a note, which every machine has.
+/// Regression: the library's warnings were lost. The test uses a note that every machine gets.
 #[test]
 fn what_the_library_notices_is_said() {
     let place = Place::new();
@@ -361,7 +363,7 @@ fn time_ends_a_run() {
     assert!(seconds >= 0.2, "{seconds}");
 }
 
-/// Waits until the command has a temporary file of so many bytes, and says where.
+/// Waits until the command has a temporary file of `len` bytes, and returns the file's path.
 pub(crate) fn wait_for_temporary_file(place: &Place, child: &Child, len: u64) -> PathBuf {
     let there = |path: &PathBuf| path.metadata().is_ok_and(|metadata| metadata.len() >= len);
     wait_for("a temporary file of the command", || place.temporary_file_of(child).filter(there))
@@ -387,7 +389,8 @@ fn ctrl_c_prints_what_was_done_and_cleans_up() {
     }
 }
 
-/// Regression: an operation without bytes ended when the run began, so its time never came.
+/// Regression: an operation on no bytes got the start of the run as its end time. So a run that had
+/// only such operations never reached its time limit.
 #[test]
 fn operations_without_bytes_take_time() {
     let place = Place::new();
@@ -396,7 +399,8 @@ fn operations_without_bytes_take_time() {
     assert!(done.json()["runs"][0]["total"]["ops"].as_u64().unwrap() > 1, "{done:?}");
 }
 
-/// Regression: the operation went on to its end, which may have been hours away.
+/// Regression: after Ctrl-C, a long operation was still completed, which could take hours. It must
+/// stop after the current piece.
 #[test]
 fn ctrl_c_ends_a_long_operation() {
     let place = Place::new();
@@ -412,8 +416,8 @@ fn ctrl_c_ends_a_long_operation() {
     assert!(report["runs"][0]["total"]["bytes_read"].as_u64().unwrap() < 1 << 40, "{report}");
 }
 
-/// Regression: while no thread of a run was watched, a signal was forgotten. These runs take less
-/// time than there is between two looks.
+/// Regression: a signal that came between two runs, or in a run that ended before the next check
+/// for signals, was forgotten. These runs are shorter than the time between two checks.
 #[test]
 fn ctrl_c_ends_many_short_runs() {
     let place = Place::new();
@@ -432,7 +436,8 @@ fn ctrl_c_ends_many_short_runs() {
     assert!(runs < 500, "{runs} runs");
 }
 
-/// Regression: the rate of a run that reads and syncs left the syncs out, and no line told of them.
+/// Regression: in a run that reads and syncs but doesn't write, the rate left the syncs out, and
+/// the report didn't mention them.
 #[test]
 fn syncs_of_a_run_that_only_reads_are_counted() {
     let place = Place::new();

@@ -17,7 +17,7 @@ fn total(report: &Value, field: &str) -> u64 {
 fn so_many_pages_fit_whatever_metadata_takes() {
     let place = Place::new();
     let trace = place.file("t.lis", in_order().repeat(2));
-    // One thread and no reading ahead: each page is loaded once if they all fit.
+    // With one thread and without readahead, each page is loaded once if all pages fit.
     let line = "replay --advise random --backend posix --json --trace";
     let fits = place.run(&format!("{line} {trace} --pages 256"), &[]).json();
     assert_eq!((total(&fits, "misses"), total(&fits, "hits"), total(&fits, "evictions")), (256, 256, 0));
@@ -43,7 +43,8 @@ fn groups_share_the_pages() {
             assert!(group["peak_bytes"].as_u64() <= group["max_bytes"].as_u64(), "{group}");
         }
     }
-    // Regression: what doesn't go into equal parts was given to no group, but to the policies.
+    // Regression: 19 pages can't be divided equally among 4 groups. The simulated policies had 19
+    // pages, but the remaining 3 were given to no group.
     let line_of_19 = "replay --size 1MiB --ops 100 --threads 1 --policy-report --pages 19 --json";
     let run = &place.run(line_of_19, &[]).json()["runs"][0];
     let pages: Vec<_> = run["groups"].as_array().unwrap().iter().map(|group| &group["max_bytes"]).collect();

@@ -168,7 +168,7 @@ fn a_full_disk_is_an_error_that_says_what_is_lost() {
 #[test]
 fn bytes_that_nobody_wrote_are_noticed() {
     let place = Place::new();
-    // Buffered, because ext4 may fail direct writes beside the buffered ones of another program.
+    // Buffered, because direct writes on ext4 may fail while another program makes buffered ones.
     let line = "replay --backend buffered --reads 80 --size 2MiB --memory 256KiB --groups 1 --generate uniform \
                 --time 1h";
     let child = place.command(line, &[]).spawn().unwrap();

@@ -28,8 +28,8 @@ impl Arena {
     }
 
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is this value's own, has so many words, and is aligned; zero is a
-        // value of an atomic.
+        // SAFETY: this value owns the mapping, which has `words` words and is aligned; zero is a
+        // valid atomic.
         unsafe { std::slice::from_raw_parts(self.mapping.page(0).cast(), self.words) }
     }
 
@@ -39,14 +39,14 @@ impl Arena {
         &self.words()[n % pages * PAGE_WORDS..][..PAGE_WORDS]
     }
 
-    /// Makes each of the first `lines` lines name another, in one ring through all of them in
-    /// random order.
+    /// Links the first `lines` lines into one ring in random order: each line holds the place of
+    /// the next.
     pub(crate) fn link(&self, lines: usize) {
         self.ring(&shuffled(lines).into_iter().map(|line| line * LINE).collect::<Vec<_>>());
     }
 
-    /// Links lines like [`link`](Self::link), but one line of each page, so that no prefetcher has
-    /// a reason to fetch the next one. Returns the first word of each of these lines.
+    /// Links lines like [`link`](Self::link), but only one line of each page, so that prefetchers
+    /// don't fetch the next line. Returns the first word of each of these lines.
     pub(crate) fn link_pages(&self) -> Vec<usize> {
         let pages = self.words / PAGE_WORDS;
         // 7 and 64 have no common divisor, so that the lines spread over the sets of a cache.

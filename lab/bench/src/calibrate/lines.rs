@@ -12,8 +12,8 @@ const WORDS: usize = 512;
 
 /// Measures a hit, a read-modify-write, a fence, a pause, and reading the clock.
 ///
-/// A hit is one of many independent loads and stores, because most in real code are independent,
-/// and the model has no overlap of its own.
+/// The time of a hit is measured over many independent loads and stores, because most accesses in
+/// real code are independent of each other. The model itself doesn't let hits overlap.
 pub(crate) fn instructions(bench: &mut Bench) -> Result<()> {
     let rounds = bench.rounds;
     let words: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();

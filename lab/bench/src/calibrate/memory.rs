@@ -1,6 +1,6 @@
 //! Latency and bandwidth of caches and memory.
 //!
-//! Rates are what the product's own copy out of shared bytes reaches, into a buffer that is in the
+//! The rates are those of `SharedBytes`'s copy, which Pagefold uses, into a buffer that is in the
 //! first-level cache.
 
 use std::hint::black_box;
@@ -20,14 +20,15 @@ use crate::placed::Placed;
 /// Far more than any cache.
 const FAR: usize = 256 << 20;
 
-/// Measures caches and memory. One probe measures latencies and rates, because a rate is computed
-/// from a page's time without the latency.
+/// Measures caches and memory. One probe measures both latencies and rates, because [`rate`] needs
+/// the latency.
 pub(crate) fn levels(bench: &mut Bench) -> Result<()> {
     latencies(bench)?;
     rates(bench)
 }
 
-/// The sizes of the caches, a line out of the socket's, and one out of memory.
+/// Adds the sizes of the caches, the latency of a line in the socket's cache, and that of a line in
+/// memory.
 fn latencies(bench: &mut Bench) -> Result<()> {
     let caches = shape::caches();
     bench.add("first_cache", vec![caches.first as f64]);
@@ -78,7 +79,8 @@ impl Source {
     }
 }
 
-/// Returns bytes a nanosecond, if a page takes `ns`, of which its first line takes `latency`.
+/// Returns bytes per nanosecond: copying a page takes `ns`, of which `latency` is for its first
+/// line.
 fn rate(ns: f64, latency: f64) -> f64 {
     PAGE as f64 / (ns - latency).max(ns / 2.0)
 }
@@ -86,9 +88,9 @@ fn rate(ns: f64, latency: f64) -> f64 {
 /// Rounds in a turn of [`rates`].
 const TURN: usize = 7;
 
-/// Measures what one core moves, by the place of the bytes. Each turn measures all sources, with
-/// another target. Some targets are much slower than the others (see [`placed`](crate::placed)),
-/// but most aren't, so the median is that of a fast one.
+/// Measures how fast one core copies bytes out of each level of the memory. Each turn measures all
+/// levels, and has another target. See [`placed`](crate::placed) for why some targets are much
+/// slower than others. Most targets are fast, so the median over all turns is that of a fast one.
 fn rates(bench: &mut Bench) -> Result<()> {
     let (caches, costs) = (shape::caches(), bench.costs()?);
     let mut sources = [
@@ -151,7 +153,8 @@ pub(crate) fn bandwidth(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Bytes a nanosecond that these CPUs read together, each its own part of the arena.
+/// Returns the bytes per nanosecond that these CPUs read together. Each reads its own part of the
+/// arena.
 fn moved(bench: &Bench, arena: &Arena, cpus: &[usize]) -> Result<Vec<f64>> {
     let part = arena.words().len() / cpus.len();
     let gate = Barrier::new(cpus.len());

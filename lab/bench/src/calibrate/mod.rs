@@ -1,9 +1,9 @@
 //! `bench real calibrate`: this machine's own cost table, for `manycore`.
 //!
-//! Each probe measures one cost, or a few that belong together, in many short rounds, of which the
-//! median counts. What isn't measured keeps its default. The last probe is the residual: the time
-//! that [`residual`]'s reference workload takes beyond what the other costs explain. That workload
-//! takes part in nothing that the model is judged on.
+//! Each probe measures one cost, or a few related costs, in many short rounds, and uses the median.
+//! Costs that no probe measures keep their defaults. The last cost is the residual: the time that
+//! [`residual`]'s reference workload takes beyond what the other costs explain. That workload isn't
+//! used to judge the model.
 
 mod arena;
 mod lines;
@@ -48,7 +48,7 @@ pub(crate) struct CalibrateArgs {
     /// Print an array of records instead of a table
     #[arg(long)]
     json: bool,
-    /// Say how far off the model is on this machine, too: run the experiment `locks` on two CPUs,
+    /// Also say how accurate the model is on this machine: run the experiment `locks` on two CPUs,
     /// and on two virtual ones with the costs just measured. Builds the program for virtual CPUs
     #[arg(long, conflicts_with = "json")]
     pub(crate) judge: bool,

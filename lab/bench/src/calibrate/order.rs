@@ -1,5 +1,5 @@
-//! Orders that costs have on every machine. If measured costs are in another order, something else
-//! was measured.
+//! Pairs of costs whose order is the same on every machine. If the measured costs have another
+//! order, the probe has measured something else.
 
 use super::Bench;
 
@@ -11,12 +11,12 @@ const ORDERS: &[(&str, &str)] = &[
     ("socket_cache_rate", "core_cache_rate"),
     ("memory_read_rate", "socket_cache_rate"),
 ];
-/// Because of noise, two costs that are close may come out the other way round, by up to this
-/// factor.
+/// Two costs that are nearly equal may be measured in the wrong order, because of noise. This is
+/// accepted up to this factor.
 const NOISE: f64 = 1.1;
 
-/// Returns what is impossible about the costs measured so far, if it involves a cost from number
-/// `first` on.
+/// Returns which two of the costs measured so far have an impossible order. Only looks at pairs in
+/// which at least one cost has a number of at least `first`.
 pub(super) fn impossible(bench: &Bench, first: usize) -> Option<String> {
     let find = |cost: &str| bench.measured.iter().enumerate().find(|(_, measured)| measured.cost == cost);
     ORDERS.iter().find_map(|&(small, large)| {

@@ -52,13 +52,15 @@ pub(crate) fn moved(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Measures the share of a transfer's time in which a line is with the CPU that got it, while two
-/// CPUs add to one number. Each CPU requests the line as soon as it has lost it, so a request
-/// always waits. A request that needn't wait is assumed to be on its way for as long.
+/// Measures `transfer_hold`: the part of a transfer's time during which the line is with the CPU
+/// that received it, while two CPUs add to one number. Each CPU requests the line as soon as it has
+/// lost it, so every request waits. `transfer_overlap`, which is for requests that needn't wait, is
+/// assumed to be equal.
 ///
-/// The line changes hands once in a transfer's time. This gives the number of additions in that
-/// time. Alone, these additions would take the wanted share, and half an addition more, because the
-/// last addition only has to begin within the share.
+/// In the time of one transfer, the line changes hands once, and the two CPUs make `takes / ns`
+/// additions. The holder makes them without waiting, in `alone` each. But the last one only has to
+/// begin before the line leaves, so half an addition is subtracted: `hold = (takes / ns - 0.5) *
+/// alone / takes`.
 fn overlap(bench: &mut Bench, takes: f64, together: Vec<f64>) -> Result<()> {
     let costs = bench.costs()?;
     let alone = costs.rmw + costs.line_hit;
@@ -103,8 +105,8 @@ fn adding(rounds: Rounds, first: usize, other: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// Measures how much longer a CPU computes while another one does. Siblings share a core, and slow
-/// each other down; other CPUs hardly do.
+/// Measures how many times longer a computation takes while another CPU computes as well. Siblings
+/// (two CPUs of one core) slow each other down; other CPUs hardly do.
 pub(crate) fn slowdown(bench: &mut Bench) -> Result<()> {
     let first = shape::first();
     let Some(other) = shape::sibling(first).or_else(|| shape::other_core(first)) else { return Ok(()) };

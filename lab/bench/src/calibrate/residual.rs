@@ -1,9 +1,10 @@
 //! The residual, from a reference workload: lookups in a table of atomics.
 //!
-//! The workload is written once and compiled twice, over the real atomics and over `manycore`'s. An
-//! operation hashes a number, compares two words of a slot with it, and counts on a word of its
-//! own; one in eight also swaps a word. The residual is the time of an operation on one real CPU
-//! beyond its time on one virtual CPU without a residual, divided by the operation's events.
+//! The workload is written once and compiled twice: with the real atomics, and with `manycore`'s.
+//! An operation hashes a number, compares it with two words of a slot, and increments a counter;
+//! every eighth operation also swaps a word. The residual is the time of an operation on one real
+//! CPU, minus its time on one virtual CPU without a residual, divided by the number of events in
+//! the operation.
 
 use std::hint::black_box;
 

@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Sizes of CPU 0's caches in bytes: a usual size where the kernel doesn't say.
+/// The sizes of CPU 0's caches in bytes. If the kernel doesn't report a size, a usual one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caches {
     pub(crate) first: usize,

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Bench, shape, timing};
 
-/// Yielding, going from one thread to another on the same CPU, and starting a thread.
+/// Measures yielding, a switch between threads on one CPU, and the start of a thread.
 pub(crate) fn calls(bench: &mut Bench) -> Result<()> {
     let rounds = bench.rounds;
     let cpu = shape::first();
@@ -44,7 +44,7 @@ pub(crate) fn calls(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Parking, waking a parked thread, and how long it takes until that thread runs.
+/// Measures parking, waking a parked thread, and the time until the woken thread runs.
 pub(crate) fn waking(bench: &mut Bench) -> Result<()> {
     let first = shape::first();
     let Some(other) = shape::other_core(first).or_else(|| shape::sibling(first)) else { return Ok(()) };

@@ -25,8 +25,8 @@ impl Rounds {
         }
     }
 
-    /// Nanoseconds that one of `many`'s operations takes, round by round. `many(n)` makes `n` of
-    /// them.
+    /// Returns the nanoseconds of one operation, for each round. `many(n)` must execute `n`
+    /// operations.
     pub(crate) fn each(&self, mut many: impl FnMut(u64)) -> Vec<f64> {
         let mut n = 16;
         while {

@@ -1,11 +1,12 @@
-//! How far a core works ahead of an access that waits: what its reorder buffer holds, as time.
+//! How much work a core executes while a load waits for memory: the capacity of its reorder buffer,
+//! in nanoseconds.
 //!
 //! The probe repeats a load from memory, followed by work that doesn't need the loaded value. The
-//! time that is saved by doing both at once is the part of the latency that is hidden. As the work
-//! grows, this time levels off at the buffer's capacity. Henry Wong measured the buffer's size in
-//! this way ("Measuring Reorder Buffer Capacity", 2013). The work here has about two instructions a
-//! cycle, as much code does. In nanoseconds, the buffer reaches further if code waits more, and
-//! less far if code is denser.
+//! core executes a part of the work while the load waits, and this saves time. With more work, the
+//! saved time grows up to a limit, which the capacity of the reorder buffer sets. Henry Wong
+//! measured the buffer's size in this way ("Measuring Reorder Buffer Capacity", 2013). The work
+//! here has about two instructions per cycle, like much code. Code with fewer instructions per
+//! cycle would hide more nanoseconds, code with more would hide fewer.
 
 use std::hint::black_box;
 

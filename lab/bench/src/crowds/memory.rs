@@ -1,9 +1,10 @@
 //! What a crowd takes of the system's memory, and how much of that the budget counts.
 //!
-//! The process pretends to have more CPUs than there are, and has a thread for each of them, which
-//! uses every object. If there are many CPUs, only the first threads do; each of the others is
-//! assumed to need as much memory as the later ones of these. Memory that the threads, the disk and
-//! the program took before Pagefold was created isn't Pagefold's.
+//! The process pretends to have `cpus` CPUs, and starts a thread for each of them. Up to 64 of
+//! these threads use every object of the crowd. If there are more CPUs, the memory for the others
+//! is computed: each is assumed to need as much as each of the last 32 of those threads on average.
+//! Memory that the threads, the disk and the program took before Pagefold was created isn't
+//! included.
 
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,7 +22,7 @@ pub(super) struct Share {
     pub(super) step: String,
     pub(super) resident: i64,
     pub(super) counted: i64,
-    /// Bytes that earlier steps have counted, and that come into memory in this step.
+    /// Bytes that earlier steps counted in advance, and that become resident in this step.
     pub(super) counted_before: i64,
 }
 
@@ -40,8 +41,9 @@ fn resident() -> Result<i64> {
     Ok(kib << 10)
 }
 
-/// The most CPUs that use every object, because each takes seconds. Fewer wouldn't do: effects that
-/// only the first CPUs cause, such as readahead for files whose pages were evicted, must be over.
+/// The maximum number of CPUs that use every object. There is a maximum because each of them takes
+/// seconds. It must not be too small: some effects appear only on the first CPUs, such as readahead
+/// for files whose pages were evicted, and must be over before the last of these CPUs.
 const USERS_MAX: usize = 64;
 
 /// Sees what each step takes.
@@ -111,7 +113,7 @@ pub(super) fn measure(sizes: Sizes, budget: u64, cpus: usize) -> Result<Vec<Shar
 /// What is to be used, and where to say that it was.
 type Job<'a> = (&'a Scene, Sender<()>);
 
-/// About the most that a call takes of its thread's stack, which is the caller's memory.
+/// About the most stack that a call uses. The stack is the caller's memory, not Pagefold's.
 const STACK: usize = 64 << 10;
 
 /// Brings the part of the stack that calls will use into memory.

@@ -1,9 +1,9 @@
-//! `crowds`: what a crowd of open files, spaces, groups and mappings does to operations on ten hot
-//! objects, and how much memory it takes.
+//! `crowds`: how a crowd of open files, spaces, groups and mappings affects operations on ten hot
+//! objects, and how much memory the crowd takes.
 //!
-//! Two processes have the same ten hot objects. One has only these, the other has the crowd as
-//! well. They are measured in turn. A third process has the crowd in a budget of 1 GiB, and reports
-//! the memory that the crowd takes but the budget doesn't count.
+//! Two processes have the same ten hot objects, and one of them also has the crowd. They are
+//! measured in turn. A third process has the crowd in a budget of 1 GiB, and reports the memory
+//! that the crowd takes but the budget doesn't count.
 
 mod memory;
 mod operations;
@@ -23,8 +23,8 @@ use crate::output::{progress, say};
 
 /// On the command line, and in records.
 pub(crate) const NAME: &str = "crowds";
-/// The budget in which memory is measured, and the one in which all pages that are used fit, for
-/// operations.
+/// The budget in which memory is measured. `ROOMY_BUDGET` is the one in which operations are
+/// measured: all pages that are used fit into it.
 const BUDGET: u64 = 1 << 30;
 const ROOMY_BUDGET: u64 = 6 << 30;
 /// CPUs that memory is measured for.
@@ -48,7 +48,8 @@ pub(crate) struct CrowdsArgs {
     /// End with 1 if a target is missed
     #[arg(long)]
     check: bool,
-    /// End with 1 if the target of memory is missed: on a busy machine it is the same
+    /// End with 1 if the target of memory is missed, which doesn't depend on how busy the machine
+    /// is
     #[arg(long)]
     check_memory: bool,
     /// Be one of the processes

@@ -46,7 +46,8 @@ impl Part {
         match self {
             Self::Memory => {
                 let cpus = args.cpus.first().copied().unwrap_or(1);
-                // In a full budget, a tenant is refused what it takes beyond its share.
+                // In a full budget, Pagefold refuses pages to a tenant that has its share already.
+                // So fewer pages are written.
                 let sizes = Sizes { written: HOT, in_one: 0, ..args.sizes() };
                 tell(&memory::measure(sizes, args.budget(BUDGET), cpus)?)
             }
@@ -110,8 +111,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the process, on a machine that pretends to have `cpus` CPUs unless that is 0. A
-    /// process that measures rounds is then ready for the first.
+    /// Starts the process. Unless `cpus` is 0, it pretends to have `cpus` CPUs. If the process
+    /// measures rounds, waits until it is ready for the first one.
     pub(super) fn start(args: &CrowdsArgs, part: Part, cpus: usize) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let name = part.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());

@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::record::{Metric, Record, Source};
 use crate::summary::Summary;
 
-/// The most that a crowd may slow an operation on a hot object down.
+/// How many times slower a crowd may make an operation on a hot object.
 const RATIO_MAX: f64 = 1.1;
 /// The most of the budget that may be in memory besides, in percent.
 const UNCOUNTED_MAX: f64 = 2.0;
@@ -138,9 +138,9 @@ impl Report {
     }
 }
 
-/// Each step counts by itself: what one step counts but doesn't bring into memory doesn't make up
-/// for what another step fails to count. Counters of CPUs are the exception, because they come into
-/// memory later than they are counted.
+/// Returns the bytes that the budget doesn't count, over all steps. If a step counts more bytes
+/// than become resident, this doesn't compensate for another step that counts too few. An exception
+/// are the counters on each CPU: they are counted in one step, and become resident in a later one.
 fn uncounted(shares: &[Share]) -> i64 {
     shares.iter().map(Share::uncounted).sum()
 }

@@ -101,8 +101,8 @@ impl Step {
         }
     }
 
-    /// Returns whether the step makes objects that have a counter on each CPU. Such a counter is
-    /// counted in this step, and is in memory once the CPU uses the object.
+    /// Returns whether the step makes objects that have a counter on each CPU. The counter is
+    /// counted in this step, but becomes resident only when the CPU uses the object.
     pub(super) fn makes_counters(self) -> bool {
         matches!(self, Self::Files | Self::FilesForWriting | Self::Mappings)
     }

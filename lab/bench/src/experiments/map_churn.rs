@@ -1,4 +1,4 @@
-//! How mapping and unmapping in one space scale: each task maps an area, touches a page of it,
+//! How do mapping and unmapping in one space scale? Each task maps an area, touches a page of it,
 //! protects it and unmaps it.
 
 use std::collections::BTreeMap;
@@ -99,7 +99,8 @@ impl Churn for Spaces {
     }
 }
 
-/// Areas by start, under the lock; the mutex is for the borrow checker, and never waited for.
+/// Areas by start. `lock` protects them. The mutex only satisfies the borrow checker: no task ever
+/// waits for it.
 struct OneLock {
     lock: RwSem,
     areas: Mutex<BTreeMap<u64, u64>>,
@@ -153,7 +154,8 @@ mod kernel {
 
         fn turn(&self, _: usize, len: u64) {
             let len = len as usize;
-            // SAFETY: a new mapping of its own, written to while it may be, and gone at the end.
+            // SAFETY: the mapping is new and this task's own; it is written to only while it is
+            // writable, and isn't used after it is unmapped.
             unsafe {
                 let area = mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
                     .expect("the system has memory");

@@ -51,7 +51,8 @@ pub(crate) fn find(name: &str) -> Result<&'static Experiment> {
     })
 }
 
-/// Checks that what experiments name exists. A unit test would have all of them compiled once more.
+/// Checks that the names in experiments exist. This is not a unit test, because for a unit test the
+/// whole program would have to be compiled once more.
 ///
 /// # Errors
 /// A name of nothing.

@@ -1,8 +1,9 @@
 //! How long do the slowest operations take if there are more threads than CPUs? Threads then lose
 //! their CPU at any point, even while they hold a lock.
 //!
-//! Dropping a group delays others longest: it takes the exclusive mode of a lock that page faults
-//! take in shared mode. So one task makes and drops groups while the others hit or fault.
+//! Dropping a group delays other operations longest, because it takes a lock in the exclusive mode,
+//! and page faults take this lock in the shared mode. So one task makes and drops groups while the
+//! others hit or fault.
 
 use anyhow::Result;
 use pagefold::{File, Group, Pagefold, Protection, Space};

@@ -1,5 +1,5 @@
-//! Files of zeros, as long as one likes, without a disk and without anything that their readers
-//! share. The first word of each page may be another one.
+//! Very long files of zeros, without a disk, and without anything that their readers share. The
+//! first word of each page may be another number.
 
 use std::path::Path;
 
@@ -61,8 +61,8 @@ impl BackingFile for Zero {
     }
 }
 
-/// Creates a Pagefold over such files. Its budget has room for `pages`, and for what CPUs keep in
-/// stock, extents that aren't full, files and groups.
+/// Creates a Pagefold over such files. Its budget has room for `pages` pages, and for free frames
+/// that CPUs keep, partly used extents, files and groups.
 pub(crate) fn manager(pages: u64) -> Pagefold {
     manager_of(pages, |_| 0)
 }
@@ -73,7 +73,7 @@ pub(crate) fn manager_of(pages: u64, word: Word) -> Pagefold {
     Pagefold::builder().memory(budget).backend(Zeros(word)).build().expect("a budget that is large enough")
 }
 
-/// So many groups, each with a limit of `max` pages if there is one.
+/// Creates `count` groups, each with a limit of `max` pages if there is one.
 pub(crate) fn groups(manager: &Pagefold, count: usize, max: Option<u64>) -> Vec<Group> {
     let group = |number| {
         let group = manager.group(&format!("group {number}"));

@@ -1,5 +1,5 @@
-//! Devices without contents: each takes the same time for a request, as many requests at once as
-//! there are threads for.
+//! Devices without contents. Each request takes the same time. A device serves as many requests at
+//! once as there are threads for them.
 //!
 //! A path is `/DEVICE/NUMBER`. Files are long, read as zeros, and forget what is written to them.
 

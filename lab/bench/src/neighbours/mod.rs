@@ -1,9 +1,9 @@
-//! `neighbours`: what a quiet tenant sees of each kind of hog beside it, on real CPUs or on virtual
+//! `neighbours`: how each kind of hog affects a quiet tenant beside it, on real CPUs or on virtual
 //! ones.
 //!
-//! The quiet tenant has a device of its own, a hot set of a sixteenth of the budget, and a limit of
-//! a quarter. One access in twenty misses. The hog is one thread, on another device, with the rest
-//! of the budget as its limit or with none.
+//! The quiet tenant has a device of its own. Its hot set is a sixteenth of the budget, its limit a
+//! quarter. One of twenty of its accesses misses. The hog is one thread on another device. The
+//! hog's limit is the rest of the budget, or it has no limit.
 
 mod devices;
 mod hog;
@@ -31,7 +31,7 @@ pub(crate) struct NeighboursArgs {
     /// Only these hogs: a list
     #[arg(long, value_delimiter = ',', value_enum, value_name = "NAMES")]
     hogs: Vec<Hog>,
-    /// Repetitions, each row once in each [default: 5; 1 on virtual CPUs and with --quick]
+    /// Repetitions, which measure each row once [default: 5; 1 on virtual CPUs and with --quick]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// How long the quiet tenant is watched [default: 2s; 60ms of virtual time]
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &NeighboursArgs) -> Result<()> {
     Ok(())
 }
 
-/// The least share of hot pages that a hog has to leave in memory, in percent.
+/// At least this share of the quiet tenant's hot pages must stay in memory, in percent.
 const STAYED_MIN: f64 = 90.0;
 
 /// Returns what hogs did that they may not.
@@ -131,7 +131,7 @@ fn label((hog, limited): Row) -> String {
 fn records(row: Row, seen: &[Seen], alone: &[Seen]) -> Vec<Record> {
     let value = |metric: &str, (seen, alone): (&Seen, &Seen)| match metric {
         "p99_ratio_alone" => seen.reads_us(99.0) / alone.reads_us(99.0),
-        // A write may find that its page isn't in memory, so it may take as long as a miss.
+        // A write to a page that isn't in memory may take as long as a read that misses.
         "write_p99_ratio_alone" => seen.writes_us(99.0) / alone.writes_us(99.0).max(alone.reads_us(99.0)),
         "p50" => seen.reads_us(50.0),
         "p99" => seen.reads_us(99.0),

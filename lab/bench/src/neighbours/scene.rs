@@ -14,7 +14,7 @@ use crate::random::Random;
 const PAGE: u64 = 4096;
 /// The quiet tenant rests so long after each access.
 const REST: Duration = Duration::from_micros(20);
-/// Of this many accesses one is to a page that it hardly ever used before.
+/// One in this many accesses is to a page that has hardly ever been used before.
 const ONE_COLD_IN: u32 = 20;
 /// And one is a small overwrite of a hot page.
 const ONE_WRITES_IN: u32 = 32;

@@ -1,9 +1,9 @@
 //! `hit-atomics`, `miss-atomics`: how many atomic read-modify-writes, and instructions in all, does
 //! an access execute?
 //!
-//! On x86-64 no lock is taken without an atomic read-modify-write, so an access without any takes
-//! no lock. They are counted, not estimated: each subject runs in a process of its own, which is
-//! stopped at every instruction.
+//! On x86-64, taking a lock needs an atomic read-modify-write, so an access without any takes no
+//! lock. They are counted rather than estimated: each subject runs in a process of its own, which
+//! the kernel stops at every instruction.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -106,8 +106,8 @@ fn count(kind: Kind, settings: &Settings, data: &Path) -> Result<Count> {
     stepper::count(&mut command)
 }
 
-/// What the traced process does: set up, one run to warm up, then what is counted between two
-/// breakpoints.
+/// What the traced process does: it sets up the subject, runs the accesses once to warm up, and
+/// then runs them again between two breakpoints. What happens between these is counted.
 pub(crate) fn child(counted: Counted, kind: Kind, pages: u32, ops: usize, file: &Path) -> Result<()> {
     let data = DataFile::new(Some(file), pages, Contents::Pattern)?;
     let subject = counted.filled(kind, &data)?;

@@ -1,10 +1,10 @@
-//! Memory cgroups: groups of processes that may use so much memory together, including what the
+//! Memory cgroups: groups of processes with a common limit of memory, which includes what the
 //! kernel caches for them.
 //!
-//! In version 1, memory has a tree of its own, and a group is made below that of this process. In
-//! version 2, a group that has processes can't pass controllers on. So a group is made below the
-//! nearest group above this process that does pass them on. (Linux,
-//! Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.)
+//! In version 1, the memory controller has a tree of its own, and the new group is made below the
+//! group of this process. In version 2, a group that has processes can't pass controllers on. So
+//! the new group is made below the nearest ancestor of this process's group that does pass the
+//! controller on. (Linux, Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst.)
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Every group's name starts with this, and goes on with the number of the process that made it.
+/// The name of every group is this, followed by the number of the process that made the group.
 const NAME: &str = "pagefold-bench-";
 /// How long killed processes may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A group that this process has made. Dropped, it is removed, and what is left in it killed.
+/// A group that this process has made. Dropping this kills the processes in the group and removes
+/// it.
 #[derive(Debug)]
 pub(super) struct Cgroup(PathBuf);
 
@@ -33,11 +34,13 @@ impl Cgroup {
         let limit = group.0.join(place.limit);
         fs::write(&limit, bytes.to_string()).with_context(|| format!("cannot set {}", limit.display()))?;
         if swaps {
-            // While all of its memory is being written, a process that wants more is to wait rather
-            // than to be killed (version 1), though not for ever: see `OomWatch`.
+            // When the group has no free memory, a process that wants more waits until pages have
+            // been swapped out, rather than being killed (version 1). `OomWatch` ends waits that
+            // may last for ever.
             let _ = fs::write(group.0.join(OOM_CONTROL), "1");
         } else {
-            // What may be swapped out would not be limited. A kernel without swap has no such file.
+            // Without this, the processes could exceed their limit by swapping. A kernel without
+            // swap has no such file.
             let _ = fs::write(group.0.join(place.swap_limit.0), place.swap_limit.1(bytes).to_string());
         }
         Ok(group)
@@ -66,16 +69,16 @@ const OOM_CONTROL: &str = "memory.oom_control";
 
 /// How often waiting processes are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks in a row at a group in which nothing happens, before that counts as waiting in vain.
+/// If the group's state is unchanged in this many checks in a row, its processes wait in vain.
 const LOOKS_MAX: u32 = 10;
 
-/// Ends what may be a wait for ever. A process that waits for memory of its group, rather than
+/// Ends waits that may last for ever. A process that waits for memory of its group, rather than
 /// being killed, sleeps until some of the group's memory is freed. If all processes of the group
-/// sleep, none of them frees any, even if there is room in swap again. Other processes may have
-/// used up that room only for a moment, because the device is the whole machine's.
+/// sleep, none of them frees memory, even if there is room in swap again. (Swap may be full only
+/// for a moment, because other processes of the machine use it, too.)
 pub(super) struct OomWatch {
     group: PathBuf,
-    /// How often the group's limit had been in the way at the last look.
+    /// At the last check, how often an allocation had failed because of the group's limit.
     failures: Option<String>,
     looks: u32,
 }
@@ -92,8 +95,9 @@ impl OomWatch {
         }
     }
 
-    /// One look; false if it was the last. Processes that have waited in vain are woken: they go on
-    /// if there is memory for them by now, and are killed otherwise.
+    /// Checks the group once. Returns false if this was the last check. If processes have waited in
+    /// vain, allows the kernel to kill: each waiting process continues if there is memory for it by
+    /// now, and is killed otherwise.
     fn look(&mut self) -> bool {
         let control = self.group.join(OOM_CONTROL);
         let Ok(state) = fs::read_to_string(&control) else { return false }; // Version 2, or the group is gone.
@@ -115,8 +119,8 @@ pub(super) fn join(group: &Path) -> Result<()> {
     fs::write(&processes, "0").with_context(|| format!("cannot write to {}", processes.display()))
 }
 
-/// The most that the processes of a group have used so far; none if the kernel doesn't say (version
-/// 2 before Linux 5.19).
+/// The maximum memory that the processes of a group have used so far. `None` if the kernel doesn't
+/// say (version 2 before Linux 5.19).
 pub(super) fn peak(group: &Path) -> Option<u64> {
     let read = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok();
     read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"))
@@ -155,9 +159,9 @@ impl Place {
     }
 }
 
-/// The directory of the group that this process is in: of the tree with `controller`, or of version
-/// 2 if that is empty. `groups` and `mounts` are /proc/self/cgroup and /proc/self/mountinfo (see
-/// proc(5)).
+/// The directory of the group that this process is in. For version 1, this is the group in the tree
+/// with `controller`; for version 2, `controller` is empty. `groups` and `mounts` are the texts of
+/// /proc/self/cgroup and /proc/self/mountinfo (see proc(5)).
 fn own_directory(groups: &str, mounts: &str, file_system: &str, controller: &str) -> Option<PathBuf> {
     let own = groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -171,7 +175,7 @@ fn own_directory(groups: &str, mounts: &str, file_system: &str, controller: &str
         let mut kind = kind.split(' ');
         let is_it = kind.next()? == file_system
             && (controller.is_empty() || kind.nth(1)?.split(',').any(|option| option == controller));
-        // In a container the root that is mounted may be the container's own group.
+        // In a container, the mounted root may be the container's own group.
         let below = Path::new(own).strip_prefix(root).or_else(|_| Path::new(own).strip_prefix("/")).ok()?;
         is_it.then(|| Path::new(point).join(below))
     })
@@ -181,9 +185,9 @@ fn own_directory(groups: &str, mounts: &str, file_system: &str, controller: &str
 mod tests {
     use super::*;
 
-    /// All swap was used up for a moment, by others. The process that measures the kernel waited
-    /// for memory of its group, and went on waiting for ever, as nothing else in the group could
-    /// free any.
+    /// Regression: other processes used all swap for a moment. The process that measures the kernel
+    /// waited for memory of its group. It then waited for ever, because no other process in the
+    /// group could free memory. `OomWatch` must end the wait.
     #[test]
     fn processes_that_wait_for_memory_in_vain_do_not_wait_for_ever() {
         let group = tempfile::tempdir().unwrap();

@@ -242,8 +242,8 @@ fn names(kinds: &[Kind]) -> String {
     kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(",")
 }
 
-/// Understands every kind, but lists only these. So a kind that the experiment can't measure isn't
-/// reported as misspelt.
+/// Accepts every kind, but lists only these. If a kind exists but the experiment can't measure it,
+/// the error comes later, and doesn't say that the name is unknown.
 #[derive(Clone)]
 struct SomeKinds(Vec<Kind>);
 

@@ -1,11 +1,11 @@
 //! One subject in a process of its own, confined to a memory cgroup of its own.
 //!
-//! The *subject's* process is this program again with a hidden command; it joins the cgroup before
-//! it does anything else, and prints what it measured. The cgroup, and the swap device if there is
-//! one, belong to a second hidden process, the *keeper*. When this program ends for any reason, the
-//! keeper sees end of file on its standard input, kills what is left in the cgroup, and removes the
-//! cgroup and the swap device. The keeper is in a process group of its own, where Ctrl-C doesn't
-//! reach it.
+//! The *subject's* process is this program again, with a hidden command. It first joins the cgroup,
+//! then measures, and prints what it measured. The cgroup, and the swap device if there is one,
+//! belong to a second hidden process, the *keeper*. When this program ends for any reason, the
+//! keeper reads end of file from its standard input. It then kills the processes left in the
+//! cgroup, and removes the cgroup and the swap device. The keeper has a process group of its own,
+//! so that Ctrl-C doesn't reach it.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Read};
@@ -28,8 +28,8 @@ use crate::peers::swap_device::{SwapDevice, Wanted};
 /// The keeper's hidden command.
 pub(crate) const KEEPER_COMMAND: &str = "cgroup-keeper";
 
-/// What a subject may use besides a budget of so many bytes: the program, its tables and buffers,
-/// what the kernel has for it.
+/// The memory that a subject may use besides `budget`: for the program, its tables and buffers, and
+/// for the kernel's data about the process.
 fn allowance(budget: u64) -> u64 {
     (8 << 20) + budget / 32
 }
@@ -85,9 +85,9 @@ impl Confinement {
         }
     }
 
-    /// Runs `command` with `args`, and the experiment's `own`, in a process of its own, confined if
-    /// possible. Returns what the process found, and the most memory that was in use, if that is
-    /// known.
+    /// Runs `command` with `args`, and with `own`, the experiment's own arguments, in a process of
+    /// its own, confined if possible. Returns what the process measured, and the maximum memory
+    /// that was in use, if that is known.
     pub(crate) fn run<T: DeserializeOwned>(
         &self,
         command: &str,
@@ -125,7 +125,7 @@ pub(crate) fn this_program() -> Result<Command> {
     Ok(Command::new(env::current_exe().context("cannot find this program")?))
 }
 
-/// A cgroup, and perhaps a swap device, that a keeper has made. Dropping this removes them.
+/// A cgroup, and perhaps a swap device, which a keeper has made. Dropping this removes them.
 pub(crate) struct Cell {
     keeper: Child,
     path: PathBuf,
@@ -144,7 +144,7 @@ impl Cell {
         Self::kept(bytes, &[])
     }
 
-    /// One of `bytes` that swaps to a device that is made for it, or why there is none.
+    /// A cgroup of `bytes` that swaps to a new device, or the reason why there is none.
     pub(crate) fn with_swap(bytes: u64, wanted: &Wanted) -> Result<Result<Self, String>> {
         Self::kept(bytes, &["--swap".to_owned(), wanted.to_string()])
     }
@@ -186,8 +186,8 @@ pub(crate) struct KeeperArgs {
     swap: Option<Wanted>,
 }
 
-/// What the keeper does: makes a cgroup, and a swap device, says where, and removes them when its
-/// standard input ends.
+/// The keeper: makes a cgroup and perhaps a swap device, prints the path of the cgroup, and removes
+/// both when its standard input ends.
 pub(crate) fn keep(args: KeeperArgs) -> Result<()> {
     let made = args.swap.map(SwapDevice::make).transpose().and_then(|device| {
         let group = Cgroup::limited_to(args.bytes, device.is_some())?;

@@ -1,4 +1,5 @@
-//! What the pages of a test file hold, so that whatever a subject hands out can be checked.
+//! The contents of a test file's pages. They are known, so whatever a subject returns can be
+//! checked.
 
 use crate::random::mix;
 

@@ -1,4 +1,4 @@
-//! The file that is read: in memory (tmpfs) unless the caller names another place.
+//! The file that is read. It is in memory (tmpfs) unless the caller names another place.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -21,8 +21,8 @@ pub(crate) struct DataFile {
 }
 
 impl DataFile {
-    /// A file of `pages` pages: at `place` if there is one (made there, or used if it is there
-    /// already), or else a temporary one.
+    /// A file of `pages` pages. With `place`, the file there is used, or made if there is none.
+    /// Otherwise the file is temporary.
     pub(crate) fn new(place: Option<&Path>, pages: u32, contents: Contents) -> Result<Self> {
         match place {
             None => Self::temporary(pages, contents),
@@ -85,8 +85,8 @@ impl DataFile {
     }
 }
 
-/// Memory if the machine has the usual mount for it, to be written to and with room for so many
-/// bytes.
+/// Returns `/dev/shm` if it can be written to and has `length` free bytes; otherwise the usual
+/// directory for temporary files.
 fn temporary_directory(length: u64) -> PathBuf {
     let shm = Path::new("/dev/shm");
     let free = rustix::fs::statvfs(shm).map_or(0, |space| space.f_bavail.saturating_mul(space.f_frsize));

@@ -39,8 +39,8 @@ impl<const N: usize> Aligned<N> {
     }
 }
 
-/// Writes `range` of `file` once, in requests of 1 MiB (the last may be smaller), `depth` of them
-/// at once. Returns how long each took.
+/// Writes `range` of `file` once, in requests of 1 MiB (the last may be smaller). `depth` requests
+/// are in flight at a time. Returns the latencies.
 pub(crate) fn write_sequentially(file: &File, range: Range<u64>, depth: usize) -> Result<Latencies> {
     let next = AtomicU64::new(range.start);
     at_once(depth, |_| {
@@ -57,8 +57,8 @@ pub(crate) fn write_sequentially(file: &File, range: Range<u64>, depth: usize) -
     })
 }
 
-/// Overwrites random pages of `file` until `deadline`, `depth` of them at once, and at least one in
-/// each thread. Returns how long each took.
+/// Overwrites random pages of `file` until `deadline`, but at least one in each thread. `depth`
+/// writes are in flight at a time. Returns the latencies.
 pub(crate) fn overwrite_randomly(file: &File, pages: u32, deadline: Instant, depth: usize) -> Result<Latencies> {
     at_once(depth, |seed| {
         let (bytes, mut random) = (Aligned::<PAGE>::zeroed(), Random::new(seed));

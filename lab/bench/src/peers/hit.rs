@@ -65,8 +65,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     Ok(report)
 }
 
-/// A subject with every page of `data` in it. Each subject gets room for twice as many, because
-/// shards are never equally full.
+/// A subject that has every page of `data` in memory. Its budget is twice as large, because the
+/// shards of a cache are never equally full.
 pub(super) fn resident(kind: Kind, data: &DataFile) -> Result<Box<dyn Subject>> {
     let plan = Plan { data, scanned: None, budget_pages: 2 * data.pages() };
     let subject = kind.build(&plan).with_context(|| format!("cannot set {} up", kind.name()))?;
@@ -79,7 +79,8 @@ pub(super) fn resident(kind: Kind, data: &DataFile) -> Result<Box<dyn Subject>> 
     Ok(subject)
 }
 
-/// 8 bytes in every way, more bytes uniformly and with the first number of threads only.
+/// Reads of 8 bytes are measured with each distribution and each number of threads; longer reads
+/// only uniformly and with the first number of threads.
 fn mixes(settings: &Settings) -> Vec<(Operation, Distribution, usize)> {
     let mut mixes = Vec::new();
     for &operation in &settings.operations {

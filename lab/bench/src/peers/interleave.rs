@@ -1,7 +1,8 @@
-//! Rounds of several subjects in turn, and their figures relative to some of them.
+//! Runs rounds of several subjects in turn, and computes their figures relative to some of them.
 //!
-//! A machine's speed changes over seconds, so no subject is timed in full before the next: each
-//! round times all of them. A ratio is taken within a round, and the medians are of such ratios.
+//! A machine's speed changes over seconds. So the subjects aren't timed one after the other: each
+//! round times all of them. A ratio is taken within a round, and the median of these ratios is
+//! reported.
 
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -28,8 +29,9 @@ pub(crate) struct Workload {
     pub(crate) sequences: Vec<Vec<u32>>,
 }
 
-/// One sequence of `len` accesses for each of `threads`. Different numbers of threads get different
-/// sequences: what one workload read last mustn't be what the next one reads first.
+/// One sequence of `len` accesses for each of `threads` threads. For another number of threads, the
+/// sequences are others, so that a workload doesn't begin with the pages that the previous one read
+/// last.
 pub(crate) fn sequences(popularity: &Popularity, threads: usize, len: usize) -> Vec<Vec<u32>> {
     (0..threads).map(|thread| popularity.accesses(len, (1_000 * threads + thread) as u64)).collect()
 }

@@ -1,6 +1,6 @@
 //! Mapped memory, unmapped when it is dropped.
 //!
-//! Invariant M1: `address` is the start of a mapping of `len` bytes that this value alone owns.
+//! Invariant M1: `address` is the start of a mapping of `len` bytes, which only this value owns.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,15 +29,16 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the value is an address range (M1); the user of the pointer answers for what is done with
-// the bytes.
+// SAFETY: the value is an address range (M1). Code that uses the pointer is responsible for its
+// accesses to the bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above: no method reads or writes the bytes through a shared reference, except
 // `discard`, which says so.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Zeroed private memory of `pages` pages, untouched so far. Memory for it isn't reserved.
+    /// Zeroed private memory of `pages` pages, none of which was touched yet. No memory is reserved
+    /// for it.
     pub(crate) fn anonymous(pages: u32, backing: Backing) -> Result<Self> {
         let len = pages as usize * PAGE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -50,8 +51,8 @@ impl Mapping {
         };
         // SAFETY: the range is ours (M1), and the advice doesn't change what the bytes are.
         let advised = unsafe { madvise(mapping.address.as_ptr().cast(), len, advice) };
-        // A kernel without huge pages refuses both; then all memory is of ordinary pages, as
-        // `Ordinary` wants.
+        // A kernel without huge pages refuses both kinds of advice. Then all memory is in ordinary
+        // pages, as `Ordinary` wants.
         if backing == Backing::Huge {
             advised.context("cannot ask for huge pages")?;
         }
@@ -80,7 +81,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Has the kernel write what was stored to a mapped file, and waits for it.
+    /// Has the kernel write to the file what was stored to its mapping, and waits for this.
     pub(crate) fn sync(&self) -> Result<()> {
         // SAFETY: the range is ours (M1), and its bytes stay what they are.
         unsafe { msync(self.address.as_ptr().cast(), self.len, MsyncFlags::SYNC) }.context("cannot sync the mapping")

@@ -19,8 +19,8 @@ pub(crate) enum Effort {
     Ops(u64),
 }
 
-/// The fewest operations of a round, even if its time is over before, so that no figure comes from
-/// none.
+/// The minimum number of operations of a round, even after its time has passed. So every figure
+/// comes from some operations.
 pub(crate) const OPERATIONS_MIN: u64 = 64;
 
 /// What a round cost.
@@ -37,8 +37,9 @@ pub(crate) struct Timing {
 /// Operations between two looks at the clock.
 const CHUNK: usize = 4096;
 
-/// One thread's accesses, and how far it is. A round goes on where the last one ended, so that
-/// nothing is read again soon only because the rounds are short; after the end comes the beginning.
+/// The accesses of one thread, and its position in them. A round continues where the last one
+/// ended, so that short rounds don't read the same few pages again. After the end, it starts again
+/// at the beginning.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<'a> {
     sequence: &'a [u32],
@@ -51,7 +52,7 @@ impl<'a> Walk<'a> {
         Self { sequence, position: 0 }
     }
 
-    /// The next accesses: at least one, and at most `most` or a chunk of them.
+    /// The next accesses: at least one, and at most `most` or `CHUNK` of them.
     fn next(&mut self, most: u64) -> &'a [u32] {
         let rest = &self.sequence[self.position..];
         let len = rest.len().min(CHUNK).min(usize::try_from(most).unwrap_or(CHUNK));
@@ -123,8 +124,8 @@ fn work(subject: &dyn Subject, operation: Operation, walk: &mut Walk<'_>, effort
     }
 }
 
-/// CPU time of all threads of this process, as `getrusage(RUSAGE_SELF)` has it, but not only up to
-/// the last tick of threads that are running.
+/// The CPU time of all threads of this process. Unlike `getrusage(RUSAGE_SELF)`, it includes the
+/// time since the last tick of running threads.
 pub(crate) fn process_cpu() -> Duration {
     cpu(ClockId::ProcessCPUTime)
 }

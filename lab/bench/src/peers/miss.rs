@@ -1,4 +1,4 @@
-//! `miss`: four times as much data as budget; what do a miss and an eviction cost?
+//! `miss`: what do a miss and an eviction cost if the file is four times as large as the budget?
 
 use std::path::PathBuf;
 
@@ -73,8 +73,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     Ok(report)
 }
 
-/// A subject with room for a quarter of `data`'s pages, after six times as many misses. So it is
-/// full, and has evicted so much that allocators have found their places.
+/// A subject with room for a quarter of `data`'s pages, after many misses: about six times as many
+/// as it has room for. So it is full, and its allocations are in a steady state.
 pub(super) fn filled(kind: Kind, data: &DataFile, popularity: &Popularity) -> Result<Box<dyn Subject>> {
     let plan = Plan { data, scanned: None, budget_pages: data.pages() / 4 };
     let warm_up = popularity.accesses(2 * data.pages() as usize, 99);

@@ -1,8 +1,9 @@
 //! Pagefold beside its peers, measured in one run.
 //!
-//! Accesses ([`popularity`](crate::popularity)) are decided beforehand, and are the same for all. A
-//! [`subject`] is a loop around one read, compiled for it. The experiments, one a file, time all
-//! subjects in turn, round by round, and report medians of ratios within a round.
+//! The accesses ([`popularity`](crate::popularity)) are drawn beforehand, and are the same for all
+//! subjects. A [`subject`] is a loop around one read, which is compiled for this subject. The
+//! experiments, one in each file, time all subjects in turn, round by round, and report medians of
+//! ratios within a round.
 
 mod atomics;
 mod cgroup;
@@ -46,8 +47,8 @@ use crate::peers::report::Report;
 use crate::peers::settings::All;
 use crate::record::Record;
 
-/// The hidden command with which `hit --count` and `miss --count` start this program again, to
-/// trace it.
+/// The hidden command with which `hit --count` and `miss --count` start this program again to trace
+/// it.
 pub(crate) const COUNT_CHILD: &str = atomics::CHILD_COMMAND;
 
 /// What the traced process does.

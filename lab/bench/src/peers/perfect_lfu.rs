@@ -1,9 +1,9 @@
 //! Simulates the policy that counts every access exactly, and keeps the pages with the highest
-//! counts. It shows how far a policy gets that knows the whole past, but not the future. (Real
-//! policies can't afford a count for every absent page.)
+//! counts. It shows how good a policy can be that knows the whole past but not the future. (Real
+//! policies can't afford a count for every page that isn't in memory.)
 //!
-//! Resident pages with equal counts form a doubly linked list, the least recent one first. Every
-//! step is constant time.
+//! Resident pages with equal counts form a doubly linked list, in the order of their last use.
+//! Every step takes constant time.
 
 /// No page.
 const NONE: u32 = u32::MAX;
@@ -61,7 +61,8 @@ impl PerfectLfu {
         hit
     }
 
-    /// Lets the page with the least count go, unless even that is above `count`.
+    /// Makes room for a page with this count: evicts the page with the least count, unless that is
+    /// greater than `count`. Returns whether there is room.
     fn make_room(&mut self, count: u32) -> bool {
         if self.room > 0 {
             self.room -= 1;
@@ -114,8 +115,8 @@ mod tests {
     use super::*;
     use crate::popularity::{Distribution, Popularity};
 
-    /// The definition, word for word: the `budget` pages with the greatest count, then the latest
-    /// access.
+    /// The definition of the policy: the `budget` pages with the greatest counts; of pages with
+    /// equal counts, those accessed last.
     fn resident(history: &[u32], pages: u32, budget: usize) -> Vec<u32> {
         let rank = |page: u32| {
             let times = || history.iter().enumerate().filter(move |&(_, &other)| other == page).map(|(time, _)| time);

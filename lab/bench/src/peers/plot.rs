@@ -1,5 +1,5 @@
-//! Reports as a chart: the headline metric, a panel for each workload, one scale for all panels of
-//! a report.
+//! Reports as a chart of the headline metric. Each workload has a panel, and all panels of a report
+//! have the same scale.
 
 use std::fs;
 use std::path::Path;
@@ -36,8 +36,8 @@ const OURS: RGBColor = RGBColor(0xC4, 0x4E, 0x2C);
 const THEIRS: RGBColor = RGBColor(0x7A, 0x8F, 0xA6);
 const GRID: RGBColor = RGBColor(0xDD, 0xDD, 0xDD);
 
-/// Beyond this ratio of largest to smallest, the scale is logarithmic, and dots take the place of
-/// bars: a bar's length would mean nothing.
+/// If the largest value divided by the smallest exceeds this, the scale is logarithmic. Values are
+/// then dots rather than bars, because the length of a bar would mean nothing.
 const LINEAR_MAX: f64 = 12.0;
 
 /// All panels of a report.
@@ -168,7 +168,7 @@ impl Panel<'_> {
 
 /// A tick's number, without digits that say nothing.
 fn tick(value: f64) -> String {
-    // The ticks were multiplied together; nine decimals hide what that did to the last bits.
+    // Ticks are products, which have rounding errors; nine decimals hide them.
     let text = format!("{value:.9}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

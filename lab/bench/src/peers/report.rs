@@ -17,8 +17,8 @@ pub(crate) struct Report {
     pub(crate) rounds: Option<u32>,
     /// What words in the table mean, right below it.
     pub(crate) legend: String,
-    /// What a reader has to know about the figures, such as a subject that missed when it
-    /// shouldn't.
+    /// What a reader must know about the figures: for example, that a subject had misses in an
+    /// experiment on hits.
     pub(crate) notes: Vec<String>,
     /// The figures.
     pub(crate) records: Vec<Record>,

@@ -21,10 +21,11 @@ use crate::summary::Summary;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) kinds: Vec<Kind>,
-    /// The budget in pages; half of it is hot, ten of it are scanned.
+    /// The budget in pages. The hot file has half as many pages, the scanned file ten times as
+    /// many.
     pub(crate) budget_pages: u32,
     pub(crate) rounds: u32,
-    /// The hot file, if it has a place of its own. The scanned file is always temporary.
+    /// The hot file's place, if the user chose one. The scanned file is always temporary.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -69,8 +70,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Report> {
     Ok(report)
 }
 
-/// One thread reads 8 bytes of hot pages while another reads scanned pages in full, in step with
-/// each other.
+/// One thread reads 8 bytes of hot pages, another one reads scanned pages in full. Both proceed at
+/// the same pace.
 fn side_by_side(subject: &dyn Subject, hot: &[u32], scan: &[u32]) -> Result<()> {
     ensure!(hot.len() == scan.len(), "both threads do the same number of accesses");
     let pace = Pace::default();
@@ -96,8 +97,8 @@ impl Pace {
         for (number, part) in accesses.chunks(STRIDE).enumerate() {
             self.wait_for(1 - own, number)?;
             step(part)?;
-            // Relaxed, like all of `Pace`: it only says how far a thread is; the subject orders its
-            // pages itself.
+            // Relaxed, like all accesses in `Pace`: the number only says how far a thread is. The
+            // subject orders accesses to its pages itself.
             self.strides[own].store(number + 1, Ordering::Relaxed);
         }
         std::mem::forget(alarm);
@@ -117,8 +118,8 @@ impl Pace {
     }
 }
 
-/// Tells the other thread, unless it is forgotten: a thread that returned early or panicked would
-/// otherwise leave that thread waiting.
+/// Dropping this tells the other thread that this one has failed, by an error or a panic; the other
+/// thread would wait for ever otherwise. On success, the value is forgotten (`mem::forget`).
 struct Alarm<'a>(&'a AtomicBool);
 
 impl Drop for Alarm<'_> {

@@ -1,4 +1,4 @@
-//! Files on a real disk that have no name, and so are gone when the process is, whatever ends it.
+//! Files on a real disk that have no name. So they disappear when the process ends for any reason.
 
 use std::env;
 use std::fs::File;
@@ -125,8 +125,8 @@ impl Scratch {
         Ok(bytes)
     }
 
-    /// Returns the bytes that the file's device has been given to write so far, by all processes.
-    /// `None` if the system doesn't say.
+    /// Returns how many bytes all processes have written to the file's device so far. `None` if the
+    /// system doesn't say.
     pub(crate) fn device_bytes(&self) -> Option<u64> {
         let device = self.file.metadata().ok()?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));

@@ -1,5 +1,5 @@
-//! From the command line to what each experiment is told: the sizes of the tables, or those of a
-//! quick look.
+//! Translates the command line into the settings of each experiment: the sizes for the tables, or
+//! those of a quick run.
 
 use std::time::Duration;
 
@@ -123,7 +123,8 @@ pub(crate) fn disk(args: &DiskArgs) -> Result<disk::Settings> {
     })
 }
 
-/// What was asked for, as far as it is possible; `usual` if nothing was.
+/// Returns the subjects that the user names, or `usual` if the user names none. Fails if one of
+/// them isn't in `possible`.
 fn kinds(common: &Common, usual: Vec<Kind>, possible: Vec<Kind>, experiment: &str) -> Result<Vec<Kind>> {
     if common.subjects.is_empty() {
         return Ok(usual);
@@ -154,8 +155,8 @@ fn effort(timed: &Timed, quick: bool, usual_seconds: f64) -> Effort {
     Effort::Time(Duration::from_secs_f64(seconds))
 }
 
-/// The parts of `peers all`: every experiment with its usual sizes, unless no wanted subject has a
-/// place in it.
+/// The parts of `peers all`: every experiment that can measure at least one of the wanted subjects,
+/// with its usual sizes.
 pub(crate) struct All {
     pub(crate) hit: Option<HitArgs>,
     pub(crate) miss: Option<MissArgs>,

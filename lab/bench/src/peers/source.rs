@@ -1,4 +1,4 @@
-//! Where the peers and baselines load absent pages from, and where these misses are counted.
+//! The source from which peers and baselines load missing pages. It also counts these misses.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -11,7 +11,8 @@ use crate::peers::contents::{PAGE, Page, offset_of};
 use crate::peers::data_file::DataFile;
 use crate::peers::subject::Misses;
 
-/// Pages of one or two files under one numbering: the second file's follow those of the first.
+/// The pages of one or two files under one numbering. The second file's numbers follow the first
+/// file's.
 #[derive(Debug)]
 pub(crate) struct Source {
     main: File,
@@ -67,11 +68,11 @@ impl Source {
     /// Reads `page` to where `to` points, for memory that is no slice of Rust's.
     ///
     /// # Safety
-    /// `to` points to a page of memory that may be written to and that no plain Rust access touches
-    /// meanwhile.
+    /// `to` must point to a page of memory that may be written to. No plain Rust access may touch
+    /// the page meanwhile.
     pub(crate) unsafe fn load_raw(&self, page: u32, to: *mut u8) -> Result<()> {
-        // SAFETY: `MaybeUninit` has no requirements on the bytes, and the caller answers for the
-        // rest.
+        // SAFETY: `MaybeUninit` has no requirements on the bytes, and the caller is responsible for
+        // the rest.
         self.load_uninit(page, unsafe { &mut *to.cast::<MaybeUninit<Page>>() })
     }
 

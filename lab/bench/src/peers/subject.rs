@@ -1,8 +1,8 @@
 //! What is compared, and the loop in which it is used.
 //!
-//! A subject implements [`Pages`]: copy some bytes of a page out. The loop over many accesses is
-//! compiled once for each subject and size, so that a read may be inlined into it; only the call of
-//! the whole loop is dynamic ([`Subject`]).
+//! A subject implements [`Pages`]: it copies some bytes out of a page. The loop over many accesses
+//! is compiled once for each subject and size, so that the read can be inlined into it. Only the
+//! call of the whole loop is dynamic ([`Subject`]).
 
 use std::hint::black_box;
 
@@ -13,8 +13,8 @@ use crate::peers::contents::{Contents, PAGE};
 
 /// Something that hands out bytes of pages.
 pub(crate) trait Pages: Send + Sync {
-    /// Copies `into.len()` bytes from `offset` in `page` on. The caller stays within the page and
-    /// the file.
+    /// Copies `into.len()` bytes of `page`, from `offset` on. The caller must stay within the page
+    /// and the file.
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()>;
 
     /// Reads since the beginning that found their page absent.
@@ -35,14 +35,15 @@ pub(crate) struct Misses {
 /// What is read of a page in one access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Operation {
-    /// The first 8 bytes, as of a header: one cache line a page, all of them in few cache sets
+    /// The first 8 bytes, as of a header: one cache line of each page; these lines share few cache
+    /// sets
     #[value(name = "first-8")]
     First8,
     /// 8 bytes at an aligned place that varies
     #[value(name = "8")]
     Read8,
-    /// 8 bytes at a place that varies, of a page that depends on the bytes read before: one after
-    /// the other
+    /// 8 bytes at a place that varies; which page depends on the bytes read before, so reads can't
+    /// overlap
     #[value(name = "chained-8")]
     Chained8,
     /// 100 bytes at a multiple of 8 that varies
@@ -68,7 +69,8 @@ impl Operation {
 
 /// [`Pages`] behind a pointer: whole sequences at a time.
 pub(crate) trait Subject: Send + Sync {
-    /// Reads once for each of `accesses`; a checksum, so that nothing can be left out.
+    /// Makes one read for each of `accesses`. Returns a checksum, so that the compiler can't omit
+    /// reads.
     fn run(&self, operation: Operation, accesses: &[u32]) -> Result<u64>;
 
     /// One read, for checks.
@@ -100,13 +102,13 @@ impl<P: Pages> Subject for P {
 
 /// How a loop chooses places: at the start of the page.
 const FIRST: u8 = 0;
-/// Anywhere in the page; accesses are independent, and the processor overlaps as many as it can.
+/// Anywhere in the page. Accesses are independent, so the processor can overlap them.
 const ANYWHERE: u8 = 1;
-/// Anywhere, but the page depends on the bytes before, as when a tree is descended.
+/// Anywhere in the page. The page depends on the bytes read before, as in a walk down a tree.
 const CHAINED: u8 = 2;
 
-/// The loop that is timed. The place in its page where an access reads follows from its number
-/// alone, and so is the same for all subjects.
+/// The loop that is timed. The place in the page depends only on the number of the access, so it is
+/// the same for all subjects.
 #[inline(never)]
 fn read_all<P: Pages, const N: usize, const WHERE: u8>(pages: &P, accesses: &[u32]) -> Result<u64> {
     let mut sum = 0_u64;
@@ -127,7 +129,8 @@ fn read_all<P: Pages, const N: usize, const WHERE: u8>(pages: &P, accesses: &[u3
     Ok(black_box(sum))
 }
 
-/// A multiple of 8 at which `N` bytes fit into a page, scattered over `number`.
+/// A multiple of 8 at which `N` bytes fit into a page. It looks random from one `number` to the
+/// next.
 #[inline(always)]
 pub(crate) fn place<const N: usize>(number: usize) -> usize {
     let places = (PAGE - N) / 8 + 1;
@@ -135,7 +138,8 @@ pub(crate) fn place<const N: usize>(number: usize) -> usize {
     (((scattered as usize) * places) >> 16) * 8
 }
 
-/// Compares what `subject` hands out with what the file holds, for each of `sample` and every size.
+/// Compares the bytes that `subject` returns with the file's contents, for each page of `sample`
+/// and each size.
 pub(crate) fn verify(subject: &dyn Subject, name: &str, contents: Contents, sample: &[u32]) -> Result<()> {
     for (number, &page) in sample.iter().enumerate() {
         let expected = contents.page(page);

@@ -10,7 +10,7 @@ use crate::peers::confined;
 use crate::peers::scratch::Scratch;
 use crate::peers::subjects::Kind;
 
-/// The subject, its file and its budget. An experiment's own arguments stand beside them.
+/// The subject, its file and its budget. The experiment's own arguments are added to these.
 #[derive(Debug, Args)]
 pub(crate) struct SubjectArgs {
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! A swap device for the kernel: zram, or a file. Making one needs the rights of an administrator.
+//! A swap device for the kernel: zram, or a file. Only an administrator can make one.
 //!
 //! (Linux, Documentation/admin-guide/blockdev/zram.rst; swapon(2); the header as in mkswap(8).)
 
@@ -49,8 +49,8 @@ impl FromStr for Wanted {
     }
 }
 
-/// A device in use. When this is dropped, the kernel stops using it, and what it was made of is
-/// gone.
+/// A swap device in use. When this is dropped, the kernel stops using the device, and its zram
+/// device or file is removed.
 #[derive(Debug)]
 pub(crate) struct SwapDevice {
     place: Place,

@@ -6,8 +6,8 @@ use crate::peers::metric::words;
 use crate::peers::report::Report;
 use crate::record::Record;
 
-/// What a terminal or a log shows of a report: the headline metric of all workloads, then a
-/// block for each of them.
+/// Formats a report for a terminal or a log: the headline metric of all workloads, then a block for
+/// each of them.
 pub(crate) fn render(report: &Report) -> String {
     let mut text = format!("{}: {}\n", report.experiment, report.about);
     if let Some(first) = report.records.first() {
@@ -54,7 +54,7 @@ fn overview(report: &Report, workloads: &[&str]) -> String {
     format!("\n{} ({}; {})\n{}", words.name, report.headline, words.better, grid(&header, &rows, cell))
 }
 
-/// The row of a record: another way of using a subject is a row of its own.
+/// The row of a record. Each way of using a subject has a row of its own.
 pub(crate) fn label_of(record: &Record) -> String {
     match record.workload.strip_prefix(PAGE_WAY) {
         Some(_) => format!("{} page(n)", record.subject),
@@ -102,8 +102,8 @@ fn heading(records: &[&Record], metric: &str) -> String {
     if unit == "count" { metric.to_owned() } else { format!("{metric} [{unit}]") }
 }
 
-/// Columns as wide as they need to be. Headings stand on as many lines as they have parts (`8 B,
-/// uniform`).
+/// Formats columns as wide as they need to be. A heading such as `8 B, uniform` has one line for
+/// each of its parts.
 fn grid(header: &[String], rows: &[String], cell: impl Fn(&str, usize) -> String) -> String {
     let parts: Vec<Vec<&str>> = header.iter().map(|heading| heading.split(", ").collect()).collect();
     let height = parts.iter().map(Vec::len).max().unwrap_or(0);

@@ -13,8 +13,8 @@ use crate::experiments;
 /// What experiments take on both kinds of CPUs.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Common {
-    /// Numbers of CPUs, one task on each: a list, as in 1,2,44,88. More tasks than the machine has
-    /// CPUs take turns [default: powers of two, and as many as there are]
+    /// Numbers of CPUs, with one task on each: a list, as in 1,2,44,88. If there are more tasks
+    /// than CPUs, tasks take turns [default: powers of two, and the number of the machine's CPUs]
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS", value_parser = parse_cpus)]
     pub(crate) cpus: Vec<usize>,
     /// Only these schemes: a list. The first is what speed-ups refer to
@@ -23,8 +23,8 @@ pub(crate) struct Common {
     /// Only these workloads: a list [default: all but those that take long on virtual CPUs]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) workloads: Vec<String>,
-    /// Tasks in one group, or in a group each, in experiments with groups: the same as --workloads
-    /// one-group, or groups
+    /// Tasks in one group (1), or in a group each (N), in experiments with groups: the same as
+    /// --workloads one-group or --workloads groups
     #[arg(long, value_name = "1|N", conflicts_with = "workloads")]
     pub(crate) groups: Option<Groups>,
     /// Time in which each run counts operations [default: 200us of virtual time, or longer if an
@@ -34,8 +34,8 @@ pub(crate) struct Common {
     /// Bytes that an operation copies, in experiments in which that can be chosen
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) bytes: Option<u32>,
-    /// Where pages go that don't fit, in experiments in which they go anywhere: memory, the disk
-    /// that the current directory is on, or a simulated one [default: memory]
+    /// Where pages go that don't fit in memory, in experiments that swap or evict to a device:
+    /// memory, the disk of the current directory, or a simulated disk [default: memory]
     #[arg(long, value_enum)]
     pub(crate) device: Option<Device>,
     /// Memory for each CPU, in experiments in which not all pages fit [default: 1 MiB, or 4 MiB if
@@ -84,7 +84,8 @@ pub(crate) enum Device {
     Compressed,
     /// A file
     Disk,
-    /// A simulated disk: on virtual CPUs with the machine's latency, on real ones without any
+    /// A simulated disk: on virtual CPUs with the latency in the machine's costs, on real CPUs
+    /// without any
     Simulated,
 }
 

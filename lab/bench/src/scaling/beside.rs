@@ -16,8 +16,8 @@ use crate::usage::Usage;
 
 /// A virtual figure that is further from the real one is marked.
 const CLOSE_PERCENT: f64 = 20.0;
-/// If a line took so much longer or shorter between the real CPUs than between the virtual ones,
-/// nothing is compared.
+/// If the time of a line's transfer between the real CPUs differs from that between virtual CPUs by
+/// more than this, the figure isn't compared.
 const FAR_PERCENT: f64 = 25.0;
 
 /// Each scheme on each workload, real and virtual.
@@ -30,8 +30,8 @@ pub(crate) struct Beside {
     pairs: Vec<Pair>,
     /// The number of virtual runs that have no real run beside them.
     alone: usize,
-    /// Real runs that were dropped, because a line took more or less than it had to. Unknown if the
-    /// user didn't say how long it has to take.
+    /// How many real runs were dropped because the transfer of a line took longer or shorter than
+    /// the user wanted. Unknown if the user didn't choose a time.
     dropped: Option<u32>,
 }
 
@@ -43,7 +43,8 @@ struct Pair {
     /// The median over rounds, the least and the most.
     real: [f64; 3],
     simulated: f64,
-    /// What a line took between the real CPUs: the least and the most. Older records don't say.
+    /// The minimum and maximum time of a line's transfer between the real CPUs. Older records lack
+    /// it.
     line_ns: Option<[f64; 2]>,
     /// Time of an operation on one CPU, real and virtual.
     alone_ns: [f64; 2],
@@ -59,7 +60,8 @@ impl Pair {
         100.0 * (self.ratio() - 1.0).abs() <= CLOSE_PERCENT
     }
 
-    /// Whether the real CPUs were as far from each other as virtual ones are, all the time.
+    /// Whether the real CPUs were, during the whole run, as far from each other as the virtual
+    /// ones.
     fn is_alike(&self, line_ns: f64) -> bool {
         let alike = |ns: f64| ns.max(line_ns) <= (1.0 + FAR_PERCENT / 100.0) * ns.min(line_ns);
         self.line_ns.is_none_or(|[least, most]| alike(least) && alike(most))
@@ -89,7 +91,7 @@ pub(crate) fn cpus(records: &[Record], experiment: &Experiment) -> Vec<usize> {
 }
 
 impl Beside {
-    /// What both have. A line takes `line_ns` from one virtual CPU to the next.
+    /// Pairs of runs that both have. A line takes `line_ns` from one virtual CPU to the next.
     pub(crate) fn new(results: &Results, real: &[Record], line_ns: f64) -> Self {
         let find = |workload: &str, scheme: &str, cpus: usize, metric: &str| {
             let matches = |record: &&Record| {
@@ -131,7 +133,8 @@ impl Beside {
         }
     }
 
-    /// Returns how many figures are close, which one is the farthest off, and what isn't compared.
+    /// Returns a sentence: how many virtual figures are close to the real ones, which figure is the
+    /// furthest off, and which runs aren't compared.
     pub(crate) fn summary(&self) -> String {
         if self.pairs.is_empty() {
             return "no run is in both: measure 1 and more CPUs on both, with the same schemes and workloads"

@@ -1,5 +1,5 @@
-//! Does the result depend on a cost that isn't known exactly? Every cost halved and doubled, and
-//! the share of a contended line that its holder keeps at several values.
+//! Does the result depend on costs that aren't known exactly? Repeats a run with every cost halved
+//! and doubled, and with several values of `transfer_hold`.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ use crate::output::progress;
 /// Schemes whose throughputs are closer count as equal.
 const TIE: f64 = 1.02;
 const FACTORS: [f64; 2] = [0.5, 2.0];
-/// A share that was measured at 0.26 to 0.65, and that decides how much cores that fight for a line
-/// lose.
+/// The part of a transfer's time during which its holder keeps a contended line. It was measured at
+/// 0.26 to 0.65, and decides how much CPUs lose when they contend for a line.
 const HOLD: &str = "transfer_hold";
 const HOLDS: [f64; 3] = [0.0, 0.25, 0.5];
 
@@ -33,7 +33,7 @@ pub(crate) struct CostScaling {
 #[derive(Clone, Debug)]
 struct Changes {
     workload: &'static str,
-    /// Schemes and operations in a second, fastest first, with the costs as they are.
+    /// Schemes and their operations per second, fastest first, with unchanged costs.
     order: Vec<(&'static str, f64)>,
     /// Runs made.
     runs: usize,

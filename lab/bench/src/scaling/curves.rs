@@ -1,5 +1,5 @@
-//! Throughput over CPUs as SVG: a panel for each workload, a line for each scheme, published
-//! figures beside.
+//! Throughput over the number of CPUs, as SVG. Each workload has a panel, each scheme a line;
+//! published figures are shown as well.
 
 use std::fs;
 use std::path::Path;
@@ -101,8 +101,9 @@ fn panel(results: &Results, workload: &Workload, area: &Area<'_>) -> Drawn {
     Ok(())
 }
 
-/// What the published figures would be on our machine: relative to the throughput, with the fewest
-/// CPUs, of the scheme itself or of the older design that the others are compared with.
+/// The published figures, converted to our machine. The base is the figure with the fewest CPUs, of
+/// the same scheme, or of the older design if there is one. A point is our throughput at the base,
+/// times the published gain over the base.
 fn published_points(results: &Results, workload: &Workload) -> Vec<(&'static str, f64, f64)> {
     let figures = verdict::published(results, workload.name)
         .flat_map(|published| published.figures.iter().map(move |figure| (published, figure)));

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::args::Device;
 use super::job::{Job, Sample};
 
-/// An experiment. Each is a constant in a folder of its own; see [`crate::experiments`].
+/// An experiment. Each is a constant in a folder or file of its own; see [`crate::experiments`].
 #[derive(Debug)]
 pub(crate) struct Experiment {
     /// On the command line and in records.
@@ -20,8 +20,8 @@ pub(crate) struct Experiment {
     pub(crate) machine: &'static str,
     /// What tasks do.
     pub(crate) workloads: &'static [Workload],
-    /// Workloads that take long on virtual CPUs: they run there if they are named, and for the page
-    /// of results.
+    /// Workloads that take long on virtual CPUs. There they run only if the user names them, and
+    /// for the page of results.
     pub(crate) long: &'static [&'static str],
     /// The schemes that are compared. The first is what speed-ups refer to.
     pub(crate) schemes: &'static [Scheme],
@@ -29,18 +29,19 @@ pub(crate) struct Experiment {
     pub(crate) bytes: Option<usize>,
     /// Where pages can go that don't fit, if that can be chosen.
     pub(crate) devices: &'static [Device],
-    /// Virtual time of a run, if the usual is too short for what a task does in turn.
+    /// The virtual time of a run, if the usual time is shorter than one turn of a task.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "real runs are long enough"))]
     pub(crate) time: Option<Duration>,
     /// Pages are on lists: what those take is shown.
     pub(crate) lists: bool,
-    /// On virtual CPUs, tasks are on all sockets alike; otherwise the first socket is filled first.
+    /// On virtual CPUs, tasks are spread evenly over all sockets; otherwise they fill the first
+    /// socket first.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "where real threads go is for the system to say"))]
     pub(crate) spread: bool,
     /// What others measured.
     pub(crate) published: &'static [Published],
-    /// Numbers of CPUs in the page of results, if it has a table of the experiment although nothing
-    /// was published. Otherwise empty.
+    /// The numbers of CPUs for the page of results, if the experiment has a table there although it
+    /// has no published figures. Otherwise empty.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
     pub(crate) unpublished: &'static [usize],
     /// What has to come out.
@@ -57,7 +58,8 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Of experiments in which tasks are in a memory group each, or in one: their names.
+    /// The names of two workloads: each task in a memory group of its own, and all tasks in one
+    /// group.
     pub(crate) const GROUPS: &str = "groups";
     pub(crate) const ONE_GROUP: &str = "one-group";
 }
@@ -90,15 +92,15 @@ pub(crate) struct Published {
     pub(crate) unit: &'static str,
     /// Whether larger figures are better.
     pub(crate) higher_is_better: bool,
-    /// The design that the others are compared with, number of CPUs by number of CPUs. Without one,
-    /// each is compared with itself on the fewest CPUs.
+    /// The design with which the others are compared, at the same number of CPUs. If there is none,
+    /// each scheme is compared with itself on the fewest CPUs.
     pub(crate) older: Option<&'static str>,
     /// The figures.
     pub(crate) figures: &'static [Figure],
     /// Workloads that belong to the table, but of which nothing was published.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
     pub(crate) beside: &'static [&'static str],
-    /// What doesn't come out as published, and why, as far as that is known.
+    /// Which figures differ from the published ones, and why, as far as that is known.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
     pub(crate) note: &'static str,
 }
@@ -116,7 +118,7 @@ pub(crate) struct Figure {
     pub(crate) deviation: Option<f64>,
 }
 
-/// Something that has to come out. Claims of what others measured, and of what we promise.
+/// A condition on a figure, which is checked: something that others published, or that we promise.
 #[derive(Debug)]
 pub(crate) struct Claim {
     /// The preset it holds on.
@@ -181,19 +183,19 @@ impl Experiment {
         self.workloads.iter().filter(move |workload| !skips(workload.name))
     }
 
-    /// Whether its pages don't all fit in memory, so that some are on a device.
+    /// Whether not all pages fit in memory, so that some are on a device.
     pub(crate) fn is_short_of_memory(&self) -> bool {
         !self.devices.is_empty()
     }
 
-    /// Whether tasks are in memory groups, each in its own or all in one.
+    /// Whether the experiment has a workload with a memory group for each task, and one with a
+    /// single group.
     pub(crate) fn has_groups(&self) -> bool {
         let named = |name| self.workloads.iter().any(|workload| workload.name == name);
         named(Workload::GROUPS) && named(Workload::ONE_GROUP)
     }
 
-    /// The machines that it has something to say about: the usual one, and those of published
-    /// figures.
+    /// The machines of the experiment: the usual one, and those of published figures.
     pub(crate) fn machines(&self) -> Vec<&'static str> {
         let mut machines = vec![self.machine];
         for published in self.published {
@@ -215,8 +217,9 @@ impl Published {
         cpus
     }
 
-    /// What a figure is compared with: the older design's on as many CPUs, or else the scheme's own
-    /// with the fewest CPUs. Nothing if that is the figure itself.
+    /// The figure with which a figure is compared: the older design's on as many CPUs or, if there
+    /// is no older design, the same scheme's on the fewest CPUs. `None` if that is the figure
+    /// itself.
     pub(crate) fn base(&self, figure: &Figure) -> Option<&'static Figure> {
         let base = match self.older {
             Some(older) => self.figures.iter().find(|other| other.scheme == older && other.cpus == figure.cpus),

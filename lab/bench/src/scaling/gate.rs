@@ -1,9 +1,9 @@
-//! What must not get worse: the claims of all experiments that are marked so.
+//! What must not get worse: all claims of experiments that belong to the gate.
 //!
-//! Usually, a short run with one seed shows whether a claim holds. But such a run may be off by
-//! some per cent, and the claim may be just as near to the measured value. So a claim that doesn't
-//! hold in it is judged again, by the median of the experiment's usual runs: as many as usual, and
-//! as long.
+//! First, each claim is judged by a short run with one seed. The figures of such a run may be off
+//! by some per cent, and a claim's bound may be as close to the true value. So if a claim doesn't
+//! hold in the short run, it is judged again by the median of the experiment's usual runs, which
+//! are longer and have several seeds.
 
 use anyhow::{Result, bail};
 
@@ -19,7 +19,7 @@ use crate::usage::Usage;
 /// Checks each claim about what we ship, or about `scheme` in its place.
 ///
 /// # Errors
-/// A claim that doesn't hold, or an experiment that names what doesn't exist.
+/// A claim doesn't hold, or an experiment has a name that doesn't exist.
 pub(crate) fn run(scheme: &str) -> Result<()> {
     experiments::check()?;
     let mut failed = 0;
@@ -51,7 +51,7 @@ fn named(experiment: &Experiment, scheme: &str) -> &'static str {
     experiment.schemes.iter().find(|known| known.name == scheme).map_or(OURS, |known| known.name)
 }
 
-/// What has been run of an experiment: claims on the same tasks share a run.
+/// The runs of an experiment so far. Claims on the same tasks share a run.
 struct Runs<'a> {
     experiment: &'static Experiment,
     /// All claims that are checked.
@@ -112,7 +112,8 @@ impl Tasks {
             Seeds::One => Run::new(experiment, &common, self.machine, Some(1))?.briefly(),
             Seeds::Usual => Run::new(experiment, &common, self.machine, None)?,
         };
-        // A claim on efficiency is one of what we ship, or of the scheme in its place.
+        // The gate's claims on efficiency are about `OURS`, or about the scheme that the user names
+        // in its place.
         if self.schemes.contains(&OURS) { run.efficiency_of_ours_only().results() } else { run.results() }
     }
 }

@@ -1,4 +1,4 @@
-//! One run: a scheme on a workload with so many tasks, and what it gave.
+//! One run: a scheme on a workload with a number of tasks, and its results.
 
 use std::fmt;
 
@@ -19,11 +19,12 @@ pub(crate) struct Choices {
     pub(crate) bytes: usize,
     /// Where pages go, for experiments in which that can be chosen.
     pub(crate) device: Device,
-    /// Memory for each CPU, if it was chosen, for experiments in which that can be chosen.
+    /// The memory for each CPU, if the user chose it and the experiment allows that.
     pub(crate) memory_per_cpu: Option<Size>,
     /// Only to show that everything works.
     pub(crate) quick: bool,
-    /// The warm-up is only as long as a claim needs: figures are off by some per cent.
+    /// The warm-up is short, only long enough to judge a claim: the figures are off by some per
+    /// cent.
     pub(crate) brief: bool,
 }
 
@@ -93,7 +94,8 @@ impl Traffic {
     }
 }
 
-/// Why something can't be measured here: the tables say so, and everything else goes on.
+/// Why something can't be measured here. The tables show the reason, and the other measurements go
+/// on.
 #[derive(Debug)]
 pub(crate) struct Unavailable(pub(crate) String);
 
@@ -108,7 +110,7 @@ impl std::error::Error for Unavailable {}
 /// What a virtual machine knows about a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
-    /// Throughput over that of the same run without contention, if that was made too.
+    /// Throughput, divided by that of the same run without contention, if that run was made.
     pub(crate) efficiency: Option<f64>,
     /// Everything else.
     pub(crate) report: manycore::Report,
@@ -120,12 +122,12 @@ impl<'a> Job<'a> {
         Self { workload, tasks, choices, stage }
     }
 
-    /// Measures `operation`, repeated by each task on what `set_up` made. `begin` is called by each
-    /// task before, with its number: it warms up, and returns what the task needs for itself. The
-    /// code is compiled for each scheme.
+    /// Measures `operation`, which each task repeats on the value that `set_up` returns. Before
+    /// that, each task calls `begin` with its number; `begin` warms up, and returns the task's own
+    /// state. The code is compiled for each scheme.
     ///
     /// # Errors
-    /// A failed run: a deadlock, a panic, or a system without threads.
+    /// The run fails: a deadlock, a panic, or the system can't start a thread.
     pub(crate) fn measure<S: Sync, T: Send>(
         &self,
         set_up: impl Fn() -> S + Send + Sync,
@@ -135,9 +137,10 @@ impl<'a> Job<'a> {
         self.stage.measure(self.tasks, set_up, begin, operation, |_| None)
     }
 
-    /// Measures like [`measure`](Self::measure), for tasks that do something else after so many
-    /// operations. On virtual CPUs, each task makes that many, whatever time that takes. On real
-    /// ones, the usual time is many such rounds.
+    /// Measures like [`measure`](Self::measure), for tasks that do something else after each
+    /// `operations` operations. On virtual CPUs, each task makes exactly `operations` operations,
+    /// whatever time that takes. Real CPUs use the usual time, which is long enough for many such
+    /// rounds.
     ///
     /// # Errors
     /// As [`measure`](Self::measure).
@@ -151,12 +154,12 @@ impl<'a> Job<'a> {
         self.stage.of_rounds(operations).measure(self.tasks, set_up, begin, operation, |_| None)
     }
 
-    /// Measures like [`measure_rounds`](Self::measure_rounds), for operations that can't be
-    /// repeated: afterwards they do nothing of interest.
+    /// Measures like [`measure_rounds`](Self::measure_rounds), for operations that each task can
+    /// make only `operations` times. Further calls of `operation` do nothing of interest.
     ///
     /// # Errors
-    /// Those of [`measure`](Self::measure). On real CPUs, [`Unavailable`]: so few operations take
-    /// too short a time.
+    /// Those of [`measure`](Self::measure). On real CPUs, [`Unavailable`], because so few
+    /// operations take too short a time.
     pub(crate) fn measure_once<S: Sync, T: Send>(
         &self,
         operations: u64,
@@ -172,7 +175,7 @@ impl<'a> Job<'a> {
     }
 
     /// Measures like [`measure`](Self::measure) or, with `round`, like
-    /// [`measure_rounds`](Self::measure_rounds). `count` returns what was counted so far.
+    /// [`measure_rounds`](Self::measure_rounds). `count` must return the counts so far.
     ///
     /// # Errors
     /// As [`measure`](Self::measure).
@@ -191,14 +194,15 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// A run that another process makes: `run` is told how long it is to be.
+    /// Measures in another process, which `run` starts. `run` gets the time that the measurement
+    /// must take.
     #[cfg(not(pagefold_manycore))]
     pub(crate) fn measure_elsewhere(&self, run: impl Fn(std::time::Duration) -> Result<Sample>) -> Result<Sample> {
         self.stage.placed(self.tasks, &|| run(self.stage.time))
     }
 
-    /// The same with a process for each task, which sets up a subject of its own: for subjects that
-    /// are system calls.
+    /// Measures like [`measure`](Self::measure), with a process for each task, which sets up a
+    /// subject of its own. Only for subjects that consist of system calls.
     ///
     /// # Errors
     /// A failed run, or a system without processes.

@@ -1,8 +1,8 @@
-//! `bench real calibrate --judge`: how far off the model of virtual CPUs is on this machine.
+//! `bench real calibrate --judge`: how accurate the model of virtual CPUs is on this machine.
 //!
-//! The experiment `locks` runs on two CPUs of this machine, and then on two virtual ones that have
-//! its costs. The virtual ones are in another build of this program, which cargo makes and runs. It
-//! prints both results side by side.
+//! Runs the experiment `locks` on two CPUs of this machine, and then on two virtual CPUs with the
+//! costs of this machine. Virtual CPUs need another build of this program, so cargo builds and runs
+//! it. That build prints both results side by side.
 
 use std::env;
 use std::fs;
@@ -27,8 +27,8 @@ pub(super) fn cores() -> Result<[usize; 2]> {
     calibrate::two_cores().ok_or_else(|| Usage::error("--judge needs two cores in one socket"))
 }
 
-/// Measures on two cores of this machine, which `calibrate` has just described, and has the virtual
-/// one print the rest.
+/// Measures on two cores of this machine, whose costs are in `machine`. Then runs the build for
+/// virtual CPUs, which measures and compares.
 ///
 /// # Errors
 /// A failed run or build.

@@ -1,10 +1,10 @@
-//! What lists and their locks take of a run: the figures of the source lines in their files.
+//! The part of a run that lists and their locks take: the sum over the source lines in their files.
 
 use manycore::Report;
 
-/// The list that Pagefold's pages are on, and its lock; the older designs' lists and spinlock.
-/// (The older designs' free pages are on the same rings, under the same spinlock, and count as
-/// well.)
+/// The files of the list that Pagefold's pages are on, with its lock, and of the older designs'
+/// lists and spinlock. (The older designs' free pages are on the same kind of list, under the same
+/// kind of spinlock, and so are included.)
 const FILES: [&str; 4] = [
     "crates/smp-list/src/",
     "experiments/older/lru_lists.rs",

@@ -24,10 +24,12 @@ pub(crate) struct MachineChoice {
 const QUICK_CPUS: usize = 8;
 
 impl MachineChoice {
-    /// The preset of that name, or the machine in the file of that name.
+    /// Returns the preset with that name or, if there is none, the machine in the file with that
+    /// name.
     ///
     /// # Errors
-    /// A mistake of the user's, with what there is to choose from.
+    /// Usage: there is neither a preset nor a readable file, or the file doesn't describe a
+    /// machine.
     pub(crate) fn find(name: &str) -> Result<Self> {
         if let Some(preset) = PRESETS.iter().find(|preset| preset.name == name) {
             let machine = Machine::preset(name).map_err(usage)?;
@@ -53,8 +55,8 @@ impl MachineChoice {
         Host { name: self.name.clone(), cpus: self.shape.cpus() }
     }
 
-    /// Numbers of CPUs that show a curve: powers of two, a socket, all cores, all CPUs. With
-    /// `quick` the ends alone.
+    /// The numbers of CPUs for a curve: powers of two, a socket, all cores, all CPUs. With `quick`,
+    /// only 1 and the largest one, at most `QUICK_CPUS`.
     pub(crate) fn usual_cpus(&self, quick: bool) -> Vec<usize> {
         let all = self.shape.cpus();
         if quick {

@@ -1,10 +1,10 @@
-//! The frame of all scaling experiments: the same code of a scheme on virtual CPUs and on real
-//! ones.
+//! The frame of all scaling experiments: it runs the same code of a scheme on virtual CPUs and on
+//! real ones.
 //!
-//! An [`experiment`] names workloads and schemes. A scheme measures a [`job`] by giving it three
-//! closures (what to set up, how a task begins, one operation), which the [`stage`] of the build
-//! runs. A [`sweep`] makes all runs of a [`plan`]; its [`results`] become a [`table`], [`records`],
-//! [`curves`] and [`verdict`]s beside the published figures.
+//! An [`experiment`] names workloads and schemes. A scheme measures a [`job`]: it passes three
+//! closures (set up, begin a task, one operation) to the [`stage`] of the build, which runs them. A
+//! [`sweep`] makes all runs of a [`plan`]. Its [`results`] become a [`table`], [`records`],
+//! [`curves`] and [`verdict`]s that compare them with the published figures.
 
 pub(crate) mod args;
 #[cfg(pagefold_manycore)]
@@ -57,7 +57,7 @@ use clap::{ArgMatches, Command};
 
 use crate::usage::Usage;
 
-/// The command for virtual CPUs. A build for real ones says which is the right build.
+/// The command for virtual CPUs. In a build for real CPUs, it says that another build is needed.
 pub(crate) fn virtual_command() -> Command {
     #[cfg(pagefold_manycore)]
     return virtual_run::command();
@@ -65,7 +65,7 @@ pub(crate) fn virtual_command() -> Command {
     other_build("virtual", "Run experiments on virtual CPUs: cargo bench-virtual")
 }
 
-/// The command for real CPUs. A build for virtual ones says which is the right build.
+/// The command for real CPUs. In a build for virtual CPUs, it says that another build is needed.
 pub(crate) fn real_command() -> Command {
     #[cfg(not(pagefold_manycore))]
     return real_run::command();

@@ -1,4 +1,5 @@
-//! One HTML page about all experiments, which needs nothing else: styles and pictures are in it.
+//! One HTML page about all experiments. It needs no other files: it contains its styles and
+//! pictures.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -30,7 +30,7 @@ impl Plan {
     /// What was asked for, or what is usual.
     ///
     /// # Errors
-    /// A name that the experiment doesn't know; bytes, memory or a device that it has no use for.
+    /// The experiment doesn't know a name, or has no choice of bytes, memory or device.
     pub(crate) fn new(
         experiment: &'static Experiment,
         common: &Common,
@@ -100,7 +100,8 @@ impl Plan {
     }
 }
 
-/// Those of `all` that are named, in the order of their names and once; all if none is.
+/// Returns the items with these names, in the order of `names` and without duplicates. Without
+/// names, returns all.
 fn named<T>(
     names: &[String],
     all: impl Iterator<Item = &'static T> + Clone,

@@ -1,5 +1,5 @@
-//! Tasks that are processes: they have nothing in common but the kernel, and a few words in which
-//! they tell what they did.
+//! Tasks that are processes. They share only the kernel, and a few words in which they report their
+//! results.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,9 +18,9 @@ use super::stage::{Share, pin_task, process_cpu, repeat, sample};
 /// How long a process waits for the others to be there.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// As [`Job::measure`](super::job::Job::measure), with a process for each task, which sets up a
-/// subject of its own. For subjects that are system calls and nothing else: a forked child has no
-/// other threads.
+/// Measures like [`Job::measure`](super::job::Job::measure), with a process for each task, which
+/// sets up a subject of its own. Only for subjects that consist of system calls, because a forked
+/// child has no other threads.
 pub(super) fn measure<S, T>(
     time: Duration,
     tasks: usize,
@@ -61,7 +61,8 @@ fn fork(child: impl FnOnce()) -> Result<Pid> {
     Pid::from_raw(pid.max(0)).ok_or_else(io::Error::last_os_error).context("no process for a task")
 }
 
-/// Words that all processes see: how many are there; then what each did, three words each.
+/// Words that all processes share: the number of processes that are ready, and then three words for
+/// the results of each process.
 struct Board {
     words: &'static [AtomicU64],
     tasks: usize,
@@ -70,7 +71,7 @@ struct Board {
 impl Board {
     fn new(tasks: usize) -> Result<Self> {
         let (count, access) = (1 + 3 * tasks, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping, of zeros, which is there until the board is dropped.
+        // SAFETY: a new mapping of zeros, which stays until the board is dropped.
         let words = unsafe {
             let words = mmap_anonymous(null_mut(), count * size_of::<AtomicU64>(), access, MapFlags::SHARED)?;
             std::slice::from_raw_parts(words.cast(), count)

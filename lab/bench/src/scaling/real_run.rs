@@ -40,10 +40,10 @@ struct RealArgs {
 /// Where a virtual machine's host has its CPUs.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(super) struct Place {
-    /// Count only runs in which a line takes so long from the first CPU to the second, as
-    /// `calibrate` measured it: runs that are off by more than a tenth are dropped, and made again
-    /// for two minutes in all [default: prefer runs in which it takes about as long as at the
-    /// beginning]
+    /// Count only runs in which the transfer of a line from the first CPU to the second takes so
+    /// long, as `calibrate` measured it: runs that differ by more than a tenth are dropped and
+    /// repeated, for up to two minutes in all [default: prefer runs in which it takes about as long
+    /// as at the beginning]
     #[arg(long, value_name = "NS", value_parser = parse_ns)]
     pub(super) transfer: Option<f64>,
 }

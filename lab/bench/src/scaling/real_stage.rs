@@ -29,7 +29,8 @@ pub(super) struct Share {
     pub(super) wall: Duration,
 }
 
-/// Work of a task's own, about `ns` nanoseconds of it: a chain of multiplications, timed once.
+/// A task's own work of about `ns` nanoseconds: a chain of multiplications, whose speed is measured
+/// once.
 pub(crate) fn own_work(ns: u64) {
     static STEPS_PER_NS: OnceLock<f64> = OnceLock::new();
     let steps_per_ns = *STEPS_PER_NS.get_or_init(|| {
@@ -74,8 +75,8 @@ impl Stage {
         self.placed(tasks, &|| once(self.time, tasks, &set_up, &begin, &operation, &count))
     }
 
-    /// Makes a run of so many tasks while CPUs are where they are to be. It is [`Unavailable`] if
-    /// they never are.
+    /// Makes a run of `tasks` tasks while the CPUs are at the wanted distance. Fails with
+    /// [`Unavailable`] if they never are.
     pub(super) fn placed(&self, tasks: usize, run: &dyn Fn() -> Result<Sample>) -> Result<Sample> {
         match &self.placement {
             Some(placement) if tasks > 1 => {
@@ -101,7 +102,8 @@ fn once<S: Sync, T>(
 ) -> Result<Sample> {
     let subject = set_up();
     let task = |task: usize, gate: &Barrier| {
-        // A task that panics comes to the gate all the same: the others would wait there for ever.
+        // A task that panics also comes to the gate. Otherwise the others would wait there for
+        // ever.
         let begun = catch_unwind(AssertUnwindSafe(|| begin(&subject, task)));
         gate.wait(); // All are there: what has been is counted.
         gate.wait(); // It is: all begin.
@@ -111,7 +113,7 @@ fn once<S: Sync, T>(
     on_threads(tasks, &task, &|| count(&subject))
 }
 
-/// Runs each task on a thread of its own, and says what they did together.
+/// Runs each task on a thread of its own, and returns what all of them did.
 fn on_threads(
     tasks: usize,
     task: &(dyn Fn(usize, &Barrier) -> Share + Sync),
@@ -195,8 +197,8 @@ mod tests {
 
     use super::*;
 
-    /// A task that panicked while it got ready never came to the gate, and all others waited there
-    /// for ever: what it had said was never printed.
+    /// Regression: a task that panicked in `begin` never came to the gate. All others waited there
+    /// for ever, and the panic's message was never printed. The run must fail instead.
     #[test]
     fn a_task_that_panics_before_all_begin_fails_the_run() {
         let (tell, told) = channel();

@@ -9,12 +9,13 @@ use crate::summary::Summary;
 pub(crate) const THROUGHPUT: &str = "throughput";
 /// Throughput over that of the fewest CPUs.
 pub(crate) const SCALING: &str = "scaling";
-/// What a line took from one real CPU to another, before and after the runs.
+/// The time of a line's transfer between two real CPUs, measured before and after each run.
 pub(crate) const LINE: &str = "line";
 /// Real runs of all schemes on all workloads that were dropped.
 pub(crate) const DROPPED: &str = "dropped";
 
-/// All figures of `results`. The subject is the scheme; `cpus` are those that the tasks ran on.
+/// All figures of `results` as records. The subject is the scheme; `cpus` is the number of CPUs of
+/// the tasks.
 pub(crate) fn of(results: &Results) -> Vec<Record> {
     let rows = results.rows.iter().flat_map(|row| of_row(results, row));
     let all = source(results, "all", "all", results.most());

@@ -10,7 +10,7 @@ use crate::summary::Summary;
 /// Where it was run.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
-    /// In records: a preset, a machine file's name, or a description of this machine.
+    /// The name in records: a preset, the name in a machine file, or a description of this machine.
     pub(crate) name: String,
     /// CPUs it has.
     pub(crate) cpus: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
     /// Which schemes have none, and why.
     pub(crate) missing: Vec<String>,
-    /// Real runs that were dropped, because the CPUs weren't as far from each other as the user
+    /// How many real runs were dropped, because the CPUs weren't as far from each other as the user
     /// wanted.
     pub(crate) dropped: Option<u32>,
 }
@@ -84,7 +84,7 @@ impl Row {
         values.filter(|values| !values.is_empty()).map(Summary::of)
     }
 
-    /// What went to a device and came from it, if all repetitions counted that.
+    /// A figure of the traffic to and from a device, if all repetitions counted the traffic.
     pub(crate) fn traffic(&self, figure: impl Fn(&Traffic) -> Option<f64>) -> Option<Summary> {
         let values: Option<Vec<f64>> = self.samples.values().map(|sample| figure(sample.traffic.as_ref()?)).collect();
         values.filter(|values| !values.is_empty()).map(Summary::of)

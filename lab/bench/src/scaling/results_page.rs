@@ -1,12 +1,12 @@
-//! Writes `docs/results.md`, which has the published tables again: the older design, the proposed
-//! design and Pagefold, with a verdict for each published gain. Also checks whether the page is up
-//! to date.
+//! Writes `docs/results.md`, which repeats the published tables: it compares the older design, the
+//! proposed design and Pagefold, and has a verdict for each published gain. Also checks whether the
+//! page is up to date.
 //!
-//! A table belongs to an experiment's [`Published`]: its machine, its workload, the numbers of CPUs
-//! for which figures were published, and all schemes. Some experiments have a table that wasn't
-//! published. Each table has three files in the directory `results` beside the page: a chapter, a
-//! plot, and a [`Table`], from which the page is made and checked. So one table can be made anew
-//! without the others.
+//! A table belongs to an experiment's [`Published`]: it has its machine, its workload, the numbers
+//! of CPUs for which figures were published, and all schemes. Some experiments have a table without
+//! published figures. Each table has three files in the directory `results` beside the page: a
+//! chapter, a plot, and a [`Table`], from which the page is made and checked. So one table can be
+//! made again without the others.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
@@ -30,7 +30,8 @@ use crate::output::QUICK;
 use crate::record::Record;
 use crate::usage::Usage;
 
-/// A figure of a check may differ by this factor from the page's of the same seed.
+/// A figure of a check may differ by at most this factor from the figure of the same seed on the
+/// page.
 const SAME: f64 = 1.10;
 
 /// A table of the page.
@@ -41,7 +42,7 @@ pub(crate) struct Page {
     published: Option<&'static Published>,
 }
 
-/// All of them, in the order of the experiments: first those that were published.
+/// All tables, in the order of the experiments: first those with published figures.
 pub(crate) fn all() -> Vec<Page> {
     let published = |&experiment: &&'static Experiment| {
         experiment.published.iter().map(move |published| Page { experiment, published: Some(published) })
@@ -95,8 +96,8 @@ struct Table {
     seeds: u32,
     /// Of two CPUs at most: it means nothing.
     quick: bool,
-    /// Published figures that something is to be compared with, those of them whose gain has the
-    /// same direction here, and those that agree.
+    /// The number of published figures that have a base to compare them with; how many of these
+    /// gains have the same direction here; and how many agree.
     compared: usize,
     same_direction: usize,
     agree: usize,
@@ -182,8 +183,8 @@ fn file(directory: &Path, page: Page, kind: &str) -> PathBuf {
     directory.join("results").join(format!("{}.{kind}", page.name()))
 }
 
-/// Writes a file as a whole, or leaves what is there: other processes may make other tables, and
-/// read this one.
+/// Writes a file atomically: if the write fails, the old file stays. Other processes may read this
+/// table, or make other tables, at the same time.
 fn save(path: &Path, text: &str) -> Result<()> {
     let new = || -> io::Result<()> {
         let mut file = NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
@@ -197,8 +198,7 @@ fn save(path: &Path, text: &str) -> Result<()> {
 /// Makes the directories, before anything takes long.
 ///
 /// # Errors
-/// They can't be made; or what will be made is `quick`, and would stand beside tables that mean
-/// something.
+/// The directories can't be made; or the tables would be `quick`, and replace tables that aren't.
 pub(crate) fn prepare(directory: &Path, quick: bool) -> Result<()> {
     for page in all() {
         if quick && Table::read(directory, page)?.is_some_and(|table| !table.quick) {
@@ -246,7 +246,8 @@ fn comparisons(page: Page, results: &Results) -> Vec<Comparison> {
     page.published.map_or_else(Vec::new, of)
 }
 
-/// The product's throughput over that of the best older or proposed design, with the most tasks.
+/// Pagefold's throughput, divided by that of the best older or proposed design, with the most
+/// tasks.
 fn over_the_best(page: Page, results: &Results) -> Option<f64> {
     let workload = page.published?.workload;
     let of = |scheme: &str| Some(results.row(workload, scheme, results.most())?.throughput().median);
@@ -322,8 +323,8 @@ fn published_cells(published: &'static Published, results: &Results, row: &Row) 
     format!(" {} {} | {deviation} | {gain} | {verdict} |", number(figure.value), published.unit)
 }
 
-/// Checks the page in `directory`: it has today's tables, and those that `wanted` names give nearly
-/// the same figures with one seed.
+/// Checks the page in `directory`: it must have all of today's tables. The tables in `wanted` must
+/// also give nearly the same figures when they are measured again with one seed.
 ///
 /// # Errors
 /// What is stale, and how to make it anew.
@@ -357,7 +358,7 @@ pub(crate) fn check(directory: &Path, wanted: &[&str]) -> Result<String> {
     Ok(said)
 }
 
-/// Makes a table's runs with one seed, and compares them with what is kept.
+/// Makes a table's runs with one seed, and compares them with the stored figures.
 fn compare(page: Page, table: &Table) -> Result<String> {
     let mut said = String::new();
     let results = page.run(1, false)?;
@@ -375,7 +376,7 @@ fn compare(page: Page, table: &Table) -> Result<String> {
     Ok(said)
 }
 
-/// The kept throughput of a workload, a scheme and a number of CPUs, with the first seed.
+/// Returns the stored throughput of a workload, a scheme and a number of CPUs, with the first seed.
 fn throughput(records: &[Kept], page: Page, (workload, scheme, cpus): (&str, &str, usize)) -> Option<f64> {
     let is_its = |Kept { record, .. }: &&Kept| {
         record.experiment == page.experiment.name

@@ -1,5 +1,5 @@
-//! Makes the tables of the page of results side by side. Each table is made by a process of its
-//! own, because what runs on virtual CPUs has fixed addresses, which are a whole process's.
+//! Makes the tables of the page of results in parallel. Each table is made by a process of its own,
+//! because runs on virtual CPUs need fixed addresses, and a process has only one set of them.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -14,11 +14,11 @@ use anyhow::{Context, Result, bail};
 use super::results_page::Page;
 use crate::output::progress;
 
-/// Makes each table by `bench virtual results --only TABLE` and these `arguments`, `at_once` tables
-/// at a time, those with most runs first.
+/// Makes each table by `bench virtual results --only TABLE` and these `arguments`. Makes `at_once`
+/// tables at a time, and begins with those that have the most runs.
 ///
 /// # Errors
-/// The first table that can't be made. Those that were begun before are finished.
+/// The first failure. Tables that have been begun are still finished.
 pub(crate) fn make(mut pages: Vec<Page>, at_once: usize, output: &Path, arguments: &[String]) -> Result<()> {
     pages.sort_by_key(|page| Reverse(page.runs()));
     let (all, start) = (pages.len(), Instant::now());

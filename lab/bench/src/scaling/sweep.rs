@@ -12,9 +12,9 @@ use super::table::cpus_label;
 use crate::experiments::OURS;
 use crate::output::progress;
 
-/// Makes every run once, then every run again, so that changes of a real machine meet all schemes
-/// alike. `stage` returns what a repetition runs on. What can't be measured here is left out, and
-/// said.
+/// Makes every run once, then every run again, and so on, so that changes of a real machine affect
+/// all schemes alike. `stage` returns the stage for a repetition. Runs that can't be made here are
+/// left out, and listed as missing.
 pub(crate) fn run(plan: &Plan, host: Host, mut how: String, stage: impl Fn(u32) -> Stage) -> Result<Results> {
     let mut rows = Vec::new();
     for workload in &plan.workloads {

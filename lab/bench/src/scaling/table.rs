@@ -112,7 +112,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 impl Table {
-    /// Columns as wide as they need to be; names to the left, figures to the right.
+    /// Formats columns as wide as they need to be, with names to the left and figures to the right.
     pub(crate) fn text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| &row[column]).chain([&self.head[column]]);

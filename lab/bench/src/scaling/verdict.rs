@@ -1,4 +1,4 @@
-//! Sentences on what agrees with the published result and what doesn't, made from figures.
+//! Sentences that say which figures agree with the published result and which don't.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ pub(crate) fn published<'a>(results: &'a Results, workload: &'a str) -> impl Ite
     all.filter(move |published| published.machine == results.host.name && published.workload == workload)
 }
 
-/// All that can be said about `results`: published figures first, then the project's own promises.
+/// All verdicts on `results`: first on published figures, then on the project's own promises.
 pub(crate) fn of(results: &Results) -> Vec<Verdict> {
     let published = results.workloads.iter().flat_map(|workload| published(results, workload.name));
     let figures = published

@@ -37,11 +37,12 @@ struct VirtualArgs {
     /// Print where the time of each scheme goes on the most CPUs
     #[arg(long)]
     profile: bool,
-    /// Repeat the run on the most CPUs with each cost halved and doubled: does the order of the
-    /// schemes change?
+    /// Repeat the run on the most CPUs with each cost halved and doubled, to see whether the order
+    /// of the schemes changes
     #[arg(long)]
     scale_costs: bool,
-    /// Put the records of `bench-real … --json` beside: throughput of several CPUs over that of one
+    /// Compare with the records of `bench-real … --json`: throughput of several CPUs over that of
+    /// one
     #[arg(long, value_name = "FILE.json")]
     beside: Option<PathBuf>,
 }
@@ -59,8 +60,8 @@ struct ReportArgs {
     /// preset
     #[arg(long, value_name = "PRESET|FILE", requires = "beside")]
     beside_machine: Option<String>,
-    /// Repeat the runs on the most CPUs with each cost halved and doubled, too: takes many times as
-    /// long
+    /// Repeat the runs on the most CPUs with each cost halved and doubled, too; this takes many
+    /// times as long
     #[arg(long)]
     scale_costs: bool,
     /// Few CPUs, short: shows that everything works; the figures mean nothing
@@ -88,12 +89,12 @@ struct ResultsArgs {
     /// Only these tables, a list; the others stay as they are
     #[arg(long, value_delimiter = ',', value_name = "TABLES")]
     only: Vec<String>,
-    /// How many tables are made at a time, each in a process of its own: some take 3 GiB [default:
-    /// the number of CPUs, at most 4]
+    /// How many tables are made at a time, each in a process of its own, which may take 3 GiB
+    /// [default: the number of CPUs, at most 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     at_once: Option<u32>,
     /// Write nothing: check that the page in the directory has today's tables, and that those of
-    /// --only have nearly the same figures with one seed
+    /// --only still have nearly the same figures with one seed
     #[arg(long, conflicts_with = "quick")]
     check: bool,
     /// One and two CPUs: shows that everything works; the figures mean nothing
@@ -131,7 +132,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 
 /// Virtual time of a run if the user doesn't choose.
 const TIME: Duration = Duration::from_micros(200);
-/// How many tables of results are made at a time, at most, if the user doesn't choose.
+/// The maximum number of tables of results that are made at a time, if the user doesn't choose it.
 const AT_ONCE: usize = 4;
 /// So much shorter where figures mean nothing.
 const QUICK_SHARE: u32 = 50;
@@ -149,7 +150,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// From the options that all experiments have. `machine` is a preset or a file.
+    /// Creates a run from the options that all experiments have. `machine` is a preset or a file.
     pub(crate) fn new(
         experiment: &'static Experiment,
         common: &Common,
@@ -229,7 +230,7 @@ fn one(experiment: &'static Experiment, args: &VirtualArgs) -> Result<()> {
     Ok(())
 }
 
-/// Runs everything, and writes a page about it, which is there after the first experiment.
+/// Runs all experiments, and writes a page about them. The page exists after the first experiment.
 fn report(args: &ReportArgs) -> Result<()> {
     let real = args.beside.as_deref().map(beside::read).transpose()?;
     page::prepare(&args.report)?;

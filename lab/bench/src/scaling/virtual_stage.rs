@@ -49,7 +49,8 @@ impl Stage {
         Self { machine, window: plan.time.into(), efficiency }
     }
 
-    /// What is counted of so many tasks. If they take turns on their CPUs, each gets some turns.
+    /// The time or the operations that are counted for `tasks` tasks. If tasks take turns on their
+    /// CPUs, the time is long enough for several turns of each.
     fn window_of(&self, tasks: usize) -> Window {
         let share = tasks.div_ceil(self.machine.cpus());
         match self.window {
@@ -85,7 +86,7 @@ impl Stage {
             let counted = [const { Mutex::new(None) }; 2];
             let note = |which: usize, counts| *counted[which].lock().unwrap_or_else(PoisonError::into_inner) = counts;
             let set_up = || {
-                // Each state is its task's alone: the lock of the host is never waited for.
+                // Only one task uses each state. The mutex is `std`'s, and is never contended.
                 let states = (0..tasks).map(|_| Mutex::new(None)).collect::<Vec<_>>();
                 (AtEnd { subject: set_up(), end: |subject: &S| note(1, count(subject)) }, states)
             };

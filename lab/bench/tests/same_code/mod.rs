@@ -17,7 +17,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// This one. `known` is a function of it, and its symbol ends with `name`.
+    /// This program. `known` must be one of its functions, and `name` the function's symbol.
     pub(crate) fn this(known: *const u8, name: &str) -> Self {
         let bytes = std::fs::read("/proc/self/exe").expect("this program's own file");
         let file = object::File::parse(&*bytes).expect("an ELF file");
@@ -29,14 +29,15 @@ impl Program {
         Self { code, functions, moved_by: known.addr() as u64 - address }
     }
 
-    /// Compares two functions, and what they call; the number of instructions, or where they
-    /// differ.
+    /// Compares two functions, and the functions that they call. Returns the number of
+    /// instructions, or where they differ.
     pub(crate) fn compare(&self, left: *const u8, right: *const u8) -> Result<usize, String> {
         let mut seen = HashSet::new();
         let mut pairs = vec![[left, right].map(|function| function.addr() as u64 - self.moved_by)];
         let mut compared = 0;
         while let Some(pair) = pairs.pop() {
-            // Functions that both call are the same; so are two that the compiler found to be one.
+            // Nothing to compare if the pair has been compared, or if both sides are one function:
+            // both call it, or the compiler has merged two equal functions.
             let known = !seen.insert(pair) || (pair[0] == pair[1] && compared > 0);
             let [Some(one), Some(other)] = pair.map(|start| self.function(start)) else {
                 // Code without a symbol, which only both can share.
@@ -90,7 +91,8 @@ fn is_near(kind: OpKind) -> bool {
     matches!(kind, OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64)
 }
 
-/// The same operation on the same operands. Jumps within the functions go equally far.
+/// Whether two instructions have the same operation and operands. Jumps within the functions must
+/// lead to the same offset.
 fn alike(a: &Instruction, b: &Instruction, one: &Range<u64>, other: &Range<u64>) -> bool {
     let operand = |instruction: &Instruction, function: &Range<u64>, at: u32| match instruction.op_kind(at) {
         OpKind::Register => (OpKind::Register, instruction.op_register(at) as u64, 0),

@@ -22,7 +22,7 @@ struct Counted {
     /// Its programs, which are tests of the crate `pagefold`.
     programs: &'static [&'static str],
     arguments: &'static [&'static str],
-    /// The number of seeds, which is less than the lane itself has; 0 means the usual number.
+    /// The number of seeds, smaller than that of the lane itself; 0 means the usual number.
     seeds: u32,
 }
 
@@ -53,8 +53,8 @@ type Counts = BTreeMap<Position, Option<u64>>;
 /// How often code ran: by program, and by file.
 ///
 /// Each program is exported by itself. Given several programs, `llvm-cov` takes a function's record
-/// from the first program that has the function. If this program doesn't call the function, the
-/// record of a function that is inlined into its callers is empty.
+/// from the first program that contains the function. If this program never calls the function, and
+/// other functions have it inlined, that record is empty.
 #[derive(Debug, Default)]
 pub(super) struct Coverage(Vec<HashMap<PathBuf, Counts>>);
 

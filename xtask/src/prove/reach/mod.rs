@@ -1,4 +1,4 @@
-//! `cargo xtask reach`: what of the code each lane runs, and what none does.
+//! `cargo xtask reach`: which parts of the code each lane runs, and which parts no lane runs.
 //!
 //! Three kinds of places have to be reached. The first are the public functions of the product's
 //! crates, and of its disks for tests. The second are the variants of public errors: for each, at
@@ -33,7 +33,8 @@ pub(crate) const OTHER_CRATES: [&str; 5] = ["manycore", "pagefold-policies", "be
 /// The target directory of builds with counters.
 const DIRECTORY: &str = "coverage";
 
-/// The most turns in which all lanes run. A turn follows another while something is missing.
+/// The maximum number of turns in which all lanes run. Another turn follows while a place is
+/// missing.
 const TURNS_MAX: u32 = 2;
 
 /// `reach`.
@@ -83,7 +84,7 @@ fn report(args: &ReachArgs) -> Result<bool, String> {
     let is_missed = |((kind, name), lanes): &(&(Kind, &str), &BTreeSet<_>)| {
         lanes.is_empty() && exceptions.reason(*kind, name).is_none()
     };
-    // What threads do to each other happens by chance, so another turn may reach more.
+    // How threads interleave is a matter of chance, so another turn may reach more.
     for turn in (0..TURNS_MAX).take_while(|_| !args.again) {
         coverage::count_turn(turn)?;
         let missed = reached(&places, &coverage::of_lanes()?).iter().filter(is_missed).count();

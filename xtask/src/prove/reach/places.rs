@@ -55,7 +55,7 @@ pub(super) struct Place {
     /// From the root of the workspace.
     pub(super) file: PathBuf,
     pub(super) at: Position,
-    /// Where the body of a function ends: the code of it that runs first may not be at its
+    /// The end of a function's body. The code that runs first in a function needn't be at its
     /// beginning.
     pub(super) end: Option<Position>,
 }

@@ -1,12 +1,12 @@
-//! How does it scale when many processes end that share pages? All have mapped and used the pages
-//! of one cached file, and all end at once.
+//! How does the end of many processes scale that share pages? All of them have mapped and used the
+//! pages of one cached file, and they end at the same time.
 //!
-//! When a process ends, Linux decrements the counts of each page that it had mapped, and passes on
-//! the accessed bit of its page table. The first time, this sets a bit of the page. The second
-//! time, it activates the page, 15 pages at a time, under the lock of the LRU lists. Processes that
-//! end together all activate the same pages, because a page becomes active only under the lock.
-//! With lists that are changed side by side, a database exited 6.3 times as fast, according to the
-//! author of the change.
+//! When a process ends, Linux decrements the counts of each page that the process had mapped. If
+//! the process had used the page, Linux also marks the page as used. The first mark sets a bit of
+//! the page. The second one activates the page: pages are moved to the active list 15 at a time,
+//! under the lock of the LRU lists. A page counts as active only after that. So processes that end
+//! together all try to activate the same pages. With lists that CPUs change side by side, a
+//! database exited 6.3 times as fast, according to the author of that change.
 
 mod older;
 mod pagefold;

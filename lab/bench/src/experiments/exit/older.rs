@@ -1,5 +1,5 @@
-//! The older designs: a process leaves the counts of each page, and marks it as used; a page that
-//! is used for the second time is activated, with 14 others.
+//! The older designs: a process that ends decrements the counts of each page, and marks the page as
+//! used. A page that is marked for the second time is activated, in batches of 15 pages.
 
 use sync::atomic::Ordering;
 
@@ -26,7 +26,7 @@ pub(super) const SIDE_BY_SIDE: Scheme = Scheme {
     measure: measure::<Older<SideBySide>>,
 };
 
-/// Clearing an entry of the page table, and what else there is to do for a page: a guess.
+/// The time to clear an entry of the page table, and for other work on a page: a guess.
 const ENTRY_NS: u64 = 30;
 
 /// Bits of a page's `flags`.

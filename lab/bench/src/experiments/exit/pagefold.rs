@@ -1,5 +1,6 @@
-//! The product: spaces that have mapped a file. A mapping has no page table, so only a few entries
-//! have to be removed at its end. A page's use was noted in its word when it was read.
+//! Pagefold: spaces that have mapped a file. A mapping has no page table, so only a few entries
+//! have to be removed when it ends. Each page's use was already recorded in its word when it was
+//! read.
 
 use pagefold::{Advice, File, Group, Pagefold, Protection, Space};
 

@@ -1,5 +1,6 @@
-//! One word that no instruction can change as wanted: a task reads it, computes, and exchanges it
-//! if it hasn't changed meanwhile. The word goes through a sequence of random numbers.
+//! One word, changed in a way for which there is no single instruction: a task loads it, computes
+//! the next random number from it, and exchanges it by compare-and-swap. If another task has
+//! changed the word meanwhile, the task repeats this.
 
 use sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
-//! A queue lock without links: each task waits at the place of the task before it, and then takes
-//! that place over for its next turn (T. Craig, "Building FIFO and priority-queuing spin locks from
-//! atomic swap", 1993; Magnusson, Landin and Hagersten, "Queue locks on cache coherent
+//! A queue lock without links: each task waits at the place of the task before it. After its turn,
+//! it takes over that place for its next turn (T. Craig, "Building FIFO and priority-queuing spin
+//! locks from atomic swap", 1993; Magnusson, Landin and Hagersten, "Queue locks on cache coherent
 //! multiprocessors", IPPS 1994).
 
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering, spin_hint};
@@ -53,7 +53,8 @@ impl Shared for Queue {
         let mine = self.mine[task].0.load(Ordering::Relaxed);
         // Relaxed: the swap publishes the place.
         self.places[mine].0.store(true, Ordering::Relaxed);
-        // Release publishes this task's place; Acquire pairs with the Release of the task before.
+        // Release publishes this task's place, which is true. Acquire pairs with the Release of the
+        // previous task's swap, which published the place that this task waits at.
         let before = self.last.0.swap(mine, Ordering::AcqRel);
         // Acquire pairs with the Release below.
         while self.places[before].0.load(Ordering::Acquire) {

@@ -1,5 +1,5 @@
-//! A hash map in stripes, with a mutex for each stripe. Within a stripe, a key is in the first free
-//! slot after the one that its hash names.
+//! A hash map in stripes, with a mutex for each stripe. The hash of a key names a slot of a stripe.
+//! The key is stored in the first slot from there on that was free.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;

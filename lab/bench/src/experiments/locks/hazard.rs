@@ -1,8 +1,8 @@
-//! Versions behind a number, as in read-copy-update: a reader announces the version that it reads,
-//! on a line of its own, and a writer overwrites a version only if no reader has announced it
-//! (M. Michael, "Hazard pointers: safe memory reclamation for lock-free objects", TPDS 2004).
+//! Versions behind a number, as in read-copy-update. A reader announces, on a line of its own, the
+//! version that it reads. A writer overwrites a version only if no reader has announced it (M.
+//! Michael, "Hazard pointers: safe memory reclamation for lock-free objects", TPDS 2004).
 //!
-//! There are two versions: the current one, and the one before, which the next writer overwrites.
+//! There are two versions: the current one, and the previous one, which the next writer overwrites.
 
 use sync::atomic::{AtomicU64, Ordering, fence, spin_hint};
 use sync::lock::Mutex;
@@ -19,7 +19,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     measure: |job| measure(job, new),
 };
 
-/// The number of the first version. Neither it nor the one before is `NOTHING`.
+/// The number of the first version. Neither this number nor the one below is `NOTHING`.
 const FIRST: u64 = 2;
 /// Announced by a task that reads no version.
 const NOTHING: u64 = 0;
@@ -58,11 +58,12 @@ impl Versions {
         // Relaxed: the second look decides.
         let mut number = self.current.0.load(Ordering::Relaxed);
         loop {
-            // Release: this task has read the version that it announced before, if a writer sees
-            // this number rather than the `NOTHING` below. Pairs with the Acquire in `write`.
+            // Release pairs with the Acquire in `write`. A writer may see this number without
+            // having seen the `NOTHING` that this task stored earlier. It must then know, too, that
+            // this task has finished reading the version that it had announced before.
             announced.store(number, Ordering::Release);
-            // Pairs with the fence in `write`: the writer sees what is announced, or this task sees
-            // that there is a newer version.
+            // Pairs with the fence in `write`: either the writer sees this announcement, or the
+            // load below sees the number of the newer version.
             fence(Ordering::SeqCst);
             // Acquire pairs with the Release in `write`.
             let now = self.current.0.load(Ordering::Acquire);

@@ -48,7 +48,8 @@ impl Queue {
         // Relaxed: no other task knows the place yet.
         mine.next.store(NOBODY, Ordering::Relaxed);
         mine.waits.store(1, Ordering::Relaxed);
-        // AcqRel: the place is ready; pairs with the Release of the task that leaves the lock free.
+        // Release publishes this task's place, which must be initialised before the next task links
+        // itself to it. Acquire pairs with the Release of the task that left the lock free.
         let before = self.last.0.swap(me as u32, Ordering::AcqRel);
         if before != NOBODY {
             // Release pairs with the Acquire loads of `next` below: the place waits.
@@ -59,7 +60,7 @@ impl Queue {
             }
         }
         let result = inside();
-        // Acquire, here and below, pairs with the Release of the task that queued up behind.
+        // Acquire, here and below, pairs with the Release with which the next task links itself.
         if mine.next.load(Ordering::Acquire) == NOBODY {
             // Release pairs with the swap above.
             let free = self.last.0.compare_exchange(me as u32, NOBODY, Ordering::Release, Ordering::Relaxed);

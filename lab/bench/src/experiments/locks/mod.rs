@@ -1,8 +1,8 @@
-//! Locks around two words, and structures without a lock, for judging the virtual machine: none of
-//! them took part in its calibration, so `--beside` says how far it can be believed.
+//! Locks around two words, and structures without a lock. They judge the virtual machine: none of
+//! them was used to calibrate it, so `--beside` shows how accurate its figures are.
 //!
-//! All shared memory is atomics and locks of `sync`, words under a lock as well: the virtual
-//! machine sees nothing else.
+//! All shared memory consists of atomics and locks of `sync`, even words that a lock protects,
+//! because the virtual machine doesn't see other memory.
 
 mod cas_loop;
 mod clh;
@@ -70,8 +70,8 @@ trait Shared: Send + Sync {
     /// One use by a task; `turn` counts those of the task.
     fn operate(&self, task: usize, turn: u64);
 
-    /// Checks that nothing of so many uses is lost. All tasks have ended, and the turns of each
-    /// began at 0.
+    /// Checks that none of `uses` uses was lost. The caller must call it after all tasks have
+    /// ended. The turns of each task must have begun at 0.
     #[cfg(test)]
     fn check(&self, uses: u64);
 }
@@ -79,7 +79,7 @@ trait Shared: Send + Sync {
 /// One in this many turns of a task is its rare one.
 const RARE: u64 = 16;
 
-/// Whether this turn is the rare one: of readers and writers, the one that writes.
+/// Whether this turn is the rare one. In schemes with readers and writers, a rare turn writes.
 fn is_rare(turn: u64) -> bool {
     turn.is_multiple_of(RARE)
 }
@@ -107,12 +107,13 @@ mod tests {
 
     /// Turns of each task on real threads.
     const MANY: u64 = 20_000 * RARE;
-    /// Turns if each of them may take a time slice: the next task in a queue has lost its CPU, and
-    /// the others wait for it.
+    /// The same for fair locks, where each turn may take a time slice: if the next task in the
+    /// queue has lost its CPU, all others wait for it.
     const FEW: u64 = 250 * RARE;
 
-    /// Each task uses what they share in so many turns, on real threads. They don't sleep before
-    /// they begin: the first would be done before the last is awake.
+    /// Each task uses the shared structure in `turns` turns, on real threads. The threads don't
+    /// sleep while they wait for each other: if they did, the first might be done before the last
+    /// wakes.
     #[cfg(not(pagefold_manycore))]
     fn use_together<S: Shared>(tasks: usize, turns: u64, new: fn(usize) -> S) {
         use std::sync::atomic::{AtomicUsize, Ordering};

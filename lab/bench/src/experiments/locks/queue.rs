@@ -1,15 +1,16 @@
 //! A queue without a lock (Michael and Scott, "Simple, fast, and practical non-blocking and
-//! blocking concurrent queue algorithms", PODC 1996). The first node is a dummy: its value has been
-//! taken. The tail may be one node behind; tasks that see this help.
+//! blocking concurrent queue algorithms", PODC 1996). The first node is a dummy, whose value has
+//! been taken. The tail may be one node behind the last node; a task that sees this moves the tail.
 //!
-//! Links have a tag that changes whenever they change, so no link is mistaken for an older one to
-//! the same node. A task puts the value back with the node that became free when it took a value.
+//! Each link has a tag, which changes with each change of the link. So a compare-and-swap doesn't
+//! mistake a link for an older link to the same node. An operation takes a value, and appends it
+//! again in the node that became free.
 //!
 //! # Memory ordering
 //! All links are read with Acquire and changed with Release, so a task that follows a link sees the
-//! node behind it as it was enqueued. The tail is never behind the head: the task that moves the
-//! head has seen the tail at another node than the head's, and a task that reads the head later
-//! sees the tail there or farther on.
+//! node behind it as it was enqueued. The tail is never behind the head: a task moves the head only
+//! after it has seen that the tail is at another node. A task that later reads this head therefore
+//! also sees the tail at that node, or further on.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -62,7 +63,7 @@ fn successor(link: u64, node: u32) -> u64 {
 
 /// Changes a link, unless another task has.
 fn change(link: &AtomicU64, from: u64, node: u32) -> bool {
-    // Release: see the module. Relaxed: nothing is read through what another task made of it.
+    // Release: see the module. Relaxed on failure: the value that was found isn't used.
     link.compare_exchange(from, successor(from, node), Ordering::Release, Ordering::Relaxed).is_ok()
 }
 
@@ -76,15 +77,16 @@ impl Queue {
         let mine = self.node(u64::from(node));
         // Relaxed: the change of the last node's link publishes it.
         mine.value.store(value, Ordering::Relaxed);
-        // Release: a task that still takes this node for the last, and reads this, sees at its
-        // second look that the tail has moved on. Relaxed: no other task changes the link
-        // meanwhile.
+        // Release pairs with the Acquire load of `next` below, in other tasks. Such a task may
+        // still have this node as the tail, from before the node became free. If it loads this new
+        // link, it also sees that the tail has moved on, and retries. The load is Relaxed because
+        // no other task changes the link of a free node.
         mine.next.store(successor(mine.next.load(Ordering::Relaxed), NONE), Ordering::Release);
         loop {
             let tail = self.tail.0.load(Ordering::Acquire);
             let next = self.node(tail).next.load(Ordering::Acquire);
-            // Relaxed: the Acquire above orders it after `next`, which was the last node's if the
-            // tail is the same.
+            // Relaxed: the Acquire load of `next` keeps this load behind it. If the tail is still
+            // the same, `next` was the link of the last node.
             if self.tail.0.load(Ordering::Relaxed) != tail {
                 continue;
             }
@@ -112,8 +114,8 @@ impl Queue {
                 (NONE, _) => return None,
                 (next, true) => _ = change(&self.tail.0, tail, next),
                 (node, false) => {
-                    // Relaxed: read before the change, whose Release keeps it there. Afterwards
-                    // other tasks may free the node and use it again.
+                    // Relaxed: the Release of the change below keeps this load before it. After the
+                    // change, another task may free the node and use it again.
                     let value = self.node(next).value.load(Ordering::Relaxed);
                     if change(&self.head.0, head, node) {
                         return Some((head as u32, value));

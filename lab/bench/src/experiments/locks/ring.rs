@@ -1,8 +1,11 @@
 //! A bounded queue in an array (D. Vyukov, "Bounded MPMC queue", 2010).
 //!
-//! Values have positions 0, 1, 2 …, and position p is in cell p % cells. Each cell has a number: p
-//! if the value of position p may be put in, p + 1 if it may be taken out, and p + cells once it
-//! has been taken out.
+//! Values have positions 0, 1, 2 …; the value of position p is in cell `p % cells`. Each cell has a
+//! number. For position p, it is
+//!
+//! - p, if the value may be put in;
+//! - p + 1, if the value may be taken out;
+//! - p + cells, once the value has been taken out.
 
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
 
@@ -17,7 +20,7 @@ pub(super) const SCHEME: Scheme = Scheme {
     measure: |job| measure(job, new),
 };
 
-/// If a cell's value may be taken out, the cell's number is its position plus this.
+/// The number of a full cell is the position of its value, plus this.
 const FULL: u64 = 1;
 
 #[repr(align(64))]
@@ -53,8 +56,7 @@ impl Ring {
         &self.cells[(at % self.cells.len() as u64) as usize]
     }
 
-    /// Claims the next position at one end, and waits until the task that used the cell before is
-    /// done.
+    /// Claims the next position at one end. Waits until the previous user of its cell is done.
     fn claim(&self, end: &End, full: u64) -> u64 {
         // Relaxed, here and below: the cells' numbers order everything.
         let mut at = end.0.load(Ordering::Relaxed);
@@ -87,7 +89,8 @@ impl Ring {
         let at = self.claim(&self.head, FULL);
         // Relaxed: the cell is this task's alone.
         let value = self.cell(at).value.load(Ordering::Relaxed);
-        // Release pairs with the Acquire of the task that puts the next value in.
+        // Release pairs with the Acquire load in `claim` of the task that next puts a value into
+        // this cell: the value is taken out before it is overwritten.
         self.cell(at).number.store(at + self.cells.len() as u64, Ordering::Release);
         value
     }

@@ -1,4 +1,4 @@
-//! A sequence lock: readers write nothing, and read again if a writer wrote meanwhile.
+//! A sequence lock: readers write nothing, and read again if a writer has written meanwhile.
 
 use sync::atomic::{AtomicU64, Ordering, fence, spin_hint};
 
@@ -48,8 +48,8 @@ impl Sequence {
             // Acquire pairs with the Release of the writer before.
             let exchange = |to| self.number.compare_exchange(number, to, Ordering::Acquire, Ordering::Relaxed);
             if number.is_multiple_of(2) && exchange(number + 1).is_ok() {
-                // Release pairs with the Acquire fence of readers: a reader that sees a new word
-                // sees the odd number.
+                // Release pairs with the Acquire fence of readers: a reader that has seen a new
+                // word also sees the odd number, or a later one, and retries.
                 fence(Ordering::Release);
                 for word in &self.words {
                     // Relaxed: the only writer; readers look at the number again.

@@ -1,5 +1,5 @@
-//! A counter in shards, one for each task: to count is cheap, and to read the count takes a line
-//! from every task.
+//! A counter with a shard for each task: counting is cheap, but reading the count loads a cache
+//! line of each task.
 
 use sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! A stack without a lock (R. K. Treiber, "Systems programming: coping with parallelism", IBM
-//! 1986). Each exchange of the top gives it another tag: a task that read the top before can't
-//! mistake a node that was taken and put back for the node that it saw.
+//! 1986). Each change of the top gives the top another tag. So if a node is taken and put back, a
+//! task that had read the top before finds another tag, and its exchange fails.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -68,15 +68,17 @@ impl Stack {
     }
 
     fn pop(&self) -> Option<u32> {
-        // Acquire, here and below, pairs with the Release in `push` of every node on the stack:
-        // exchanges alone change the top, so each belongs to the release sequence of all before.
+        // Acquire, here and below, pairs with the Release in `push` of every node on the stack, not
+        // only of the top one: the top is changed only by exchanges, so each change continues the
+        // release sequences of all earlier pushes.
         let mut top = self.top.0.load(Ordering::Acquire);
         loop {
             let node = top as u32;
             if node == NONE {
                 return None;
             }
-            // Relaxed: if another task has taken the node meanwhile, the top has another tag.
+            // Relaxed: if another task has taken the node meanwhile, the value may be wrong; but
+            // then the top has another tag, and the exchange fails.
             let to = successor(top, self.node(node).next.load(Ordering::Relaxed));
             match self.top.0.compare_exchange_weak(top, to, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(node),

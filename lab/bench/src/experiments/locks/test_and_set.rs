@@ -1,5 +1,5 @@
 //! A test-and-test-and-set lock with exponential backoff: a task that loses a race for the lock
-//! pauses before it looks again, each time twice as long (T. Anderson, "The performance of spin
+//! pauses before it tries again, each time twice as long (T. Anderson, "The performance of spin
 //! lock alternatives for shared-memory multiprocessors", TPDS 1990).
 
 use sync::atomic::{AtomicBool, Ordering, spin_hint};

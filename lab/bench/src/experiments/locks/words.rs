@@ -16,7 +16,7 @@ impl Words {
         }
     }
 
-    /// Reads both, which must be equal. No task changes them meanwhile. Returns their value.
+    /// Returns the value of both words, which must be equal. No task may change them meanwhile.
     pub(super) fn read(&self) -> u64 {
         // Relaxed: as above.
         let [first, second] = [0, 1].map(|at: usize| self.0[at].load(Ordering::Relaxed));

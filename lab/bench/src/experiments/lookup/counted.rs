@@ -1,4 +1,5 @@
-//! No lock: the page is counted and looked at again, as Linux does since 2.6.27.
+//! No lock: a reader counts itself among the page's users, and then checks that the page is still
+//! in its slot, as in Linux since 2.6.27.
 
 use super::memory::Memory;
 use super::tree::Tree;

@@ -1,4 +1,5 @@
-//! A tree under a lock: the page is found and counted under it, and copied outside of it.
+//! A tree under a lock: a reader finds the page and counts itself under the lock, and copies after
+//! releasing it.
 
 use super::PageCache;
 use super::memory::Memory;

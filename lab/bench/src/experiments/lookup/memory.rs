@@ -7,7 +7,8 @@ use super::{PAGE, contents};
 
 const WORDS: usize = PAGE / 8;
 
-/// A page, which lies as Pagefold's frames do: caches are taken to hold whole pages.
+/// A page's bytes, aligned to a page like Pagefold's frames, because the model assumes that caches
+/// hold whole pages.
 #[repr(align(4096))]
 struct Bytes([AtomicU64; WORDS]);
 

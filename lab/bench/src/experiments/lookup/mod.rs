@@ -1,10 +1,11 @@
 //! How finding a cached page scales: older designs beside Pagefold's.
 //!
-//! Linux found pages of a file in a radix tree, under a spinlock; from 2.6.12 on, under a
-//! reader/writer lock. Nick Piggin then let readers walk the tree without a lock, and secure the
-//! page by its count. Pagefold writes nothing at all. The old designs are behind the same narrow
-//! trait as Pagefold's file. They are made of `sync`'s atomics (tree slots too), so that on virtual
-//! CPUs nothing that they share is free.
+//! Linux found pages of a file in a radix tree. Readers held a spinlock, and from 2.6.12 on a
+//! reader/writer lock. Nick Piggin then let readers walk the tree without a lock: they increment
+//! the page's count, which keeps the page. A reader of Pagefold writes nothing at all. The older
+//! designs and Pagefold's file implement the same narrow trait. The older designs use `sync`'s
+//! atomics (even for tree slots), so that on virtual CPUs each access to shared memory has its
+//! cost.
 
 mod counted;
 mod locked;
@@ -26,20 +27,21 @@ use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Publ
 use crate::scaling::job::{Job, Sample};
 use crate::scaling::stage::own_work;
 
-/// What [`tree`] and [`speculative`] take from elsewhere; a test compiles them without the seam.
+/// What [`tree`] and [`speculative`] import. A test compiles these files with `core`'s atomics
+/// instead.
 mod seam {
     pub(crate) use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
 
 /// Bytes in a page.
 const PAGE: usize = 4096;
-/// Pages of each task's own part: they stay in its core's cache, as in a test that measures lookups
-/// and not memory.
+/// The number of pages in each task's own part. They fit into a core's cache, so that the
+/// experiment measures lookups rather than memory.
 const PART: u64 = 16;
 /// The page that all tasks want.
 const HOT: u64 = 3;
-/// Pages that a task reads through its mapping: 64 tasks read 512 MiB, a 16th of the pages of 16
-/// KiB in the published 32 GiB.
+/// The number of pages that each task reads through its mapping. 64 tasks then read 128 Ki pages of
+/// 4 KiB (512 MiB): a 16th of the pages in the published run, which had 32 GiB in pages of 16 KiB.
 const MAPPED: u64 = 2048;
 /// The same where figures mean nothing.
 const QUICK_MAPPED: u64 = 256;
@@ -47,8 +49,8 @@ const QUICK_MAPPED: u64 = 256;
 const CHANGED: u64 = 512;
 /// Reads from one such page to the next.
 const CHANGE_EVERY: u64 = 16;
-/// The rest of a page fault of the older designs. The one figure that is fitted to the published
-/// table: 2.04 s for 2 Mi faults in the run on one CPU, less the lookup.
+/// The time of a page fault of the older designs without the lookup. It is the only figure that is
+/// fitted to the published table, in which 2 Mi faults on one CPU took 2.04 s.
 const FAULT_NS: u64 = 900;
 
 const OWN_PARTS: Workload =
@@ -111,7 +113,8 @@ pub(crate) const LOOKUP: Experiment = Experiment {
     ],
 };
 
-/// Locked is slower on 64 CPUs than on one, lock-free at least 16 times as fast.
+/// On 64 CPUs, the designs with a lock are at most as fast as on one CPU; the one without a lock is
+/// at least 16 times as fast.
 const fn published_scaling(scheme: &'static str, bound: Bound) -> Claim {
     let (machine, workload, measure) = ("altix-64", FAULTS.name, Measure::Scaling);
     Claim { machine, workload, scheme, cpus: 64, measure, bound, gate: false }
@@ -127,7 +130,7 @@ trait PageCache: Sync {
     const FAULT_NS: u64 = FAULT_NS;
     /// Copies the beginning of a page, which is in memory.
     fn read(&self, page: u64, into: &mut [u8]);
-    /// Brings pages into memory, near the task that will read them, and has the task map the file.
+    /// Brings pages into memory, near the task that will read them. The task also maps the file.
     fn map(&self, _task: usize, _pages: Range<u64>) {}
     /// Reads a page through a task's mapping, for the first time.
     fn fault(&self, _task: usize, page: u64, into: &mut [u8]) {
@@ -168,7 +171,8 @@ impl Reader {
         Self { task, first, pages, next: 0, into, maps, changes }
     }
 
-    /// Reads all of the part twice, and checks what it read; or maps it.
+    /// If the task reads through a mapping, maps its part of the file. Otherwise reads the part
+    /// twice, and checks the bytes.
     fn warm_up(&mut self, cache: &impl PageCache) {
         if let Some(first) = self.changes {
             cache.map(self.task, first..first + CHANGED);
@@ -217,7 +221,7 @@ fn mapped(job: &Job<'_>) -> u64 {
     if job.choices.quick { QUICK_MAPPED } else { MAPPED }
 }
 
-/// Measures a page cache; `new` makes one of a file of so many pages for so many tasks.
+/// Measures a page cache. `new(pages, tasks)` creates one.
 fn measure<C: PageCache + Send>(job: &Job<'_>, new: fn(u64, usize) -> C) -> Result<Sample> {
     let pages = job.tasks as u64 * if maps(job) { mapped(job) + CHANGED } else { PART };
     let set_up = || new(pages, job.tasks);

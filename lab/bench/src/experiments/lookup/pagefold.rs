@@ -1,4 +1,4 @@
-//! The product: a file that is in memory, read by `File::read_at`, or through a space that maps it.
+//! Pagefold: a file that is in memory, read by `File::read_at`, or through a space that maps it.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -21,7 +21,8 @@ pub(super) const SCHEME: Scheme = Scheme {
 /// A file, and what keeps it in memory.
 pub(super) struct Cached {
     file: File,
-    /// What each task has. The cells are `std`'s, because a process has its space from the start.
+    /// What each task has. These cells are `std`'s, so that they cost nothing on virtual CPUs: a
+    /// real process has its address space from the start.
     processes: Box<[OnceLock<Process>]>,
     group: Group,
     bytes: u64,

@@ -1,5 +1,5 @@
-//! Pagefold with a mistake: a counter that all hits share. With it, the gate has to fail, and the
-//! profile to name the line.
+//! Pagefold with a deliberate mistake: all hits increment one shared counter. The gate must fail
+//! with it, and the profile must name the line.
 
 use sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,10 @@
 //! Finding a page without a lock (Nick Piggin, "\[rfc\] lockless pagecache", 2005).
 //!
-//! After a reader has loaded a slot, and before it has counted itself among the page's users, the
-//! page may be taken out of the file and used for another one. So the reader raises the count only
-//! if it isn't zero, and then loads the slot again. If the slot still holds the page, the page has
-//! been the file's ever since it was counted.
+//! A reader loads a slot, and then increments the count of the page that the slot names. In
+//! between, the page may be removed from the file and used for another page. So the reader
+//! increments the count only if it isn't zero, and then loads the slot again. If the slot still
+//! names the page, the page has belonged to the file since before the increment, and the count
+//! keeps it there.
 
 use super::seam::Ordering;
 use super::tree::{Page, Tree};
@@ -14,8 +15,8 @@ impl Tree {
     pub(super) fn get_page(&self, index: u64) -> Option<&Page> {
         loop {
             let slot = self.slot(index)?;
-            // Acquire pairs with the publication of the page: its record and its bytes are
-            // complete.
+            // Acquire pairs with the Release that published the page in the slot: the reader sees
+            // the page's complete record and bytes.
             let value = slot.load(Ordering::Acquire);
             let page = self.page(value)?;
             if !page.get_unless_zero() {

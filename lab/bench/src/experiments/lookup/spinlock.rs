@@ -1,4 +1,4 @@
-//! One spinlock around the tree, as Linux had before the lock became a reader/writer lock.
+//! One spinlock around the tree, as in Linux before 2.6.12, which had a reader/writer lock.
 
 use sync::atomic::{AtomicBool, Ordering, spin_hint};
 

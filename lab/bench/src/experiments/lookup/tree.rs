@@ -1,8 +1,9 @@
-//! A file's pages in a radix tree, as Linux had it: 64 slots in a node, a record with a count for
-//! each page.
+//! A file's pages in a radix tree, as in Linux: each node has 64 slots, and each page has a record
+//! with a count.
 //!
-//! The tree's nodes stay; pages come and go. All slots are atomics. A reader under a lock could
-//! load plain words, but a reader without a lock can't, and both must pay for what they load.
+//! Nodes are never removed; pages are removed and put back. All slots are atomics. Readers that
+//! hold a lock could load plain words, but readers without a lock need atomics. With atomics
+//! everywhere, both kinds of readers pay for their loads on virtual CPUs.
 
 use super::seam::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ use super::seam::{AtomicU32, AtomicU64, Ordering};
 const SHIFT: u32 = 6;
 const SLOTS: usize = 1 << SHIFT;
 
-/// 0, or one more than the number of a node below, or of a page.
+/// 0, or one more than the number of a page or of a node of the next level.
 type Slot = AtomicU64;
 
 #[repr(align(64))]
@@ -37,8 +38,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A tree of the pages `0..pages`. No virtual CPU touches its lines yet: each line is in the
-    /// memory of the task that touches it first.
+    /// A tree of the pages `0..pages`. On virtual CPUs, a line is in the memory of the task that
+    /// touches it first; building the tree doesn't count as a touch.
     pub(super) fn new(pages: u64) -> Self {
         let height = (1..).find(|&height| pages <= 1 << (SHIFT * height)).unwrap_or(1);
         let mut nodes = vec![[0_u64; SLOTS]];
@@ -59,13 +60,13 @@ impl Tree {
         Self { height: AtomicU32::new(height), nodes, pages }
     }
 
-    /// Takes a page out of the tree and puts it back, under a lock that other changes take. Gives
-    /// up if the page has users besides the tree.
+    /// Removes a page from the tree and puts it back, unless the page has users besides the tree.
+    /// The caller must hold the lock that all changes take.
     pub(super) fn change(&self, index: u64) {
         let Some(slot) = self.slot(index) else { return };
         let value = slot.load(Ordering::Relaxed);
         let Some(page) = self.page(value) else { return };
-        // Acquire pairs with the Release in `put`: the last user is done with the page.
+        // Acquire pairs with the Release in `put`: the last user has finished with the page.
         if page.count.compare_exchange(1, 0, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             slot.store(0, Ordering::Relaxed);
             page.count.store(1, Ordering::Relaxed);
@@ -77,15 +78,15 @@ impl Tree {
     /// The slot in which page `index` is, if it is in the tree.
     #[inline]
     pub(super) fn slot(&self, index: u64) -> Option<&AtomicU64> {
-        // Relaxed: a tree grows at its root, and readers of an older height find the same pages.
+        // Relaxed: the height doesn't change while tasks use the tree.
         let height = self.height.load(Ordering::Relaxed);
         if index >> (SHIFT * height) != 0 {
             return None;
         }
         let mut node = self.nodes.first()?;
         for level in (1..height).rev() {
-            // Acquire pairs with the publication of the node below: its slots are seen as they were
-            // then.
+            // Acquire pairs with the Release that would publish a new node: a reader sees the
+            // node's slots as they were then.
             let below = node.slots[slot_of(index, level)].load(Ordering::Acquire);
             node = self.nodes.get(usize::try_from(below.checked_sub(1)?).ok()?)?;
         }
@@ -105,24 +106,25 @@ fn slot_of(index: u64, level: u32) -> usize {
 }
 
 impl Page {
-    /// One user more. The caller knows that there is one already, or holds the lock of the tree.
+    /// Adds a user. The caller must know that the page has a user already, or hold the tree's lock.
     #[inline]
     pub(super) fn get(&self) {
-        // Relaxed: a page that is known to stay needs no ordering to be counted once more.
+        // Relaxed: the page can't be freed meanwhile, so there is nothing to order.
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One user more, unless the page is being freed.
     #[inline]
     pub(super) fn get_unless_zero(&self) -> bool {
-        // Acquire pairs with the Release in `put` of the task that used the page's memory before.
+        // Acquire pairs with the Release in `put` of an earlier user of the page's memory.
         self.count.fetch_update(Ordering::Acquire, Ordering::Relaxed, |count| (count != 0).then(|| count + 1)).is_ok()
     }
 
     /// One user less.
     #[inline]
     pub(super) fn put(&self) {
-        // Release: what this user read was read before the page can be used for something else.
+        // Release pairs with the Acquire in `change`: this user has finished reading the page
+        // before the page's memory can be used for another page.
         self.count.fetch_sub(1, Ordering::Release);
     }
 }

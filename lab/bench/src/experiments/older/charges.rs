@@ -1,5 +1,5 @@
-//! What is charged to groups: a counter each, and a stock of charges with each task, as Linux has
-//! with each CPU.
+//! Charges to groups: each group has a counter, and each task keeps a stock of charges, as each CPU
+//! does in Linux.
 
 use sync::atomic::{AtomicU64, Ordering};
 

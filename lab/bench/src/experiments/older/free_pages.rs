@@ -22,8 +22,8 @@ pub(crate) trait FreePages: Send + Sync {
     fn put(&self, pages: &Pages, node: usize, batch: &[u32]);
 }
 
-/// A CPU's stock of pages, the page freed last on top. It is its task's alone, as in a kernel that
-/// has disabled interrupts.
+/// A CPU's stock of pages, with the page freed last on top. Only the CPU's task uses it, like a
+/// kernel that has disabled interrupts.
 #[derive(Default)]
 pub(crate) struct CpuStock(Vec<u32>);
 
@@ -57,10 +57,11 @@ impl CpuStock {
 /// Orders of blocks: a block of order n has 2^n pages.
 const ORDERS: usize = 11;
 
-/// As in Linux 4.16: a buddy allocator. Under the node's lock a page is split off a block, and a
-/// freed page is merged with its free neighbours.
+/// A buddy allocator, as in Linux 4.16. Taking a page splits a block, and freeing a page merges it
+/// with its free neighbours; both under the node's lock.
 ///
-/// A page's `flags` are the order of the free block that it begins, plus one, and 0 otherwise.
+/// The `flags` of the first page of a free block are the order of the block, plus one. Those of
+/// other pages are 0.
 #[derive(Default)]
 pub(crate) struct Buddies {
     nodes: [(SpinLock, [Ring; ORDERS]); NODES],
@@ -131,7 +132,8 @@ impl FreePages for Buddies {
     }
 }
 
-/// As Aaron Lu proposed in 2018: pages aren't merged, and batches go whole, by their first page.
+/// As Aaron Lu proposed in 2018: pages aren't merged, and a batch is moved as a whole, by linking
+/// its first page.
 pub(crate) struct Batches {
     nodes: [(SpinLock, Top); NODES],
 }

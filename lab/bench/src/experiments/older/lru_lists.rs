@@ -1,4 +1,4 @@
-//! LRU lists of each node: a batch of pages goes on, comes off, or becomes active.
+//! LRU lists of each node. Pages are added, removed and activated in batches.
 
 use smp_list::{LocalList, SmpList, TwoModeLock};
 use sync::atomic::Ordering::Relaxed;
@@ -19,7 +19,7 @@ pub(crate) trait LruLists: Send + Sync {
     fn add(&self, pages: &Pages, batch: &[u32]);
     /// Takes listed pages off.
     fn delete(&self, pages: &Pages, batch: &[u32]);
-    /// Moves listed pages to the head of the active list, those that aren't there yet.
+    /// Moves listed pages to the head of the active list, except those that are active already.
     fn activate(&self, pages: &Pages, batch: &[u32]);
     /// Whether a page was activated.
     fn is_active(&self, pages: &Pages, page: u32) -> bool {
@@ -111,8 +111,8 @@ impl LruLists for UnderOneLock {
     }
 }
 
-/// As Daniel Jordan proposed in 2018: the lock has two modes, and lists are changed in shared mode,
-/// by splices of batches and deletes of single pages.
+/// As Daniel Jordan proposed in 2018: the lock has two modes. Tasks in the shared mode change the
+/// lists side by side: they splice batches in and delete single pages.
 pub(crate) struct SideBySide {
     nodes: [TwoModeLock<[SmpList; 2]>; NODES],
 }

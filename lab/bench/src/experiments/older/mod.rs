@@ -1,6 +1,6 @@
-//! What the older designs of free frames and LRU lists are made of, scheme by scheme: Linux 4.16's,
-//! and what was proposed in its place. All that CPUs share is `sync`'s, so that nothing of it is
-//! free on virtual ones.
+//! The parts of the older designs of free frames and LRU lists, scheme by scheme: those of Linux
+//! 4.16, and those that were proposed in their place. All that CPUs share is made of `sync`'s
+//! atomics and locks, so that on virtual CPUs each access has its cost.
 
 pub(crate) mod charges;
 pub(crate) mod free_pages;
@@ -15,8 +15,8 @@ pub(crate) mod spin_lock;
 /// NUMA nodes of the machines in question.
 pub(crate) const NODES: usize = 2;
 
-/// The node of a CPU: first one hardware thread of each core, socket by socket, then the second
-/// threads.
+/// The node of a CPU. CPUs are numbered like this: first one hardware thread of each core, socket
+/// by socket; then the second hardware threads, in the same order.
 pub(crate) fn node_of_cpu(cpu: usize) -> usize {
     let cpus = sync::cpu::count();
     let cores = if cpus > 2 { cpus / 2 } else { cpus };

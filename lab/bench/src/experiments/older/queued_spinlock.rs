@@ -1,9 +1,9 @@
-//! A spinlock as the kernel's: a task that finds it taken queues up, and spins on a line of its own
-//! until its turn has come.
+//! A spinlock like the kernel's: a task that finds it taken joins a queue, and spins on a line of
+//! its own until it is the first in the queue.
 //!
 //! After J. Mellor-Crummey and M. Scott, "Algorithms for scalable synchronization on shared-memory
-//! multiprocessors" (TOCS 1991), with a word that the first in the queue takes, as in Linux's
-//! `qspinlock`.
+//! multiprocessors" (TOCS 1991). Unlike there, the first task in the queue then takes a separate
+//! word, as in Linux's `qspinlock`.
 
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering, spin_hint};
 
@@ -16,7 +16,7 @@ pub(crate) struct QueuedSpinlock {
     last: AtomicUsize,
 }
 
-/// The places in queues, one for each task: no task waits for two locks at a time.
+/// The places in queues. Each task needs only one place, because it waits for one lock at a time.
 pub(crate) struct Places(Box<[Place]>);
 
 #[derive(Default)]
@@ -35,8 +35,8 @@ impl Places {
     }
 }
 
-/// A task waits for a lock at the lock's line, or at its own place. In the profile both are called
-/// `spinlock`, and the region says which lock it is.
+/// Gives a line the name `spinlock` in the profile: a lock's line, or the place at which a task
+/// waits. The region in the profile says which lock it is.
 fn name<T>(_line: &T) {
     #[cfg(pagefold_manycore)]
     manycore::profile::name(_line, "spinlock");

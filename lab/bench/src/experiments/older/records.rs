@@ -10,7 +10,7 @@ use super::NODES;
 
 const WORDS: usize = 4096 / 8;
 
-/// What is known of a page, as in Linux's `struct page`. All in one line.
+/// The record of a page, like Linux's `struct page`, in one cache line.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Record {
@@ -22,7 +22,8 @@ pub(crate) struct Record {
     links: Links,
     /// Whether it is on an LRU list: the claim.
     pub(crate) listed: AtomicU32,
-    /// Which list that is, referenced or not, free or not: as the scheme likes.
+    /// Bits that depend on the scheme: which LRU list the page is on, whether it was referenced,
+    /// whether it is free.
     pub(crate) flags: AtomicU32,
     /// Whose page it is.
     pub(crate) owner: AtomicU32,
@@ -37,7 +38,7 @@ struct Bytes([AtomicU64; WORDS]);
 /// Pages whose bytes are allocated together, when the first of them is used.
 const CHUNK: usize = 512;
 
-/// All pages; the first half is on node 0, the second on node 1.
+/// All pages. The first half of them is on node 0, the second half on node 1.
 pub(crate) struct Pages {
     pub(crate) records: Box<[Record]>,
     /// `std`'s cells: a real machine's memory is there from the start.
@@ -75,8 +76,8 @@ impl Pages {
         &self.records[page as usize]
     }
 
-    /// Writes zeros, as for a page that a task touches for the first time, or that a disk is read
-    /// into: without reading the lines before, as `rep stosb` does.
+    /// Writes zeros to a page, for its first touch or as if a disk read filled it. Doesn't read the
+    /// lines first, like `rep stosb`.
     pub(crate) fn zero(&self, page: u32) {
         self.bytes(page).stream_from(&[0; 4096]);
     }
@@ -103,7 +104,7 @@ impl Pages {
         self.bytes(page).copy_to(0, into);
     }
 
-    /// Takes the page's LRU bit. The task that gets it may take the page off its list.
+    /// Clears the page's LRU bit. Only the task that cleared it may take the page off its list.
     pub(crate) fn claim(&self, page: u32) -> bool {
         // Acquire pairs with the Release in `publish`.
         self.record(page).listed.swap(0, Ordering::Acquire) == 1

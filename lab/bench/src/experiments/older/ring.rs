@@ -1,5 +1,5 @@
-//! A doubly linked list under its user's lock, as in Linux. Its words are atomics all the same:
-//! shared memory isn't free.
+//! A doubly linked list, as in Linux, which its user's lock protects. Its words are atomics
+//! nevertheless, so that on virtual CPUs each access has its cost.
 
 use sync::atomic::{AtomicU32, Ordering::Relaxed};
 

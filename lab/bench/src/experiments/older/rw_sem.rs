@@ -1,10 +1,11 @@
-//! Linux's reader/writer semaphore, as it was until 5.1 (`rwsem-xadd`): first come, first served.
-//! Readers count themselves into one word and out of it, by one addition each, and readers that
-//! follow each other in the queue enter together.
+//! Linux's reader/writer semaphore, as it was until 5.1 (`rwsem-xadd`): first come, first served. A
+//! reader enters by one addition to the word, and leaves by one subtraction. Readers that follow
+//! each other in the queue enter together.
 //!
-//! A reader that finds a writer, or a queue, takes its addition back, and queues. So the word may
-//! count readers that don't hold the lock. R1: a task that leaves the word without a holder, but
-//! with a queue, serves the queue. A reader that takes its addition back counts as leaving.
+//! A reader that finds a writer or a queue subtracts again what it has added, and joins the queue.
+//! So the word may briefly count readers that don't hold the lock. R1: if a subtraction leaves a
+//! queue but no holder, the task that made it serves the queue, even if this task never held the
+//! lock.
 //!
 //! Linux's writers also spin while another writer runs; here all waiters spin shortly.
 
@@ -97,18 +98,19 @@ impl RwSem {
         seat.sit();
         let mut queue = self.queue.lock();
         queue.push_back(Waiter { task, what });
-        // No task enters from now on, and the last holder to leave looks into the queue.
+        // From now on no task enters, and the last holder that leaves serves the queue.
         self.word.fetch_or(QUEUED, Ordering::Relaxed);
         self.serve(&mut queue);
         drop(queue);
         seat.wait();
     }
 
-    /// Lets the first waiter in, or all readers at the front, if no task holds the lock.
+    /// If no task holds the lock, gives it to the first waiter if that is a writer, or to all
+    /// readers at the front of the queue.
     #[cold]
     fn serve(&self, queue: &mut VecDeque<Waiter>) {
-        // Acquire pairs with the Release in `leave`. A task that merely counts itself in and out
-        // comes here, too (R1).
+        // Acquire pairs with the Release in `leave`. Another task may hold the lock by now, or a
+        // reader may be counted that doesn't hold it; this reader then serves the queue (R1).
         if self.word.load(Ordering::Acquire) != QUEUED {
             return;
         }

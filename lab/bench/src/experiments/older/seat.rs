@@ -1,4 +1,4 @@
-//! Where a task waits until another task tells it to go on: it spins for a while, then sleeps.
+//! A place where a task waits until another task wakes it: it spins for a while, then sleeps.
 
 use sync::atomic::{AtomicU32, Ordering, spin_hint};
 use sync::lock::{Condvar, Mutex};

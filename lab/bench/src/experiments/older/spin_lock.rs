@@ -1,5 +1,5 @@
-//! A ticket lock, much as Linux's queued spinlock: first come, first served, and waiters wait
-//! without writing.
+//! A ticket lock, which behaves much like Linux's queued spinlock: first come, first served, and
+//! waiters don't write while they wait.
 
 use sync::atomic::{AtomicU32, Ordering, spin_hint};
 

@@ -1,5 +1,5 @@
-//! The kernel that this runs on: mmap, touch, munmap. Its spaces are processes: tasks in one space
-//! are threads of one process, tasks with a space each are processes.
+//! The kernel of this machine: mmap, touch, munmap. A space is a process: tasks in one space are
+//! threads of one process, and a task with a space of its own is a process.
 
 use std::ptr::null_mut;
 

@@ -1,13 +1,14 @@
-//! How do first touches of anonymous memory scale? The older designs are Linux 4.16's fault path,
-//! and the same with its two list locks (free pages, page lists) relaxed one at a time, then
-//! together, as in Daniel Jordan's patches of 2018. Next to them is a space of Pagefold.
+//! How do first touches of anonymous memory scale? The older designs are the fault path of Linux
+//! 4.16, and three variants of it: one of its two list locks (free pages, LRU lists) is relaxed, or
+//! both are, as in Daniel Jordan's patches of 2018. They are compared with a space of Pagefold.
 //!
 //! This is `page_fault1` of will-it-scale, as published: each task maps 128 MiB, touches each page,
-//! and unmaps the area, again and again. On virtual CPUs, each task makes one such round. It begins
-//! at another page than the other tasks do, and goes on until all have made their round. There,
-//! more than 8 tasks map only 16 MiB each, because 128 would take hours. Even so, each CPU's stock
-//! of free pages holds less than a twentieth of an area. So nearly all pages come from the node's
-//! lists and return to them, as with 128 MiB.
+//! and unmaps the area, again and again. On virtual CPUs, the measurement counts one such round of
+//! each task. Tasks begin it at different pages, so that they don't unmap at the same time, and a
+//! task goes on until all tasks have made their round. With more than 8 tasks on virtual CPUs, each
+//! task maps only 16 MiB, because 128 MiB would take hours. Even so, each CPU's stock of free pages
+//! holds less than a twentieth of an area. So nearly all pages come from the node's lists and
+//! return to them, as with 128 MiB.
 
 #[cfg(not(pagefold_manycore))]
 mod kernel;
@@ -92,7 +93,8 @@ trait Memory: Sync {
     /// Whether a task with a space of its own has to be a process.
     #[cfg(not(pagefold_manycore))]
     const SPACE_IS_PROCESS: bool = false;
-    /// For so many tasks, in one space or one each, that map areas of so many bytes.
+    /// For `tasks` tasks, in one space if `shared`, or with a space each. They map areas of `area`
+    /// bytes.
     fn new(tasks: usize, shared: bool, area: u64) -> Self;
     /// A new area: its address.
     fn map(&self, task: usize) -> u64;
@@ -139,7 +141,8 @@ fn measure<M: Memory + Send>(job: &Job<'_>) -> Result<Sample> {
     };
     let begin = |memory: &M, task: usize| {
         let mut toucher = Toucher { task, area: memory.map(task), next: 0 };
-        // Tasks that don't unmap at the same time: the golden section spreads any number of them.
+        // Tasks begin at different pages, so that they don't unmap at the same time. Multiples of
+        // the golden ratio, modulo 1, spread any number of tasks evenly.
         let part = (task as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let warm_up = (part * (area / PAGE)) >> 32;
         (0..warm_up).for_each(|_| operation(memory, &mut toucher));

@@ -1,9 +1,9 @@
 //! The older designs: Linux 4.16's fault path, with each kind of free pages and each kind of lists.
 //!
-//! A fault holds its space's semaphore for reading: it takes a page of the CPU's stock, charges it,
-//! zeroes it, and lists it with 14 others. Unmapping holds the semaphore for writing, and takes 32
-//! pages at a time off the lists. What a fault does besides (the trap, the page table) is named
-//! work, [`FAULT_NS`].
+//! A fault holds its space's semaphore for reading. It takes a page from the CPU's stock, charges
+//! it, and zeroes it; pages are listed 15 at a time. Unmapping holds the semaphore for writing, and
+//! takes pages off the lists 32 at a time. The rest of a fault (the trap, the page table) is
+//! modelled as a fixed time, [`FAULT_NS`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -48,11 +48,12 @@ pub(super) const BOTH: Scheme = Scheme {
     measure: measure::<Older<Batches, SideBySide>>,
 };
 
-/// The trap, the page table, checks, and the page's share of unmapping. The one figure that is
-/// fitted to the published table: with it, one task of the baseline makes 0.627 M faults a second
-/// on the preset of the published machine, as published.
+/// The time for the trap, the page table, checks, and the page's part of unmapping. It is the only
+/// figure that is fitted to the published table: with it, one task of the baseline makes 0.627 M
+/// faults a second on the preset of the published machine, as published.
 pub(super) const FAULT_NS: u64 = 945;
-/// The call that maps an area, which is large: a guess of no consequence.
+/// The time of the call that maps an area. It is a guess, and matters little because areas are
+/// large.
 const MAP_NS: u64 = 1_000;
 /// Pages that are taken off the lists in one go: Linux's.
 const UNMAP_BATCH: usize = 32;
@@ -68,8 +69,8 @@ struct Older<F, L> {
     area: u64,
 }
 
-/// A task's own, on lines of its own. The lock of the host is never waited for, and costs nothing
-/// on virtual CPUs.
+/// What belongs to one task, on cache lines of its own. The mutex is `std`'s: it is never
+/// contended, and costs nothing on virtual CPUs.
 #[derive(Default)]
 #[repr(align(128))]
 struct Own(Mutex<Task>);
@@ -92,7 +93,7 @@ struct Task {
 
 impl<F: FreePages, L: LruLists> Memory for Older<F, L> {
     fn new(tasks: usize, shared: bool, area: u64) -> Self {
-        // A task's pages are of its CPU's node, and tasks may all be on one.
+        // A task's pages are on its CPU's node. A single task has all its pages on one node.
         let most = if tasks == 1 { tasks } else { tasks.div_ceil(NODES) };
         let pages = Pages::new(most * ((area / PAGE) as usize + 2 * HIGH) + tasks * HIGH);
         Self {

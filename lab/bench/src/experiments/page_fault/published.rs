@@ -1,4 +1,5 @@
-//! What was published: faults a second on 44 cores, 88 threads, mean and standard deviation.
+//! The published figures: faults a second on 44 cores with 88 threads, with mean and standard
+//! deviation.
 
 use super::{PRIVATE, SHARED};
 use crate::scaling::experiment::{Figure, Published};

@@ -1,6 +1,7 @@
-//! The range lock of 2019, over any collection of ranges. The collection has all held and wanted
-//! ranges, under a spinlock. A task that arrives counts the ranges that conflict with its own, and
-//! waits until the task of each has left and decremented the count. First come, first served.
+//! The range lock of 2019, over any collection of ranges. The collection has all held and requested
+//! ranges, under a spinlock. A task that requests a range counts the earlier ranges that conflict
+//! with it, and waits until this count is 0: each task that releases its range decrements the
+//! counts of the tasks that wait for it. First come, first served.
 
 use span_lock::LockRange;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};

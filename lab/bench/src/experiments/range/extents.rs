@@ -1,5 +1,5 @@
-//! XFS's collection: a B-tree of extents, here with one level of leaves under a root, enough for
-//! hundreds of ranges.
+//! XFS's collection of extents, a B-tree. Here it has only a root and one level of leaves, enough
+//! for hundreds of ranges.
 
 use span_lock::LockRange;
 use sync::atomic::{AtomicU64, Ordering};
@@ -27,8 +27,8 @@ type Extent = [AtomicU64; 3];
 #[repr(align(64))]
 struct Leaf([Extent; LEAF]);
 
-/// What the root knows of a leaf: where it is, how many extents it has, where the first starts, and
-/// how far they reach.
+/// The root's entry for a leaf: the leaf's place, its number of extents, the start of the first
+/// one, and the greatest end.
 #[derive(Default)]
 struct Entry([AtomicU64; 4]);
 
@@ -117,7 +117,8 @@ impl Extents {
 
 impl Ranges for Extents {
     fn new(tasks: usize) -> Self {
-        // A leaf is at least half full when it is split off, but may then lose all extents but one.
+        // A split makes leaves that are half full, but all extents of a leaf except one may then be
+        // removed. So there may be nearly as many leaves as tasks.
         let count = tasks + 2;
         let entries = (0..count as u64).map(|place| Entry([place, 0, 0, 0].map(AtomicU64::new))).collect();
         Self { used: Used::default(), entries, leaves: (0..count).map(|_| Leaf::default()).collect() }

@@ -1,5 +1,5 @@
-//! Reads and writes of one cached file, 4 KiB each: the file's pages under a lock of its ranges, as
-//! the older designs have them, and Pagefold's file, as a user has it.
+//! Reads and writes of one cached file, 4 KiB each. With an older design, a lock over ranges
+//! protects the file's pages. Pagefold is used like in an application.
 
 use std::hint::black_box;
 
@@ -16,10 +16,11 @@ use crate::scaling::job::{Job, Sample};
 use crate::scaling::stage::own_work;
 
 const PAGE: u64 = 4096;
-/// Pages of a task's own part, and of the part that all tasks share.
+/// The number of pages of each task's own part, and of the part that all tasks share.
 const PART: u64 = 1024;
-/// What the older designs do for an operation besides, under the lock. The one figure that is
-/// fitted to the published table: one process made 57,000 reads and as many writes a second.
+/// The time of an operation of the older designs under the lock. It is the only figure that is
+/// fitted to the published table, in which one process made 57,000 reads and as many writes a
+/// second.
 const INSIDE_NS: u64 = 7_800;
 /// What they do before and after: the system call. A guess.
 const OUTSIDE_NS: u64 = 500;

@@ -1,6 +1,6 @@
 //! The collection of the lock proposed for Linux: an interval tree. Here it is a treap (Seidel and
-//! Aragon, "Randomized search trees", 1996) in which each node knows how far its subtree reaches.
-//! Linux's tree is a red-black tree, whose depth differs by a constant factor at most.
+//! Aragon, "Randomized search trees", 1996) in which each node knows the greatest end in its
+//! subtree. Linux uses a red-black tree, whose depth differs at most by a constant factor.
 
 use span_lock::LockRange;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};

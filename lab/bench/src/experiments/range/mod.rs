@@ -1,10 +1,10 @@
-//! How locks of ranges scale: the one proposed for Linux in 2019 beside a plain lock and
-//! `span-lock`.
+//! How do locks over ranges scale? Compares the lock proposed for Linux in 2019 with a plain lock
+//! and with `span-lock`.
 //!
-//! The proposed lock keeps all ranges, held and wanted, in an interval tree under a spinlock; each
-//! waiter counts the earlier ranges that it conflicts with. XFS found its B-tree of extents faster
-//! than the tree. Both have a line that all tasks write to, however far apart the ranges are.
-//! `span-lock` has none.
+//! The proposed lock keeps all ranges, held and requested, in an interval tree under a spinlock;
+//! each waiter counts the earlier ranges that conflict with its own. The authors of XFS found their
+//! B-tree of extents faster than the interval tree. With either collection, all tasks write to one
+//! cache line, even if their ranges are far apart. `span-lock` has no such line.
 
 mod counting;
 mod extents;
@@ -118,8 +118,9 @@ trait FileLock: Sync {
     /// A free lock for so many tasks.
     fn new(tasks: usize) -> Self;
 
-    /// Runs `inside` while `task` holds the range. A task holds one range at a time. All locks are
-    /// inlined, so that no figure depends on what a compiler thinks of a lock's length.
+    /// Runs `inside` while `task` holds the range. A task may hold only one range at a time. All
+    /// implementations are inlined, so that the figures don't depend on which locks the compiler
+    /// would inline.
     fn with(&self, task: usize, range: LockRange, what: Use, inside: impl FnOnce());
 
     /// Lets disjoint ranges meet, for a lock that remembers that.
@@ -155,15 +156,16 @@ impl User {
         if full {
             return (LockRange::FULL, what);
         }
-        // Ranges of all these lengths are equally frequent: 4 KiB, 8 KiB, … 1 MiB.
+        // The lengths 4 KiB, 8 KiB, … 1 MiB are equally frequent.
         let shift = self.random.below(9);
         let shared = self.workload == OVERLAPPING.name && self.random.one_in(10);
         let (start, room) = if shared { (0, MIB) } else { ((1 + self.task as u64) * PART, PART) };
         let len = ((4 * KIB) << shift).min(MIB);
         let pages = (room - len) / (4 * KIB) + 1;
-        // Black boxes, so that the range is computed for locks that don't look at it, too. They are
-        // around numbers: a load of two words right after a store of both as one, or the reverse,
-        // waits for the store.
+        // The black boxes make sure that the range is computed even for locks that don't use it.
+        // They are around single numbers. Around a pair of words, a store of both words as one
+        // could be followed by loads of each word, or the reverse, and such loads wait for the
+        // store.
         let start = black_box(start + self.random.below(pages) * 4 * KIB);
         (LockRange::at(start, black_box(len)).unwrap_or(LockRange::FULL), what)
     }
@@ -204,7 +206,7 @@ fn measure<L: FileLock + Send>(job: &Job<'_>) -> Result<Sample> {
     };
     let begin = |locks: &Vec<File<L>>, task: usize| {
         let mut user = User { task, random: Random::seeded(task as u64), workload };
-        // Long enough for a lock that changes with what it sees to have changed.
+        // Warms up. A lock that adapts to its use has done so after this many operations.
         (0..64).for_each(|_| operation(locks, &mut user));
         user
     };

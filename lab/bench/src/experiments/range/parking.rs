@@ -1,4 +1,5 @@
-//! parking_lot's lock for the whole file: unfair, as it comes, and with its fair unlock.
+//! parking_lot's lock for the whole file: once with its default, unfair unlock, and once with its
+//! fair unlock.
 
 #[cfg(not(pagefold_manycore))]
 use parking_lot::RwLock;

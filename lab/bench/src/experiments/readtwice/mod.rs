@@ -1,13 +1,13 @@
-//! How reclaim scales when files are re-read in too little memory: pages come in, are used twice,
-//! and go.
+//! How does reclaim scale when files are read again and again with too little memory? Pages are
+//! loaded, used twice, and evicted.
 //!
-//! Each pair of readers has a part of a file, twice as large as the memory that there is for it.
-//! Both read the part from front to back again and again, one a little behind the other
+//! Each pair of readers has a part of a file. The part is twice as large as the pair's memory. Both
+//! readers read the part from front to back, again and again, one a little behind the other
 //! (vm-scalability's `lru-file-readtwice`, scaled down). Either each pair has a group and a file of
 //! its own, or all pairs are in one group and read parts of one file, 32 MiB apart.
 //!
-//! In Linux, one lock protected the lists of all groups; from 5.11 on, each group has a lock for
-//! its lists (Alex Shi). This doesn't help one group that many CPUs use.
+//! In Linux, one lock protected the lists of all groups. Since 5.11, each group's lists have a lock
+//! of their own (Alex Shi). This doesn't help if many CPUs use one group.
 
 mod older;
 mod pagefold;
@@ -25,7 +25,7 @@ const PART: u64 = 2048;
 const MEMORY: u64 = PART / 2;
 /// Pages from one part to the next, where parts are in one file.
 const STRIDE: u64 = 8192;
-/// Times that all of a part is read before anything is measured; of those, the first fills memory.
+/// How many times each part is read before the measurement. The first time fills the memory.
 const ROUNDS: u64 = 3;
 const ROUNDS_BRIEF: u64 = 1;
 /// Pages that the second reader is behind.
@@ -59,8 +59,8 @@ pub(crate) const READTWICE: Experiment = Experiment {
     schemes: &[older::GLOBAL, older::GROUP, pagefold::SCHEME],
     bytes: None,
     devices: &[],
-    // Requesting a window of 256 pages takes a reader 0.3 ms. In a run that isn't much longer,
-    // little else would be measured.
+    // Requesting a window of 256 pages takes a reader 0.3 ms. A run that isn't much longer would
+    // measure little else.
     time: Some(Duration::from_millis(2)),
     lists: true,
     spread: false,
@@ -181,8 +181,9 @@ fn measure<C: PageCache + Send>(job: &Job<'_>) -> Result<Sample> {
         || C::new((job.tasks * each).div_ceil(2), one_group),
         |cache, task| {
             let mut of_task = Task { walks: Vec::with_capacity(each), turn: 0 };
-            // The measured reads come after `rounds` of the part, and each pair begins elsewhere in
-            // its part.
+            // Before the measurement, each reader reads its part `rounds` times and then this many
+            // pages more. So each pair is at another place of its part, and the first reader is
+            // `BEHIND` pages ahead.
             let ahead = |part: usize, second: usize| part as u64 * 7 % PART + (1 - second as u64) * BEHIND;
             let mut to_go = Vec::with_capacity(each);
             for reader in task * each..(task + 1) * each {

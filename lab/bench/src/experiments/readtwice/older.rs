@@ -1,10 +1,10 @@
-//! The older designs: an active and an inactive list for each group, under one lock for all of
-//! them, or one for each.
+//! The older designs: each group has an active and an inactive list. One lock protects the lists of
+//! all groups, or each group has a lock.
 //!
-//! Pages are found without a lock, and counted while they are read, as in Linux since 2.6.27. Pages
-//! used twice are activated 15 at a time, and new pages are listed 15 at a time. A reader without a
-//! free page left takes 32 off the inactive list under the lock, each by itself, and puts back
-//! those that were used.
+//! Readers find pages without a lock, and count themselves while they read, as in Linux since
+//! 2.6.27. Pages that are used twice are activated 15 at a time, and new pages are listed 15 at a
+//! time. A reader that has no free page takes 32 pages, one by one, off the inactive list under the
+//! lock. It puts back those that are being read.
 
 use sync::atomic::{AtomicU32, Backoff, Ordering};
 
@@ -38,7 +38,8 @@ const RECLAIM: usize = 32;
 /// Bits of a page's `flags`.
 const REFERENCED: u32 = 1;
 const ACTIVE: u32 = 2;
-/// A page's `below` counts its readers here, or says that it has an owner.
+/// A page's `below` is the number of its readers, or this: the page belongs to the thread that
+/// froze it.
 const FROZEN: u32 = 1 << 31;
 
 /// What a page's slot says.
@@ -124,7 +125,8 @@ impl<const ONE_LOCK: bool> Older<ONE_LOCK> {
         });
     }
 
-    /// Takes pages off the inactive list, after moving some there if it has become short.
+    /// Takes pages off the inactive list. First moves pages there from the active list if the
+    /// inactive list is shorter.
     fn isolate(&self, group: &Group, into: &mut Vec<u32>) {
         for _ in 0..RECLAIM {
             if group.inactive.len() < group.active.len()

@@ -1,4 +1,4 @@
-//! What is in pages: words that say where they belong, beside a few bits that change.
+//! The contents of pages: each word says where it belongs, and has a few bits that writers change.
 
 use super::PAGE;
 use crate::random::mix;
@@ -13,7 +13,8 @@ const STAMPED: u64 = PAGE / 8 * 3 / 8;
 pub(super) enum Contents {
     /// Each word of each page is another one, that looks random.
     Incompressible,
-    /// The first three eighths of each page are like that, the rest repeats a word of its own.
+    /// The first three eighths of each page are incompressible; the rest repeats one word, which
+    /// differs from page to page.
     Compressible,
     /// Each page repeats a word of its own.
     SameFilled,

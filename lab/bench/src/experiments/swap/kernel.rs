@@ -1,9 +1,10 @@
-//! The kernel that this runs on: memory of a process that is confined to the budget, and swap in
-//! zram or in a file.
+//! The kernel of this machine: a process whose memory is limited to the budget, and swap in zram or
+//! in a file.
 //!
-//! The process is this program again with a hidden command, in a memory cgroup of its own. Its
-//! keeper makes the cgroup and the swap device. When this program ends for any reason, the keeper
-//! removes both, so nothing is left. No other process swaps to that device unless memory is short.
+//! The process is this program again, with a hidden command, in a memory cgroup of its own. A
+//! second process, its keeper, makes the cgroup and the swap device. When this program ends for any
+//! reason, the keeper removes both, so nothing is left. Other processes swap to that device only if
+//! memory is short.
 
 use std::fs;
 use std::path::PathBuf;
@@ -109,8 +110,8 @@ impl Memory for Mapped {
     }
 
     fn fill(&self, _: usize, address: u64, page: &[u8; PAGE as usize]) {
-        // SAFETY: within a mapping of ours that is never unmapped; a task fills its own pages
-        // alone, before any task reads them.
+        // SAFETY: the page is within a mapping of ours that is never unmapped. A task fills only
+        // its own pages, before any task reads them.
         unsafe { std::ptr::with_exposed_provenance_mut::<[u8; PAGE as usize]>(address as usize).write(*page) }
     }
 
@@ -133,8 +134,8 @@ impl Memory for Mapped {
     }
 
     fn count(&self) -> Counts {
-        // What follows the name of the program, which may have blanks in it: `majflt` is the tenth
-        // (proc(5)).
+        // The name of the program may contain blanks, so the fields are counted from behind its
+        // closing parenthesis: `majflt` is the tenth there (proc(5)).
         let of_process = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let fields = of_process.rsplit(')').next().unwrap_or_default();
         let faults = fields.split_whitespace().nth(9).and_then(|field| field.parse().ok()).unwrap_or(0);

@@ -1,18 +1,19 @@
-//! How does memory scale that is larger than its budget? The experiment has the whole way of a page
+//! How does memory scale that is larger than its budget? The experiment covers a page's whole way
 //! to swap and back: fault, reclaim, slot, device.
 //!
-//! Tasks touch pages of one region, four times as large as the budget; or each task has a region
-//! and a space of its own (`processes`). Usually pages are chosen at random. Four accesses of five
-//! read. Every word of a page says which page it belongs to, and is checked when it is read: one
-//! foreign word fails the run. Unless the workload says otherwise, pages are incompressible.
+//! Tasks touch pages of one region, which is four times as large as the budget. In the workload
+//! `processes`, each task has a region and a space of its own. Usually pages are chosen at random,
+//! and four of five accesses are reads. Every word of a page says which page it belongs to, and
+//! every read checks this: one wrong word fails the run. Unless the workload says otherwise, pages
+//! are incompressible.
 //!
-//! The area is fragmented first: a second region fills it, and then loses all but an eighth of its
-//! pages, at random. So hardly any cluster is without a page. With the region's pages in it as
-//! well, a little less than half of the slots are in use.
+//! First the swap area is fragmented: a second region fills it, and is then discarded, except one
+//! in eight of its pages, chosen at random. So hardly any cluster is empty. Together with the pages
+//! of the first region, a little less than half of the slots are in use.
 //!
-//! A fault brings one page in, and on average sends one out. The CPU time of a fault is that of all
-//! threads, including accesses that hit. For the kernel, it is that of the process, without the
-//! kernel's own threads.
+//! A fault swaps one page in and, on average, one page out. The CPU time per fault is the CPU time
+//! of all threads, including accesses that hit, divided by the number of faults. For the kernel, it
+//! is the CPU time of the process, without the kernel's own threads.
 
 mod contents;
 #[cfg(not(pagefold_manycore))]
@@ -33,8 +34,8 @@ use crate::scaling::job::{Counts, Job, Sample};
 use contents::Contents;
 
 const PAGE: u64 = 4096;
-/// Pages of the budget for each task on virtual CPUs, and for all on real ones. Stocks and batches
-/// of CPUs are shares of the memory that there is: the less of it, the more CPUs contend.
+/// The budget in pages: for each task on virtual CPUs, and for all tasks on real ones. The stocks
+/// and batches of CPUs are proportional to the budget. So with a smaller budget, CPUs contend more.
 const VIRTUAL_BUDGET: u64 = 256;
 const PROCESSES_BUDGET: u64 = 1024;
 const REAL_BUDGET: u64 = (64 << 20) / PAGE;
@@ -195,7 +196,8 @@ struct Subject<M> {
     popularity: Popularity,
     is_sequential: bool,
     tasks: u64,
-    /// The addresses of the region, and of what fragments the area, if all tasks share one space.
+    /// If all tasks share one space: the address of the region that tasks touch, and that of the
+    /// region that fragments the area.
     shared: Option<[u64; 2]>,
 }
 
@@ -206,7 +208,7 @@ struct Toucher {
     /// The address of the first page that it touches, and that page's number.
     region: u64,
     first: u64,
-    /// If the task goes through its pages in order: its part of them, and the next one.
+    /// If the task goes through its pages in order: the pages of its part, and the next page.
     round: Option<(Range<u64>, u64)>,
 }
 
@@ -230,15 +232,15 @@ impl<M: Memory> Subject<M> {
         Self { memory, sizes, contents, popularity, is_sequential, tasks, shared }
     }
 
-    /// Does a task's share of fragmenting the area and filling the region, and then touches pages
-    /// until memory is in its usual state.
+    /// Does a task's part of the preparation: fragments the area and fills the region. Then makes
+    /// as many accesses as its part has pages, so that the memory reaches its steady state.
     fn begin(&self, task: usize) -> Toucher {
         let mut random = Random::new(task as u64);
         let share = |pages: u64| {
             let at = |task: usize| pages * task as u64 / self.tasks;
             at(task)..at(task + 1)
         };
-        // In a space of its own, a task's share begins at the first address.
+        // With a space of its own, a task uses the pages from 0 on.
         let own = |pages: u64| 0..pages / self.tasks;
         let (region, part, first) = match self.shared {
             Some([region, filler]) => {
@@ -278,8 +280,8 @@ impl<M: Memory> Subject<M> {
         }
     }
 
-    /// Makes one access. `may_be` says whether a word that isn't the page's is permitted
-    /// nevertheless.
+    /// Makes one access. A word that doesn't belong to the page is accepted only if `may_be`
+    /// returns true for it.
     fn access(&self, toucher: &mut Toucher, may_be: impl Fn(u64) -> bool) {
         let page = match &mut toucher.round {
             Some((part, next)) => {

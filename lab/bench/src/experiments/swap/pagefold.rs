@@ -29,8 +29,8 @@ impl Swapping {
     fn new(sizes: Sizes, job: &Job<'_>) -> Self {
         let device = job.choices.device;
         let bytes = (sizes.area + 1) * PAGE;
-        // As much as all pages take if they shrink to a half. Here it is part of the budget; with
-        // the kernel it comes in addition to the cgroup's memory.
+        // The compressed area has room for all pages if they shrink to a half. Here it is part of
+        // the budget; with the kernel, zram takes its memory in addition to the cgroup's.
         let compressed = if device == Device::Compressed { bytes / 2 } else { 0 };
         let builder = Pagefold::builder().memory(sizes.budget * PAGE + compressed).pretouch(compressed == 0);
         let builder = match device {

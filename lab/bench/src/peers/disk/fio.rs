@@ -19,9 +19,10 @@ pub(super) fn is_installed() -> bool {
     Command::new("fio").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Runs fio on `workload`, past the kernel's page cache: for that time or, for a quick look, for a
-/// few requests. Returns `None` if fio doesn't do the workload. fio checks nothing, copies nothing,
-/// and keeps nothing. If it writes, the file holds its bytes afterwards.
+/// Runs fio on `workload`, past the kernel's page cache, for `time` or, with `quick`, for a few
+/// requests. Returns `None` if fio can't do the workload. Unlike the other subjects, fio checks
+/// nothing, copies nothing and caches nothing. If the workload writes, the file holds fio's bytes
+/// afterwards.
 pub(super) fn round(
     workload: Workload,
     file: &Scratch,

@@ -9,7 +9,7 @@ use crate::peers::disk::pages;
 use crate::peers::disk::workload::Operation;
 use crate::peers::latency::Latencies;
 
-/// Pages that were written last are looked at in the end: so many of each thread.
+/// After the run, up to this many written pages of each thread are checked.
 const REMEMBERED: usize = 64;
 
 /// Of one thread, or of all.
@@ -49,7 +49,7 @@ impl Log {
     }
 }
 
-/// What checking a page costs, in nanoseconds, if its bytes are in the processor's caches.
+/// The time to check a page, in nanoseconds, if its bytes are in the processor's caches.
 pub(super) fn check_ns() -> f64 {
     const TIMES: u32 = 1000;
     let mut page = [0; PAGE];

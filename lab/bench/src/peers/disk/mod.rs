@@ -1,9 +1,9 @@
-//! `disk`: reading a file of ten budgets from a disk, at random, in order and in between, beside
-//! `fio` on the same file in turn.
+//! `disk`: reading a file of ten budgets from a disk, in random order, in sequence and in between,
+//! compared with `fio` on the same file.
 //!
-//! Each subject has its round in a process and, where that is permitted, a memory cgroup of its
-//! own. A disk's speed changes from second to second. So all subjects of a workload have their
-//! round before the next round begins, and ratios are taken within a round.
+//! Each round of a subject runs in a process and, where that is permitted, a memory cgroup of its
+//! own. A disk's speed changes from second to second. So the subjects of a workload take turns,
+//! round by round, and ratios are taken within a round.
 
 mod fio;
 mod log;
@@ -58,8 +58,8 @@ pub(crate) fn possible() -> Vec<Kind> {
     others.chain(ours).collect()
 }
 
-/// Returns whether a subject is measured on a workload. Pagefold's ways of doing many operations at
-/// once are measured only where there are many.
+/// Returns whether a subject is measured on a workload. Pagefold's interfaces for many operations
+/// at once are measured only on workloads with many operations at once.
 fn has(kind: Kind, workload: Workload) -> bool {
     match (kind, workload) {
         (Kind::Fio, workload) => workload != Workload::Interleaved && workload != Workload::Idle,

@@ -1,7 +1,7 @@
-//! What the pages of the file hold: words that follow from the page and from the version that was
-//! written. The words of a page, of whatever version, add up to a number that is the page's alone.
-//! So all bytes of a page can be checked in tens of nanoseconds. Comparing them with the words
-//! themselves would take longer.
+//! The contents of the file's pages: words that are computed from the page's number and the version
+//! written. For each page there is one sum, to which the words of every version add up. So a check
+//! of all bytes of a page takes tens of nanoseconds. Comparing each word with the expected one
+//! would take longer.
 
 use std::fs::File;
 

@@ -51,7 +51,7 @@ pub(super) struct Round {
     /// Of reads.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
-    /// Share of the pages from the disk that no reader had asked for, if the subject knows.
+    /// The share of the pages from the disk that no reader had requested, if the subject knows it.
     pub(super) unused: Option<f64>,
     /// The most memory that was in use, if the process was confined.
     pub(super) peak_bytes: Option<u64>,
@@ -126,8 +126,8 @@ fn run(args: &RoundArgs, file: &Scratch) -> Result<Round> {
     })
 }
 
-/// Waits until no more pages come from the disk, and returns how many have come. Some were read
-/// ahead for the thread that filled the caches, and aren't the workload's.
+/// Waits until no more pages come from the disk, and returns how many have come. These don't belong
+/// to the workload: some were read ahead for the thread that filled the caches.
 fn settled(store: &dyn Store) -> Option<u64> {
     let mut known = store.pages_in()?;
     loop {

@@ -1,8 +1,8 @@
 //! What is read and written, in which order.
 //!
-//! At the beginning, caches are full of the first tenth of the file, which is as much as the budget
-//! has room for. Operations use only the rest, and each page at most once, so that every subject
-//! has to go to the disk for it.
+//! Before the run, caches are filled with the first tenth of the file, for which the budget has
+//! just enough room. Operations use only the rest of the file, and each page at most once. So every
+//! subject must read each page from the disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -73,7 +73,7 @@ impl Workload {
         }
     }
 
-    /// The number of handles of the file: those of the readers, and one to fill caches before the
+    /// The number of handles of the file: one for each reader, and one that fills caches before the
     /// run.
     pub(super) fn handles(self) -> usize {
         self.readers() + 1
@@ -89,7 +89,8 @@ impl Workload {
     }
 }
 
-/// What caches are full of at the beginning: so many pages of the file's beginning.
+/// The number of pages, from the beginning of the file, with which caches are filled before the
+/// run.
 pub(super) fn warm_pages(pages: u32) -> u32 {
     pages / 10 / PIECE * PIECE
 }
@@ -122,7 +123,8 @@ pub(super) struct Operations {
 }
 
 impl Operations {
-    /// Of `workload`, over a file of `pages` pages, until `deadline`, and some at least.
+    /// The operations of `workload` on a file of `pages` pages. They end at `deadline`, but there
+    /// is always a minimum number of them.
     pub(super) fn new(workload: Workload, pages: u32, seed: u64, deadline: Instant) -> Self {
         let start = warm_pages(pages);
         let mut order: Vec<u32> = if workload.is_random() { (start..pages).collect() } else { vec![] };

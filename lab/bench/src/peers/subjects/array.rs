@@ -9,7 +9,7 @@ use crate::peers::mapping::{Backing, Mapping};
 use crate::peers::source::Source;
 use crate::peers::subject::Pages;
 
-/// All pages of the file, copied into one array. Nothing is ever written to it afterwards.
+/// All pages of the file, copied into one array. Afterwards no thread writes to it.
 pub(super) struct Array {
     memory: Mapping,
 }
@@ -36,8 +36,8 @@ impl Array {
 impl Pages for Array {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
-        // SAFETY: the caller stays within the file, which the array is as long as; no thread writes
-        // to it.
+        // SAFETY: the caller stays within the file, which is as long as the array; no thread writes
+        // to the array.
         unsafe { copy_from(self.page(page), offset, into) };
         Ok(())
     }
@@ -46,8 +46,7 @@ impl Pages for Array {
 /// Copies from `offset` in the page at `page` on.
 ///
 /// # Safety
-/// `page` points to a page that is readable and that no thread writes to; the range is inside of
-/// it.
+/// `page` must point to a readable page that no thread writes to; the range must be within it.
 #[inline(always)]
 pub(super) unsafe fn copy_from(page: *const u8, offset: usize, into: &mut [u8]) {
     // SAFETY: the caller's; `into` is exclusive, so it can't overlap.

@@ -1,6 +1,6 @@
-//! What no cache of whole pages can do without: for a page in memory, a copy out of it; for another
-//! page, a `pread` and a copy into memory. It has no lookup, no choice of what goes, no list, no
-//! accounting, and no sharing between threads.
+//! The minimum that every cache of whole pages must do. For a page in memory, this is a copy out of
+//! it; for another page, a `pread` and a copy into memory. There is no lookup, no choice of a
+//! victim, no list, no accounting, and no sharing between threads.
 
 use std::slice;
 
@@ -15,8 +15,8 @@ use crate::peers::mapping::{Backing, Mapping};
 use crate::peers::source::Source;
 use crate::peers::subject::{Misses, Pages};
 
-/// One page in `step` is in memory for good. The others are copied, when they are read, to memory
-/// where no reader looks for them, past the CPU's caches.
+/// One page in `step` stays in memory. When another page is read, its bytes are also copied to
+/// memory that is never read, past the CPU's caches.
 pub(super) struct BareCopies {
     source: Source,
     resident: Mapping,
@@ -53,7 +53,7 @@ impl BareCopies {
     fn keep(&self, bytes: &[u8]) {
         // Relaxed: a number.
         let frame = self.next.fetch_add(1, Ordering::Relaxed).wrapping_mul(SCATTER) % self.budget_pages;
-        // SAFETY: a page of the mapping, which is accessed in no other way than this.
+        // SAFETY: a page of the mapping; all code accesses it only as here.
         let words = unsafe { slice::from_raw_parts(self.kept.page(frame).cast::<AtomicU64>(), PAGE / 8) };
         SharedBytes::new(words).stream_from(bytes);
     }
@@ -63,8 +63,8 @@ impl Pages for BareCopies {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         if page.is_multiple_of(self.step) {
-            // SAFETY: the caller stays within the file, a page of which this is; no thread writes
-            // to it.
+            // SAFETY: the caller stays within the file, and this is one of its pages; no thread
+            // writes to the mapping.
             unsafe { copy_from(self.resident.page(page / self.step), offset, into) };
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! What no page table can do without: an array in huge pages, and for each page a word that says
-//! where in it the page is. No length, no second look, no count of hits; the pages stay where they
-//! are. With `PIN` a page is kept in place while it is copied from, by a count on a line of its
-//! own.
+//! The minimum that every page table must do: an array in huge pages, and for each page a word that
+//! says where in the array the page is. There is no check of the file's length, no second load of
+//! the word, and no count of hits; pages are never moved. With `PIN`, a count on a cache line of
+//! its own keeps the page in place during the copy.
 
 use anyhow::Result;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -40,12 +40,12 @@ impl<const PIN: bool> Pages for BareLookup<PIN> {
         // Relaxed: nothing ever changes.
         let place = self.places[page as usize].load(Ordering::Relaxed) as u32;
         let count = &self.counts[place as usize].0;
-        // Acquire and Release as a pin needs them, though no page is evicted here.
+        // Acquire and Release, as a pin would need them if pages were evicted.
         if PIN {
             count.fetch_add(1, Ordering::Acquire);
         }
-        // SAFETY: the caller stays within the file, which the array is as long as; no thread writes
-        // to it.
+        // SAFETY: the caller stays within the file, which is as long as the array; no thread writes
+        // to the array.
         unsafe { copy_from(self.array.page(place), offset, into) };
         if PIN {
             count.fetch_sub(1, Ordering::Release);

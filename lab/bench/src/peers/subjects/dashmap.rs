@@ -1,5 +1,5 @@
-//! `dashmap`: a sharded concurrent hash map. It never evicts, so it can only show what a lookup
-//! costs.
+//! `dashmap`: a sharded concurrent hash map. It never evicts, so it only shows the cost of a
+//! lookup.
 
 use anyhow::Result;
 use dashmap::DashMap;

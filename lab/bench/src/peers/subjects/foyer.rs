@@ -30,7 +30,8 @@ impl Pages for Foyer {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         let key = u64::from(page);
-        // `get`, then `insert`: the cheapest way. Two threads may load the same page at once.
+        // `get`, then `insert`: the cheapest way. Two threads may load the same page at the same
+        // time.
         if let Some(entry) = self.cache.get(&key) {
             into.copy_from_slice(&entry.value()[offset..offset + into.len()]);
             return Ok(());

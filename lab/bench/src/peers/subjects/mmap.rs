@@ -1,4 +1,4 @@
-//! The file mapped into memory, all of it resident: the kernel's page cache with its page tables
+//! The file is mapped, and all of it is resident: the kernel's page cache, with its page tables
 //! ready.
 
 use anyhow::Result;

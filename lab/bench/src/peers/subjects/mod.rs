@@ -22,8 +22,8 @@ use crate::peers::mapping::Backing;
 use crate::peers::source::Source;
 use crate::peers::subject::Subject;
 
-/// One hash function for all peers, the fastest that any of them ships, so that no table compares
-/// hash functions.
+/// All peers use one hash function, the fastest of those that they ship, so that the tables don't
+/// compare hash functions.
 type Hasher = ::quick_cache::DefaultHashBuilder;
 
 /// A subject by name.
@@ -35,16 +35,16 @@ pub(crate) enum Kind {
     /// A raw array in huge pages
     #[value(name = "array-huge")]
     ArrayHuge,
-    /// An array in huge pages behind a word for each page: a lookup that can do nothing else
+    /// An array in huge pages behind a word for each page: the minimum that a lookup must do
     BareLookup,
-    /// The same, and a pin: two atomic operations on a line of the page's
+    /// The same with a pin: two atomic operations on a cache line that belongs to the page
     BarePin,
     /// The file mapped, all of it resident
     Mmap,
     /// One pread for each access
     Pread,
-    /// What no cache of pages can do without: one pread and a copy into memory for each miss, a
-    /// copy out of it for each hit
+    /// The minimum of a cache of pages: one pread and a copy into memory for each miss, a copy out
+    /// of it for each hit
     BareCopies,
     /// One pread past the kernel's page cache for each access
     PreadDirect,
@@ -148,7 +148,7 @@ impl Kind {
         if self.way().is_empty() { self.name() } else { "pagefold".to_owned() }
     }
 
-    /// What to put before the workload: how the subject is used, if not in the usual way.
+    /// How the subject is used, as text before the workload's name; empty for the usual way.
     pub(crate) fn way(self) -> &'static str {
         match self {
             Self::PagefoldPage => "page(n), ",
@@ -239,8 +239,9 @@ mod tests {
                     scope.spawn(move || verify(subject, &kind.name(), Contents::Pattern, &sample).unwrap());
                 }
             });
-            // Three quarters of 20,000 accesses are to absent pages. The other two reads of each
-            // find it, unless the policy didn't let it in.
+            // Three quarters of the 20,000 accesses are to absent pages. `verify` reads each page
+            // three times. The second and third read hit, unless the policy hasn't admitted the
+            // page.
             let misses = subject.misses();
             assert!((10_000..50_000).contains(&misses.main), "{}: {misses:?}", kind.name());
             assert_eq!(misses.scanned, 0);

@@ -1,5 +1,4 @@
-//! `moka`: a concurrent hash map with a TinyLFU policy, whose upkeep is done by its callers in
-//! turn.
+//! `moka`: a concurrent hash map with a TinyLFU policy. Its callers take turns at its maintenance.
 
 use std::sync::Arc;
 
@@ -29,7 +28,8 @@ impl Pages for Moka {
     #[inline(always)]
     fn read(&self, page: u32, offset: usize, into: &mut [u8]) -> Result<()> {
         let key = u64::from(page);
-        // `get`, then `insert`: the cheapest way. Two threads may load the same page at once.
+        // `get`, then `insert`: the cheapest way. Two threads may load the same page at the same
+        // time.
         if let Some(bytes) = self.cache.get(&key) {
             into.copy_from_slice(&bytes[offset..offset + into.len()]);
             return Ok(());

@@ -10,7 +10,7 @@ use crate::peers::contents::{PAGE, offset_of};
 use crate::peers::data_file::DataFile;
 use crate::peers::subject::{Misses, Operation, Pages, Subject, place};
 
-/// Pages by `read_at`. With one file (`TWO` is false) there is nothing to find out before.
+/// Pages by `read_at`. With only one file (`TWO` is false), reads don't choose between files.
 pub(super) struct Pagefold<const TWO: bool> {
     files: Files,
 }

@@ -1,4 +1,4 @@
-//! Pagefold's spaces, read at an address: the file mapped, or its bytes in anonymous memory.
+//! Pagefold's spaces, read by address: the file is mapped, or its bytes are in anonymous memory.
 
 use anyhow::{Context, Result};
 use pagefold::{Protection, Space};
@@ -37,7 +37,7 @@ impl SpaceArea {
     }
 
     fn new(plan: &Plan<'_>, fill: impl FnOnce(&Space) -> Result<u64>) -> Result<Self> {
-        // Memory of a space isn't evicted here, so there has to be room for its page words as well.
+        // Anonymous memory isn't evicted here, so the budget must have room for page words, too.
         let budget = offset_of(plan.budget_pages) + offset_of(plan.data.pages()) / 4 + (64 << 20);
         let fold = pagefold::Pagefold::builder().memory(budget).page_size(PAGE).build();
         let fold = fold.with_context(|| format!("pagefold refuses a budget of {budget} bytes"))?;

@@ -1,4 +1,4 @@
-//! What write-back of some pages does to the hits of others in the same group.
+//! How write-back of some pages affects hits of other pages of the same group.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -26,7 +26,7 @@ const SHARE: u32 = 8;
 /// Reads between two looks at the clock.
 const CHUNK: u32 = 256;
 
-/// Reads a second: by the clock, and by the CPU time of the thread that reads.
+/// Reads per second: of elapsed time, and of the CPU time of the reading thread.
 #[derive(Clone, Copy)]
 struct Rate {
     wall: f64,
@@ -47,7 +47,7 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     let file = Scratch::filled(directory, 2 * pages)?;
     let other = Scratch::filled(directory, pages)?;
     let store = PagefoldStore::new(&file, settings.budget_pages)?;
-    // All in memory; the first half is read from now on, the second one written.
+    // All pages are in memory. From now on, the first half is read, and the second half is written.
     (0..2 * pages).try_for_each(|page| store.write(page, &[page as u8; PAGE]))?;
     store.sync()?;
     let mut written = Vec::new();
@@ -126,7 +126,7 @@ impl Plain {
     }
 }
 
-/// Reads `N` bytes of random ones of the first `pages` pages for a time.
+/// Reads `N` bytes of random pages among the first `pages`, for `time`.
 fn read<const N: usize>(store: &PagefoldStore, pages: u32, time: Duration) -> Result<Rate> {
     let (mut random, mut bytes) = (Random::new(5), [0; N]);
     let (start, cpu) = (Instant::now(), thread_cpu());

@@ -1,9 +1,9 @@
-//! `write`: random and sequential writing while what was written goes to the disk, and what that
-//! does to others.
+//! `write`: random and sequential writes while earlier writes go to the disk, and how this affects
+//! others.
 //!
-//! Everything is on a real disk, in files without a name ([`scratch`]), so
-//! that nothing is left whatever happens. The experiments: [`overwrite`], [`sequential`],
-//! [`stall`], [`hits`], [`neighbour`], [`resident`].
+//! All files are on a real disk, and have no name ([`scratch`]), so that none is left when the
+//! process ends. The experiments: [`overwrite`], [`sequential`], [`stall`], [`hits`],
+//! [`neighbour`], [`resident`].
 
 mod beside;
 mod hits;
@@ -65,7 +65,7 @@ pub(crate) enum Part {
     Hits,
     /// A quiet tenant beside one that writes or scans
     Neighbour,
-    /// What a write to a page in memory takes, of a file and at an address
+    /// What a write to a page in memory costs, in a file and at an address
     Resident,
 }
 

@@ -1,4 +1,4 @@
-//! What a tenant that writes, or scans, as fast as it can does to a quiet neighbour.
+//! How a tenant that writes or scans as fast as it can affects a quiet neighbour.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,8 +19,8 @@ use crate::peers::write::beside::beside;
 use crate::random::Random;
 use crate::summary::Summary;
 
-/// The neighbour's pages, as a share of the budget; its limit is twice that, the other tenant's
-/// three quarters.
+/// The neighbour's pages are `1 / SHARE` of the budget, and its limit is twice as much. The other
+/// tenant's limit is three quarters of the budget.
 const SHARE: u32 = 8;
 /// The other tenant's file, in budgets.
 const FILE_BUDGETS: u32 = 2;
@@ -119,8 +119,8 @@ fn scan(file: &File, at: &mut u32, pages: &Range<u32>) -> Result<()> {
     Ok(())
 }
 
-/// Reads and writes random pages of a few, with rests: for a time, and until there is enough of
-/// both for a figure.
+/// Reads and writes random pages among the first `pages`, and rests after each access. Ends after
+/// `time`, but not before there are enough reads and writes for a figure.
 fn use_quietly(file: &File, pages: u32, time: Duration) -> Result<Seen> {
     let (mut seen, mut random, mut bytes): (_, _, Page) = (Seen::default(), Random::new(9), [0; PAGE]);
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Random overwrites of a file four times the budget, while another thread syncs it every second.
+//! Random overwrites of a file of four budgets, while another thread syncs the file every second.
 
 use std::path::Path;
 use std::time::Instant;
@@ -38,8 +38,8 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     for number in 0..settings.rounds {
         for (&kind, rounds) in settings.kinds.iter().zip(&mut rounds) {
             bar.set_message(kind.name());
-            // The subject finds in the kernel's page cache only what it puts there itself, at its
-            // own charge.
+            // Drops the file from the kernel's page cache. So the subject finds there only what it
+            // has put there itself, which is charged to its own cgroup.
             file.forget()?;
             let common = SubjectArgs::new(kind, &file, settings.budget_pages, number, settings.overwriting);
             let args = RoundArgs { common, sync_seconds: settings.sync_period.as_secs_f64() };

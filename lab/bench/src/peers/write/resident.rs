@@ -1,5 +1,5 @@
-//! What a write takes to a page that is in memory and was written to before: of a file, of the same
-//! file mapped, and of memory of a space.
+//! The cost of a write to a page that is in memory and was written to before: a page of a file, of
+//! the same file mapped into a space, and of anonymous memory.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::peers::write::stores::{PagefoldStore, Store};
 use crate::random::Random;
 use crate::summary::Summary;
 
-/// What is written to, as a share of the budget: too little for writers to be slowed down.
+/// `1 / SHARE` of the budget is written to, which is too little for writers to be throttled.
 const SHARE: u32 = 8;
 /// Writes between two looks at the clock.
 const CHUNK: u32 = 256;
@@ -66,7 +66,8 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     Ok(report)
 }
 
-/// Writes `N` bytes into random ones of the first `pages` pages for a time. CPU time of a write.
+/// Writes `N` bytes to random pages among the first `pages`, for `time`. Returns the CPU time of a
+/// write.
 fn cpu_ns<const N: usize>(write: Write<'_>, pages: u32, time: Duration) -> Result<f64> {
     let (mut random, bytes) = (Random::new(5), [7; N]);
     let (start, cpu) = (Instant::now(), thread_cpu());

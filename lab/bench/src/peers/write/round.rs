@@ -1,4 +1,4 @@
-//! One round of one subject: random overwrites while another thread syncs, in a process of its own.
+//! One round of one subject, in a process of its own: random overwrites while another thread syncs.
 
 use std::sync::mpsc;
 use std::thread;
@@ -21,7 +21,8 @@ use crate::random::Random;
 /// The hidden command of a subject's process.
 pub(crate) const COMMAND: &str = "write-round";
 
-/// After a round, the disk is checked for what was written last to each of this many first pages.
+/// After a round, this many pages from the file's start are read from the disk, and compared with
+/// the last writes to them.
 const CHECKED: usize = 256;
 
 /// What a subject's process is told.

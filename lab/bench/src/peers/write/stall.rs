@@ -17,9 +17,10 @@ use crate::peers::write::stores::{PagefoldStore, Store};
 use crate::random::Random;
 use crate::summary::Summary;
 
-/// How many times larger the budget is than what is synced, so that nothing is written back before.
+/// The budget is this many times as large as the synced file, so that write-back doesn't begin
+/// before the sync.
 const BUDGET_FACTOR: u32 = 5;
-/// How many times more rounds there are than in other experiments, because long waits are rare.
+/// This experiment has this many times as many rounds as the others, because long waits are rare.
 const ROUNDS_FACTOR: u32 = 4;
 const WORKLOAD: &str = "overwriting random pages of those being synced";
 
@@ -32,7 +33,8 @@ pub(super) fn run(settings: &Settings, directory: &Path) -> Result<Report> {
     let file = Scratch::filled(directory, settings.synced_pages)?;
     let direct = file.open_direct()?;
     let store = PagefoldStore::new(&file, BUDGET_FACTOR * settings.synced_pages)?;
-    // In memory once before: a machine may take long to give memory that was never used.
+    // Brings all memory into use before the measurement, because a machine may take long to provide
+    // memory that was never used.
     dirty(&store, file.pages())?;
     store.sync()?;
     let (mut own, mut disks) = (Vec::new(), Vec::new());
@@ -67,7 +69,7 @@ fn dirty(store: &PagefoldStore, pages: u32) -> Result<()> {
     (0..pages).try_for_each(|page| store.write(page, &[page as u8; PAGE]))
 }
 
-/// Overwrites random pages, one at least, until a sync in another thread has ended.
+/// Overwrites random pages, at least one, until a sync in another thread has ended.
 fn while_syncing(store: &PagefoldStore, file: &Scratch, seed: u64) -> Result<Latencies> {
     let synced = AtomicBool::new(false);
     thread::scope(|scope| {

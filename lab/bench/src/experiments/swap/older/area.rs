@@ -14,12 +14,12 @@ const WORDS: usize = PAGE as usize / 8;
 /// Slots whose bytes are allocated together, when the first of them is used.
 const CHUNK: usize = 64;
 
-/// Hands out slots, and knows the pages that are being written: the swap cache. A page that comes
-/// from a device without a queue doesn't enter it (`SWP_SYNCHRONOUS_IO`).
+/// Allocates slots, and is the swap cache: it knows which pages are being written. A page that is
+/// read from a device without a queue doesn't enter the swap cache (`SWP_SYNCHRONOUS_IO`).
 pub(super) trait Slots: Send + Sync {
-    /// An area of which half of the slots are in use, here and there.
+    /// An area of which half of the slots, chosen at random, are in use.
     fn new(tasks: usize) -> Self;
-    /// A free slot, for a page that is in the swap cache from now on.
+    /// Allocates a slot for a page. The page is in the swap cache until `written`.
     fn take(&self, task: usize) -> usize;
     /// The page was written: takes it out of the swap cache.
     fn written(&self, task: usize, slot: usize);
@@ -29,8 +29,8 @@ pub(super) trait Slots: Send + Sync {
     fn free(&self, task: usize, slot: usize);
 }
 
-/// Which slots are in use at the beginning: drawn once, for all areas of all runs. Slot 0 is the
-/// header.
+/// Which slots are in use at the beginning: drawn once, and the same for all areas of all runs.
+/// Slot 0 is the header.
 pub(super) fn half_of_them() -> &'static [bool] {
     static USED: OnceLock<Box<[bool]>> = OnceLock::new();
     USED.get_or_init(|| {

@@ -1,9 +1,9 @@
-//! A swap area as Linux has it since 6.18: each CPU takes slots from a cluster of 512 of its own,
-//! and a cluster's lock guards its part of the map and of the swap cache, an array that is read
-//! without a lock.
+//! A swap area as in Linux since 6.18: each CPU takes slots from a cluster of 512 of its own. A
+//! cluster's lock protects its part of the map and of the swap cache, an array that is read without
+//! a lock.
 //!
-//! All clusters have free slots at the beginning, and one without any is listed again as soon as a
-//! slot of it is freed. The list, with the area's lock, is what CPUs share.
+//! At the beginning, all clusters have free slots and are listed. A full cluster is listed again as
+//! soon as one of its slots is freed. The list, with the area's lock, is what CPUs share.
 
 use sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use sync::random::Random;
@@ -24,7 +24,8 @@ const CACHED: u8 = 2;
 
 pub(super) struct Clustered {
     lock: QueuedSpinlock,
-    /// A queue of clusters that aren't full, under the lock: where it begins, and its length.
+    /// The clusters that aren't full and that no CPU has: a queue in a ring buffer, under `lock`.
+    /// `first` is where the queue begins, `len` its length.
     listed: Box<[AtomicU64]>,
     first: AtomicU64,
     len: AtomicU64,
@@ -45,7 +46,8 @@ struct Cluster {
 #[repr(align(64))]
 struct Line(AtomicU64);
 
-// Relaxed throughout: under a lock, but for the look at the map in `is_cached`.
+// Relaxed throughout, because a lock protects each word. Only `is_cached` reads the map without
+// one.
 impl Clustered {
     /// The next cluster of the list.
     fn next_cluster(&self, task: usize) -> usize {
@@ -87,7 +89,7 @@ impl Clustered {
 impl Slots for Clustered {
     fn new(tasks: usize) -> Self {
         let cluster = |_| Cluster { lock: QueuedSpinlock::default(), held: AtomicBool::new(true) };
-        // In an order that isn't that of the area, as in one that has been in use.
+        // In random order, as in an area that has been in use for long.
         let mut order: Vec<u64> = (0..CLUSTERS as u64).collect();
         let mut random = Random::seeded(11);
         (1..CLUSTERS).rev().for_each(|at| order.swap(at, random.below(at as u64 + 1) as usize));

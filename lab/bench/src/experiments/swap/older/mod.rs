@@ -1,17 +1,19 @@
-//! The older designs: the way of a page to swap and back in Linux 5.7, with each way to hand out
+//! The older designs: a page's path to swap and back in Linux 5.7, with three ways to allocate
 //! slots.
 //!
-//! A fault holds its space's semaphore for reading. It takes a page of the CPU's stock, charges it,
-//! copies it from the area, maps it, frees its slot, and lists it with 14 others, on the active
-//! list. If there is no free page, it reclaims 32 (see `reclaim.rs`). There are two areas, each on
-//! a device that is memory, one for each socket.
+//! A fault holds its space's semaphore for reading. It takes a page from the CPU's stock, charges
+//! it, copies the bytes from the area, maps the page, and frees its slot. Pages are listed 15 at a
+//! time, on the active list. If there is no free page, the fault reclaims 32 pages (see
+//! `reclaim.rs`). There are two areas, one for each socket, on devices that are memory.
 //!
-//! What a fault does besides is named work, half of it for the page that comes and half for the
-//! page that goes: [`OTHER_NS`], the one figure that is fitted to the published table.
+//! The rest of a fault's work is modelled as a fixed time, [`OTHER_NS`], half of it for the page
+//! that is swapped in and half for the page that is swapped out. It is the only figure that is
+//! fitted to the published table.
 //!
-//! Not in it: readahead, the lock over the list of areas, kernel threads, interrupts. A fault on a
-//! page that is being written waits until it is written, where Linux takes it back. No page is
-//! discarded: half of an area is in use from the beginning, here and there.
+//! Not modelled: readahead, the lock over the list of areas, kernel threads, interrupts. A fault on
+//! a page that is being written waits until the write has ended; Linux would take the page back.
+//! The areas aren't fragmented by discarding pages: half of each area's slots, chosen at random,
+//! are in use from the beginning.
 
 mod area;
 mod clustered;
@@ -67,13 +69,13 @@ pub(super) const CPU_CLUSTERS: Scheme = Scheme {
     measure: measure_older::<Clustered>,
 };
 
-/// What a fault does that is modelled by nothing else, and what reclaiming a page does: half each.
+/// The time of a fault, and of reclaiming a page, that isn't modelled otherwise: half for each.
 /// With it, 16 tasks with positions of their own swap in 3.30 GB/s on the preset of the published
 /// machine, as published.
 const OTHER_NS: u64 = 17_500;
 /// One for each socket.
 const AREAS: usize = NODES;
-/// The position of the area's number in what a page table says of a slot.
+/// The position of the area's number in a swapped entry of a page table.
 const AREA_SHIFT: usize = 40;
 
 fn measure_older<S: Slots>(job: &Job<'_>) -> Result<Sample> {
@@ -90,7 +92,8 @@ struct Older<S> {
     table: PageTable,
     areas: Vec<Area<S>>,
     tasks: Box<[Own]>,
-    /// The first page of each space that isn't mapped yet, and the end of all.
+    /// For each space, the number of the first page that isn't mapped yet. A space has
+    /// `pages_of_space`.
     next: Vec<HostU64>,
     pages_of_space: u64,
 }
@@ -104,7 +107,7 @@ struct Own {
     /// Pages that came from an area, and that went to one.
     came: HostU64,
     went: HostU64,
-    /// The lock of the host is never waited for, and costs nothing on virtual CPUs.
+    /// The mutex is `std`'s: it is never contended, and costs nothing on virtual CPUs.
     task: Mutex<Task>,
 }
 
@@ -127,7 +130,8 @@ impl<S: Slots> Older<S> {
     fn new(sizes: Sizes, tasks: usize) -> Self {
         let pages = Pages::new((sizes.budget as usize).div_ceil(NODES));
         let free = Buddies::new(&pages);
-        // Blocks of the largest order may be more than the budget. The rest is never free.
+        // `Pages` rounds up to whole blocks of the largest order, which may exceed the budget. The
+        // pages beyond the budget are taken here, and never freed.
         for batch in 0..(pages.records.len() - sizes.budget as usize) / BUDDY_BATCH {
             let mut taken = Vec::new();
             free.take(&pages, batch % NODES, &mut taken);
@@ -148,7 +152,8 @@ impl<S: Slots> Older<S> {
         }
     }
 
-    /// Calls `what` with the page at an address, which is brought into memory first if necessary.
+    /// Calls `what` with the page at an address and the offset in it. Swaps the page in first if
+    /// necessary.
     fn access<R>(&self, task: usize, address: u64, what: impl Fn(u32, usize) -> R) -> R {
         let (at, offset) = ((address / PAGE) as usize, (address % PAGE) as usize);
         let accesses = &self.tasks[task].accesses;
@@ -213,7 +218,7 @@ impl<S: Slots> Older<S> {
         self.tasks[task].came.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lists what has come, as Linux did with anonymous pages until 5.8: on the active list.
+    /// Lists the new pages on the active list, as Linux did with anonymous pages until 5.8.
     fn list(&self, own: &mut Task) {
         let _region = region("lru_add");
         self.lists.put(&self.pages, &own.entering, true);

@@ -1,4 +1,5 @@
-//! Page tables, as flat as Pagefold's: a word for each page, and a spinlock for each 512 of them.
+//! Page tables, as flat as Pagefold's page maps: a word for each page, and a spinlock for each 512
+//! words.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -60,7 +61,7 @@ impl PageTable {
         Entry::of(self.words[at].load(Ordering::Acquire))
     }
 
-    /// As a CPU does that uses the page: sets the bit, unless it is set.
+    /// Does what a CPU does when it uses a page: sets the accessed bit if it is clear.
     pub(super) fn use_page(&self, at: usize) -> Entry {
         let word = self.words[at].load(Ordering::Acquire);
         if word & PRESENT != 0 && word & ACCESSED == 0 {
@@ -81,8 +82,8 @@ impl PageTable {
         self.locks[at / WORDS_OF_LOCK].with(|| {
             let mut word = self.words[at].load(Ordering::Relaxed);
             while word & !ACCESSED == from.word() {
-                // Release: a thread that sees the entry sees the page's bytes. Fails if a CPU has
-                // set the bit.
+                // Release: a thread that sees the entry sees the page's bytes. The exchange fails
+                // if a CPU has set the accessed bit meanwhile; the loop then retries.
                 match self.words[at].compare_exchange(word, to.word(), Ordering::Release, Ordering::Relaxed) {
                     Ok(_) => return true,
                     Err(now) => word = now,

@@ -1,5 +1,5 @@
-//! Reclaim by a task that finds no free page, as in Linux 5.7: from the active list to the inactive
-//! one, and from there to an area, 32 pages at a time.
+//! Reclaim by a task that finds no free page, as in Linux 5.7. Pages go from the active list to the
+//! inactive one, and from there to a swap area, 32 at a time.
 
 use sync::atomic::{Backoff, Ordering, fence};
 
@@ -49,7 +49,7 @@ impl<S: Slots> Older<S> {
         unused.len()
     }
 
-    /// Keeps as many pages inactive as active, as Linux does with less than a gigabyte.
+    /// Keeps at least as many pages inactive as active, as Linux does with less than a gigabyte.
     fn age(&self, node: usize) {
         while self.lists.len(node, INACTIVE) < self.lists.len(node, ACTIVE) {
             let batch = self.lists.take_last(&self.pages, node, ACTIVE, BATCH);
@@ -75,11 +75,13 @@ impl<S: Slots> Older<S> {
         own.stock.put(&self.free, &self.pages, page);
     }
 
-    /// Instead of flushing the TLBs of other CPUs: waits until none of the space's tasks is in the
-    /// middle of an access, which may be to a page that is no longer mapped.
+    /// Takes the place of a TLB flush on other CPUs. A task of the space may be in an access to the
+    /// page, which is no longer mapped. So waits until each of the space's tasks has been outside
+    /// an access.
     fn wait_for_users_of(&self, at: usize) {
         let _region = region("flush");
-        // SeqCst pairs with that in `access`: a task sees the new entry, or is seen here.
+        // Pairs with the fence in `access`: either the task sees the new entry, or this thread sees
+        // that the task is in an access.
         fence(Ordering::SeqCst);
         for task in self.tasks_of(at) {
             let mut backoff = Backoff::new();

@@ -1,7 +1,9 @@
-//! The swap cache as it was: a tree of nodes with 64 slots and a lock for each 64 MiB of an area.
+//! The older swap cache: for each 64 MiB of an area, a tree whose nodes have 64 slots, under a
+//! lock.
 //!
-//! A page is in the cache only from shortly before it is written until it is dropped, so trees are
-//! nearly empty. Usually, adding a page makes a node, and removing the page frees the node.
+//! A page is in the swap cache only from shortly before it is written until the write has ended, so
+//! trees are nearly empty. Usually, adding a page also adds a node to the tree, and removing the
+//! page removes the node.
 
 use sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +21,7 @@ pub(super) struct Trunk {
     root: Box<[AtomicU64]>,
     /// The nodes above the leaves: which leaves there are.
     above: Box<[Node]>,
-    /// Leaves are there all the time; whether they are in the tree is above.
+    /// Leaves are never freed. `above` says which of them are in the tree.
     leaves: Box<[sync::lock::OnceCell<Box<Node>>]>,
 }
 
@@ -40,8 +42,7 @@ pub(super) struct Holder<'a> {
     pub(super) task: usize,
 }
 
-/// Counters that all trunks share, as they were in the kernel: written without a lock of their own,
-/// for statistics.
+/// Statistics that all trunks share and write to without a lock for them, as in the kernel.
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct CacheInfo {
@@ -56,7 +57,7 @@ impl Node {
     }
 }
 
-/// Adds to a counter that the caller's lock protects, or that may lose counts.
+/// Adds to a counter. The caller must hold a lock that protects it, unless it may lose counts.
 fn add(counter: &AtomicU64, n: u64) {
     // Relaxed: under a lock, or a statistic.
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! A swap area as Linux 5.7 had it on a device that doesn't seek, once no cluster is free; and as
-//! Huang Ying changed it. The two differ only in where they look for the next free slot.
+//! A swap area as in Linux 5.7, on a device that doesn't seek and has no free cluster left; and the
+//! same with Huang Ying's change. The two differ only in where they search for the next free slot.
 
 use sync::atomic::{AtomicU8, AtomicU64, Ordering, spin_hint};
 use sync::lock::Mutex;
@@ -16,8 +16,9 @@ const CLUSTER: usize = 256;
 /// Slots that a CPU collects before it frees them.
 const FREE_BATCH: usize = 64;
 
-/// With `OWN`, each CPU looks for slots from a position of its own on. It jumps to a random trunk
-/// when it comes to another one. Otherwise all CPUs have one position.
+/// With `OWN`, each CPU has a position of its own, from which it searches for slots. When the
+/// position reaches the end of a trunk, it jumps to a random trunk. Without `OWN`, all CPUs share
+/// one position.
 pub(super) struct Trunked<const OWN: bool> {
     lock: QueuedSpinlock,
     in_use: Line<AtomicU64>,
@@ -37,8 +38,8 @@ struct Line<T>(T);
 const LOCKED: u64 = 1 << 63;
 
 impl<const OWN: bool> Trunked<OWN> {
-    /// A free slot from the position on. The map is searched without the lock, and taken from with
-    /// it.
+    /// Allocates the first free slot from the position on. Searches the map without the lock, and
+    /// takes the slot under the lock, if it is still free.
     fn allocate(&self, task: usize) -> usize {
         let _region = region("get_swap_page");
         let position = &self.positions[if OWN { task } else { 0 }].0;

@@ -17,7 +17,7 @@ pub(super) struct Mmap {
 }
 
 impl Mmap {
-    /// Tells the kernel if the order is random, as a program that knows its order would.
+    /// Tells the kernel if the order is random. A program that knows its order would do the same.
     pub(super) fn new(file: &Scratch, workload: Workload) -> Result<Self> {
         let advice = if workload.is_random() { Advice::Random } else { Advice::Normal };
         let map = |_| {
@@ -33,8 +33,9 @@ impl Mmap {
 impl Blocking for Mmap {
     fn read(&self, handle: usize, first: u32, into: &mut [u8]) -> Result<()> {
         let from = self.maps[handle].page(first);
-        // SAFETY: the caller stays within the file, all of which is mapped; pages are asked for
-        // once, so no thread writes to these meanwhile; `into` isn't part of the mapping.
+        // SAFETY: the caller stays within the file, all of which is mapped. Each page is requested
+        // only once, so no thread writes to these pages meanwhile. `into` isn't part of the
+        // mapping.
         unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What reads and writes the file: the kernel in three ways, io_uring with a map as people write
-//! it, Pagefold.
+//! The stores that read and write the file: the kernel in three ways, a typical io_uring cache with
+//! a map, and Pagefold.
 
 mod mmap;
 mod pagefold;
@@ -21,8 +21,7 @@ pub(super) use self::uring_lru::has_io_uring;
 
 /// What operations are given to.
 pub(super) trait Store {
-    /// Does all of them, `depth` at the same time. What is written is version `version` of the
-    /// page.
+    /// Executes all operations, `depth` at a time. Writes write version `version` of their pages.
     fn run(&self, operations: &Operations, depth: usize, version: u64) -> Result<Log>;
 
     /// What was written survives a power cut when this returns.

@@ -1,5 +1,5 @@
-//! Pagefold: one group with all of the budget, a handle for each reader. Many operations at once
-//! are a batch, a queue or futures in one thread, or as many threads.
+//! Pagefold: one group with all of the budget, and a handle for each reader. Many operations at
+//! once are made by a batch, a queue or futures in one thread, or by as many threads.
 
 use std::future::Future;
 use std::path::Path;
@@ -43,8 +43,8 @@ impl Pagefold {
     }
 }
 
-/// A budget of so many pages. Memory is taken before anything is timed: a machine may take long to
-/// give memory that was never used.
+/// A budget of `budget_pages` pages. All of it is touched before the measurement, because a machine
+/// may take long to provide memory that was never used.
 pub(in crate::peers::disk) fn builder(budget_pages: u32) -> Builder {
     let budget = offset_of(budget_pages);
     pagefold::Pagefold::builder().memory(budget).memory_max(budget).page_size(PAGE).pretouch(true)
@@ -82,8 +82,8 @@ impl Blocking for Pagefold {
     }
 }
 
-/// `read_batch` and `write_batch`: as many operations in a call as there are to be at once. One
-/// alone is a `read_at`.
+/// `read_batch` and `write_batch`. Each call has as many operations as are to be in flight; a
+/// single read is a `read_at`.
 pub(super) struct Batches(pub(super) Threads<Pagefold>);
 
 impl Store for Batches {
@@ -148,8 +148,8 @@ fn write(
     Ok(())
 }
 
-/// `ReadQueue`: as many reads in it as there are to be operations at once. A write is made when its
-/// turn comes.
+/// `ReadQueue`, with as many reads in it as operations are to be in flight. Writes aren't queued:
+/// each is executed when its turn comes.
 pub(super) struct Queue(pub(super) Threads<Pagefold>);
 
 impl Store for Queue {
@@ -195,8 +195,8 @@ impl Store for Queue {
     }
 }
 
-/// `page_at_async`: as many futures in one thread as there are to be operations at once. It doesn't
-/// write.
+/// `page_at_async`: one thread has as many futures as operations are to be in flight. Only for
+/// reads.
 pub(super) struct Futures(pub(super) Threads<Pagefold>);
 
 impl Store for Futures {

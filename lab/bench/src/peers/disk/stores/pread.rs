@@ -18,8 +18,8 @@ pub(super) struct Pread {
 }
 
 impl Pread {
-    /// Through the page cache. Tells the kernel if the order is random, as a program that knows its
-    /// order would.
+    /// Through the page cache. Tells the kernel if the order is random; a program that knows its
+    /// order would do the same.
     pub(super) fn buffered(file: &Scratch, workload: Workload) -> Result<Self> {
         let files = (0..workload.handles()).map(|_| Ok(Scratch::open(&file.path(), file.pages())?.into_file()));
         let files = files.collect::<Result<Vec<_>>>()?;

@@ -1,10 +1,10 @@
-//! io_uring with a hash map, as people write it: pages in an LRU map behind a mutex, and a ring
-//! that one thread keeps full of the misses. It bypasses the kernel's page cache, so that its
+//! A typical cache over io_uring: pages in an LRU map behind a mutex, and one thread that submits
+//! the misses to a ring and keeps the ring full. It bypasses the kernel's page cache, so that its
 //! budget is all the memory that it uses.
 //!
-//! Invariant U1: the kernel reads or writes a slot of `memory` only from its submission to its
-//! completion; meanwhile the slot is in no map and in no list, so no other code touches it.
-//! [`UringLru::run`] doesn't return before all are completed.
+//! Invariant U1: the kernel accesses a slot of `memory` only between the submission of the slot's
+//! request and its completion. During this time the slot is in no map and in no list, so no other
+//! code accesses it. [`UringLru::run`] doesn't return before all requests are completed.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -75,8 +75,8 @@ impl UringLru {
         Ok(Self { cache: Mutex::new(cache), memory, file: file.open_direct()? })
     }
 
-    /// A slot for a page that is on its way; that of the page used least recently if there is no
-    /// other.
+    /// Takes a free slot for a page to be loaded. If there is none, evicts the least recently used
+    /// page and takes its slot.
     fn take_slot(&self) -> Result<u32> {
         let mut cache = self.cache.lock();
         let slot = cache.free.pop().or_else(|| cache.map.pop_lru().map(|(_, slot)| slot));
@@ -100,7 +100,7 @@ impl UringLru {
     }
 
     fn copy_slot(&self, slot: u32, into: &mut Page) {
-        // SAFETY: slots that are in the map, or just completed, have no other user (U1), and lie
+        // SAFETY: a slot that is in the map, or just completed, has no other user (U1), and lies
         // within the memory.
         into.copy_from_slice(unsafe { slice::from_raw_parts(self.memory.page(slot), PAGE) });
     }
@@ -159,7 +159,7 @@ impl Flight<'_> {
         }
     }
 
-    /// Waits until nothing is on the way. Returns the first error; later ones are dropped.
+    /// Waits until all requests are completed. Returns the first error, and drops later ones.
     fn drain(&mut self) -> Result<()> {
         let mut result = Ok(());
         while self.requests.iter().any(Option::is_some) {
@@ -195,14 +195,14 @@ impl Flight<'_> {
         } else {
             opcode::Read::new(fd, memory, PAGE as u32).offset(offset).build()
         };
-        // SAFETY: the slot was taken for this request and is given on only when it is completed
-        // (U1); the file is open as long as the store.
+        // SAFETY: the slot was taken for this request, and no other code gets it before the request
+        // is completed (U1). The file stays open as long as the store.
         unsafe { self.ring.submission().push(&entry.user_data(number as u64)) }.context("the ring is full")?;
         self.requests[number] = Some(request);
         Ok(())
     }
 
-    /// Submits all requests, waits for at least one completion, and takes all that there are.
+    /// Submits all requests, waits for at least one completion, and takes all completions.
     fn wait(&mut self) -> Result<()> {
         match self.ring.submit_and_wait(1) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}

@@ -1,13 +1,13 @@
-//! Our own small vmcache: a page's place in virtual memory is its number, and a word says whether
-//! it is there.
+//! Our own small vmcache: the number of a page determines its place in virtual memory, and a word
+//! says whether the page is resident.
 //!
 //! After "Virtual-Memory Assisted Buffer Management" (Leis, Alhomssi, Ziegler, Loeck, Dietrich;
-//! SIGMOD 2023), clean pages only. A reader copies and then looks whether the word is still the
-//! same (`SHARED = false`), or takes a shared lock (`SHARED = true`). A miss takes the page's lock
-//! and preads into place; when memory runs short, the missing thread itself evicts a batch by the
-//! clock, giving its pages back (`MADV_DONTNEED`) in one `process_madvise`. The paper calls
-//! `madvise` for each page; in one call other CPUs are interrupted once a batch, so this baseline
-//! is the stronger one.
+//! SIGMOD 2023), with clean pages only. A reader copies the bytes and then checks that the word
+//! hasn't changed (`SHARED = false`), or takes a shared lock (`SHARED = true`). On a miss, the
+//! thread takes the page's lock, and reads into the page's place by `pread`. If memory is short,
+//! this thread first evicts a batch of pages, chosen by the clock algorithm, and gives their memory
+//! back (`MADV_DONTNEED`) in one `process_madvise`. The paper calls `madvise` for each page. One
+//! call for a batch interrupts other CPUs only once, so this baseline is the faster one.
 //!
 //! Invariants:
 //! - V1. The bytes of a page are written, or the page given back, only by the holder of its
@@ -34,7 +34,8 @@ use crate::peers::mapping::{Backing, Mapping};
 use crate::peers::source::Source;
 use crate::peers::subject::{Misses, Pages};
 
-/// Pages that a thread evicts at a time, about, and slots that the hand passes at a time.
+/// About how many pages a thread evicts at a time, and how many slots the clock hand passes at a
+/// time.
 const BATCH: usize = 64;
 
 /// The pool.
@@ -54,7 +55,7 @@ impl<const SHARED: bool> VmCache<SHARED> {
         Ok(Self {
             memory: Mapping::anonymous(pages, Backing::Ordinary)?,
             states: (0..pages).map(|_| PageState::evicted()).collect(),
-            // Loads in flight are in the set a moment before they are counted out again.
+            // Has room for 64 pages more than the budget, for loads in flight.
             resident: ResidentSet::new(plan.budget_pages + 64),
             used: AtomicU32::new(0),
             budget: plan.budget_pages,
@@ -65,8 +66,8 @@ impl<const SHARED: bool> VmCache<SHARED> {
     #[inline(always)]
     fn bytes(&self, page: u32) -> SharedBytes<'_> {
         let words = self.memory.page(page).cast::<AtomicU64>();
-        // SAFETY: the page is inside of the mapping and lives as long as it; Rust code only makes
-        // atomic accesses (V2).
+        // SAFETY: the page is inside of the mapping, and lives as long as the mapping; Rust code
+        // only makes atomic accesses (V2).
         SharedBytes::new(unsafe { std::slice::from_raw_parts(words, PAGE / 8) })
     }
 
@@ -153,8 +154,8 @@ impl<const SHARED: bool> VmCache<SHARED> {
         dropped
     }
 
-    /// Lets the hand pass some slots: marks pages that are unlocked, and locks pages that are still
-    /// marked, for eviction.
+    /// Advances the clock hand over `BATCH` slots. Marks pages that are unlocked. Locks pages that
+    /// are still marked since the last pass, and adds them to the victims.
     fn choose(&self, victims: &mut Vec<u32>) {
         for page in self.resident.advance(BATCH) {
             let state = &self.states[page as usize];

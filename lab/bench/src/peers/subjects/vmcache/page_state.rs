@@ -11,8 +11,8 @@
 //! | 254 | marked | resident; not used since the clock passed |
 //! | 255 | evicted | absent |
 //!
-//! The version grows whenever an exclusive lock is given up, so a reader that saw the same version
-//! before and after its copy has copied one state of the page.
+//! The version is incremented whenever an exclusive lock is released. So if a reader finds the same
+//! version before and after its copy, it has copied one state of the page.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -66,19 +66,19 @@ impl PageState {
         Self(AtomicU64::new(EVICTED << VERSION_BITS))
     }
 
-    /// The word now. Acquire pairs with the Release of `unlock`: the page of a readable word has
-    /// its contents.
+    /// The word. Acquire pairs with the Release in `unlock`: if the word is readable, the reader
+    /// sees the page's contents.
     #[inline(always)]
     pub(super) fn load(&self) -> Seen {
         Seen(self.0.load(Ordering::Acquire))
     }
 
-    /// True if what was copied since `seen`, a readable word, is one state of the page. Readers may
-    /// have come and gone, and the clock may have passed.
+    /// Returns true if the bytes copied since `seen`, a readable word, are one state of the page.
+    /// Readers and the clock may have changed the word meanwhile.
     #[inline(always)]
     pub(super) fn still(&self, seen: Seen) -> bool {
-        // The copy's loads come before the load of the word: pairs with the Acquire of `try_lock`,
-        // after which bytes change.
+        // Keeps the copy's loads before the load of the word below. Pairs with the Acquire in
+        // `try_lock`, after which the holder changes the bytes.
         fence(Ordering::Acquire);
         let now = Seen(self.0.load(Ordering::Relaxed));
         now == seen || self.still_slow(seen, now)
@@ -118,13 +118,12 @@ impl PageState {
     /// Takes a reader away.
     #[inline(always)]
     pub(super) fn unshare(&self) {
-        // Readers are counted in the top byte, so one less is a subtraction. Release: the copy is
-        // done.
+        // The top byte counts the readers. Release: the copy ends before the reader is counted out.
         self.0.fetch_sub(1 << VERSION_BITS, Ordering::Release);
     }
 
-    /// Gives an exclusively held page up, resident or evicted. Release publishes what was done to
-    /// its bytes.
+    /// Releases the exclusive lock; the page is then resident or evicted. Release publishes the
+    /// changes of the page's bytes.
     pub(super) fn unlock(&self, resident: bool) {
         // Relaxed: only the holder changes a locked word.
         let locked = self.0.load(Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! The pages that are in memory, in no order: an open-addressed table around which the clock's hand
-//! goes.
+//! The pages that are in memory, in no order: an open-addressed table, over which the clock hand
+//! moves.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::random::mix;
 
-/// A set of page numbers. A thread that inserts or removes a page holds that page's lock, so no two
-/// threads do so at once.
+/// A set of page numbers. A thread that inserts or removes a page must hold the page's lock, so no
+/// two threads do this for one page at the same time.
 pub(super) struct ResidentSet {
     slots: Box<[AtomicU64]>,
     hand: AtomicU64,
@@ -15,8 +15,8 @@ pub(super) struct ResidentSet {
 const EMPTY: u64 = u64::MAX;
 const REMOVED: u64 = u64::MAX - 1;
 
-// Relaxed in all of this file: a slot is a hint for the clock, which checks the page's own word
-// before it does anything.
+// Relaxed in the whole file: a slot is only a hint for the clock, which checks the page's own word
+// before it acts.
 impl ResidentSet {
     /// For up to `pages` pages.
     pub(super) fn new(pages: u32) -> Self {

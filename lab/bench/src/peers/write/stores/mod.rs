@@ -1,4 +1,4 @@
-//! What writes pages to a file: the kernel in two ways, a textbook cache, Pagefold.
+//! The stores that write pages to a file: the kernel in two ways, a textbook cache, and Pagefold.
 
 mod mmap;
 mod mutex_lru;

@@ -1,4 +1,5 @@
-//! What people write: one mutex around a map in order of use, and pages written when they leave it.
+//! A textbook cache: one mutex around a map in order of use. Pages are written when they are
+//! evicted.
 //!
 //! It bypasses the kernel's page cache, so that its budget is all the memory that it uses.
 
@@ -31,7 +32,7 @@ pub(super) struct MutexLruStore {
 
 struct Cache {
     map: LruCache<u32, Cached>,
-    /// The bytes of all pages, in one piece: pages that are allocated one by one, aligned, would
+    /// The bytes of all pages, in one allocation. Aligned pages that are allocated one by one would
     /// take twice the memory.
     bytes: Box<[Aligned<PAGE>]>,
 }

@@ -17,8 +17,8 @@ impl PagefoldStore {
     /// With `budget_pages` pages, metadata included.
     pub(crate) fn new(file: &Scratch, budget_pages: u32) -> Result<Self> {
         let budget = offset_of(budget_pages);
-        // Memory is taken before anything is timed: a machine may take long to give memory that was
-        // never used.
+        // All memory is touched before the measurement, because a machine may take long to provide
+        // memory that was never used.
         let builder = pagefold::Pagefold::builder().memory(budget).memory_max(budget).page_size(PAGE).pretouch(true);
         let fold = builder.build().with_context(|| format!("pagefold refuses a budget of {budget} bytes"))?;
         let group = fold.group("bench").max(budget).build().context("pagefold refuses the group")?;

@@ -1,5 +1,5 @@
-//! One system call for each write, kept by the kernel's page cache, which writes back by itself
-//! too.
+//! One system call for each write. The bytes go to the kernel's page cache; the kernel writes them
+//! back at a sync, and by itself.
 
 use std::fs::File;
 
