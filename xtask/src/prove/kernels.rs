@@ -367,7 +367,21 @@ impl Case {
         let pack = format!("find . | cpio -o -H newc 2>/dev/null | gzip -1 > '{}'", image.display());
         succeed(Command::new("sh").args(["-c", &pack]).current_dir(root))?;
         let mut qemu = Command::new("qemu-system-x86_64");
-        qemu.args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "1024", "-nographic", "-no-reboot", "-kernel"]);
+        // One thread emulates all CPUs. With a thread for each CPU, a CPU sometimes executes an
+        // instruction that another CPU is patching, and the guest's kernel panics while it boots.
+        qemu.args([
+            "-accel",
+            "tcg,thread=single",
+            "-cpu",
+            "max",
+            "-smp",
+            "2",
+            "-m",
+            "1024",
+            "-nographic",
+            "-no-reboot",
+            "-kernel",
+        ]);
         qemu.arg(release.kernel()?).arg("-initrd").arg(image);
         qemu.args(["-append", "console=ttyS0 quiet no_timer_check panic=-1 rdinit=/init"]);
         for disk in disks {

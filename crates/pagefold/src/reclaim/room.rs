@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use frames::{FrameId, IsolatedFrame, MapPart};
+use frames::{Budget, FrameId, IsolatedFrame, MapPart};
 use sync::atomic::Ordering;
 use sync::thread::sleep;
 
@@ -69,9 +69,32 @@ const LOWERING_TURNS: u32 = 10_000;
 /// lowering.
 const LOWERINGS_MAX: u32 = 16;
 
+/// The least part of a large charge ([`ChargeInParts`]). A charge of at most this many bytes is
+/// made as a whole.
+const PART_MIN: u64 = 64 << 10;
+
 /// How often a call has made room for one page's word.
 #[derive(Debug, Default)]
 pub(crate) struct RoomsMade(u32);
+
+/// A charge that takes what room there is, each time that there is some. If it waited until there
+/// is room for all of it, other threads could take the room that one extent leaves before the next
+/// extent is given back. Then all extents might be drained over and over.
+struct ChargeInParts {
+    /// The bytes that aren't charged yet.
+    missing: u64,
+}
+
+impl ChargeInParts {
+    /// Charges the next part. Returns whether all is charged.
+    fn proceed(&mut self, budget: &Budget) -> bool {
+        let part = budget.room().min(self.missing);
+        if (part == self.missing || part >= PART_MIN) && budget.try_charge(part) {
+            self.missing -= part;
+        }
+        self.missing == 0
+    }
+}
 
 impl Manager {
     /// Makes room for the part of a page map that holds a page's word. The caller then tries again.
@@ -156,9 +179,19 @@ impl Manager {
         })
     }
 
-    /// Charges Pagefold's own metadata to the budget. Makes room for it if need be.
+    /// Charges Pagefold's own metadata to the budget. Makes room for it if need be. A charge that
+    /// exceeds the budget fails at once: no page is evicted for it.
     pub(crate) fn charge_metadata(&self, bytes: u64) -> Result<(), Error> {
-        self.make_room_until(&mut || self.frames.budget().try_charge(bytes))
+        let budget = self.frames.budget();
+        if bytes > budget.max() {
+            return Err(Error::BudgetBusy { size: Size(budget.max()), used: Size(budget.used()) });
+        }
+        if bytes <= PART_MIN {
+            return self.make_room_until(&mut || budget.try_charge(bytes));
+        }
+        let mut charge = ChargeInParts { missing: bytes };
+        let made = self.make_room_until(&mut || charge.proceed(budget));
+        made.inspect_err(|_| budget.uncharge(bytes - charge.missing))
     }
 
     /// Makes room in the budget until `is_charged` succeeds in charging.
@@ -457,6 +490,40 @@ mod tests {
     const PAGE: u64 = 4096;
     /// Fewer than the frames of an extent.
     const PAGES: u64 = 20;
+
+    /// A regression: the tables of a swap area were larger than the budget. All pages of all tenants
+    /// were evicted before the call failed.
+    #[test]
+    fn a_charge_beyond_the_budget_evicts_nothing() {
+        let (group, _file) = group_with_pages();
+        let manager = group.manager();
+        let max = manager.frames.budget().max();
+        assert!(matches!(manager.charge_metadata(max + 1), Err(Error::BudgetBusy { .. })));
+        assert_eq!(group.stats().evictions, 0);
+    }
+
+    /// A regression: a tenant took the room that each drained extent left, until the call that
+    /// drained had room for all of its large charge at once. So the call drained extents without
+    /// end.
+    #[test]
+    fn a_large_charge_is_made_beside_a_tenant_that_takes_all_room() {
+        let (group, _file) = group_with_pages();
+        let frames = &group.manager().frames;
+        let take_all = || drop(std::iter::from_fn(|| frames.allocate()).collect::<Vec<_>>());
+        take_all();
+        let before = frames.budget().used();
+        let extents = 3;
+        let (mut charge, mut calls) = (ChargeInParts { missing: extents * frames.extent_bytes() }, 0);
+        let made = group.manager().make_room_until(&mut || {
+            calls += 1;
+            let is_made = charge.proceed(frames.budget()) || calls == 10_000;
+            take_all();
+            is_made
+        });
+        assert!(made.is_ok() && charge.missing == 0, "{made:?}, {} bytes are missing", charge.missing);
+        assert!(calls <= 4 * extents, "{calls} calls");
+        assert!(frames.budget().used() <= before.max(frames.budget().max()));
+    }
 
     /// A regression: while a thread was lowering the budget, another thread uncharged all that was
     /// beyond the new budget. So the first thread wanted 0 extents. Its search doubled this number
