@@ -248,7 +248,8 @@ impl<'a> SharedBytes<'a> {
             let start = at % WORD;
             let n = (WORD - start).min(rest.len());
             // Relaxed: the load returns a store of this thread, or of an earlier writer with which
-            // the caller has synchronized. Readers check a page word that is published later.
+            // the caller has synchronized. Readers don't rely on the order of these stores: they
+            // check a page word or a version, which the writer publishes after them.
             let mut word = if n == WORD { [0; WORD] } else { cell.load(Ordering::Relaxed).to_ne_bytes() };
             word[start..start + n].copy_from_slice(&rest[..n]);
             cell.store(u64::from_ne_bytes(word), Ordering::Relaxed);

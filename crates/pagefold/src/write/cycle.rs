@@ -29,8 +29,8 @@ const LARGE_MAX: usize = 16;
 /// How many requests may fail before a cycle gives up. If a failed request is split into smaller
 /// ones, each of these that fails counts as well. If only some places of the file can't be written,
 /// the limit is high enough for the rest to be written. If the device is gone, the limit is low
-/// enough for calls not to wait long. When the cycle gives up, requests that are still under way
-/// may fail as well.
+/// enough for calls not to wait long. More requests may fail in all: those that are under way when
+/// the cycle gives up.
 const FAILURES_MAX: u32 = 128;
 /// A cycle consists of stages, each of which ends with a sync (but see B7 of `writeback`). A stage
 /// ends once 1/`STAGES` of the pages that were unclean when the cycle began have been written.

@@ -28,9 +28,9 @@ impl Earlier {
         }
     }
 
-    /// Whether a sector had this content at the time when it was equal to `before`, its content on
-    /// the disk, or later. Writes of a page are made one after another, so an older content can't
-    /// reappear.
+    /// Returns whether the sector had the content `sector` at some time since it had the content
+    /// `before`, that time included. `before` is its content on the disk. A page's writes are made
+    /// one after another, so content older than `before` can't reappear.
     pub(crate) fn knows(&self, at: usize, sector: &[u8], before: &[u8]) -> bool {
         let were = self.0.get(&at).map_or(&[][..], Vec::as_slice);
         let since = were.iter().position(|&was| was == hash(before)).unwrap_or(0);

@@ -143,8 +143,8 @@ fn pages_of_a_full_area_come_back() {
         space.write_at(&sparse(page, 1), base + page * PAGE).unwrap();
     }
     check_sparse(&space, base, pages);
-    // Also writes more pages meanwhile. They may use room that exchanges leave, but must not take
-    // the room that exchanges need.
+    // Between the reads, which exchange pages, writes more pages. They may use the room that
+    // exchanges don't need, but must not take the room that exchanges need.
     let mut more = pages;
     for step in 0..reads {
         let page = random.below(pages);
