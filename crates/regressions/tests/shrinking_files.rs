@@ -1,13 +1,17 @@
 //! Files that other processes truncate, rewrite or extend while pages of them are loaded.
 
-use sync::Arc;
-use sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
-use pagefold::io::IoError;
+use sync::atomic::{AtomicU64, Ordering};
+use sync::{Arc, SharedBytes};
+
+use pagefold::io::{BackingFile, IoError};
 use pagefold::{Error, File, Pagefold};
+use test_disks::SimulatedDisk;
 
 use crate::hooked::{Answer, Gate, Hooked, MOMENT, fill};
-use crate::support::manager;
+use crate::support::around::{Around, Wrapped};
+use crate::support::{bytes_on, disk, manager};
 
 fn open(backend: Hooked) -> (Pagefold, File) {
     let mm = manager(64, backend);
@@ -156,4 +160,46 @@ fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
     assert_eq!(file.read_at(&mut bytes, MAPPED - 5).unwrap(), 10);
     assert_eq!((file.read_at(&mut bytes, MAPPED + 5).unwrap(), bytes), (10, [1; 10]));
     assert_eq!(file.read_at(&mut [0; 10], MAPPED + (1 << 20)).unwrap(), 0, "that is the end");
+}
+
+/// Another process cut a file off while a cycle of write-back was writing it. The cycle went on, and
+/// each of its requests made the file longer again. Only requests that are under way may do that.
+#[test]
+fn a_cycle_ends_when_the_file_is_cut_off() {
+    const PAGES: u64 = 400;
+
+    /// Cuts the file off before the first page is written.
+    #[derive(Clone)]
+    struct CutsOff(SimulatedDisk, Arc<AtomicU64>);
+
+    impl Around for CutsOff {
+        fn tells_len_at_once(&self) -> bool {
+            true
+        }
+
+        fn write(
+            &self,
+            file: &dyn BackingFile,
+            offset: u64,
+            from: &[SharedBytes<'_>],
+            len: usize,
+        ) -> Result<usize, IoError> {
+            if self.1.fetch_add(1, Ordering::SeqCst) == 0 {
+                self.0.truncate("f0", 100)?;
+            }
+            file.write(offset, from, len)
+        }
+    }
+
+    let (disk, writes) = (disk(1, PAGES * 4096), Arc::new(AtomicU64::new(0)));
+    let mm = manager(2 * PAGES, Wrapped::new(&disk, CutsOff(disk.clone(), Arc::clone(&writes))));
+    let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();
+    assert_eq!(file.path(), Path::new("f0"));
+    // Every other page, so that each is a request of its own.
+    (0..PAGES).step_by(2).for_each(|page| file.write_at(&[1], page * 4096).unwrap());
+    let error = file.sync().unwrap_err();
+    assert!(matches!(error, Error::WriteFailed { error: IoError::CutOff, .. }), "{error}");
+    let (made, on_disk) = (writes.load(Ordering::SeqCst), bytes_on(&disk, "f0").len() as u64);
+    assert!(made < PAGES / 4, "{made} requests");
+    assert!(on_disk < PAGES / 2 * 4096, "{on_disk} bytes");
 }

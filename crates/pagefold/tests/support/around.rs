@@ -20,6 +20,11 @@ pub trait Around: Clone + Send + Sync + 'static {
         false
     }
 
+    /// The result of `tells_len_at_once` for all files.
+    fn tells_len_at_once(&self) -> bool {
+        false
+    }
+
     /// Called instead of the inner disk's `write`.
     fn write(
         &self,
@@ -78,6 +83,10 @@ impl<A: Around> BackingFile for WrappedFile<A> {
 
     fn needs_stable_bytes(&self) -> bool {
         self.around.needs_stable_bytes()
+    }
+
+    fn tells_len_at_once(&self) -> bool {
+        self.around.tells_len_at_once()
     }
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
