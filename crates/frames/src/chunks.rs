@@ -27,8 +27,13 @@
 //! - C2. A chunk is given back only if its count is 0, so the word of a resident or swapped page is
 //!   never lost.
 //! - C3. w counts the chunk's words in the state *written*. It is incremented before a word enters
-//!   this state, and decremented only after the word has left it. So w is never too low, and a
-//!   search for written pages can skip chunks with w = 0.
+//!   this state. It is decremented at a time when the page's write state is clean and its frame is
+//!   frozen; the frame stays frozen until the word has left the state *written*. So a search for
+//!   pages that aren't clean can skip chunks with w = 0.
+//! - C4. A word is counted in w only while it is counted in n. So a chunk whose n is 0 is idle, and
+//!   a thread that gives it back waits for no change of w. `leave` decrements both counts in one
+//!   step. A swapper decrements w before the word becomes *swapped*, because another thread may
+//!   leave the chunk from then on (W6 of `swapping`).
 //!
 //! One race is accepted, after which a system page is in use without being charged:
 //! - A reader loads the word of a page, and is about to set the page's hot bit in it.
@@ -220,9 +225,13 @@ impl Chunks {
         self.state(word >> self.shift).fetch_add(WRITTEN, Ordering::Relaxed);
     }
 
-    /// Removes a word from the count of written words. Must be called after a word in use isn't
-    /// written any more (C3).
+    /// Removes a word in use from the count of written words. The caller must have the frame of the
+    /// word's page frozen, and the page must be clean (C3). No other thread may be able to remove
+    /// the word from the count of words in use before this call (C4).
     pub(crate) fn remove_written(&self, word: usize) {
+        // Relaxed: the caller's next step is a Release, by `unfreeze` if the page stays in memory,
+        // or by the word's change in `swap_out`. It pairs with the Acquire by which another thread
+        // gets the right to remove the word from the count of words in use.
         let before = self.state(word >> self.shift).fetch_sub(WRITTEN, Ordering::Relaxed);
         debug_assert!(before & WRITTEN_COUNT != 0, "fewer words written than counted");
     }
@@ -240,7 +249,7 @@ impl Chunks {
 
     /// Gives an idle chunk back; `idle` is the state that the caller has read.
     fn give_back(&self, chunk: usize, idle: u32, words: &Region<AtomicU64>, budget: &Budget) -> GivenBack {
-        debug_assert!(idle & COUNT == 0 && idle & PRESENT != 0);
+        debug_assert!(idle & !AGED == PRESENT, "the state isn't that of an idle chunk");
         let state = self.state(chunk);
         // Acquire pairs with the Release of `leave`.
         if state.compare_exchange(idle, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {

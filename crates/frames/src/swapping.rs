@@ -46,6 +46,12 @@
 //!           word(P) ≠ w: end_hold(DIRTY)              Q is DIRTY, its word isn't WRITTEN: never written back, never evicted
 //!   ```
 //!   A page whose word isn't *written* is `CLEAN`, so the swapper needn't check its state.
+//! - W6. The swapper removes a written page from its chunk's count of written words (C4 of
+//!   `chunks`) before it makes the word *swapped*. From that moment on, the frozen frame no longer
+//!   protects the word, because a remover of a swapped page looks only at the word. So before the
+//!   swapper's next step, a remover may make the word vacant, and the page's map may be dropped and
+//!   its chunk given back. If the swapper removed the page from the count only then, it would
+//!   change the state of a chunk that is absent, or that another map uses.
 
 use sync::SharedBytes;
 use sync::atomic::Ordering;
@@ -148,18 +154,19 @@ impl Frames {
         ready();
         let kept = self.table.slot(id);
         self.table.set_slot(id, 0);
+        if seen.word.is_written() {
+            self.words.chunks.remove_written(index); // Before the word changes: W6.
+        }
         let swapped = PageWord::swapped(entry).bits();
         // Release pairs with the Acquire of the next `begin_load` of this page, so the loader sees
-        // what `ready` did. The synchronization of `free_frames`, through which the freed frame
-        // passes, is needed as well: it orders the end of this stay before the writes to the frame
-        // in its next stay. The loop retries because a reader may set the hot bit meanwhile; no
-        // other thread changes the word.
+        // what `ready` did. It also pairs with the Acquire in `forget_swapped`, so a remover leaves
+        // the chunk after `remove_written` (W6). The synchronization of `free_frames`, through
+        // which the freed frame passes, is needed as well: it orders the end of this stay before
+        // the writes to the frame in its next stay. The loop retries because a reader may set the
+        // hot bit meanwhile; no other thread changes the word.
         while let Err(other) = word.compare_exchange(now.bits(), swapped, Ordering::AcqRel, Ordering::Relaxed) {
             now = PageWord::from_bits(other);
             debug_assert!(now.same_stay(seen.word), "a frozen frame's word changed");
-        }
-        if seen.word.is_written() {
-            self.words.chunks.remove_written(index);
         }
         Ok((OwnedFrame::used(self, id), if of_slot { 0 } else { kept }))
     }
@@ -197,8 +204,9 @@ impl PageMap {
     pub(crate) fn forget_swapped(&self, index: usize, entry: u64, shadow: u64) -> Detach<'_> {
         let words = &self.shared.frames.words;
         let (swapped, vacant) = (PageWord::swapped(entry).bits(), PageWord::vacant(shadow).bits());
-        // Acquire: this thread sees what was done to the slot. Relaxed on failure: another thread
-        // loads the page, and the caller checks again.
+        // Acquire pairs with the Release in `swap_out`: this thread sees what was done to the slot,
+        // and `leave` below comes after the swapper's `remove_written` (W6). Relaxed on failure:
+        // another thread loads the page, and the caller checks again.
         if words.words[index].compare_exchange(swapped, vacant, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Detach::Busy;
         }

@@ -5,7 +5,9 @@
 mod model;
 
 use model::*;
-use pagefold_frames::{BeginLoad, BeginWrite, Detach, Frames, Hold, Labels, PageMap, PageState, Unclean, Writing};
+use pagefold_frames::{
+    BeginLoad, BeginWrite, Detach, FrameId, Frames, Hold, Labels, PageMap, PageState, Unclean, Writing,
+};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, spin_hint};
 
@@ -24,12 +26,16 @@ fn one_page(mark: u64, slot: u64) -> (Arc<Frames>, Arc<PageMap>) {
     (frames, map)
 }
 
-/// Swaps page 0 out: to the slot that it keeps, if this slot has the page's bytes, else to `PLACE`.
-/// Returns the bytes that the device has read, and the slot that the page kept in vain, or 0.
-/// Returns `None` if the page stays in memory, or was removed.
+/// Swaps page 0 out. See [`swap_out_of`].
 fn swap_out(map: &PageMap) -> Option<([u8; PAGE], u64)> {
-    let frames = map.frames();
     let PageState::Resident { frame } = map.state(0) else { return None };
+    swap_out_of(map.frames(), frame)
+}
+
+/// Swaps the page in `frame` out: to the slot that it keeps, if this slot has the page's bytes,
+/// else to `PLACE`. Returns the bytes that the device has read, and the slot that the page kept in
+/// vain, or 0. Returns `None` if the page stays in memory, or was removed.
+fn swap_out_of(frames: &Frames, frame: FrameId) -> Option<([u8; PAGE], u64)> {
     let isolated = frames.isolate(frame)?;
     let mut device = [0; PAGE];
     let Some(page) = frames.look_unwritten(&isolated) else {
@@ -159,6 +165,33 @@ fn a_page_that_is_unmapped_on_its_way_out_leaves_nothing() {
             assert!(frames.allocate().is_some(), "the frame was leaked");
         });
     }
+}
+
+/// W6. Regression: a swapper made a written page's word *swapped*, and only then removed the page
+/// from the chunk's count of written words. In between, another thread unmapped the page and
+/// dropped the map. The drop gave the chunk back, because no word was in use, and the swapper then
+/// subtracted from the state of an absent chunk. So the chunk stayed *locked* for ever. Now the
+/// swapper removes the page from the count first.
+#[test]
+fn a_map_dropped_while_a_written_page_is_swapped_out_leaves_nothing() {
+    sync::model(|| {
+        let (frames, old) = one_page(0xa, 0);
+        let first = old.first_word();
+        writing(&old, 0).write_unfiled(0, &contents(0xb));
+        let frame = frame_of(&old, 0);
+        let theirs = Arc::clone(&frames);
+        let swapper = thread(move || _ = swap_out_of(&theirs, frame));
+        unmap(&old);
+        drop(old);
+        swapper.join().unwrap();
+        assert_eq!(frames.budget().used(), EXTENT);
+        let new = map(&frames, 2);
+        assert_eq!(new.first_word(), first, "the old map's words are lost");
+        load(&new, 0, 0xc);
+        unmap(&new);
+        drop(new);
+        assert_eq!(frames.budget().used(), EXTENT);
+    });
 }
 
 /// W4: a page is never swapped out to a slot that another thread has taken away.
