@@ -13,14 +13,28 @@
 //! step, no thread could charge anything meanwhile. So `max` falls in steps: for each extent that a
 //! thread gives back, it calls `Budget::give_up`, which lowers `max` to the memory that is still in
 //! use, plus a reserve for page maps.
+//!
+//! I2. `max` and `goal` are changed only under the lock `changing`, a leaf. A thread that lowers
+//! `max` computes it from the `max` and the `goal` that it loads. So without the lock, it could
+//! overwrite a limit that another thread has set in between:
+//! ```text
+//!   gives up an extent                       ends the lowering
+//!   max = 64, goal = 10: lowers it to 50
+//!                                            goal: → 100, max: → 100
+//!   max: → 50
+//! ```
+//! Readers of both take no lock.
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
+use sync::lock::Mutex;
 
 /// The number of bytes charged, and their limit.
 #[derive(Debug)]
 pub struct Budget {
     max: AtomicU64,
     goal: AtomicU64,
+    /// Held while `max` and `goal` change (I2).
+    changing: Mutex<()>,
     used: AtomicU64,
     peak: AtomicU64,
 }
@@ -29,7 +43,13 @@ impl Budget {
     /// Creates a budget of `max` bytes, none of them charged.
     #[must_use]
     pub fn new(max: u64) -> Self {
-        Self { max: AtomicU64::new(max), goal: AtomicU64::new(max), used: AtomicU64::new(0), peak: AtomicU64::new(0) }
+        Self {
+            max: AtomicU64::new(max),
+            goal: AtomicU64::new(max),
+            changing: Mutex::new(()),
+            used: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+        }
     }
 
     /// Returns the limit in bytes.
@@ -102,31 +122,85 @@ impl Budget {
     /// other threads can't charge the memory that was given back; they can only charge `rest`
     /// bytes. Only one thread may lower the limit at a time.
     pub(crate) fn lower_to(&self, goal: u64, rest: u64) {
+        let _changing = self.changing.lock();
         self.goal.store(goal, Ordering::Relaxed);
-        self.give_up(0, rest);
+        self.lower(0, rest);
     }
 
     /// Uncharges `bytes`, and lowers the limit accordingly if it is being lowered.
     pub(crate) fn give_up(&self, bytes: u64, rest: u64) {
-        let (max, goal) = (self.max(), self.goal());
-        if goal < max {
-            // The limit comes first: otherwise other threads could charge the bytes that are about
-            // to be uncharged.
-            self.limit((self.used().saturating_sub(bytes) + rest).max(goal).min(max));
-        }
+        let _changing = self.changing.lock();
+        // The limit comes first: otherwise other threads could charge the bytes that are about to
+        // be uncharged.
+        self.lower(bytes, rest);
         self.uncharge(bytes);
     }
 
     /// Sets a new limit. If more is charged, the caller must give back the excess.
     pub(crate) fn set_max(&self, max: u64) {
+        let _changing = self.changing.lock();
         self.goal.store(max, Ordering::Relaxed);
         self.limit(max);
     }
 
+    /// If the limit is being lowered, lowers it to what is in use without `bytes`, plus `rest`. The
+    /// caller must hold `changing`.
+    fn lower(&self, bytes: u64, rest: u64) {
+        let (max, goal) = (self.max(), self.goal());
+        if goal < max {
+            self.limit((self.used().saturating_sub(bytes) + rest).max(goal).min(max));
+        }
+    }
+
+    /// The caller must hold `changing`.
     fn limit(&self, max: u64) {
         self.max.store(max, Ordering::Relaxed);
         // Orders the store before the caller's load of `used`: see `try_charge_leaving`.
         fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, pagefold_loom))]
+mod models {
+    use super::*;
+    use sync::Arc;
+
+    const REST: u64 = 5;
+
+    /// Returns a budget that is being lowered from 100 to 40, and a thread that gives up `bytes` of
+    /// it.
+    fn lowered(bytes: u64) -> (Arc<Budget>, sync::thread::JoinHandle<()>) {
+        let budget = Arc::new(Budget::new(100));
+        assert!(budget.try_charge(98));
+        budget.lower_to(40, REST);
+        let theirs = Arc::clone(&budget);
+        let giver = sync::thread::spawn("model", move || theirs.give_up(bytes, REST)).unwrap();
+        (budget, giver)
+    }
+
+    /// Regression: a thread that gave memory back lowered the limit that it had loaded before. In
+    /// between, another thread had ended the lowering and restored the limit. So a resize that had
+    /// failed cut the budget all the same.
+    #[test]
+    fn a_limit_that_is_restored_stays() {
+        sync::model(|| {
+            let (budget, giver) = lowered(10);
+            budget.set_max(100);
+            giver.join().unwrap();
+            assert_eq!((budget.max(), budget.goal(), budget.used()), (100, 100, 88));
+        });
+    }
+
+    /// Regression: see above. Here the lowering had reached its goal, and the limit ended above it.
+    #[test]
+    fn a_limit_that_has_reached_its_goal_stays_there() {
+        sync::model(|| {
+            let (budget, giver) = lowered(2);
+            budget.uncharge(60);
+            budget.set_max(40);
+            giver.join().unwrap();
+            assert_eq!((budget.max(), budget.goal(), budget.used()), (40, 40, 36));
+        });
     }
 }
 

@@ -14,9 +14,9 @@
 //! in `tests/loom_*.rs`.
 //!
 //! Lock order, outermost first: the drain lock (`drain_turn` of `extents`) → list of caught frames
-//! → CPU's stock. Three more locks are leaves: the lock of the set of extents that have memory
-//! (`population`), the lock of the free segments (`segments`), and the lock of the free batches
-//! that a drain hasn't examined yet (`free_frames`).
+//! → CPU's stock. Four more locks are leaves: the lock of the set of extents that have memory
+//! (`population`), the lock of the free segments (`segments`), the lock of the free batches that a
+//! drain hasn't examined yet (`free_frames`), and the lock of the budget's limit (`budget`).
 
 mod budget;
 mod chunks;
