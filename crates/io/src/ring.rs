@@ -56,9 +56,11 @@
 //! ```
 //!
 //! The reaper serves all rings, so it leaves all work that may delay it to the threads of the pool:
-//! submitting requests, continuing a request after a short read or write, and dropping pages from
-//! the kernel's cache. The reaper does query a file's length itself. This query can't delay it,
-//! because only requests for *prompt* files go to rings.
+//! submitting requests, continuing a request after a short read or write, dropping pages from the
+//! kernel's cache, and closing a file whose last handle was dropped before its last request
+//! completed. A leader leaves all of this to the threads too, except submitting. The reaper does
+//! query a file's length itself. This query can't delay it, because only requests for *prompt*
+//! files go to rings.
 //!
 //! The kernel posts an answer in the context of the thread that submitted the request: when this
 //! thread next leaves the kernel, or while it sleeps there in a call that signals can interrupt. If
@@ -72,7 +74,7 @@ mod lanes;
 
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 
 use arrayvec::ArrayVec;
 use in_flight::InFlight;
@@ -486,7 +488,7 @@ impl Answers for Ring {
         }
         let (over, mut thrown) = (answers.len(), None);
         for (in_flight, result) in answers {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| in_flight.complete(result, &self.others.pool))) {
+            if let Err(panic) = in_flight.complete(result, &self.others.pool) {
                 thrown = Some(panic);
             }
         }

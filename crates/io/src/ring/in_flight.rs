@@ -5,7 +5,9 @@
 //! Then the kernel answers that the request was cancelled, or that its address is bad. On such an
 //! answer, a thread of the pool makes the attempt again, with a system call.
 
+use std::any::Any;
 use std::os::fd::AsRawFd as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use io_uring::{opcode, types};
 use sync::Arc;
@@ -77,29 +79,83 @@ pub(super) fn prepare(submitted: Submitted) -> (InFlight, io_uring::squeue::Entr
 
 impl InFlight {
     /// Processes the answer. Leaves remaining work that might delay this thread to the pool.
-    pub(super) fn complete(self, result: i32, pool: &Pool) {
+    ///
+    /// # Errors
+    /// What the request's completion closure panicked with.
+    pub(super) fn complete(self, result: i32, pool: &Pool) -> Result<(), Box<dyn Any + Send>> {
         let Self { submitted: Submitted { file, request }, way, .. } = self;
-        let identity = file.identity();
-        let mut forgotten = Vec::new();
-        let mut answered = |answer| file.answered(&way, answer, |range| forgotten.push(range));
-        let answer = match result {
-            0.. => answered(Ok(result as usize)),
-            SUBMITTER_GONE | SUBMITTER_GONE_LATER => None,
-            _ => answered(Err(IoError::Os(-result))),
-        };
-        // This query of the length doesn't wait: the file is a prompt one.
-        let rest = match answer {
-            Some(answer) => request.complete(&|| file.len(), answer),
-            None => Some(request),
-        };
-        if !forgotten.is_empty() {
-            let file = Arc::clone(&file);
-            let forget = move || forgotten.into_iter().for_each(|range| file.forget(range));
-            pool.put(identity, std::iter::once(Work::Call(Box::new(forget))));
+        let completed = catch_unwind(AssertUnwindSafe(|| process(&file, request, &way, result, pool)));
+        // The last handle may have been dropped meanwhile. Then this was the last reference, and
+        // closing the file may wait for the device.
+        if let Some(last) = Arc::into_inner(file) {
+            // Sometimes: a file is closed after its last request.
+            pool.put(last.identity(), std::iter::once(Work::Call(Box::new(move || drop(last)))));
         }
-        if let Some(request) = rest {
-            // Transition: request, answered → submitted again for the rest.
-            pool.put(identity, std::iter::once(Work::Request(lines::Submitted { file, request })));
+        completed
+    }
+}
+
+/// Completes the request, or has the pool continue it.
+fn process(file: &Arc<PosixFile>, request: Request, way: &Way, result: i32, pool: &Pool) {
+    let mut forgotten = Vec::new();
+    let mut answered = |answer| file.answered(way, answer, |range| forgotten.push(range));
+    let answer = match result {
+        0.. => answered(Ok(result as usize)),
+        SUBMITTER_GONE | SUBMITTER_GONE_LATER => None,
+        _ => answered(Err(IoError::Os(-result))),
+    };
+    // This query of the length doesn't wait: the file is a prompt one.
+    let rest = match answer {
+        Some(answer) => request.complete(&|| file.len(), answer),
+        None => Some(request),
+    };
+    if !forgotten.is_empty() {
+        let (identity, file) = (file.identity(), Arc::clone(file));
+        let forget = move || forgotten.into_iter().for_each(|range| file.forget(range));
+        pool.put(identity, std::iter::once(Work::Call(Box::new(forget))));
+    }
+    if let Some(request) = rest {
+        // Transition: request, answered → submitted again for the rest.
+        let (identity, file) = (file.identity(), Arc::clone(file));
+        pool.put(identity, std::iter::once(Work::Request(lines::Submitted { file, request })));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+    use crate::patience::wait_until;
+    use crate::{Access, DirectIo, Posix};
+
+    /// Regression: the thread that completed a file's last request closed the file, if the last
+    /// handle had been dropped meanwhile. Closing may wait for the device. Then the reaper was kept
+    /// from the answers of all other devices, or a thread was kept from its own.
+    #[test]
+    fn a_thread_that_completes_requests_never_closes_their_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap().join("file");
+        std::fs::write(&path, [7; 4096]).unwrap();
+        for panics in [false, true] {
+            let file = Arc::new(Posix::new(DirectIo::Never).open_file(&path, Access::Read).unwrap());
+            let (identity, descriptor) = (file.identity(), format!("/proc/self/fd/{}", file.fd.as_raw_fd()));
+            let is_open = || std::fs::read_link(&descriptor).is_ok_and(|link| link == path);
+            // The pool's only thread is busy, so it leaves alone what it is given.
+            let (pool, may_go_on) = (Pool::new(1).unwrap(), Arc::new(AtomicBool::new(false)));
+            let told = Arc::clone(&may_go_on);
+            let busy = move || wait_until("the request is completed", || told.load(Ordering::Acquire));
+            pool.put(identity, std::iter::once(Work::Call(Box::new(busy))));
+            let memory: Box<[AtomicU64]> = (0..512).map(AtomicU64::new).collect();
+            let then = move |_, _| assert!(!panics, "on purpose");
+            let request = Request::read(0, memory, then).unwrap();
+            let (in_flight, _) = prepare(Submitted { file, request });
+            assert_eq!(in_flight.complete(4096, &pool).is_err(), panics);
+            let was_open = is_open();
+            may_go_on.store(true, Ordering::Release);
+            assert!(was_open, "the completing thread has closed the file");
+            drop(pool);
+            assert!(!is_open(), "no thread has closed the file");
         }
     }
 }

@@ -2,8 +2,12 @@
 //!
 //! When a load completes, it drops its reference to the file before it subtracts itself from the
 //! count. The last handle of a file waits until the count is 0, and only then drops its own
-//! reference. So neither the file nor anything that the file keeps alive is ever dropped on a
-//! device's thread.
+//! reference. So the thread that completes a load never drops the file's state, nor anything that
+//! only this state keeps alive.
+//!
+//! The backend keeps its own file open until the closure of the last request has returned. This may
+//! be after the file's state was dropped. A thread that completes the requests of a ring doesn't
+//! close the file even then: it leaves that to the threads of the pool (`io`'s `ring`).
 //!
 //! If the file is opened again during this wait, the wait ends early. The new handle is then the
 //! file's last handle, and will wait when it is closed. So closing a file doesn't wait for the
