@@ -266,7 +266,8 @@ pub trait BackingFile: Send + Sync {
     ///
     /// Returns when `done()` is true, when the time limit of `how` has passed, or when no request
     /// is left: all requests of the queue's [batch](crate::Batch) have completed or, for a queue
-    /// without a batch, all requests of the file.
+    /// without a batch, all requests of the file. Without a batch, some backends also wait for the
+    /// requests of other files that wait in the same queue.
     ///
     /// Calls `done` repeatedly, in this thread. `done` may submit more requests, for example one
     /// for each that has completed, to keep a certain number of them in flight during this call. No

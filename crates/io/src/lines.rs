@@ -16,7 +16,8 @@
 //! - T2. Work counts as `unfinished` for its file from the moment it is queued until it has
 //!   completed. Each completion increments `over`. A helper reads `over`, then checks `done()`, and
 //!   sleeps only if `over` hasn't changed since the read. So if a completion makes `done()` true
-//!   between the check and the sleep, the helper notices.
+//!   between the check and the sleep, the helper notices. A thread that sleeps elsewhere, on a ring,
+//!   isn't woken. It checks the [`Tally`] before it sleeps (L7 of `reaping`).
 //! - T3. A thread of the pool sleeps only if there is no work that it may begin, that is, if each
 //!   device with queued work already has `threads_max` threads. When work is queued, a thread is
 //!   woken or started for each piece of it, within the limit of its device. A thread that has
@@ -32,6 +33,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use sync::Arc;
+use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::{Condvar, Mutex};
 use sync::time::{Duration, Instant};
 
@@ -85,7 +87,6 @@ struct State {
     devices: BTreeMap<u64, Device>,
     /// The devices that have queued work, each once.
     turns: VecDeque<u64>,
-    over: u64,
     helpers: u32,
     /// Threads that sleep and haven't been called.
     idle: usize,
@@ -179,7 +180,6 @@ impl State {
 
     /// Records that work of the file has completed, by a thread of the pool if `by_thread`.
     fn end(&mut self, file: Identity, by_thread: bool) {
-        self.over += 1;
         if let Some(line) = self.lines.get_mut(&file) {
             line.unfinished -= 1;
             if line.unfinished == 0 {
@@ -195,9 +195,48 @@ impl State {
     }
 }
 
+/// Counts the pieces of work that were ever queued, and those of them that have completed. A thread
+/// that read [`over`](Self::over) can tell later whether any work was unfinished then, or was
+/// queued since.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    entered: AtomicU64,
+    over: AtomicU64,
+}
+
+impl Tally {
+    /// Counts work that is about to be queued.
+    pub(crate) fn enter(&self, count: usize) {
+        // Relaxed: `are_all_over` says how a thread learns of it.
+        self.entered.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a piece of work that has completed.
+    pub(crate) fn end(&self) {
+        // Release pairs with the Acquire in `over`: what the work did is visible.
+        self.over.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns how many pieces of work have completed.
+    pub(crate) fn over(&self) -> u64 {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Returns whether all work that was queued until now had completed when `over` was read. Takes
+    /// into account all work whose queueing is visible to the calling thread.
+    #[cfg(any(all(test, pagefold_loom), all(feature = "uring", not(any(pagefold_loom, pagefold_manycore)))))]
+    pub(crate) fn are_all_over(&self, over: u64) -> bool {
+        // Relaxed: the pieces counted by `over` are visible through its Acquire. So if another
+        // visible piece was queued, this count is higher.
+        self.entered.load(Ordering::Relaxed) == over
+    }
+}
+
 /// All queues of a pool.
 pub(crate) struct Lines {
     state: Mutex<State>,
+    /// Changes under the lock.
+    pub(crate) tally: Tally,
     /// Signaled when a thread may begin with work, or when the pool is closed.
     work: Condvar,
     /// Signaled when work has completed and there are helpers.
@@ -208,13 +247,15 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(threads_max: usize) -> Self {
-        Self { state: Mutex::default(), work: Condvar::default(), over: Condvar::default(), threads_max }
+        let (work, over) = (Condvar::default(), Condvar::default());
+        Self { state: Mutex::default(), tally: Tally::default(), work, over, threads_max }
     }
 
     /// Queues work of one file, and wakes threads for it. Returns the number of threads that the
     /// caller should start.
     pub(crate) fn enter(&self, file: Identity, work: impl ExactSizeIterator<Item = Work>) -> usize {
         let mut state = self.state.lock();
+        self.tally.enter(work.len());
         let wanted = state.put(file, work, self.threads_max);
         let woken = state.idle.min(wanted);
         state.idle -= woken;
@@ -246,12 +287,12 @@ impl Lines {
     pub(crate) fn help(&self, file: Identity, batch: Option<&Batch>, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         loop {
-            let over = self.state.lock().over;
+            let over = self.tally.over();
             if done() || batch.is_some_and(|batch| batch.unfinished() == 0) {
                 return;
             }
             let mut state = self.state.lock();
-            if state.over != over {
+            if self.tally.over() != over {
                 continue;
             }
             if state.unfinished(file) == 0 {
@@ -339,6 +380,7 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         let mut state = self.lines.state.lock();
         state.end(self.file, self.by_thread);
+        self.lines.tally.end();
         let helpers = state.helpers;
         drop(state);
         if helpers > 0 {

@@ -21,9 +21,8 @@
 //! | yes | no | the leader's | the leader: watched, unless there is nothing to wait for or there are followers |
 //!
 //! - L1. Only the leader reaps, that is, takes answers and completes their requests. So a request
-//!   that the leader waits for stays in flight until the leader itself has completed it. If the
-//!   leader has seen that `done()` is false and that requests are unfinished, it may sleep until an
-//!   answer arrives: no other thread can take that answer.
+//!   that the kernel has stays in flight until the leader itself has completed it: no other thread
+//!   can take its answer.
 //! - L2. A follower reads `passes` before it calls `done()`, and then sleeps only if `passes` is
 //!   unchanged and there is a leader. The leader increments `passes` after the completions of a
 //!   pass. So if a completion comes too late for the follower's call of `done()`, the follower
@@ -52,14 +51,37 @@
 //!   and leaves the ring unwatched. If the follower simply returned, unfinished requests would stay
 //!   unwatched. So the follower first checks for a leader. If there is none, the follower leads for
 //!   a moment, and makes the reaper watch the ring when it leaves.
+//! - L7. The pool's threads also complete requests that this ring's helpers wait for, and they wake
+//!   no thread that sleeps here. So a leader or follower sleeps without a limit only if an answer
+//!   on this ring is certain to end its wait ([`Answers::will_answer`]): the kernel has all
+//!   unfinished requests of this ring, and the pool has none. Otherwise the thread checks `done()`
+//!   again after a [`PAUSE`]. It reads how much the pool has completed before it calls `done()`. So
+//!   if the pool completes a request between this call and the sleep, the thread notices, even if
+//!   `done()` itself has submitted the request:
+//!
+//! ```text
+//! helper: others_over: 5 ── done(): false ─────────────── will_answer(5): no, a 6th was queued ── pause
+//! pool:                                  completes the 6th
+//! ```
 
 use sync::lock::{Condvar, Mutex, MutexGuard};
 use sync::time::{Duration, Instant};
 
 use crate::Helping;
 
+/// How long a thread sleeps on a ring if an answer isn't certain to end its wait.
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+
 /// The answers of one ring, as the leader sees them.
 pub(crate) trait Answers {
+    /// Returns how many pieces of work the pool has completed.
+    fn others_over(&self) -> u64;
+    /// Returns whether each request that the calling thread may be waiting for is certain to get an
+    /// answer here, and there is at least one (L7). `others_over` is what [`others_over`] returned
+    /// before the thread last called `done()`.
+    ///
+    /// [`others_over`]: Self::others_over
+    fn will_answer(&self, others_over: u64) -> bool;
     /// Completes some of the available answers. If there are none and `visit` is [`Visit::Wait`],
     /// waits for one first. Returns whether it completed any. Only the leader may call this.
     fn reap(&self, visit: Visit) -> bool;
@@ -113,10 +135,11 @@ impl Reaping {
             }
             let seen = state.passes;
             drop(state);
-            let rest = rest();
+            let (rest, others_over) = (rest(), answers.others_over());
             if done() || rest == Some(Duration::ZERO) {
                 return;
             }
+            let rest = sleep_time(answers, others_over, rest);
             let mut state = self.state.lock();
             if state.led && state.passes == seen {
                 state.followers += 1;
@@ -176,6 +199,15 @@ impl Reaping {
     }
 }
 
+/// Returns how long a helper whose `done()` was false may sleep, if it has the time `rest` left.
+fn sleep_time(answers: &impl Answers, others_over: u64, rest: Option<Duration>) -> Option<Duration> {
+    if answers.will_answer(others_over) {
+        return rest;
+    }
+    // Sometimes: a helper waits for requests that get no answer on its ring.
+    Some(rest.map_or(PAUSE, |rest| rest.min(PAUSE)))
+}
+
 /// The leadership of a ring. Dropping it, also during unwinding, makes the leader leave.
 struct Lead<'a, A: Answers> {
     reaping: &'a Reaping,
@@ -196,12 +228,16 @@ impl<A: Answers> Lead<'_, A> {
         while self.answers.reap(Visit::Look) {
             self.reaping.pass();
         }
-        while !done() && !self.answers.is_idle() {
+        loop {
+            let others_over = self.answers.others_over();
+            if done() || self.answers.is_idle() {
+                return;
+            }
             let rest = rest();
             if rest == Some(Duration::ZERO) {
                 return;
             }
-            self.answers.reap(Visit::Wait(rest));
+            self.answers.reap(Visit::Wait(sleep_time(self.answers, others_over, rest)));
             self.reaping.pass();
         }
     }
@@ -230,7 +266,12 @@ mod models;
 
 #[cfg(all(test, not(pagefold_loom)))]
 mod tests {
+    use sync::atomic::{AtomicBool, Ordering};
+    use sync::{Arc, thread};
+
     use super::*;
+    use crate::lines::Tally;
+    use crate::patience::wait_until;
 
     /// A ring that has answers for some passes, and records whether followers were notified of the
     /// earlier ones.
@@ -240,6 +281,14 @@ mod tests {
     }
 
     impl Answers for Busy {
+        fn others_over(&self) -> u64 {
+            0
+        }
+
+        fn will_answer(&self, _: u64) -> bool {
+            true
+        }
+
         fn reap(&self, _: Visit) -> bool {
             let mut told = self.told.lock();
             told.push(self.reaping.state.lock().passes);
@@ -263,5 +312,73 @@ mod tests {
         let ring = Busy { reaping: Reaping::default(), told: Mutex::default() };
         ring.reaping.visit(&ring);
         assert_eq!(*ring.told.lock(), [0, 1, 2, 3]);
+    }
+
+    /// A ring whose only request is never answered, until the test ends. The pool has a request,
+    /// too.
+    #[derive(Default)]
+    struct Silent {
+        reaping: Reaping,
+        others: Tally,
+        is_over: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Answers for Silent {
+        fn others_over(&self) -> u64 {
+            self.others.over()
+        }
+
+        fn will_answer(&self, others_over: u64) -> bool {
+            self.others.are_all_over(others_over)
+        }
+
+        fn reap(&self, visit: Visit) -> bool {
+            let mut is_over = self.is_over.lock();
+            while let Visit::Wait(at_most) = visit
+                && !*is_over
+            {
+                match at_most {
+                    None => self.changed.wait(&mut is_over),
+                    Some(most) => {
+                        self.changed.wait_for(&mut is_over, most);
+                        break;
+                    }
+                }
+            }
+            false
+        }
+
+        fn is_idle(&self) -> bool {
+            *self.is_over.lock()
+        }
+
+        fn watch(&self, _: bool) {}
+
+        fn watch_later(&self) {}
+    }
+
+    /// Regression: a follower slept until the leader's next pass, although a thread of the pool had
+    /// completed what the follower waited for.
+    #[test]
+    fn a_follower_notices_what_the_pool_completes() {
+        let (ring, completed) = (Arc::new(Silent::default()), Arc::new(AtomicBool::new(false)));
+        ring.others.enter(1);
+        let theirs = Arc::clone(&ring);
+        let lead = move || theirs.reaping.help(&*theirs, Helping::default(), &|| false);
+        let leader = thread::spawn("leader", lead).unwrap();
+        wait_until("the ring is led", || ring.reaping.state.lock().led);
+        let (theirs, told) = (Arc::clone(&ring), Arc::clone(&completed));
+        let done = move || told.load(Ordering::Acquire);
+        let follow = move || theirs.reaping.help(&*theirs, Helping::default(), &done);
+        let follower = thread::spawn("follower", follow).unwrap();
+        wait_until("the follower sleeps", || ring.reaping.state.lock().followers > 0);
+        completed.store(true, Ordering::Release);
+        ring.others.end();
+        wait_until("the follower returns", || thread::has_ended(&follower));
+        *ring.is_over.lock() = true;
+        ring.changed.notify_all();
+        leader.join().unwrap();
+        follower.join().unwrap();
     }
 }

@@ -6,6 +6,7 @@ use sync::atomic::{AtomicUsize, Ordering};
 use sync::{Arc, thread};
 
 use super::*;
+use crate::lines::Tally;
 
 /// A ring, its kernel, and the reaper's notifications.
 #[derive(Default)]
@@ -19,6 +20,8 @@ struct Model {
     told: Condvar,
     unfinished: AtomicUsize,
     completed: AtomicUsize,
+    /// The work of the pool.
+    others: Tally,
 }
 
 #[derive(Default)]
@@ -41,9 +44,21 @@ impl Kernel {
 }
 
 impl Answers for Model {
+    fn others_over(&self) -> u64 {
+        self.others.over()
+    }
+
+    fn will_answer(&self, others_over: u64) -> bool {
+        self.others.are_all_over(others_over)
+    }
+
     fn reap(&self, visit: Visit) -> bool {
+        // A model has no time, so a limited wait may end at any moment.
+        if let Visit::Wait(Some(pause)) = visit {
+            thread::sleep(pause);
+        }
         let mut kernel = self.kernel.lock();
-        while matches!(visit, Visit::Wait(_)) && kernel.answers == 0 {
+        while visit == Visit::Wait(None) && kernel.answers == 0 {
             self.answered.wait(&mut kernel);
         }
         let answers = std::mem::take(&mut kernel.answers);
@@ -79,6 +94,18 @@ impl Model {
         self.kernel.lock().in_flight += 1;
         self.told.notify_all();
         self.reaping.attend(self);
+    }
+
+    /// Gives the pool a request.
+    fn leave_to_pool(&self) {
+        self.others.enter(1);
+    }
+
+    /// What a thread of the pool does with a request.
+    fn complete_in_pool(&self) {
+        // Relaxed: the helper reads the tally first, which ensures that this is visible.
+        self.completed.fetch_add(1, Ordering::Relaxed);
+        self.others.end();
     }
 
     fn help_until(&self, completed: usize) {
@@ -275,5 +302,41 @@ fn a_follower_of_a_leader_whose_time_is_over_leads() {
         let no_time = Helping { at_most: Some(Duration::ZERO), ..Helping::default() };
         model.reaping.help(&**model, no_time, &|| false);
         helper.join().unwrap();
+    });
+}
+
+/// The only request that the leader waits for is with the pool. The ring's own request is another
+/// device's, which never answers.
+#[test]
+fn a_leader_notices_what_the_pool_completes() {
+    sync::model(|| {
+        let model = Arc::new(Model::default());
+        model.submit();
+        model.leave_to_pool();
+        let theirs = Arc::clone(&model);
+        let pool = thread::spawn("pool", move || theirs.complete_in_pool()).unwrap();
+        model.help_until(1);
+        pool.join().unwrap();
+    });
+}
+
+/// `done()` itself gives the pool a request, which the pool may complete before the leader sleeps.
+#[test]
+fn a_leader_notices_what_the_pool_completes_for_its_condition() {
+    sync::model(|| {
+        let model = Arc::new(Model::default());
+        model.submit();
+        let pool = std::cell::RefCell::new(None);
+        let done = || {
+            let is_done = model.completed.load(Ordering::Acquire) > 0;
+            pool.borrow_mut().get_or_insert_with(|| {
+                model.leave_to_pool();
+                let theirs = Arc::clone(&model);
+                thread::spawn("pool", move || theirs.complete_in_pool()).unwrap()
+            });
+            is_done
+        };
+        model.reaping.help(&*model, Helping::default(), &done);
+        pool.into_inner().unwrap().join().unwrap();
     });
 }

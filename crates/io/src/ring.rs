@@ -45,10 +45,11 @@
 //! - U7. While a request is being handed to the pool's threads, it gets no answer from this ring,
 //!   but it counts as unfinished here until it is in the pool's queue. So a leader that checked
 //!   only for unfinished requests could sleep forever. A slot in flight doesn't guarantee an answer
-//!   either: the submitter may have to take back all requests that it is just submitting (U6). The
-//!   kernel certainly has a request only if more slots are in flight than requests are being
-//!   submitted. Only then does a leader sleep without a time limit. Otherwise the leader checks
-//!   again after a pause:
+//!   either: the submitter may have to take back all requests that it is just submitting (U6).
+//!   Requests in lanes may be handed over, too. So the kernel certainly answers all unfinished
+//!   requests only if there are as many slots in flight, and none is just being submitted. Only
+//!   then does a thread sleep here without a time limit (L7 of [`reaping`](crate::reaping)).
+//!   Otherwise it checks again after a pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
@@ -90,7 +91,7 @@ use sync::{Arc, Weak, thread};
 use crate::lines::{self, Work};
 use crate::posix::PosixFile;
 use crate::reaper::Watch;
-use crate::reaping::{Answers, Reaping, Visit};
+use crate::reaping::{Answers, PAUSE, Reaping, Visit};
 use crate::thread_pool::Pool;
 use crate::{BackingFile as _, Helping, Identity, IoError, Request};
 
@@ -114,9 +115,8 @@ impl Default for Sizes {
 const ANSWERS_MAX: usize = 16;
 /// The most entries pushed before the kernel is entered.
 const PUSHED_MAX: usize = 16;
-/// How long a submitter pauses when the kernel has no memory for a request, and how many times it
-/// pauses before it gives up the ring.
-const PAUSE: Duration = Duration::from_millis(1);
+/// How many times a submitter pauses when the kernel has no memory for a request, before it gives up
+/// the ring.
 const PAUSES_MAX: u32 = 1000;
 
 /// The device number of the pool queue in which threads are summoned to submit. No file's device
@@ -184,9 +184,10 @@ struct State {
 }
 
 impl State {
-    /// Returns whether the kernel certainly has a request that it will answer (U7).
-    fn kernel_has_some(&self) -> bool {
-        self.lanes.in_flight() > self.entering
+    /// Returns whether the kernel certainly answers all of the ring's `unfinished` requests, and
+    /// there is at least one (U7).
+    fn kernel_has_all(&self, unfinished: usize) -> bool {
+        unfinished > 0 && self.lanes.in_flight() == unfinished && self.entering == 0
     }
 
     /// Marks the ring as dead: nothing is submitted any more. Returns the requests that were
@@ -376,9 +377,9 @@ impl Ring {
     fn hand_over(&self, waiting: Vec<Submitted>) {
         let count = waiting.len();
         self.others.put(waiting);
-        // Relaxed: as in `reap`. Decremented last, so that a helper finds each request here or in
-        // the pool.
-        self.unfinished.fetch_sub(count, Ordering::Relaxed);
+        // Decremented last, so that a helper finds each request here or in the pool. Release pairs
+        // with the Acquire in `will_answer`.
+        self.unfinished.fetch_sub(count, Ordering::Release);
     }
 
     /// Takes answers from the completion queue, and starts waiting requests in the slots that this
@@ -428,13 +429,8 @@ impl Ring {
         }
     }
 
-    /// Waits for an answer, or only for a pause if the kernel may have no request.
+    /// Waits for an answer, for at most the given time.
     fn wait(&self, at_most: Option<Duration>) {
-        let at_most = match at_most {
-            // Sometimes: a leader waits while the kernel has nothing.
-            most if !self.state.lock().kernel_has_some() => Some(most.map_or(PAUSE, |most| most.min(PAUSE))),
-            most => most,
-        };
         let timespec = at_most.map(types::Timespec::from);
         let args = match &timespec {
             Some(timespec) => types::SubmitArgs::new().timespec(timespec),
@@ -475,6 +471,18 @@ fn probe(uring: &mut IoUring) -> Result<(), IoError> {
 }
 
 impl Answers for Ring {
+    fn others_over(&self) -> u64 {
+        self.others.pool.tally().over()
+    }
+
+    fn will_answer(&self, others_over: u64) -> bool {
+        let state = self.state.lock();
+        // Acquire: if a request was handed over, it is visible that it was queued in the pool.
+        let kernel_has_all = state.kernel_has_all(self.unfinished.load(Ordering::Acquire));
+        drop(state);
+        kernel_has_all && self.others.pool.tally().are_all_over(others_over)
+    }
+
     fn reap(&self, visit: Visit) -> bool {
         let mut answers = self.take_answers(visit);
         if let Visit::Wait(at_most) = visit
@@ -531,33 +539,98 @@ pub(crate) fn error_of(error: io::Error) -> IoError {
 
 #[cfg(test)]
 mod tests {
+    use sync::atomic::AtomicU64;
+
     use super::*;
     use crate::patience::{has_uring, wait_until};
     use crate::reaper::Reaper;
+    use crate::{Access, Batch, DirectIo, Posix};
+
+    /// Creates a ring. `None` if this machine has no io_uring.
+    fn ring() -> Option<Arc<Ring>> {
+        let (others, reaper) = (Arc::new(Others::new(Pool::new(1).unwrap())), Arc::new(Reaper::new().unwrap()));
+        let ring = Ring::new(Sizes::default(), &others, |uring| reaper.watch(uring, 0));
+        has_uring(ring.as_ref().err().and_then(|error| error.errno())).then(|| ring.unwrap())
+    }
+
+    /// Puts a request into a slot, as if it were with the kernel, which never answers it. Returns
+    /// the slot.
+    fn occupy(ring: &Ring, submitted: Submitted) -> usize {
+        let mut state = ring.state.lock();
+        ring.unfinished.fetch_add(1, Ordering::Relaxed);
+        state.lanes.wait(submitted.file.identity().device, std::iter::once(submitted));
+        let (slot, submitted) = state.lanes.next().unwrap();
+        state.lanes.occupy(slot, in_flight::prepare(submitted).0);
+        slot
+    }
+
+    /// Ends what [`occupy`] began.
+    fn vacate(ring: &Ring, slot: usize) {
+        drop(ring.state.lock().lanes.take(slot));
+        ring.unfinished.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn file() -> (tempfile::TempDir, Arc<PosixFile>) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, [7; 4096]).unwrap();
+        let file = Posix::new(DirectIo::Never).open_file(&path, Access::Read).unwrap();
+        (directory, Arc::new(file))
+    }
+
+    fn read(then: impl FnOnce() + Send + 'static) -> Request {
+        let memory: Box<[AtomicU64]> = (0..512).map(AtomicU64::new).collect();
+        Request::read(0, memory, move |_, _| then()).unwrap()
+    }
 
     /// Regression: the reaper retired a ring, and handed the requests in its lanes to the pool.
     /// Before the reaper subtracted these requests from `unfinished`, the leader took the last
     /// answer. The leader still saw unfinished requests, and slept for an answer that never came.
+    ///
+    /// The same happened if the kernel still had a request, of a device that didn't answer.
     #[test]
     fn a_leader_does_not_sleep_for_what_is_being_handed_over() {
-        let (others, reaper) = (Arc::new(Others::new(Pool::new(1).unwrap())), Arc::new(Reaper::new().unwrap()));
-        let ring = Ring::new(Sizes::default(), &others, |uring| reaper.watch(uring, 0));
-        if !has_uring(ring.as_ref().err().and_then(|error| error.errno())) {
-            return;
+        for has_another in [false, true] {
+            let Some(ring) = ring() else { return };
+            let (_directory, file) = file();
+            let another = has_another.then(|| occupy(&ring, Submitted { file, request: read(|| {}) }));
+            // The request is in no lane and in no slot.
+            ring.unfinished.fetch_add(1, Ordering::Relaxed);
+            let (theirs, asked) = (Arc::clone(&ring), Arc::new(AtomicUsize::new(0)));
+            let told = Arc::clone(&asked);
+            let done = move || {
+                told.fetch_add(1, Ordering::Relaxed);
+                false
+            };
+            let leader = thread::spawn("leader", move || theirs.help(Helping::default(), &done)).unwrap();
+            wait_until("a leader looks again and again", || asked.load(Ordering::Relaxed) > 2);
+            ring.unfinished.fetch_sub(1, Ordering::Relaxed);
+            another.into_iter().for_each(|slot| vacate(&ring, slot));
+            wait_until("the leader leaves", || thread::has_ended(&leader));
+            leader.join().unwrap();
         }
-        let ring = ring.unwrap();
-        // The request is in no lane and in no slot.
-        ring.unfinished.fetch_add(1, Ordering::Relaxed);
-        let (theirs, asked) = (Arc::clone(&ring), Arc::new(AtomicUsize::new(0)));
-        let told = Arc::clone(&asked);
+    }
+
+    /// Regression: a thread's batch had a request for the threads of the pool, such as a part page.
+    /// When they had completed it, the batch was over. But the thread slept on its ring for an
+    /// answer to a request of another device, and that device didn't answer.
+    #[test]
+    fn a_leader_does_not_sleep_for_what_threads_do() {
+        let Some(ring) = ring() else { return };
+        let (_directory, file) = file();
+        let another = occupy(&ring, Submitted { file: Arc::clone(&file), request: read(|| {}) });
+        let (batch, may_go_on) = (Batch::default(), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&may_go_on);
+        let wait = move || wait_until("the leader leads", || told.load(Ordering::Acquire));
+        ring.others.put([Submitted { file, request: read(wait).in_batch(&batch) }]);
+        let (theirs, told) = (Arc::clone(&ring), Arc::clone(&may_go_on));
         let done = move || {
-            told.fetch_add(1, Ordering::Relaxed);
-            false
+            told.store(true, Ordering::Release);
+            batch.unfinished() == 0
         };
         let leader = thread::spawn("leader", move || theirs.help(Helping::default(), &done)).unwrap();
-        wait_until("a leader looks again and again", || asked.load(Ordering::Relaxed) > 2);
-        ring.unfinished.fetch_sub(1, Ordering::Relaxed);
         wait_until("the leader leaves", || thread::has_ended(&leader));
+        vacate(&ring, another);
         leader.join().unwrap();
     }
 }

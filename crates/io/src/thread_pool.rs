@@ -22,6 +22,8 @@ use sync::tasks::survive;
 use sync::thread::{self, JoinHandle};
 use sync::{Arc, ForkMark};
 
+#[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
+use crate::lines::Tally;
 use crate::lines::{Lines, Submitted, Work};
 use crate::queued_file::{QueuedFile, Submission};
 use crate::{Access, Backend, BackingFile, Helping, Identity, IoError, Queue, Request};
@@ -103,6 +105,12 @@ impl Pool {
     #[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
     pub(crate) fn start(&self) -> std::io::Result<()> {
         self.start_thread()
+    }
+
+    /// Returns the counts of all queued and completed work.
+    #[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.lines.tally
     }
 
     /// Queues work of a file. Never waits, unless there are no threads: then the calling thread

@@ -262,12 +262,14 @@ impl Submission for Rings {
             return;
         }
         let over = || done() || queue.is_over();
+        let time = how.at_most.map(|most| (most, Instant::now()));
         if queue.place() != POOL {
             self.shared.of(queue.place()).help(how, &over);
         }
         // Help with the requests that the ring has left to threads.
         if !over() {
-            self.shared.others.pool.help_with(file.identity(), queue, how, done);
+            let at_most = time.map(|(most, start)| most.saturating_sub(start.elapsed()));
+            self.shared.others.pool.help_with(file.identity(), queue, Helping { at_most, ..how }, done);
         }
     }
 }

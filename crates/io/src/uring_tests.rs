@@ -298,3 +298,36 @@ fn what_is_left_for_now_is_completed_by_the_reaper_after_a_while() {
         over.wait(16 * round);
     }
 }
+
+/// Regression: the time limit was spent on the ring, and then a second time on the pool's threads.
+#[test]
+#[ignore = "timed: cargo xtask prove times"]
+fn timed_a_time_limit_is_spent_once() {
+    let (_directory, path) = file_of_pages();
+    let Some(uring) = rings_with(DirectIo::Never, 1, TINY) else { return };
+    if !goes_through_rings(&uring, &path) {
+        return;
+    }
+    let file = uring.open(&path, Access::Read).unwrap();
+    // The reaper leads the ring, and a thread of the pool reads, until the test ends.
+    let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let endless = || {
+        let (begun, ended) = (Arc::clone(&begun), Arc::clone(&ended));
+        let memory: Box<[AtomicU64]> = (0..512).map(AtomicU64::new).collect();
+        let then = move |_, _| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            wait_until("the test ends", || ended.load(Ordering::SeqCst));
+        };
+        Request::read(0, memory, then).unwrap()
+    };
+    let queue = file.submit(&mut vec![endless()]);
+    let theirs = Arc::new(uring.posix.open_file(&path, Access::Read).unwrap());
+    uring.rings.shared.others.put([Submitted { file: theirs, request: endless() }]);
+    await_all(&begun, 2);
+    let at_most = Duration::from_millis(500);
+    let start = Instant::now();
+    file.help_as(&queue, Helping { at_most: Some(at_most), ..Helping::default() }, &|| false);
+    let elapsed = start.elapsed();
+    ended.store(true, Ordering::SeqCst);
+    assert!((at_most..at_most * 2).contains(&elapsed), "{elapsed:?}");
+}
