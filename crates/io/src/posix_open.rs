@@ -108,20 +108,7 @@ impl Kind {
 pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
     // Checked before the file is opened: opening a pipe waits for its writer, and opening some
     // devices has side effects.
-    let (fd, made_in) = match retry_interrupted(|| fs::stat(path)) {
-        _ if access == Access::Unnamed => (make_unnamed(path)?, None),
-        Ok(_) if access == Access::CreateNew => return Err(IoError::EXISTS),
-        Ok(stat) => {
-            let kind = Kind::of(&stat)?;
-            let alone = access == Access::Alone && kind == Kind::BlockDevice;
-            // Without `O_CREAT`, this flag applies to devices only: it fails if the device is
-            // mounted or already opened with this flag.
-            let exclusive = if alone { OFlags::EXCL } else { OFlags::empty() };
-            (open_existing(path, flags(access) | exclusive)?, None)
-        }
-        Err(Errno::NOENT) if access.makes() => make(path, access)?,
-        Err(error) => return Err(error.into()),
-    };
+    let (fd, made_in) = open_or_make(path, access, retry_interrupted(|| fs::stat(path)))?;
     // Checked again, because another file may have taken the name.
     let stat = retry_interrupted(|| fs::fstat(&fd))?;
     let kind = Kind::of(&stat)?;
@@ -139,6 +126,29 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
     let name = made_in.or_else(|| if has_name { name_of(path, &stat) } else { None });
     let is_open_to_others = Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO);
     Ok(Opened { fd, kind, identity: kind.identity(&stat), name, file_system, is_open_to_others })
+}
+
+/// Opens or creates the file, by what `stat` has just found. If the file is created, also returns
+/// where it has its name.
+fn open_or_make(path: &Path, access: Access, found: Result<Stat, Errno>) -> Result<(OwnedFd, Option<Place>), IoError> {
+    match found {
+        _ if access == Access::Unnamed => Ok((make_unnamed(path)?, None)),
+        Ok(_) if access == Access::CreateNew => Err(IoError::EXISTS),
+        Ok(stat) => {
+            let kind = Kind::of(&stat)?;
+            let alone = access == Access::Alone && kind == Kind::BlockDevice;
+            // Without `O_CREAT`, this flag applies to devices only: it fails if the device is
+            // mounted or already opened with this flag.
+            let exclusive = if alone { OFlags::EXCL } else { OFlags::empty() };
+            match open_existing(path, flags(access) | exclusive) {
+                // Sometimes: another process has just removed the file.
+                Err(Errno::NOENT) if access == Access::Create => Ok(make(path, access)?),
+                opened => Ok((opened?, None)),
+            }
+        }
+        Err(Errno::NOENT) if access.makes() => Ok(make(path, access)?),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns whether the system knows the file's length.
@@ -288,6 +298,28 @@ mod tests {
         assert!(matches!(name_of(&endless.join("file"), &here), Some(Place::Somewhere)));
         assert!(name_of(Path::new("/none/there"), &here).is_none());
         assert!(name_of(Path::new("/dev/null/there"), &here).is_none());
+    }
+
+    /// Regression: `Create` found the file, and another process removed it before it was opened.
+    /// Then `Create` failed.
+    #[test]
+    fn a_file_that_is_removed_while_it_is_opened_is_created() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let opened = |access| {
+            std::fs::write(&path, [7]).unwrap();
+            let found = fs::stat(&path);
+            std::fs::remove_file(&path).unwrap();
+            open_or_make(&path, access, found)
+        };
+        let (fd, name) = opened(Access::Create).unwrap();
+        let (made, named) = (fs::fstat(&fd).unwrap(), fs::stat(&path).unwrap());
+        assert_eq!((made.st_ino, made.st_size), (named.st_ino, 0));
+        assert!(matches!(name, Some(Place::In(_))), "the name must be made durable");
+        // Other kinds of access create nothing in its place.
+        assert_eq!(opened(Access::Write).err(), Some(Errno::NOENT.into()));
+        assert_eq!(opened(Access::CreateNew).err(), Some(IoError::EXISTS));
+        assert!(!path.exists());
     }
 
     /// Regression: the swap file was created, closed, and opened again by its name. If other users
