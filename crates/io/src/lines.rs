@@ -104,12 +104,15 @@ impl State {
     /// begin with it.
     fn put(&mut self, file: Identity, work: impl ExactSizeIterator<Item = Work>, threads_max: usize) -> usize {
         let count = work.len();
+        if count == 0 {
+            return 0; // No work would end and remove the entries.
+        }
         let line = self.lines.entry(file).or_default();
         let waited = !line.work.is_empty();
         line.unfinished += count;
         line.work.extend(work);
         let device = self.devices.entry(file.device).or_default();
-        if !waited && count > 0 {
+        if !waited {
             if device.turns.is_empty() {
                 self.turns.push_back(file.device);
             }
@@ -386,5 +389,20 @@ impl Drop for Over<'_> {
         if helpers > 0 {
             self.lines.over.notify_all();
         }
+    }
+}
+
+#[cfg(all(test, not(pagefold_loom)))]
+mod tests {
+    use super::*;
+
+    /// Regression: if no requests were submitted, the entries of their file and device stayed for
+    /// good. The pool's limit on threads also counted the device.
+    #[test]
+    fn no_work_leaves_no_entries() {
+        let lines = Lines::new(1);
+        assert_eq!(lines.enter(Identity { device: 1, inode: 2 }, std::iter::empty()), 0);
+        let state = lines.state.lock();
+        assert_eq!((state.lines.len(), state.devices.len()), (0, 0));
     }
 }
