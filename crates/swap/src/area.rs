@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use arrayvec::ArrayVec;
 use io::{
-    Access, Backend, BackingFile, Copies, IoError, UnderWay, read_full, read_full_vectored, uninterrupted, write_full,
+    Access, Backend, BackingFile, Copies, Copy, IoError, UnderWay, read_full, read_full_vectored, uninterrupted,
+    write_full,
 };
 use sync::atomic::{AtomicBool, AtomicU64};
 use sync::lock::OnceCell;
@@ -320,9 +321,14 @@ impl Area {
             let pages = encryption.encrypt(slots, pages, STALLED_AFTER).ok_or(SwapOutError::Full)?;
             bytes = encrypted.insert(pages).pages();
         }
+        // Encrypted pages have been copied already.
+        let copies = self.copies.get().filter(|_| self.encryption.is_none());
+        let copy = copies.map(|copies| copies.wait_for(STALLED_AFTER).ok_or(SwapOutError::Full)).transpose()?;
+        // The task begins only now that the device gets something to do, because its end counts as
+        // progress. The end of a wait for a buffer is none: the buffer may not have become free.
         let _under_way = self.has_device().then(|| self.under_way.begin());
-        if let Some(copies) = self.copies.get().filter(|_| self.encryption.is_none()) {
-            return self.write_from(copies, &**file, *first, &bytes);
+        if let Some(copy) = copy {
+            return self.write_from(copy, &**file, *first, &bytes);
         }
         let written = write_full(&**file, self.offset(*first), &bytes, bytes.len() * self.page_size);
         let is_changed = |(&slot, page): (&SlotId, &PageOut<'_>)| {
@@ -332,24 +338,24 @@ impl Area {
             && self.encryption.is_none()
             && slots.iter().zip(pages).any(is_changed)
             && let Some(copies) = Copies::for_pages(self.page_size)
+            && let Some(copy) = copies.take()
         {
             // Sometimes: a swap device turns out to need copies.
-            self.write_from(&copies, &**file, *first, &bytes)?;
+            self.write_from(copy, &**file, *first, &bytes)?;
             self.needs(copies);
             return Ok(());
         }
         written.map_err(|error| SwapOutError::WriteFailed { area: self.number, error })
     }
 
-    /// Writes pages from copies. Each copy holds as many pages as fit.
+    /// Writes pages from copies of them. One copy after the other holds as many pages as fit.
     fn write_from(
         &self,
-        copies: &Arc<Copies>,
+        mut copy: Copy,
         file: &dyn BackingFile,
         first: SlotId,
         mut pages: &[SharedBytes<'_>],
     ) -> Result<(), SwapOutError> {
-        let mut copy = copies.wait_for(STALLED_AFTER).ok_or(SwapOutError::Full)?;
         let mut offset = self.offset(first);
         while !pages.is_empty() {
             let some = copy.fill(pages.iter().copied());

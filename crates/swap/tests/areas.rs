@@ -222,18 +222,35 @@ fn placement_is_said_or_found_out() {
 #[derive(Clone, Default)]
 struct Stalling {
     disk: SimulatedDisk,
-    stalled: Arc<(Mutex<bool>, Condvar)>,
+    needs_stable_bytes: bool,
+    gate: Arc<(Mutex<Gate>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_closed: bool,
+    /// The number of writes that wait.
+    waiting: usize,
 }
 
 struct StallingFile {
     file: Box<dyn BackingFile>,
-    stalled: Arc<(Mutex<bool>, Condvar)>,
+    of: Stalling,
 }
 
 impl Stalling {
     fn stall(&self, stalled: bool) {
-        *self.stalled.0.lock() = stalled;
-        self.stalled.1.notify_all();
+        self.gate.0.lock().is_closed = stalled;
+        self.gate.1.notify_all();
+    }
+
+    /// Waits until this many writes wait.
+    fn await_writes(&self, writes: usize) {
+        let start = Instant::now();
+        while self.gate.0.lock().waiting < writes {
+            assert!(start.elapsed() < WATCHDOG, "the writes don't reach the device");
+            thread::yield_now();
+        }
     }
 }
 
@@ -243,7 +260,7 @@ impl Backend for Stalling {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
-        Ok(Box::new(StallingFile { file: self.disk.open(path, access)?, stalled: Arc::clone(&self.stalled) }))
+        Ok(Box::new(StallingFile { file: self.disk.open(path, access)?, of: self.clone() }))
     }
 }
 
@@ -256,16 +273,22 @@ impl BackingFile for StallingFile {
         self.file.len()
     }
 
+    fn needs_stable_bytes(&self) -> bool {
+        self.of.needs_stable_bytes
+    }
+
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         self.file.read(offset, into)
     }
 
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        let mut stalled = self.stalled.0.lock();
-        while *stalled {
-            self.stalled.1.wait(&mut stalled);
+        let mut gate = self.of.gate.0.lock();
+        gate.waiting += 1;
+        while gate.is_closed {
+            self.of.gate.1.wait(&mut gate);
         }
-        drop(stalled);
+        gate.waiting -= 1;
+        drop(gate);
         self.file.write(offset, from, len)
     }
 }
@@ -279,6 +302,18 @@ fn join_in_time<T>(thread: JoinHandle<T>) -> T {
     }
     thread.join().unwrap()
 }
+
+/// Waits until area 0 is stalled.
+fn await_stall(swap: &Swap) {
+    let start = Instant::now();
+    while !swap.areas()[0].is_stalled {
+        assert!(start.elapsed() < WATCHDOG, "the area whose device doesn't answer isn't found to be stalled");
+        thread::yield_now();
+    }
+}
+
+/// The number of buffers that an area has for copies of pages.
+const COPIES: u64 = 4;
 
 /// Regression: a disk with an area stopped answering. One swapping thread after the other wrote to
 /// this area and waited for the disk, although another area had room. They should have used the
@@ -294,11 +329,7 @@ fn pages_go_elsewhere_while_a_device_does_not_answer() {
     };
     stalling.stall(true);
     let stuck = out_of(1);
-    let start = Instant::now();
-    while !swap.areas()[0].is_stalled {
-        assert!(start.elapsed() < WATCHDOG, "the area whose device doesn't answer isn't found to be stalled");
-        thread::yield_now();
-    }
+    await_stall(&swap);
     assert!(!swap.areas()[1].is_stalled);
     for number in 2..4 {
         let slot = join_in_time(out_of(number)).unwrap();
@@ -315,4 +346,35 @@ fn pages_go_elsewhere_while_a_device_does_not_answer() {
     }
     assert!(!swap.areas()[0].is_stalled);
     assert_eq!(out(&swap, &[5], 0)[0].unwrap().area(), 0, "it answers again");
+}
+
+/// Regression: a thread waited in vain for a buffer for its copy of a page, because a device that
+/// didn't answer had all buffers. The end of this wait counted as progress of the device. So the
+/// area didn't count as stalled any more, and further threads waited for its buffers.
+#[test]
+fn a_wait_for_a_buffer_is_no_progress_of_a_device_that_does_not_answer() {
+    let stalling = Stalling { needs_stable_bytes: true, ..Stalling::default() };
+    let swap = Arc::new(with_areas(&stalling.disk, &stalling, &[100 * PAGE as u64]));
+    let out_of = |number: u64| {
+        let swap = Arc::clone(&swap);
+        thread::spawn(move || out(&swap, &[number], 0)[0])
+    };
+    stalling.stall(true);
+    let stuck: Vec<_> = (0..COPIES).map(out_of).collect();
+    stalling.await_writes(COPIES as usize);
+    await_stall(&swap);
+    let other = memory(&swap, 3, -1);
+    let in_other = [10, 11].map(|number| join_in_time(out_of(number)).unwrap());
+    assert!(in_other.iter().all(|slot| slot.area() == other), "{in_other:?}");
+    assert_eq!(join_in_time(out_of(12)), Err(SwapOutError::Full), "one area is full, and the other has no buffer");
+    assert!(swap.areas()[0].is_stalled, "its device hasn't answered");
+    swap.free(in_other[0]).unwrap();
+    assert_eq!(join_in_time(out_of(13)).unwrap().area(), other);
+    stalling.stall(false);
+    for (number, thread) in (0..).zip(stuck) {
+        let slot = join_in_time(thread).unwrap();
+        assert_eq!(slot.area(), 0);
+        check_in(&swap, slot, number, 0);
+    }
+    assert!(!swap.areas()[0].is_stalled);
 }
