@@ -17,7 +17,7 @@ use crate::allowance::{Memory, Need};
 use crate::compressed::Compressed;
 use crate::disk;
 use crate::encryption::{self, Encryption};
-use crate::error::{AddError, SwapInError, SwapOutError, size};
+use crate::error::{AddError, SwapInError, size};
 use crate::header::{self, Header};
 use crate::memory_file::MemoryFile;
 use crate::page_out::PageOut;
@@ -112,6 +112,17 @@ pub(crate) struct Area {
     /// buffers, because encryption has copied them already.
     copies: OnceCell<Arc<Copies>>,
     under_way: CachePadded<UnderWay>,
+}
+
+/// Why an area hasn't written pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotWritten {
+    /// There is no room for the contents of a page. Another page may fit.
+    NoRoom,
+    /// No buffer became free in [`STALLED_AFTER`]. The next page would have to wait as well.
+    NoBuffer,
+    /// The device reports an error.
+    Failed(IoError),
 }
 
 /// Where the pages of an area are.
@@ -297,7 +308,7 @@ impl Area {
 
     /// Writes pages to slots that are [written together](Self::joins). From now on each slot
     /// belongs to its page, even if the write fails.
-    pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>], need: Need) -> Result<(), SwapOutError> {
+    pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>], need: Need) -> Result<(), NotWritten> {
         let mut encrypted = None;
         let mut bytes = ArrayVec::<SharedBytes<'_>, BATCH_MAX>::new();
         for (&slot, page) in slots.iter().zip(pages) {
@@ -307,7 +318,7 @@ impl Area {
             if let Store::Compressed(compressed) = &self.store
                 && !compressed.write(slot.number(), page.bytes, need)
             {
-                return Err(SwapOutError::Full);
+                return Err(NotWritten::NoRoom);
             }
             if self.encryption.is_none() {
                 self.slots.set_seal(slot, seal(page.bytes, slot, page.owner, page.group));
@@ -316,14 +327,12 @@ impl Area {
         }
         let (Store::File(file), Some(first)) = (&self.store, slots.first()) else { return Ok(()) };
         if let Some(encryption) = &self.encryption {
-            // If no buffer becomes free in this time, the pages are refused, as if the area were
-            // full.
-            let pages = encryption.encrypt(slots, pages, STALLED_AFTER).ok_or(SwapOutError::Full)?;
+            let pages = encryption.encrypt(slots, pages, STALLED_AFTER).ok_or(NotWritten::NoBuffer)?;
             bytes = encrypted.insert(pages).pages();
         }
         // Encrypted pages have been copied already.
         let copies = self.copies.get().filter(|_| self.encryption.is_none());
-        let copy = copies.map(|copies| copies.wait_for(STALLED_AFTER).ok_or(SwapOutError::Full)).transpose()?;
+        let copy = copies.map(|copies| copies.wait_for(STALLED_AFTER).ok_or(NotWritten::NoBuffer)).transpose()?;
         // The task begins only now that the device gets something to do, because its end counts as
         // progress. The end of a wait for a buffer is none: the buffer may not have become free.
         let _under_way = self.has_device().then(|| self.under_way.begin());
@@ -345,7 +354,7 @@ impl Area {
             self.needs(copies);
             return Ok(());
         }
-        written.map_err(|error| SwapOutError::WriteFailed { area: self.number, error })
+        written.map_err(NotWritten::Failed)
     }
 
     /// Writes pages from copies of them. One copy after the other holds as many pages as fit.
@@ -355,13 +364,12 @@ impl Area {
         file: &dyn BackingFile,
         first: SlotId,
         mut pages: &[SharedBytes<'_>],
-    ) -> Result<(), SwapOutError> {
+    ) -> Result<(), NotWritten> {
         let mut offset = self.offset(first);
         while !pages.is_empty() {
             let some = copy.fill(pages.iter().copied());
             let bytes = copy.bytes();
-            write_full(file, offset, &[bytes], bytes.len())
-                .map_err(|error| SwapOutError::WriteFailed { area: self.number, error })?;
+            write_full(file, offset, &[bytes], bytes.len()).map_err(NotWritten::Failed)?;
             (pages, offset) = (&pages[some..], offset + bytes.len() as u64);
         }
         Ok(())

@@ -20,7 +20,8 @@
 //!
 //! If no buffer is free, the device already has several writes pending. The writing thread then
 //! waits for a buffer, at most for the time after which a silent device counts as stalled. If no
-//! buffer becomes free in this time, the write is refused as if the area were full.
+//! buffer becomes free in this time, the write is refused as if the area were full. The further
+//! pages of the same call are then refused without another wait.
 //!
 //! A page that is read back is decrypted in a copy. For pages of 4 KiB the copy is on the reader's
 //! stack.

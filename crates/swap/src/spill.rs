@@ -74,6 +74,7 @@ impl Swap {
     fn spill_from(&self, area: &Area, can_go: bool, owners: &dyn Owners) -> usize {
         let Some(compressed) = area.compressed() else { return 0 };
         let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
+        let mut without_buffer = 0;
         compressed.spill(wanted, can_go, |number, Turn { page, compressor, can_go }| {
             let Some((SlotState::Swapped { owner }, slot)) = area.slots.state(number) else { return Ok(Fate::Stays) };
             let mut outcome = Ok(Fate::Stays);
@@ -84,7 +85,7 @@ impl Swap {
                     outcome = Ok(Fate::Tightened);
                     return None;
                 }
-                let moved = if can_go { self.write_on(owner, note, page) } else { return None };
+                let moved = if can_go { self.write_on(owner, note, page, &mut without_buffer) } else { return None };
                 outcome = moved.map(|_| Fate::Gone);
                 moved.ok()
             });
@@ -108,15 +109,22 @@ impl Swap {
         (due, can_go)
     }
 
-    /// Writes a page that its owner holds to an area without compression.
-    fn write_on(&self, owner: Owner, note: Note, page: SharedBytes<'_>) -> Result<SlotId, SwapOutError> {
+    /// Writes a page that its owner holds to an area without compression. `without_buffer` is that
+    /// of [`write_out()`](crate::write_out::write_out).
+    fn write_on(
+        &self,
+        owner: Owner,
+        note: Note,
+        page: SharedBytes<'_>,
+        without_buffer: &mut u32,
+    ) -> Result<SlotId, SwapOutError> {
         let no_places = self.here().all().filter(|area| is_no_place(area)).map(|area| 1 << area.number).sum();
         let tried = Tried::refused_by(no_places);
         // The page is in no frame. Frame number 0 does no harm, because frame 0 doesn't have this
         // slot.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
-        self.write_out(&[out], Need::Usual, tried, &mut |_, result| written = result);
+        self.write_out(&[out], Need::Usual, tried, without_buffer, &mut |_, result| written = result);
         let new = written?;
         let _ = self.set_swapped(new, owner, note); // It was allocated just now.
         Ok(new)

@@ -34,7 +34,7 @@ use sync::{Arc, PerCpu, SharedBytes};
 
 use crate::StaleSlot;
 use crate::allowance::Need;
-use crate::area::{Area, AreaOptions, Source};
+use crate::area::{Area, AreaOptions, NotWritten, Source};
 use crate::area_list::{AREAS_MAX, AreaList, Handle};
 use crate::compressed::{Compressed, CompressedInfo};
 use crate::error::{AddError, RemoveError, SwapInError, SwapOutError};
@@ -287,14 +287,15 @@ impl Swap {
     /// Writes pages to slots; pages in consecutive slots are written in one request. Calls `done`
     /// for each page, with the page's index in `pages`. On success `done` also gets the page's
     /// slot, in state *cached*, which the caller then owns; otherwise it gets the error. A page
-    /// whose write fails is retried in other areas before a failure is reported.
+    /// whose write fails is retried in other areas before a failure is reported. Waits at most once
+    /// for each area that has no free buffer.
     pub fn swap_out(
         &self,
         pages: &[PageOut<'_>],
         need: Need,
         mut done: impl FnMut(usize, Result<SlotId, SwapOutError>),
     ) {
-        self.write_out(pages, need, Tried::default(), &mut |at, result| done(at, result));
+        self.write_out(pages, need, Tried::default(), &mut 0, &mut |at, result| done(at, result));
     }
 
     /// Calls [`write_out()`] with the areas in this CPU's copy.
@@ -303,11 +304,12 @@ impl Swap {
         pages: &[PageOut<'_>],
         need: Need,
         tried: Tried,
+        without_buffer: &mut u32,
         done: &mut dyn FnMut(usize, Result<SlotId, SwapOutError>),
     ) {
         let allocate =
             |want, avoid, never, into: &mut SlotBatch| self.here().allocate(want, avoid, never, into).cloned();
-        write_out(&allocate, pages, need, tried, done);
+        write_out(&allocate, pages, need, tried, without_buffer, done);
     }
 
     /// Returns the area of a slot, as a reference that outlives the lock of the copy.
@@ -336,8 +338,11 @@ impl Swap {
             tried |= 1 << area.number;
             match area.write(&[reserved], &[*page], Need::Last) {
                 Ok(()) => return Ok(reserved),
-                Err(SwapOutError::Full) => outcome = Err(None),
-                Err(error) => outcome = outcome.map_err(|others| others.and(Some(error))),
+                Err(NotWritten::NoRoom | NotWritten::NoBuffer) => outcome = Err(None),
+                Err(NotWritten::Failed(error)) => {
+                    let error = SwapOutError::WriteFailed { area: area.number, error };
+                    outcome = outcome.map_err(|others| others.and(Some(error)));
+                }
             }
             let _ = area.free(reserved); // It was allocated just now.
         }

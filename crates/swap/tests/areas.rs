@@ -223,6 +223,9 @@ fn placement_is_said_or_found_out() {
 struct Stalling {
     disk: SimulatedDisk,
     needs_stable_bytes: bool,
+    /// Whether the disk reads by copying. Such a disk is no device for an area, so it never counts
+    /// as stalled.
+    reads_by_copy: bool,
     gate: Arc<(Mutex<Gate>, Condvar)>,
 }
 
@@ -275,6 +278,10 @@ impl BackingFile for StallingFile {
 
     fn needs_stable_bytes(&self) -> bool {
         self.of.needs_stable_bytes
+    }
+
+    fn reads_by_copy(&self) -> bool {
+        self.of.reads_by_copy
     }
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
@@ -377,4 +384,52 @@ fn a_wait_for_a_buffer_is_no_progress_of_a_device_that_does_not_answer() {
         check_in(&swap, slot, number, 0);
     }
     assert!(!swap.areas()[0].is_stalled);
+}
+
+/// Regression: an area had no free buffer for a run of slots. The thread that was swapping out
+/// waited for one, and then waited again for each further run of its pages, although another area
+/// had room for all of them. It should wait once, and then use the other area.
+///
+/// Here the free slots of the area are apart, so that each page is a run. As soon as the first page
+/// is refused, the buffers become free. A thread that tried the area for its further pages would
+/// write them there.
+#[test]
+fn one_wait_for_a_buffer_is_enough_for_all_pages_of_a_call() {
+    /// More pages than an allocation of slots returns at once.
+    const PAGES: u64 = 80;
+    let kinds = [(false, COPIES), (true, 1)];
+    for (encrypted, buffers) in kinds.into_iter().take(1 + usize::from(cfg!(feature = "encryption"))) {
+        let stalling = Stalling { needs_stable_bytes: true, reads_by_copy: true, ..Stalling::default() };
+        stalling.disk.add_bytes("/swap", vec![0; 400 * PAGE]);
+        let swap = Arc::new(Swap::new(PAGE));
+        let options = AreaOptions { encrypted, ..OVERWRITE };
+        swap.add(&Source::Path("/swap".into()), &stalling, options).unwrap();
+        let other = memory(&swap, 2 * PAGES, -1);
+        let room = swap.areas()[0].slots;
+        let mut slots: Vec<SlotId> =
+            out(&swap, &(0..room).collect::<Vec<_>>(), 0).into_iter().map(Result::unwrap).collect();
+        slots.sort_unstable_by_key(|slot| slot.number());
+        slots.iter().step_by(2).for_each(|&slot| swap.free(slot).unwrap());
+        swap.drain();
+        let out_of = |numbers: Vec<u64>| {
+            let swap = Arc::clone(&swap);
+            thread::spawn(move || out(&swap, &numbers, 0))
+        };
+
+        stalling.stall(true);
+        let stuck: Vec<_> = (0..buffers).map(|number| out_of(vec![1000 + number])).collect();
+        stalling.await_writes(buffers as usize);
+        let used = || swap.areas()[0].used;
+        let before = used();
+        let waits = out_of((2000..2000 + PAGES).collect());
+        // First the thread has slots for its pages, and then it frees the first one.
+        let mut most = before;
+        while used() >= most && !waits.is_finished() {
+            most = most.max(used());
+        }
+        stalling.stall(false);
+        let areas: Vec<u32> = join_in_time(waits).into_iter().map(|slot| slot.unwrap().area()).collect();
+        assert!(areas.iter().all(|&area| area == other), "encrypted: {encrypted}, {areas:?}");
+        stuck.into_iter().for_each(|thread| assert_eq!(join_in_time(thread)[0].unwrap().area(), 0));
+    }
 }
