@@ -246,6 +246,48 @@ fn a_large_compressed_area_gives_way_to_a_lower_budget() {
     }
 }
 
+/// The budget was lowered while a fault was moving pages out of a compressed area, to a slow disk.
+/// Only one thread at a time moves pages. So the lowering took it that no page could move, and the
+/// area kept more memory than its new limit.
+#[test]
+fn a_compressed_area_gives_way_to_a_lower_budget_beside_a_fault_that_spills() {
+    const PAGES: u64 = 8_000;
+    /// The last word of the first pages. The area has room for them; later they are the oldest.
+    const OLD: u64 = 7;
+    const OLD_PAGES: u64 = 500;
+    let disk = GatedDisk::with_file("/swap", 8001 * PAGE);
+    let mm = Pagefold::builder().memory("32MiB").backend(disk.clone()).compressed_swap("8MiB").build().unwrap();
+    mm.add_swap(SwapArea::path("/swap").overwrite(true)).unwrap();
+    // Pages can also move here, while the disk doesn't answer.
+    mm.add_swap(SwapArea::memory("32MiB").priority(-1)).unwrap();
+    let compressed = || mm.stats().swap.into_iter().find_map(|area| area.compressed).unwrap();
+    let space = mm.group("tenant").max("2MiB").build().unwrap().space().unwrap();
+    let base = space.map(PAGES * PAGE, Protection::ReadWrite).unwrap().start;
+    let sparse = |page: u64| {
+        let last = if page < OLD_PAGES { OLD } else { page << 32 };
+        [&contents(page)[..1536], &[0; 2552], &last.to_le_bytes()].concat()
+    };
+    disk.hold_writes_of(OLD);
+    let theirs = space.clone();
+    let filled = Answer::of(move || (0..PAGES).try_for_each(|page| theirs.write_at(&sparse(page), base + page * PAGE)));
+    disk.gate.wait_for_somebody();
+    assert!(compressed().memory_bytes > 6 << 20, "it spills before it is full: {:?}", compressed());
+    let theirs = mm.clone();
+    let resized = Answer::of(move || theirs.resize("16MiB"));
+    // From here on, the lowering has at most to wait for the fault.
+    eventually("the budget isn't lowered", || mm.stats().budget_bytes <= 16 << 20);
+    disk.gate.open();
+    resized.wait().expect("the lowering hangs").unwrap();
+    let now = compressed();
+    assert!(now.limit_bytes == 4 << 20 && now.memory_bytes <= now.limit_bytes, "{now:?}");
+    filled.wait().expect("the fault hangs").unwrap();
+    for page in (0..PAGES).step_by(97) {
+        let mut bytes = vec![0; PAGE as usize];
+        space.read_at(&mut bytes, base + page * PAGE).unwrap();
+        assert!(bytes == sparse(page), "page {page}");
+    }
+}
+
 /// One thread read a page from swap, and the read was going to fail. Meanwhile another thread wrote
 /// the whole page. It waited for the read, and failed with the same error, although it doesn't need
 /// the old bytes.

@@ -270,10 +270,11 @@ impl Compressed {
         self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Passes old pages to `spill`. Returns how many pages were moved or recompressed. Returns 0 at
-    /// once if another thread is spilling. A fault may be waiting for this call, so the call tries
-    /// at most `wanted` pages, even if no attempt succeeds. Once `spill` has returned `Full`, no
-    /// later page of this call can go to another area. After any other error the call ends.
+    /// Passes old pages to `spill`. Returns how many pages were moved or recompressed. Returns
+    /// `None` at once if another thread is spilling. A fault may be waiting for this call, so the
+    /// call tries at most `wanted` pages, even if no attempt succeeds. Once `spill` has returned
+    /// `Full`, no later page of this call can go to another area. After any other error the call
+    /// ends.
     ///
     /// While no page can go to another area, pages can only be recompressed. Then the call skips
     /// pages whose recompression was tried already, and looks at fewer slots.
@@ -282,8 +283,8 @@ impl Compressed {
         wanted: usize,
         mut can_go: bool,
         mut spill: impl FnMut(u32, Turn<'_>) -> Result<Fate, SwapOutError>,
-    ) -> usize {
-        let Some(mut clock) = self.clock.try_lock() else { return 0 };
+    ) -> Option<usize> {
+        let mut clock = self.clock.try_lock()?;
         self.crowded.store(false, Ordering::Relaxed);
         let Clock { next, page, compressor } = &mut *clock;
         let (mut tried, mut gone, mut tightened, words) = (0, 0, 0, self.page_size / size_of::<u64>());
@@ -310,7 +311,7 @@ impl Compressed {
             }
         }
         self.spilled.fetch_add(gone as u64, Ordering::Relaxed);
-        gone + tightened
+        Some(gone + tightened)
     }
 
     /// Returns how many calls of [`spill`](Self::spill) take the clock round all slots twice.

@@ -69,4 +69,5 @@ pub use placement::{Placement, PlacementReason};
 pub use slot_table::StaleSlot;
 pub use slot_word::{BATCH_MAX, Note, Owner, SlotBatch, SlotId, SlotState};
 pub use slots::Slots;
+pub use spill::GaveWay;
 pub use swap::{AreaInfo, NotBack, Owners, Position, Swap};

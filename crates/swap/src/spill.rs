@@ -24,8 +24,9 @@
 //! excess of the limit then move to other areas.
 //!
 //! If there was no room for a page, the next thread that is about to write pages spills a batch
-//! first. Only one thread spills at a time; the others don't wait for it. The spilling thread may
-//! be serving a fault, so a batch is limited by the number of pages that are *tried*, not moved.
+//! first. Only one thread spills at a time. The others don't wait for it, except a thread that
+//! lowers the budget. The spilling thread may be serving a fault, so a batch is limited by the
+//! number of pages that are *tried*, not moved.
 //!
 //! No page can move if the other areas are full, don't exist, or have devices that don't answer.
 //! Then pages are only recompressed, each once.
@@ -50,6 +51,17 @@ const SHARE: usize = 16;
 const BATCH_MIN: usize = 16;
 const BATCH_MAX: usize = 64;
 
+/// What [`give_way`](Swap::give_way) has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GaveWay {
+    /// It has moved or recompressed pages, so another call may do more.
+    Some,
+    /// It has done nothing, because another thread was spilling. A later call may do something.
+    Busy,
+    /// There is nothing to do, or no page can move.
+    Nothing,
+}
+
 impl Swap {
     /// Makes room for compressed pages where there was none. The caller must not hold a page word.
     pub fn spill(&self, owners: &dyn Owners) {
@@ -58,21 +70,32 @@ impl Swap {
     }
 
     /// Makes room in areas that exceed their limits because the budget shrank. Spills from each of
-    /// these areas in turn, until one of them has moved or recompressed a page, and returns whether
-    /// one has. Returns false at once if no other area takes pages. The caller must not hold a page
-    /// word.
-    pub fn give_way(&self, owners: &dyn Owners) -> bool {
+    /// these areas in turn, until one of them has moved or recompressed a page. Returns
+    /// [`Nothing`](GaveWay::Nothing) at once if no other area takes pages. The caller must not hold a
+    /// page word.
+    pub fn give_way(&self, owners: &dyn Owners) -> GaveWay {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
         // Both rounds of the clock: the first may only mark pages.
         let calls = |area: &Area| area.compressed().map_or(0, Compressed::calls_in_two_rounds);
-        let goes = |area: &Area| (0..calls(area)).any(|_| self.spill_from(area, true, owners) > 0);
-        can_go && beyond.iter().any(|area| goes(area))
+        let mut is_busy = false;
+        let mut goes = |area: &Area| {
+            (0..calls(area)).any(|_| {
+                let spilled = self.spill_from(area, true, owners);
+                is_busy |= spilled.is_none();
+                spilled > Some(0)
+            })
+        };
+        match can_go && beyond.iter().any(|area| goes(area)) {
+            true => GaveWay::Some,
+            false if is_busy => GaveWay::Busy,
+            false => GaveWay::Nothing,
+        }
     }
 
     /// Recompresses old pages of an area, or moves them to other areas. Returns the number of these
-    /// pages.
-    fn spill_from(&self, area: &Area, can_go: bool, owners: &dyn Owners) -> usize {
-        let Some(compressed) = area.compressed() else { return 0 };
+    /// pages, or `None` if another thread is doing the same.
+    fn spill_from(&self, area: &Area, can_go: bool, owners: &dyn Owners) -> Option<usize> {
+        let compressed = area.compressed()?;
         let wanted = (area.slots.slots() as usize / SHARE).clamp(BATCH_MIN, BATCH_MAX);
         let mut without_buffer = 0;
         compressed.spill(wanted, can_go, |number, Turn { page, compressor, can_go }| {

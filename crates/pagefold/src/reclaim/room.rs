@@ -14,8 +14,10 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use frames::{Budget, FrameId, IsolatedFrame, MapPart};
+use swap::GaveWay;
 use sync::atomic::Ordering;
 use sync::thread::sleep;
+use sync::wait::Backoff;
 
 use crate::error::Error;
 use crate::group::state::GroupState;
@@ -245,7 +247,7 @@ impl Manager {
         let _turn = self.lowering.turn.lock();
         let budget = self.frames.budget();
         let before = budget.max();
-        let (mut clean, mut awaited) = (self.clean_wait(None), Landings::default());
+        let (mut clean, mut awaited, mut busy) = (self.clean_wait(None), Landings::default(), Backoff::new());
         loop {
             if budget.used() <= size.0 {
                 self.frames.set_budget(size.0);
@@ -258,7 +260,7 @@ impl Manager {
             if beyond == 0 {
                 continue; // Other threads have uncharged the excess meanwhile.
             }
-            if self.swap.give_way(self) || self.drain_for_good(beyond) > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0 {
+            if self.give_way(&mut busy) || self.drain_for_good(beyond) > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0 {
                 clean.progressed();
             } else if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !self.await_landings(None, &mut awaited) {
                 let used = Size(budget.used());
@@ -271,11 +273,29 @@ impl Manager {
         // Areas of compressed pages may use a certain share of the budget. The budget is smaller
         // now, so pages are moved out of the areas that exceed their share. The loop ends because
         // such an area accepts no new pages.
-        while self.swap.give_way(self) {}
+        while self.give_way(&mut busy) {}
         self.groups.budget_changed(size.0 / self.frames.page_size() as u64);
         // Charges that CPUs have in stock are used before a page has to go.
         self.drain_charges(None);
         Ok(())
+    }
+
+    /// Moves pages out of compressed areas that exceed their limits. Returns whether another call
+    /// may move more. If another thread is moving pages out of such an area, this call only waits a
+    /// turn of `busy`. It returns false if `busy` has waited for long without any page moved,
+    /// because the other thread may be writing to a device that doesn't answer.
+    fn give_way(&self, busy: &mut Backoff) -> bool {
+        match self.swap.give_way(self) {
+            GaveWay::Some => {
+                *busy = Backoff::new();
+                true
+            }
+            GaveWay::Busy => {
+                // Sometimes: a budget is lowered while another thread spills compressed pages.
+                busy.wait_or(|| ()).is_ok()
+            }
+            GaveWay::Nothing => false,
+        }
     }
 
     /// Gives back enough extents to free `bytes`, at least one, as far as extents can be drained.

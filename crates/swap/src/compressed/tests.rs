@@ -5,7 +5,7 @@ use test_disks::SimulatedDisk;
 
 use super::*;
 use crate::{
-    AreaOptions, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError, SwapOutError,
+    AreaOptions, GaveWay, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError, SwapOutError,
 };
 
 const PAGE: usize = 4096;
@@ -267,6 +267,71 @@ fn beside_a_full_device_cold_pages_take_less_as_they_do_without_one() {
         let read = swap.swap_in(pages.slot(number), Owner::new(number).unwrap(), SharedBytes::new(&into));
         assert!(read.is_ok() && same(&into, &contents(number)));
     }
+}
+
+/// Memory whose maximum may become smaller.
+#[derive(Debug)]
+struct Shrinking(AtomicU64);
+
+impl Memory for Shrinking {
+    fn try_charge(&self, _: u64) -> bool {
+        true
+    }
+
+    fn uncharge(&self, _: u64) {}
+
+    fn max(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// An owner of pages. Each time that it holds a page, that is, while a thread spills, a thread that
+/// lowers the budget wants pages to move.
+struct Beside<'a> {
+    swap: &'a Swap,
+    pages: &'a Holder,
+    heard: Mutex<Vec<GaveWay>>,
+}
+
+impl Owners for Beside<'_> {
+    fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack> {
+        self.pages.bring_back(owner, slot)
+    }
+
+    fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
+        let gave_way = self.swap.give_way(self.pages);
+        self.heard.lock().push(gave_way);
+        self.pages.move_slot(owner, slot, moved);
+    }
+
+    fn give_up_slot(&self, frame: u32, slot: SlotId) {
+        self.pages.give_up_slot(frame, slot);
+    }
+}
+
+/// Regression: if a thread wanted to move pages out of an area that exceeded its limit, while
+/// another thread was spilling, the first thread was told that no page could move.
+#[test]
+fn a_thread_learns_that_pages_can_move_when_another_one_has_spilled() {
+    let memory = Arc::new(Shrinking(AtomicU64::new(16 << 20)));
+    let (swap, pages) = (Swap::new(PAGE), Holder::default());
+    let source = Source::Compressed { limit: 1 << 20, reserve: 0, memory: Arc::<Shrinking>::clone(&memory) };
+    let first = AreaOptions { priority: 1, ..AreaOptions::default() };
+    swap.add(&source, &SimulatedDisk::default(), first).unwrap();
+    assert!((0..300).all(|number| pages.swap_out(&swap, number, &page(number, 256))));
+    let beside = Beside { swap: &swap, pages: &pages, heard: Mutex::default() };
+    assert_eq!(swap.give_way(&beside), GaveWay::Nothing, "the area is within its limit");
+    memory.0.store(8 << 20, Ordering::Relaxed);
+    assert_eq!(swap.give_way(&beside), GaveWay::Nothing, "there is no other area");
+    add_memory(&swap, 400);
+    while swap.give_way(&beside) == GaveWay::Some {}
+    let info = info(&swap);
+    assert!(info.spilled > 0 && info.memory_bytes <= info.limit_bytes && info.limit_bytes == 1 << 19, "{info:?}");
+    let heard = beside.heard.lock();
+    // Busy as long as the area exceeds its limit, and nothing to do from then on.
+    assert_eq!(heard.first(), Some(&GaveWay::Busy));
+    let mut later = heard.iter().skip_while(|&&gave_way| gave_way == GaveWay::Busy);
+    assert!(later.all(|&gave_way| gave_way == GaveWay::Nothing), "{heard:?}");
 }
 
 /// Any flipped bit leads to `SwapCorrupt`, or to the right page, and never to a panic.
