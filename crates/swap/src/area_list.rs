@@ -91,11 +91,30 @@ impl AreaList {
     /// round robin among areas of equal priority. Areas in `never` aren't used. `avoid` and `never`
     /// have a bit for each area.
     pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
+        self.allocate_beside(Area::is_stalled, want, avoid, never, into)
+    }
+
+    /// [`allocate`](Self::allocate), with the function that returns whether an area's device seems
+    /// not to answer.
+    fn allocate_beside(
+        &self,
+        is_stalled: impl Fn(&Area) -> bool,
+        want: usize,
+        avoid: u32,
+        never: u32,
+        into: &mut SlotBatch,
+    ) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
-        let preference = |area: &Area| if area.is_stalled() { 2 } else { u32::from(is_in(avoid, area)) };
+        let preference = |area: &Area| if is_stalled(area) { 2 } else { u32::from(is_in(avoid, area)) };
+        // Devices may stop or begin to answer between two rounds. So a round also tries the areas
+        // that earlier rounds would try by now. No area is tried twice.
+        let mut tried = never;
         (0..3).filter(|&round| round != 1 || avoid != 0).find_map(|round| {
-            let mut all = self.order.iter().flat_map(Level::in_turn).filter(|area| !is_in(never, area));
-            all.find(|area| preference(area) == round && area.allocate(want, into) > 0)
+            self.order.iter().flat_map(Level::in_turn).find(|area| {
+                let is_due = !is_in(tried, area) && preference(area) <= round;
+                tried |= u32::from(is_due) << area.number;
+                is_due && area.allocate(want, into) > 0
+            })
         })
     }
 }
@@ -110,5 +129,36 @@ impl Level {
             self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
         }
         (0..self.areas.len()).map(move |step| &self.areas[turn.wrapping_add(step) % self.areas.len()])
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::cell::Cell;
+
+    use test_disks::SimulatedDisk;
+
+    use super::*;
+    use crate::area::{AreaOptions, Source};
+
+    /// Regression: the device of an area began to answer again during an allocation. The area was
+    /// in none of the rounds: it was stalled in the first one, and not in the last one. So its free
+    /// slots weren't found.
+    #[test]
+    fn an_area_whose_device_begins_to_answer_is_tried() {
+        let source = Source::Memory { bytes: 100 * 4096 };
+        let area = Area::open(0, &source, &SimulatedDisk::default(), AreaOptions::default(), 4096, &mut |_| true);
+        let (area, mut list) = (Arc::new(area.unwrap()), AreaList::default());
+        list.add(&area);
+        list.fill(&area);
+        for avoid in [0, 1] {
+            for stalls in 0..3 {
+                let looks = Cell::new(0);
+                let is_stalled = |_: &Area| looks.replace(looks.get() + 1) < stalls;
+                let mut batch = SlotBatch::new();
+                let found = list.allocate_beside(is_stalled, 1, avoid, 0, &mut batch).is_some();
+                assert!(found && batch.len() == 1, "avoid {avoid}, stalled in {stalls} rounds");
+            }
+        }
     }
 }
