@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError, read_full, write_full};
-use pagefold::{Error, File, Pagefold};
+use pagefold::{Advice, Error, File, Pagefold};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::lock::Mutex;
 use sync::{Arc, SharedBytes};
 use test_disks::SimulatedDisk;
 
+use crate::hooked::{Answer, Gate};
 use crate::support::manager;
 
 const PAGE: usize = 4096;
@@ -25,6 +26,10 @@ struct Meddled {
     after_lengthen: Arc<Mutex<Option<Meddle>>>,
     /// Called once, right before the file's length is set.
     before_set_len: Arc<Mutex<Option<Meddle>>>,
+    /// Called once, after a call has found that the file has a page, and before it loads the page.
+    before_load: Arc<Mutex<Option<Meddle>>>,
+    /// Called once, right before the page at this offset is read.
+    before_read_of: Arc<Mutex<Option<(u64, Meddle)>>>,
     reads_fail: Arc<AtomicBool>,
 }
 
@@ -88,7 +93,16 @@ impl BackingFile for MeddledFile {
         self.file.len()
     }
 
+    fn reads_by_copy(&self) -> bool {
+        // The path of a miss asks this first, once it has compared the page with the length.
+        let meddle = self.of.before_load.lock().take();
+        meddle.into_iter().for_each(|meddle| meddle());
+        false
+    }
+
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        let meddle = self.of.before_read_of.lock().take_if(|(of, _)| *of == offset);
+        meddle.into_iter().for_each(|(_, meddle)| meddle());
         if self.of.reads_fail.load(Ordering::SeqCst) { Err(IoError::IO) } else { self.file.read(offset, into) }
     }
 
@@ -242,4 +256,88 @@ fn a_write_that_finds_a_cut_brings_nothing_back() {
     drop(pinned);
     file.write_at(&[1; 100], 10_000).unwrap();
     assert!(read(&file, 100, 9_900) == [0; 9_900]);
+}
+
+/// Opens a file of ten pages of ones. One thread reads page 5, and is held back at the gate after
+/// it has found that the file has this page. Then another process cuts the file off in page 1,
+/// Pagefold notices, and what is left of page 1 is dirty.
+fn cut_under_a_reader() -> (Meddled, Pagefold, File, impl FnOnce() + Send) {
+    let (meddled, mm, file) = Meddled::with_file(&[1; 10 * PAGE]);
+    file.advise(0..u64::MAX, Advice::Random).unwrap();
+    let (gate, clone) = (Arc::new(Gate::default()), file.clone());
+    let its = Arc::clone(&gate);
+    *meddled.before_load.lock() = Some(Box::new(move || its.pass()));
+    let reader = Answer::of(move || read(&clone, 5 * PAGE, PAGE));
+    gate.wait_for_somebody();
+    meddled.theirs().set_len(PAGE as u64 + 100).unwrap();
+    assert!(read(&file, 10 * PAGE, 1).is_empty(), "this read notices");
+    file.write_at(&[1], PAGE as u64).unwrap();
+    let finishes = move || {
+        gate.open();
+        reader.wait().expect("the reader hangs");
+    };
+    (meddled, mm, file, finishes)
+}
+
+/// Page 5 is the other process's. A write to a part of it changes nothing else.
+fn page_5_is_ones(meddled: &Meddled, file: &File) {
+    assert!(read(file, 5 * PAGE, PAGE) == [1; PAGE], "zeros in place of what was appended");
+    file.write_at(&[1], 5 * PAGE as u64).unwrap();
+    let _ = file.sync(); // It may tell of the cut.
+    file.sync().unwrap();
+    assert!(meddled.on_disk()[5 * PAGE..6 * PAGE] == [1; PAGE], "what was appended is overwritten");
+}
+
+/// A reader had found that the file has a page, and waited for memory. Meanwhile another process
+/// cut the file off before this page, and later appended to the file again. While Pagefold adopted
+/// the growth, the reader loaded the page. The device was known to have no byte of the page, so the
+/// page became zeros. These zeros stayed in memory in place of the appended bytes.
+#[test]
+fn a_load_that_begins_while_growth_is_adopted_leaves_no_zeros() {
+    let (meddled, _mm, file, reader_finishes) = cut_under_a_reader();
+    meddled.overwrite(PAGE as u64, &[1; 9 * PAGE]);
+    *meddled.before_read_of.lock() = Some((PAGE as u64, Box::new(reader_finishes)));
+    assert!(read(&file, 9 * PAGE, 10) == [1; 10], "this read adopts the growth");
+    assert!(meddled.before_read_of.lock().is_none(), "the dirty page with the old end is completed");
+    page_5_is_ones(&meddled, &file);
+}
+
+/// As above, but Pagefold itself made the file longer, just after another process had appended to
+/// it.
+#[test]
+fn a_load_that_begins_while_the_file_is_made_longer_leaves_no_zeros() {
+    let (meddled, _mm, file, reader_finishes) = cut_under_a_reader();
+    let other = meddled.clone();
+    *meddled.before_set_len.lock() = Some(Box::new(move || {
+        other.overwrite(PAGE as u64, &[1; 5 * PAGE]);
+        reader_finishes();
+    }));
+    file.set_len(10 * PAGE as u64).unwrap();
+    page_5_is_ones(&meddled, &file);
+}
+
+/// A reader had found that the file has a page. Before the reader loaded the page, the file was cut
+/// off before the page, or within it. The reader got zeros in place of the bytes that were cut off,
+/// and was told that they are the file's.
+#[test]
+fn a_reader_whose_page_is_cut_off_before_it_is_loaded_gets_no_zeros() {
+    for len in [100, 2 * PAGE as u64 + 100] {
+        for is_cut_by_us in [true, false] {
+            let (meddled, _mm, file) = Meddled::with_file(&[7; 4 * PAGE]);
+            file.advise(0..u64::MAX, Advice::Random).unwrap();
+            let (ours, theirs) = (file.clone(), meddled.theirs());
+            *meddled.before_load.lock() = Some(Box::new(move || {
+                if is_cut_by_us {
+                    ours.set_len(len).unwrap();
+                } else {
+                    theirs.set_len(len).unwrap();
+                    assert!(read(&ours, 4 * PAGE, 1).is_empty(), "this read notices");
+                }
+            }));
+            let bytes = read(&file, 2 * PAGE, PAGE);
+            assert!(meddled.before_load.lock().is_none());
+            assert!(bytes == vec![7; bytes.len()], "cut at {len}: zeros that the file never had");
+            assert!(2 * PAGE + bytes.len() <= len.max(2 * PAGE as u64) as usize);
+        }
+    }
 }

@@ -27,6 +27,16 @@
 //!   While a truncation is adopted, no write may be in flight. Everything past the new end is
 //!   dropped. If this drops changes that weren't written back, each handle's next `sync` reports
 //!   [`IoError::CutOff`].
+//! - N6. If the file grows on its device, `disk_len` is raised before `len`. If the file is cut off,
+//!   `len` is lowered before `disk_len`. (Release; the loads are Acquire.) So a page that starts
+//!   below `len` has bytes on the device, or is in memory (N2).
+//!
+//!   A page that starts at `disk_len` or past it never comes into memory by a load. If a thread has
+//!   put the page's word in *loading*, and then finds this, the file was cut off after the thread
+//!   had compared the page with `len`. By now another process may have appended bytes to the file,
+//!   and Pagefold may be about to raise the lengths. If the page came into memory as zeros now, the
+//!   zeros would stay there in place of the appended bytes. So the thread gives the load up, and
+//!   compares the page with `len` again.
 //!
 //! Lock order: `extension` → `writeback`'s `turn` → the page.
 //!
@@ -40,7 +50,7 @@
 //!   page is in memory: drops or completes it
 //!   page is loading: lets go, tries again       began before: perhaps without the bytes that were appended
 //!   page is vacant                              begins now: reads what was appended, too
-//!   len = the new one
+//!   disk_len = len = the new one
 //! ```
 //! A writer that holds `extension` doesn't read a page if it overwrites the page's bytes up to the
 //! file's end. A writer without `extension` must not do so: another process may append bytes to the
@@ -128,7 +138,8 @@ impl FileState {
         }
     }
 
-    /// Sets both lengths.
+    /// Sets both lengths, `disk_len` first (N6). If the file becomes shorter, `len` was lowered
+    /// before.
     pub(crate) fn length_is(&self, len: u64) {
         self.disk_len.store(len, Ordering::Release);
         self.map.set_len(len);
@@ -294,11 +305,14 @@ impl FileState {
     /// `disk_len` changes. The caller then treats the file's bytes past the readers' length as
     /// growth.
     fn take_over_cut(&self, len: u64) {
+        let before = self.len();
+        if len < before {
+            self.map.set_len(len); // First (N6).
+        }
         self.disk_len.store(len, Ordering::Release);
-        if len >= self.len() {
+        if len >= before {
             return;
         }
-        self.map.set_len(len);
         fence(Ordering::SeqCst); // L5 of `write`
         let tail = (len & (self.page_bytes() - 1)) as usize;
         // One wait, shared by all pages.

@@ -147,7 +147,7 @@ impl Handle {
 
     /// Begins to load one page into `frame`. The outcome will be put into the mailbox `load`.
     /// Returns false and frees the frame if this thread can't load the page: the page is in memory
-    /// or being loaded, or the page map has no word for it.
+    /// or being loaded, the file has become shorter, or the page map has no word for the page.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`].
@@ -168,16 +168,17 @@ impl Handle {
         Ok(true)
     }
 
-    /// Begins to load a page that this thread has put in *loading*. Returns the queue in which a
-    /// waiting thread can help to process the request.
+    /// Begins to load a page that this thread has put in *loading*, and of which the device has
+    /// `expected` bytes. Returns the queue in which a waiting thread can help to process the
+    /// request.
     pub(crate) fn launch_loading(
         &self,
         loading: Loading<'_>,
         frame: ChargedFrame<'_>,
-        page: u64,
+        expected: usize,
         batch: &Batch,
     ) -> Launched {
-        let mut run = Run { pages: LoadingRun::new(&self.file.map), expected: self.expected(page) };
+        let mut run = Run { pages: LoadingRun::new(&self.file.map), expected };
         run.pages.push(loading, frame.into_frame());
         let mut requests = Vec::from_iter(self.request(run, Purpose::Use).map(|request| request.in_batch(batch)));
         Launched { pages: 1, queue: self.submit(&mut requests), is_short: false }
@@ -187,9 +188,9 @@ impl Handle {
         if requests.is_empty() { None } else { Some(self.file.backing.submit(requests)) }
     }
 
-    /// Puts pages in *loading* and forms runs of them, until no frame is left. If the file's device
-    /// has no bytes of a page, the page isn't read: it becomes a page of zeros in memory at once.
-    /// Stops at the first page for which the page map has no word, and returns the reason.
+    /// Puts pages in *loading* and forms runs of them, until no frame is left. Leaves out pages of
+    /// which the file's device has no bytes (N6 of `length`). Stops at the first page for which the
+    /// page map has no word, and returns the reason.
     fn begin_runs(&self, pages: Vec<u64>, frames: Vec<ChargedFrame<'_>>) -> (Vec<Run>, Option<NoWord>) {
         let file = &*self.file;
         let run_max = RUN_PAGES.min(RUN_BYTES >> file.page_shift()).max(1);
@@ -200,15 +201,14 @@ impl Handle {
             let Some(frame) = next.take() else { break };
             match file.map.begin_load(page) {
                 BeginLoad::Begun(loading) => {
-                    next = frames.next();
                     // No bytes beyond `expected` exist; see [`expected`](Self::expected).
                     let expected = self.expected(page);
                     if expected == 0 {
-                        frame.fill(|bytes| bytes.zero_from(0));
-                        self.publish(loading, frame, 0, false);
-                        file.answers().heard();
+                        self.abandon(loading);
+                        next = Some(frame);
                         continue;
                     }
+                    next = frames.next();
                     let follows = |run: &&mut Run| {
                         run.pages.pages().end == page
                             && run.pages.len() < run_max

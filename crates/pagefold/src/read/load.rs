@@ -29,8 +29,9 @@ const SHORT_ATTEMPTS: u32 = 8;
 
 /// The outcome of a load.
 enum Loaded<'a> {
-    /// The page is in memory, and pinned if that was wanted.
-    Page(Option<PinnedFrame<'a>>),
+    /// The page is in memory, and pinned if that was wanted. The file has this many of the wanted
+    /// bytes.
+    Page(usize, Option<PinnedFrame<'a>>),
     /// The file is shorter than was known. The page isn't put into memory: its zeros would be taken
     /// for bytes of the file.
     FileIsShorter,
@@ -101,23 +102,25 @@ impl Handle {
                 if self.miss(call, page) {
                     continue;
                 }
-                if self.expected(page) > 0 {
-                    self.file.check_device()?;
-                }
+                self.file.check_device()?;
                 let frame = manager.take_frame(self.group.state())?;
                 match self.file.map.begin_load(page) {
                     BeginLoad::Begun(loading) => {
-                        let waits_itself =
-                            self.file.watch().is_none() || !self.has_device() || self.expected(page) == 0;
-                        let loaded = if waits_itself {
-                            let loaded = self.load(page, loading, frame, &mut want);
+                        let expected = self.expected(page);
+                        if expected == 0 {
+                            // Sometimes: a page is cut off before it is loaded.
+                            self.abandon(loading);
+                            continue;
+                        }
+                        let loaded = if self.file.watch().is_none() || !self.has_device() {
+                            let loaded = self.load(page, loading, frame, expected, &mut want);
                             self.file.answers().heard();
                             loaded?
                         } else {
-                            self.load_in_time(call, page, loading, frame)?
+                            self.load_in_time(call, page, loading, frame, expected)?
                         };
                         match loaded {
-                            Loaded::Page(pin) => return Ok((there, pin)),
+                            Loaded::Page(there, pin) => return Ok((there, pin.filter(|_| there > 0))),
                             Loaded::InMemory => {}
                             Loaded::FileIsShorter if shortened < SHORT_ATTEMPTS => {
                                 shortened += 1;
@@ -251,29 +254,27 @@ impl Handle {
         page: u64,
         loading: Loading<'_>,
         frame: ChargedFrame<'_>,
+        expected: usize,
     ) -> Result<Loaded<'_>, Error> {
         // Registered before the load can complete, so that a failure isn't missed.
         let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(Loaded::InMemory) };
-        let launched = self.launch_loading(loading, frame, page, &call.batch());
+        let launched = self.launch_loading(loading, frame, expected, &call.batch());
         call.add(launched);
         let came = self.await_load(call, page, waiting)?;
         Ok(if came { Loaded::InMemory } else { Loaded::FileIsShorter })
     }
 
-    /// Loads a page in this thread.
+    /// Loads a page, of which the device has `expected` bytes, in this thread.
     fn load<'a>(
         &'a self,
         page: u64,
         loading: Loading<'a>,
         frame: ChargedFrame<'a>,
+        expected: usize,
         want: &mut Want<'_>,
     ) -> Result<Loaded<'a>, Error> {
         let (file, group) = (&*self.file, self.group.state());
-        let start = page << file.page_shift();
-        let expected = self.expected(page);
-        let read =
-            if expected == 0 { Ok(zeros_into(&frame, start, want)) } else { self.read_into(&frame, start, want) };
-        let got = match read {
+        let got = match self.read_into(&frame, page << file.page_shift(), want) {
             Ok(got) => got,
             Err(error) => {
                 // Sometimes: a load fails.
@@ -289,7 +290,19 @@ impl Handle {
             drop(frame);
             return Ok(Loaded::FileIsShorter);
         }
-        Ok(Loaded::Page(self.publish(loading, frame, got, matches!(want, Want::Pin))))
+        // If the file was cut off within the page since `want` was compared with the file's length,
+        // `expected` may be the number of bytes that are left, and zeros follow them in the frame.
+        // So `want` is compared again. A cut lowers the length before it lowers `expected` (N6 of
+        // `length`), and the file can't become longer there while the word is in *loading* (N3).
+        let there = self.clip_want(page, want);
+        Ok(Loaded::Page(there, self.publish(loading, frame, got, matches!(want, Want::Pin))))
+    }
+
+    /// Gives up the load of a page of which the device has no byte (N6 of `length`). Threads that
+    /// wait for the page look again.
+    pub(crate) fn abandon(&self, loading: Loading<'_>) {
+        drop(loading);
+        self.file.answers().heard();
     }
 
     fn take_over_shorter(&self, call: &Call) -> Result<(), Error> {
@@ -303,6 +316,9 @@ impl Handle {
     /// had added bytes, the page would still be in memory, or it would have been written back. The
     /// page isn't in memory, because its word is in *loading*. If it was written back, the device
     /// has the added bytes, and they are counted here.
+    ///
+    /// So if this returns 0, the page lies past the file's end, and must not come into memory (N6 of
+    /// `length`).
     ///
     /// The length in memory isn't used: `set_len` may have lowered it, and may still restore it.
     pub(crate) fn expected(&self, page: u64) -> usize {
@@ -355,14 +371,4 @@ impl Handle {
     pub(crate) fn too_many_pins(&self, page: u64) -> Error {
         Error::TooManyPins { path: self.file.path.clone(), page }
     }
-}
-
-/// Fills the frame of the page at `start` with zeros instead of reading the page, because the file
-/// has none of the page's bytes. Returns 0, the number of bytes read.
-fn zeros_into(frame: &OwnedFrame<'_>, start: u64, want: &mut Want<'_>) -> usize {
-    frame.fill(|bytes| bytes.zero_from(0));
-    if let Want::Copy { at, into } = want {
-        frame.copy_to((*at - start) as usize, into);
-    }
-    0
 }

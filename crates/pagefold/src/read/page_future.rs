@@ -281,9 +281,7 @@ impl<'a> PageFuture<'a> {
             }
             return Ok(Look::Wait); // If there is nothing to wait for, the next step looks again.
         }
-        if handle.expected(page) > 0 {
-            handle.file.check_device()?;
-        }
+        handle.file.check_device()?;
         if !std::mem::replace(&mut self.told, true) {
             handle.read_ahead_of(page..page + 1, page);
         }
@@ -297,11 +295,11 @@ impl<'a> PageFuture<'a> {
             self.wait_in(State::Loading(load));
             return Ok(Look::Wait);
         }
-        // Here the page is in memory or is being loaded, or the page map has no word for it. If
-        // there is no word, a worker makes room for the part of the map that holds the word. Making
-        // room may take a while, but it is seldom needed, because one part holds the words of many
-        // pages.
-        if matches!(map.state(page), PageState::Vacant { .. }) {
+        // Here the page is in memory or is being loaded, the file was cut off before the page, or
+        // the page map has no word for the page. If there is no word, a worker makes room for the
+        // part of the map that holds the word. Making room may take a while, but it is seldom
+        // needed, because one part holds the words of many pages.
+        if handle.expected(page) > 0 && matches!(map.state(page), PageState::Vacant { .. }) {
             self.tries_pinned += 1;
             if self.tries_pinned > LOST_MAX {
                 return Err(manager.limit_reached(group));
