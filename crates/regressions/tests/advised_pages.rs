@@ -1,12 +1,19 @@
 //! Advice that pages will be needed soon. In a group with a limit of 16 MiB, [`Advice::WillNeed`]
 //! for a file of 512 MiB read the whole file: each part evicted the part that was read before it,
 //! and also pages that the group was using. The advice must read no more than fits, and must not
-//! evict pages in use.
+//! evict pages in use. It must also load each page alone whose load with others failed.
 
-use pagefold::{Advice, File, Group, Pagefold, Protection};
+use std::path::Path;
+
+use pagefold::io::{Access, Backend, BackingFile, Helping, Identity, IoError, Queue, Request};
+use pagefold::{Advice, Error, File, Group, Pagefold, Protection};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::lock::Mutex;
+use sync::{Arc, SharedBytes};
 use test_disks::SimulatedDisk;
 
-use crate::support::disk;
+use crate::hooked::fill;
+use crate::support::{disk, manager};
 
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -119,4 +126,65 @@ fn pages_that_were_used_once_give_way() {
         world.large.read_exact_at(&mut vec![0; 4 * MIB as usize], 0).unwrap();
         assert_eq!(world.disk.stats().requests, before, "{name}: it wasn't kept");
     }
+}
+
+/// A file of eight pages. Requests are performed only when a thread waits for them. A read of
+/// several pages fails, and so does each read of page 0.
+#[derive(Clone, Default)]
+struct BadFirstPage {
+    submitted: Arc<Mutex<Vec<Request>>>,
+    reads: Arc<AtomicU64>,
+}
+
+impl Backend for BadFirstPage {
+    fn name(&self) -> &'static str {
+        "bad first page"
+    }
+
+    fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl BackingFile for BadFirstPage {
+    fn identity(&self) -> Identity {
+        Identity { device: 0, inode: 7 }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        Ok(8 * PAGE)
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        match into {
+            [page] if offset > 0 => Ok(fill(offset, *page, 8 * PAGE, 7)),
+            _ => Err(IoError::IO),
+        }
+    }
+
+    fn submit(&self, requests: &mut Vec<Request>) -> Queue {
+        self.submitted.lock().append(requests);
+        Queue::default()
+    }
+
+    fn help_as(&self, _: &Queue, _: Helping, _: &dyn Fn() -> bool) {
+        let submitted = std::mem::take(&mut *self.submitted.lock());
+        submitted.into_iter().for_each(|request| request.run(self));
+    }
+}
+
+/// A page's load failed together with its neighbours' while `advise` waited for the page. `advise`
+/// left the page out, and told nothing of an error. It must load such a page alone.
+#[test]
+fn a_page_whose_run_fails_while_advice_waits_for_it_is_loaded_alone() {
+    let backend = BadFirstPage::default();
+    let mm = manager(64, backend.clone());
+    let file = mm.group("ours").build().unwrap().open("file").unwrap();
+    let told = file.advise(0..8 * PAGE, Advice::WillNeed);
+    assert!(matches!(told, Err(Error::ReadFailed { page: 0, .. })), "{told:?}");
+    file.advise(PAGE..8 * PAGE, Advice::WillNeed).unwrap();
+    let reads = backend.reads.load(Ordering::SeqCst);
+    file.read_exact_at(&mut [0; 7 * PAGE as usize], PAGE).unwrap();
+    assert_eq!(backend.reads.load(Ordering::SeqCst), reads, "a page isn't in memory");
 }

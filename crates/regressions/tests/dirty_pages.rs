@@ -1,17 +1,18 @@
 //! Dirty pages: their groups, their devices, and the writers that wait for them.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
 
-use pagefold::io::IoError;
+use pagefold::io::{Access, Backend, IoError};
 use pagefold::{Error, File, Group, Pagefold};
 
 use crate::hooked::Answer;
 use crate::meanwhile::meanwhile;
 use crate::support::devices::Devices;
-use crate::support::{eventually, manager, undisturbed};
+use crate::support::{disk, eventually, manager, undisturbed};
 
 const PAGE: u64 = 4096;
 /// A little less than the age at which the flusher writes a page anyway.
@@ -329,4 +330,25 @@ fn a_range_that_is_synced_does_not_heal_the_file() {
     assert!(attempts <= most, "{attempts} attempts at the bad page in {:?}", start.elapsed());
     devices.device(0).spoil(u64::MAX);
     drop(mm);
+}
+
+/// Another process cut off a file that had a dirty page there. Pagefold adopted the cut, and from
+/// then on took the file for one that can't be written. So the flusher left it alone for a second,
+/// and writers of a group with many dirty pages failed with the error of the cut.
+#[test]
+fn a_cut_that_is_adopted_keeps_no_writer_from_the_file() {
+    const PAGES: u64 = 256;
+    let disk = disk(1, 4 * PAGE);
+    let mm = manager(1024, disk.clone());
+    let group = mm.group("tenant").max(PAGES * PAGE).build().unwrap();
+    let file = open(&group, "f0");
+    write(&file, 3).unwrap();
+    disk.open(Path::new("f0"), Access::Write).unwrap().set_len(100).unwrap();
+    assert_eq!(file.read_at(&mut [0; 8], 4 * PAGE).unwrap(), 0, "this read notices");
+    for page in 0..2 * PAGES {
+        write(&file, page).unwrap();
+    }
+    let told = file.sync();
+    assert!(matches!(told, Err(Error::WriteFailed { error: IoError::CutOff, .. })), "{told:?}");
+    file.sync().unwrap();
 }

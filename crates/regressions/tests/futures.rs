@@ -11,7 +11,7 @@ use sync::atomic::{AtomicU64, Ordering};
 use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold};
 use test_disks::SimulatedDisk;
 
-use crate::hooked::Answer;
+use crate::hooked::{Answer, Hooked, fill};
 use crate::support::devices::Devices;
 use crate::support::{check, disk, eventually, manager, read};
 
@@ -284,6 +284,24 @@ fn a_future_of_a_silent_device_fails_in_time() {
     eventually("no answer is heard", || !silent.stats().device_silent);
     drop((silent, well));
     eventually("charges are leaked", || group.charged() == 0);
+}
+
+/// A backend panicked in the worker that asked for the file's length in place of a future. The
+/// future was never woken.
+#[test]
+fn a_future_whose_worker_panics_is_woken_and_fails() {
+    let calls = AtomicU64::new(0);
+    let len = move || match calls.fetch_add(1, Ordering::SeqCst) {
+        1 => panic!("on purpose"),
+        _ => Ok(PAGE),
+    };
+    let mm = manager(64, Hooked::new(|offset, into| Ok(fill(offset, into, PAGE, 7)), len));
+    let file = mm.group("tenant").build().unwrap().open("file").unwrap();
+    let ours = file.clone();
+    let result = Answer::of(move || run(Box::pin(async move { ours.read_at_async(&mut [0; 8], PAGE).await })).0);
+    let result = result.wait().expect("the future isn't woken");
+    assert!(matches!(result, Err(Error::ReadFailed { .. })), "{result:?}");
+    assert_eq!(run(Box::pin(async { file.read_at_async(&mut [0; 8], PAGE).await })).0.unwrap(), 0);
 }
 
 fn is_timeout(error: &Error) -> bool {

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use sync::Arc;
+use sync::atomic::{AtomicU64, Ordering};
 
 use pagefold::io::{Backend, IoError};
 use pagefold::{Advice, Error, File, Group, Pagefold, Protection, ReadQueue, ReadRequest};
+use test_disks::Call;
 
 use crate::everything_pinned::block_on;
 use crate::hooked::Answer;
 use crate::support::devices::Devices;
-use crate::support::{RealFiles, bytes_on, check, eventually, manager, read, version};
+use crate::support::{RealFiles, bytes_on, check, disk, eventually, manager, read, version};
+use crate::watched::Watched;
 
 const PAGE: u64 = 4096;
 /// The `io_timeout`. Each test with a silent device takes at least this long, so it is short. For
@@ -419,7 +422,6 @@ fn with_a_long_time_all_is_as_without() {
 
 #[test]
 fn a_load_that_fails_tells_why() {
-    use test_disks::Call;
     let disk = crate::support::disk(1, 64 * PAGE);
     let fails = Arc::new(sync::atomic::AtomicBool::new(true));
     let its = Arc::clone(&fails);
@@ -516,4 +518,20 @@ fn no_device_is_silent_for_good() {
     again("the device is silent for good", || file.sync());
     drop(file);
     eventually("charges are leaked", || group.charged() == 0);
+}
+
+/// A backend panicked in the worker that synced a file. The sync counted as under way for good, so
+/// all later syncs of the file failed without reaching the backend.
+#[test]
+fn a_sync_that_panics_does_not_keep_the_next_one_from_the_device() {
+    let syncs = AtomicU64::new(0);
+    let watched = Watched::new(&disk(1, 4 * PAGE), move |call| {
+        let panics = call == Call::Sync && syncs.fetch_add(1, Ordering::SeqCst) == 0;
+        if panics { panic!("on purpose") } else { Ok(()) }
+    });
+    let mm = timed(watched, TIME);
+    let file = open(&mm.group("tenant").build().unwrap(), "f0");
+    file.write_at(&[1; 8], 0).unwrap();
+    assert!(file.sync().is_err(), "it panics, or times out before it begins");
+    eventually("no sync reaches the device", || file.sync().is_ok());
 }

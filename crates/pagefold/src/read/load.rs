@@ -97,7 +97,9 @@ impl Handle {
             let state = self.file.map.state(page);
             if state == PageState::Loading {
                 waited = true;
-                self.wait(call, page)?;
+                if !self.wait(call, page)? {
+                    continue;
+                }
             } else if let PageState::Vacant { .. } = state {
                 if self.miss(call, page) {
                     continue;
@@ -137,7 +139,9 @@ impl Handle {
                         // Sometimes: two threads miss one page at once.
                         drop(frame);
                         waited = true;
-                        self.wait(call, page)?;
+                        if !self.wait(call, page)? {
+                            continue;
+                        }
                     }
                     BeginLoad::NoPlace => return Err(self.file.too_large(page << self.file.page_shift())),
                     BeginLoad::NoRoom => {
@@ -194,11 +198,16 @@ impl Handle {
     /// for a while to process requests: those that the call launched or, if none of them is left,
     /// those of the readahead window that contains the page. If the load is still in progress after
     /// that, sleeps until it has completed.
-    fn wait(&self, call: &mut Call, page: u64) -> Result<(), Error> {
-        let Some(waiting) = self.file.map.begin_wait(page, None) else { return Ok(()) };
-        // If the load was abandoned, because its thread unwound or found the file shorter, the next
-        // attempt loads the page itself.
-        self.await_load(call, page, waiting).map(|_| ())
+    ///
+    /// Returns whether the load brought the page into memory. If it didn't, or if the page wasn't
+    /// being loaded any more, the caller has to look at the page again. A load brings no page if
+    /// its thread unwound, if the file turned out to be shorter, or if the read of several pages
+    /// failed (F4 of `flight`).
+    fn wait(&self, call: &mut Call, page: u64) -> Result<bool, Error> {
+        match self.file.map.begin_wait(page, None) {
+            Some(waiting) => self.await_load(call, page, waiting),
+            None => Ok(false),
+        }
     }
 
     /// Waits for a load that `waiting` is registered for. Returns whether the page came into
