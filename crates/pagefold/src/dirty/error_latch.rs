@@ -16,15 +16,16 @@ use io::IoError;
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLatch {
     last: Mutex<Last>,
-    /// 1 if a write failed, and no round of the whole file has succeeded since.
+    /// 1 if a write failed, and no round of the whole file has succeeded since. A truncation that
+    /// was adopted is no such failure: the file can be written.
     failing: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Last {
-    /// The number of failures so far, which is the number of the last failure,
+    /// The number of failures so far, which is the number of the last failure.
     number: u64,
-    /// and the last failure.
+    /// The last failure of a write.
     error: Option<IoError>,
     /// The number of the last failure that was [`IoError::CutOff`]; 0 if none was.
     cut: u64,
@@ -44,6 +45,13 @@ impl ErrorLatch {
             last.cut = last.number;
         }
         self.failing.store(1, Ordering::Relaxed);
+    }
+
+    /// Notes that changes were cut off, and that the file's new length was adopted.
+    pub(crate) fn cut_off(&self) {
+        let mut last = self.last.lock();
+        last.number += 1;
+        last.cut = last.number;
     }
 
     /// Notes that a whole round of writes succeeded.
@@ -106,5 +114,19 @@ mod tests {
         assert_eq!(told, [Some(IoError::CutOff), Some(IoError::INVALID), None]);
         latch.fail(IoError::CutOff);
         assert_eq!([(); 2].map(|()| latch.tell(&handle)), [Some(IoError::CutOff), None]);
+    }
+
+    #[test]
+    fn a_cut_that_was_adopted_is_told_once_and_is_no_failure_to_write() {
+        let latch = ErrorLatch::default();
+        let (one, other) = (latch.listen(), latch.listen());
+        latch.cut_off();
+        assert_eq!([(); 2].map(|()| latch.tell(&one)), [Some(IoError::CutOff), None]);
+        assert_eq!(latch.failing(), None);
+        latch.fail(IoError::IO);
+        latch.cut_off();
+        assert_eq!([(); 2].map(|()| latch.tell(&one)), [Some(IoError::CutOff), None]);
+        assert_eq!([(); 2].map(|()| latch.tell(&other)), [Some(IoError::CutOff), None]);
+        assert_eq!(latch.failing(), Some(IoError::IO), "why the file can't be written");
     }
 }

@@ -326,7 +326,7 @@ impl FileState {
             tracing::warn!(file = %self.path.display(), len, "another process cut off changes that were not written");
             Counters::add(&self.counters.write_errors, 1);
             // Sometimes: a file was cut off under what is dirty.
-            self.note_outcome(Some(IoError::CutOff));
+            self.latch.cut_off();
         }
     }
 
