@@ -51,6 +51,7 @@ use std::mem;
 use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::{Condvar, Mutex, MutexGuard};
+use sync::tasks::survive;
 use sync::thread::sleep;
 use sync::time::{Duration, Instant};
 
@@ -132,7 +133,7 @@ impl Watch<FileState> {
         let (device, left) = (Arc::clone(&self.device), Arc::clone(&self.left));
         workers.run(file.backing.identity(), move || {
             if its.begin(matters) {
-                let result = what(&its_file);
+                let result = in_worker(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
                 drop(its_file); // Before the caller goes on: it may be closing the file.
                 its.end(&left, result);
                 device.answered(); // WATCH-1
@@ -140,6 +141,17 @@ impl Watch<FileState> {
         });
         Ok(errand)
     }
+}
+
+/// Calls `what`, in a worker. Returns `None` if it panics, as the user's backend may. Then the
+/// worker still has to tell the thread or the task that waits for it.
+pub(crate) fn in_worker<T>(what: impl FnOnce() -> T) -> Option<T> {
+    let mut result = None;
+    if !survive(|| result = Some(what())) {
+        // Sometimes: a backend panics in a worker.
+        tracing::error!("a call of the backend panicked in a worker");
+    }
+    result
 }
 
 impl<T> Errand<T> {
@@ -270,7 +282,7 @@ impl FileState {
     /// complete `what`.
     ///
     /// # Errors
-    /// [`Error::DeviceTimeout`]; those of `what`.
+    /// [`Error::DeviceTimeout`], also if `what` panics in a worker; those of `what`.
     pub(crate) fn in_time<T: Send + 'static>(
         &self,
         what: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,

@@ -33,6 +33,7 @@ use crate::file::handle::Handle;
 use crate::file::length::Attempt;
 use crate::file::page_ref::PageRef;
 use crate::file::state::FileState;
+use crate::file::watchdog::in_worker;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
 use crate::timers::{Measured, Timer};
@@ -316,17 +317,18 @@ impl<'a> PageFuture<'a> {
         (self.state, self.timer, self.short_since) = (state, None, None);
     }
 
-    /// Lets a worker do something that may block.
+    /// Lets a worker do something that may block. If the worker panics, the future fails.
     fn elsewhere(
         &mut self,
         waker: &Waker,
         what: impl FnOnce(&FileState) -> Result<Done, Error> + Send + 'static,
     ) -> Result<(), Error> {
         let mailbox = Arc::new(Mailbox::new(waker));
-        let (file, its) = (Arc::clone(&self.handle.file), Arc::clone(&mailbox));
+        let (file, its, page) = (Arc::clone(&self.handle.file), Arc::clone(&mailbox), self.page);
         let identity = file.backing.identity();
         self.handle.file.manager.workers()?.run(identity, move || {
-            let (result, answers) = (what(&file), file.answers());
+            let result = in_worker(|| what(&file)).unwrap_or_else(|| Err(file.read_failed(page, IoError::IO)));
+            let answers = file.answers();
             drop(file);
             its.put(result);
             answers.heard();
