@@ -38,8 +38,10 @@
 //!   errand that goes on may hold the file's locks, so each further errand would tie up a worker
 //!   that waits for these locks.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
-//!   again after each answer. The time for which an errand waits for a page in use doesn't count
-//!   ([`waits_for_page`](FileState::waits_for_page)).
+//!   again after each answer. The time for which an errand, or the holder of `extension`, waits for
+//!   a page in use or for memory doesn't count ([`waits_for_page`](FileState::waits_for_page),
+//!   [`wait_for_memory`](FileState::wait_for_memory)). The device needn't be asked for anything
+//!   meanwhile, so it must not be taken for silent.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
 //!   if a wait returns much later than it should, the caller's timeout starts anew. A call that
@@ -116,6 +118,11 @@ impl Watch<FileState> {
 
     /// Returns the remaining time of a call that has waited for an errand since `start_ms`.
     fn rest(&self, manager: &Manager, start_ms: u64) -> Duration {
+        // Acquire pairs with the Release in `MemoryWait::drop`: if that wait is over, the time of
+        // its end is seen below.
+        if self.waits_for_memory.load(Ordering::Acquire) {
+            return self.time; // WATCH-3
+        }
         let since_ms = start_ms.max(self.answered_ms.load(Ordering::Relaxed));
         self.time.saturating_sub(Duration::from_millis(manager.now_ms().saturating_sub(since_ms)))
     }
@@ -217,6 +224,26 @@ impl<T> Errand<T> {
     }
 }
 
+/// The holder of `extension` waits for memory until this is dropped.
+struct MemoryWait<'a> {
+    file: &'a FileState,
+    watch: &'a Watch<FileState>,
+}
+
+impl<'a> MemoryWait<'a> {
+    fn begin(file: &'a FileState, watch: &'a Watch<FileState>) -> Self {
+        watch.waits_for_memory.store(true, Ordering::Relaxed);
+        Self { file, watch }
+    }
+}
+
+impl Drop for MemoryWait<'_> {
+    fn drop(&mut self) {
+        self.file.waits_for_page();
+        self.watch.waits_for_memory.store(false, Ordering::Release); // Pairs with the load in `rest`.
+    }
+}
+
 /// The device that answers are reported to, if there is a timeout.
 pub(crate) struct Answers(Option<Arc<Device>>);
 
@@ -261,20 +288,28 @@ impl FileState {
         Answers(self.watch().map(|watch| Arc::clone(&watch.device)))
     }
 
-    /// Notes that the device has answered a request of the thread that leads a write-back cycle
-    /// (WATCH-3).
-    pub(crate) fn cycle_answered(&self) {
+    /// Notes that the device has answered a request that an errand waits for: one of the thread that
+    /// leads a write-back cycle, or a load that the file's closing waits for (WATCH-3).
+    pub(crate) fn errand_answered(&self) {
         if let Some(watch) = self.watch() {
             watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
             watch.device.answered();
         }
     }
 
-    /// Notes that an errand waits for a page that is in use, and so not for the device (WATCH-3).
+    /// Notes that an errand, or the holder of `extension`, waits for a page that is in use, and so
+    /// not for the device (WATCH-3).
     pub(crate) fn waits_for_page(&self) {
         if let Some(watch) = self.watch() {
             watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
         }
+    }
+
+    /// Calls `wait`, which may wait for memory. If the caller holds `extension` (`turn`), this time
+    /// doesn't count for the threads that wait for `extension` (WATCH-3).
+    pub(crate) fn wait_for_memory<T>(&self, turn: bool, wait: impl FnOnce() -> T) -> T {
+        let _waits = self.watch().filter(|_| turn).map(|watch| MemoryWait::begin(self, watch));
+        wait()
     }
 
     /// Runs `what`, which may wait for the device. With a timeout, a worker runs `what`; without
@@ -382,5 +417,112 @@ impl FileState {
     /// Returns whether the device is silent. False without a timeout.
     pub(crate) fn is_device_silent(&self) -> bool {
         self.watch().is_some_and(Watch::is_silent)
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::{Advice, File, Group, Pagefold};
+    use test_disks::SimulatedDisk;
+
+    const PAGE: u64 = 4096;
+    /// No test waits for so long.
+    const TIME: Duration = Duration::from_secs(3600);
+
+    /// A disk with files of two pages, the second of which isn't full, and a large file.
+    fn world() -> (SimulatedDisk, Pagefold, Group) {
+        let disk = SimulatedDisk::default();
+        (0..4).for_each(|file| disk.add_bytes(format!("f{file}"), vec![1; 5000]));
+        disk.add_bytes("large", vec![1; 64 * PAGE as usize]);
+        let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).io_timeout(TIME).build().unwrap();
+        let group = mm.group("ours").max(16 * PAGE).build().unwrap();
+        (disk, mm, group)
+    }
+
+    fn open(group: &Group, path: &str) -> File {
+        let file = group.open_options().write(true).open(path).unwrap();
+        file.advise(0..u64::MAX, Advice::Random).unwrap();
+        file
+    }
+
+    /// The last time at which the file's device answered, or didn't matter. It is 0 at first.
+    fn answered_ms(file: &FileState) -> u64 {
+        while file.manager.now_ms() == 0 {
+            thread::yield_now();
+        }
+        file.watch().unwrap().answered_ms.load(Ordering::Relaxed)
+    }
+
+    /// Regression: a thread held `extension` while it waited for memory, for an append. Threads
+    /// that waited for `extension` took the device for silent, although it had nothing to answer.
+    #[test]
+    fn a_wait_for_memory_with_extension_is_no_wait_for_the_device() {
+        let (_disk, mm, group) = world();
+        let foreign = mm.group("another").build().unwrap();
+        open(&foreign, "f2").read_exact_at(&mut [0], PAGE).unwrap();
+        let files: Vec<_> = (0..4).map(|file| open(&group, &format!("f{file}"))).collect();
+        files[1].set_len(PAGE).unwrap();
+        let large = open(&group, "large");
+        let pins: Vec<_> = (0..64).map_while(|page| large.page_at(page * PAGE).ok()).collect();
+        let writes: [(&str, u64, usize); 3] = [
+            ("the page with the end is read", 5000, 10),
+            ("a page is made", PAGE, PAGE as usize),
+            ("a page of another group is charged to this one", 5000, 10),
+        ];
+        for (file, (what, at, len)) in files.iter().zip(writes) {
+            let state = &file.handle().file;
+            state.watch().unwrap().answered_ms.store(0, Ordering::Relaxed);
+            let result = file.write_at(&vec![2; len], at);
+            assert!(matches!(result, Err(Error::LimitReached { .. })), "{what}: {result:?}");
+            assert!(answered_ms(state) > 0, "{what}");
+        }
+        // A write that doesn't hold `extension` keeps no thread waiting.
+        assert!(matches!(files[3].write_at(&[2; 10], 10), Err(Error::LimitReached { .. })));
+        assert_eq!(answered_ms(&files[3].handle().file), 0);
+        drop(pins);
+    }
+
+    /// While the holder of `extension` waits for memory, the timeout of the others doesn't pass.
+    #[test]
+    fn no_time_passes_while_the_holder_of_extension_waits_for_memory() {
+        let (_disk, _mm, group) = world();
+        let file = open(&group, "f0");
+        let (state, watch) = (&*file.handle().file, file.handle().file.watch().unwrap());
+        let rest = || {
+            while state.manager.now_ms() < 2 {
+                thread::yield_now();
+            }
+            watch.rest(&state.manager, 0)
+        };
+        assert!(rest() < TIME);
+        state.wait_for_memory(false, || assert!(rest() < TIME));
+        state.wait_for_memory(true, || assert_eq!(rest(), TIME));
+        assert!(watch.answered_ms.load(Ordering::Relaxed) > 0, "the time begins when the wait is over");
+    }
+
+    /// Regression: a file was closed while loads of it were in flight. The device answered one
+    /// after another, but the answers didn't count, so it was taken for silent after the timeout.
+    #[test]
+    fn loads_that_a_closing_waits_for_are_answers() {
+        let (disk, _mm, group) = world();
+        let file = open(&group, "large");
+        let state = Arc::clone(&file.handle().file);
+        disk.answer_by_hand();
+        file.prefetch(0..PAGE);
+        while disk.answer_next() {}
+        assert_eq!(answered_ms(&state), 0, "no errand waited for this load");
+        file.prefetch(8 * PAGE..9 * PAGE);
+        thread::scope(|scope| {
+            let closes = scope.spawn(|| drop(file));
+            while state.handles.load(Ordering::Acquire) > 0 {
+                thread::yield_now();
+            }
+            assert!(disk.answer_next());
+            closes.join().unwrap();
+        });
+        assert!(answered_ms(&state) > 0);
     }
 }

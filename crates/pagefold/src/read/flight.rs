@@ -24,6 +24,7 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 use frames::{Ahead, BeginLoad, Loading, LoadingRun, PageState};
 use sync::Arc;
+use sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
@@ -274,6 +275,12 @@ impl Landing {
             }
         }
         drop(run);
+        // If the file is being closed, the closing waits for this load. Otherwise no errand does, and
+        // a load's answer says nothing of, for example, a sync that hangs. Acquire, as in all loads
+        // of the number of handles.
+        if self.file.handles.load(Ordering::Acquire) == 0 {
+            self.file.errand_answered();
+        }
         let answers = self.file.answers();
         let purpose = std::mem::replace(&mut self.purpose, Purpose::Use);
         drop(self);

@@ -105,7 +105,8 @@ impl Handle {
                     continue;
                 }
                 self.file.check_device()?;
-                let frame = manager.take_frame(self.group.state())?;
+                let group = self.group.state();
+                let frame = self.file.wait_for_memory(call.turn, || manager.take_frame(group))?;
                 match self.file.map.begin_load(page) {
                     BeginLoad::Begun(loading) => {
                         let expected = self.expected(page);
@@ -146,7 +147,8 @@ impl Handle {
                     BeginLoad::NoPlace => return Err(self.file.too_large(page << self.file.page_shift())),
                     BeginLoad::NoRoom => {
                         drop(frame);
-                        manager.make_room_for_word(self.group.state(), &mut rooms_made)?;
+                        let make_room = || manager.make_room_for_word(group, &mut rooms_made);
+                        self.file.wait_for_memory(call.turn, make_room)?;
                         continue;
                     }
                 }

@@ -263,7 +263,7 @@ impl<'a> Cycle<'a> {
     fn take_answers(&mut self) {
         for Answer { mut run, is_copied, mut result } in self.answers.take(self.writer) {
             self.progressed();
-            self.file.cycle_answered();
+            self.file.errand_answered();
             self.under_way.retain(|first| *first != run.pages().start);
             self.pages_under_way -= run.len();
             if let Err(refusal) = result
@@ -309,7 +309,7 @@ impl<'a> Cycle<'a> {
             self.progressed();
             uninterrupted(|| self.writer.sync())?;
             self.progressed();
-            self.file.cycle_answered();
+            self.file.errand_answered();
         }
         self.settled += self.file.settle(self.unsettled.take_before(before), true);
         if self.written >= MEASURED_MIN {

@@ -246,7 +246,7 @@ impl Handle {
             match writer.begin() {
                 BeginWrite::Begun(writing) if self.is_foreign(&writing) => {
                     drop(writing);
-                    self.adopt(page, &mut backoff)?;
+                    self.adopt(page, within.is_none(), &mut backoff)?;
                 }
                 BeginWrite::Begun(writing) => {
                     return Ok(self.overwrite_page(writing, piece, at, within, permitted, !is_counted));
@@ -346,14 +346,14 @@ impl Handle {
             file.wait_for_page(page)?; // Whether the load succeeded doesn't matter here.
             return Ok(None);
         }
-        let frame = file.manager.take_frame(group)?;
+        let frame = file.wait_for_memory(grows, || file.manager.take_frame(group))?;
         let loading = match file.map.begin_load(page) {
             BeginLoad::Begun(loading) => loading,
             BeginLoad::Resident | BeginLoad::Busy => return Ok(None),
             BeginLoad::NoPlace => return Err(file.too_large(at)),
             BeginLoad::NoRoom => {
                 drop(frame);
-                file.manager.make_room_for_word(group, rooms_made)?;
+                file.wait_for_memory(grows, || file.manager.make_room_for_word(group, rooms_made))?;
                 return Ok(None);
             }
         };
@@ -445,7 +445,7 @@ impl Handle {
             match writer.begin() {
                 BeginWrite::Begun(writing) if self.is_foreign(&writing) => {
                     drop(writing);
-                    self.adopt(page, &mut backoff)?;
+                    self.adopt(page, within.is_none(), &mut backoff)?;
                 }
                 BeginWrite::Begun(writing) => {
                     let len = file.len().saturating_sub(start).min(file.page_bytes());
@@ -486,17 +486,18 @@ impl Handle {
 
     /// Tries to charge a clean page to the handle's group. The attempt fails if the page has left
     /// memory, or is in use at this moment. In any case the caller must look at the page again.
+    /// `turn` is set if the caller holds `extension`.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; [`Error::PageBusy`] if the page was in use at each attempt, for
     /// seconds.
-    fn adopt(&self, page: u64, backoff: &mut Backoff) -> Result<(), Error> {
+    fn adopt(&self, page: u64, turn: bool, backoff: &mut Backoff) -> Result<(), Error> {
         let (file, group) = (&*self.file, self.group.state());
         let manager = &*file.manager;
         // `take_frame` makes room for one more page of the group, just as for a page that is
         // loaded: it reclaims, and waits for the group's own dirty pages to become clean. The page
         // needs only the charge of the frame, not the frame itself.
-        let charge = manager.take_frame(group)?.into_page_charge();
+        let charge = file.wait_for_memory(turn, || manager.take_frame(group))?.into_page_charge();
         manager.drain_entries(); // Only pages on lists can change their group.
         let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };
         if manager.recharge_page(file, page, frame, group) == Recharge::Moved {
@@ -504,6 +505,9 @@ impl Handle {
             return Ok(());
         }
         drop(charge);
+        if turn {
+            file.waits_for_page(); // So do the threads that wait for `extension`.
+        }
         backoff.wait_or(|| file.page_busy(page))
     }
 }
