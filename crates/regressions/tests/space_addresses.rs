@@ -1,9 +1,11 @@
 //! How a space allocates addresses, and reuses them after they are unmapped.
 
-use pagefold::{Error, Group, Pagefold, Protection};
+use pagefold::{Error, Group, Pagefold, Protection, SwapArea};
 
+use crate::gated_disk::GatedDisk;
+use crate::hooked::Answer;
 use crate::meanwhile::{cpus, share_a_cpu};
-use crate::support::disk;
+use crate::support::{disk, eventually};
 
 const PAGE: u64 = 4096;
 const GIB: u64 = 1 << 30;
@@ -86,6 +88,42 @@ fn moves_that_fail_give_their_addresses_back() {
     };
     let moved = std::thread::scope(|scope| scope.spawn(moves).join().unwrap());
     assert!(moved.end <= 3 * GIB, "{moved:x?}");
+}
+
+/// While a move was in progress, `map` found its target mapped, and removed the target from the free
+/// addresses. Then the move failed. The target wasn't mapped any more, but no `map` was given its
+/// addresses again.
+#[test]
+fn the_target_of_a_move_that_fails_is_free_again() {
+    let disk = GatedDisk::with_file("/swap", 1001 * PAGE);
+    let area = SwapArea::path("/swap").overwrite(true);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
+    let space = mm.group("tenant").max(64 * PAGE).build().unwrap().space().unwrap();
+    let (base, target) = (3 * GIB, GIB);
+    space.map_at(base..base + 300 * PAGE, RW).unwrap();
+    for page in 0..300 {
+        let bytes: Vec<u8> = (0..PAGE / 8).flat_map(|word| sync::random::mix(page << 9 | word).to_le_bytes()).collect();
+        space.write_at(&bytes, base + page * PAGE).unwrap();
+    }
+    // Each page is an area of its own, so the list of areas says which pages are in swap.
+    let odd = (1..300).step_by(2).map(|page| base + page * PAGE);
+    odd.for_each(|page| space.protect(page..page + PAGE, Protection::Read).unwrap());
+    let in_swap = space.areas().into_iter().find(|area| area.swapped == PAGE).unwrap().range.start;
+    disk.fail_reads();
+    let [reads, moves] = [space.clone(), space.clone()];
+    let read = Answer::of(move || reads.read_at(&mut [0; 8], in_swap));
+    disk.gate.wait_for_somebody();
+    // The move waits for the page that is being read.
+    let moved = Answer::of(move || moves.move_to(in_swap..in_swap + PAGE, target));
+    let byte = || space.read_at(&mut [0], target);
+    eventually("the target isn't mapped", || !matches!(byte(), Err(Error::NotMapped { .. })));
+    let elsewhere = space.map(PAGE, RW).unwrap();
+    assert_ne!(elsewhere.start, target);
+    disk.gate.open();
+    assert!(matches!(read.wait(), Some(Err(error)) if matches!(error.cause(), Error::SwapReadFailed { .. })));
+    assert!(matches!(moved.wait(), Some(Err(error)) if matches!(error.cause(), Error::SwapReadFailed { .. })));
+    [elsewhere, base..base + 300 * PAGE].into_iter().for_each(|area| space.unmap(area).unwrap());
+    space.map((1 << 47) - GIB, RW).unwrap();
 }
 
 /// A caller mapped a terabyte at the lowest addresses that `map` gives out. The next `map` of a

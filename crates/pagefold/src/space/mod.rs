@@ -390,10 +390,10 @@ impl SpaceState {
         }
     }
 
-    /// Handles addresses that were taken for a new mapping, but turned out to be partly in use:
-    /// another caller had mapped something there, at an address of its own choice. Gives the free
-    /// parts back to the free addresses. Removes each mapped run from the free addresses, including
-    /// the part of the run past the end of `pages`, if there is one.
+    /// Handles addresses that were meant for a new mapping, but didn't get it. Perhaps another
+    /// caller had mapped something in a part of them, at an address of its own choice. Gives the
+    /// free parts back to the free addresses. Removes each mapped run from the free addresses,
+    /// including the part of the run past the end of `pages`, if there is one.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {

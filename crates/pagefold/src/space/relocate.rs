@@ -100,12 +100,7 @@ impl Space {
         let end =
             to.checked_add(len).ok_or(Error::BadAddress { address: to, len, why: "past the end of the space" })?;
         let new = state.pages(&(to..end))?;
-        if old.first < new.end && new.first < old.end {
-            return Err(Error::BadAddress { address: to, len, why: "overlaps what is to be moved there" });
-        }
-        state.move_pages(old, new)?;
-        state.addresses.give(old);
-        Ok(())
+        state.move_between(old, new)
     }
 
     /// Moves everything in `range` to addresses that the space chooses. Returns the new range. See
@@ -121,22 +116,35 @@ impl Space {
         loop {
             let len = range.end - range.start;
             let new = state.take_addresses(old.count()).ok_or(Error::NoAddresses { len })?;
-            match self.move_to(range.clone(), new.first << state.page_shift) {
+            match state.move_between(old, new) {
                 Ok(()) => return Ok(state.bytes(new)),
-                // Something is mapped there, at an address of a caller's choice.
-                Err(Error::Mapped { .. }) => state.pass_over(new),
-                Err(error) => {
-                    state.addresses.give(new);
-                    return Err(error);
-                }
+                Err(Error::Mapped { .. }) => {} // Something, at an address of a caller's choice.
+                Err(error) => return Err(error),
             }
         }
     }
 }
 
 impl SpaceState {
-    fn move_pages(&self, old: Pages, new: Pages) -> Result<(), Error> {
+    /// Moves pages, and then gives the addresses back at which nothing is mapped any more: the old
+    /// ones or, after an error, the new ones. The new ones are given back even if a caller chose
+    /// them: while they were mapped, other threads may have removed them from the free addresses.
+    fn move_between(&self, old: Pages, new: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
+        let moved = if old.first < new.end && new.first < old.end {
+            let (address, len) = (new.first << self.page_shift, new.count() << self.page_shift);
+            Err(Error::BadAddress { address, len, why: "overlaps what is to be moved there" })
+        } else {
+            self.move_pages(old, new)
+        };
+        match &moved {
+            Ok(()) => self.addresses.give(old),
+            Err(_) => self.pass_over(new),
+        }
+        moved
+    }
+
+    fn move_pages(&self, old: Pages, new: Pages) -> Result<(), Error> {
         let guards = self.lock_both(old, new);
         self.look_for_guards(old)?; // Before any step that takes long, or needs memory.
         if !self.is_free(new) {
