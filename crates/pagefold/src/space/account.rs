@@ -43,36 +43,58 @@ impl Payer<'_> {
     }
 }
 
+impl Charged {
+    /// Returns how many more pages have to be charged for `bytes` more bytes.
+    fn pages_for(&self, payer: Payer<'_>, bytes: u64) -> u64 {
+        payer.pages(self.bytes + bytes) - self.pages
+    }
+
+    /// Counts bytes that are charged, together with the pages for them.
+    fn add(&mut self, payer: Payer<'_>, bytes: u64) {
+        let pages = self.pages_for(payer, bytes);
+        self.bytes += bytes;
+        self.pages += pages;
+        payer.group.add_metadata(pages);
+    }
+}
+
 impl Account {
     /// Charges `bytes`, and reclaims if need be, as for a page. The caller holds no page word.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; no room in the budget.
     pub(super) fn charge(&self, payer: Payer<'_>, bytes: u64) -> Result<(), Error> {
-        let pages = {
-            let mut charged = self.charged.lock();
-            charged.bytes += bytes;
-            let pages = payer.pages(charged.bytes).saturating_sub(charged.pages);
-            charged.pages += pages;
-            pages
+        let (manager, group) = (payer.manager, payer.group);
+        let mut pages = self.charged.lock().pages_for(payer, bytes);
+        manager.charge_pages(group, pages)?;
+        manager.charge_metadata(bytes).inspect_err(|_| manager.uncharge_pages(group, pages))?;
+        // The bytes are counted only once they are charged. Otherwise another charge could rely on
+        // a page that this thread is still waiting for, and may not get.
+        let needed = loop {
+            let needed = {
+                let mut charged = self.charged.lock();
+                let needed = charged.pages_for(payer, bytes);
+                if needed <= pages {
+                    charged.add(payer, bytes);
+                    break needed;
+                }
+                needed
+            };
+            // Another thread has used the rest of the last page, or uncharged that page.
+            manager.charge_pages(group, needed - pages).inspect_err(|_| {
+                manager.uncharge_pages(group, pages);
+                manager.frames.budget().uncharge(bytes);
+            })?;
+            pages = needed;
         };
-        let charge = || {
-            payer.manager.charge_pages(payer.group, pages)?;
-            payer.manager.charge_metadata(bytes).inspect_err(|_| payer.manager.uncharge_pages(payer.group, pages))?;
-            payer.group.add_metadata(pages);
-            Ok(())
-        };
-        charge().inspect_err(|_| {
-            let mut charged = self.charged.lock();
-            charged.bytes -= bytes;
-            charged.pages -= pages;
-        })
+        manager.uncharge_pages(group, pages - needed);
+        Ok(())
     }
 
     /// Charges `bytes` if that needs no reclaim. Returns whether it has.
     pub(super) fn try_charge(&self, payer: Payer<'_>, bytes: u64) -> bool {
         let mut charged = self.charged.lock();
-        let pages = payer.pages(charged.bytes + bytes).saturating_sub(charged.pages);
+        let pages = charged.pages_for(payer, bytes);
         if !payer.manager.try_charge_pages(payer.group, pages) {
             return false;
         }
@@ -80,9 +102,7 @@ impl Account {
             payer.manager.uncharge_pages(payer.group, pages);
             return false;
         }
-        charged.bytes += bytes;
-        charged.pages += pages;
-        payer.group.add_metadata(pages);
+        charged.add(payer, bytes);
         true
     }
 
@@ -91,7 +111,7 @@ impl Account {
         let pages = {
             let mut charged = self.charged.lock();
             charged.bytes -= bytes;
-            let pages = charged.pages.saturating_sub(payer.pages(charged.bytes));
+            let pages = charged.pages - payer.pages(charged.bytes);
             charged.pages -= pages;
             pages
         };
@@ -104,5 +124,50 @@ impl Account {
     pub(super) fn uncharge_all(&self, payer: Payer<'_>) {
         let bytes = self.charged.lock().bytes;
         self.uncharge(payer, bytes);
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::super::tenant::{PAGE, Tenant};
+    use super::*;
+    use crate::Pagefold;
+    use test_disks::SimulatedDisk;
+
+    /// Regression: a charge that waited for memory had already raised the count of charged pages.
+    /// Another charge relied on the page that was counted, but not charged, and succeeded although
+    /// the group was at its limit. If the first charge then failed, bytes were left for which no
+    /// page was charged. After further calls, more pages were uncharged than charged.
+    #[test]
+    fn a_page_is_counted_only_once_it_is_charged() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 1);
+        let (account, payer) = (Account::default(), Payer { manager: it.manager(), group: it.group_state() });
+        account.charge(payer, PAGE - 96).unwrap();
+        let before = it.group.charged();
+        let mut taken = it.take_all();
+        let others = it.while_it_waits(
+            || account.charge(payer, 200),
+            || {
+                assert!(!account.try_charge(payer, PAGE - 196), "the group is at its limit");
+                account.uncharge(payer, 96);
+                account.charge(payer, 96).unwrap();
+                // Now it needs no further page, but the other thread has one for itself by then.
+                account.uncharge(payer, PAGE - 196);
+                taken.clear();
+            },
+        );
+        let has = |bytes: u64| {
+            let charged = account.charged.lock();
+            (charged.bytes, charged.pages, it.group.charged()) == (bytes, 1, before)
+        };
+        match others {
+            Some(charged) => charged.unwrap(),
+            None => account.charge(payer, 200).unwrap(),
+        }
+        assert!(has(300), "{account:?}");
+        account.uncharge(payer, 200);
+        assert!(has(100), "{account:?}");
+        account.uncharge_all(payer);
+        assert_eq!(it.group.charged() + PAGE, before);
     }
 }

@@ -99,6 +99,8 @@ mod refusal;
 mod region;
 mod relocate;
 mod slots;
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tenant;
 mod tidy;
 mod tree;
 mod window;
