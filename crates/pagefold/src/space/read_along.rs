@@ -224,3 +224,40 @@ impl SpaceState {
         manager.free_slots(group, past.unused);
     }
 }
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::super::tenant::{PAGE, Tenant};
+    use super::*;
+    use crate::{Pagefold, SwapArea};
+    use test_disks::SimulatedDisk;
+
+    /// Regression: a page that had been read along, and left in an exchange before it was used,
+    /// didn't count as wasted readahead.
+    #[test]
+    fn a_page_that_leaves_in_an_exchange_unused_counts_as_wasted() {
+        const PAGES: u64 = 500;
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("/swap", vec![0; 2001 * PAGE as usize]);
+        let area = SwapArea::path("/swap").overwrite(true);
+        let it = Tenant::new(Pagefold::builder().backend(disk).swap_area(area), 128, PAGES);
+        (0..PAGES).for_each(|page| it.write(page).unwrap());
+        let comes_along = |page: u64| {
+            let before = it.group.stats().swap_read_along;
+            it.space.read_at(&mut [0; 8], Tenant::at(page)).unwrap();
+            it.group.stats().swap_read_along >= before + 4
+        };
+        (0..3).flat_map(|_| 0..PAGES).find(|&page| comes_along(page)).expect("pages come along with one");
+        let (manager, region) = (it.manager(), it.region());
+        manager.drain_entries();
+        // The pages that came along are the only ones that can leave.
+        let is_used = |&page: &u64| matches!(it.page(page), PageState::Resident { frame } if !manager.frames.is_unused_ahead(frame));
+        let _pins: Vec<_> =
+            (0..PAGES).filter(is_used).map(|page| it.space.page_at(Tenant::at(page)).unwrap()).collect();
+        let swapped = Tenant::at(it.swapped(0)) / PAGE;
+        let Some(PageEntry::Slot(slot)) = region.swapped_to(swapped) else { panic!() };
+        let before = it.group.stats().swap_read_along_wasted;
+        assert!(manager.exchange(it.group_state(), slot, &|| true).is_some());
+        assert_eq!(it.group.stats().swap_read_along_wasted, before + 1);
+    }
+}

@@ -171,6 +171,7 @@ impl Manager {
         match &left {
             Ok(gone) => {
                 group.swapped.outs.add(1);
+                self.count_wasted(std::slice::from_ref(gone), group);
                 self.count_left(group, std::slice::from_ref(gone));
             }
             Err(_) => self.free_slots(group, [reserved]),
