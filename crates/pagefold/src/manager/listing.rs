@@ -101,14 +101,21 @@ impl Manager {
         }
     }
 
-    /// Ends the isolation of a frame that was not moved: it stays on its list, or on none.
+    /// Ends the isolation of a frame that was not moved: it stays on its list, or on none. In the
+    /// latter case it is put on a list if the first swap area was added meanwhile.
     pub(crate) fn return_isolated(&self, isolated: IsolatedFrame) {
         let id = isolated.id();
-        let Err(orphan) = self.frames.put_back(isolated) else { return };
+        let is_unlisted = Rank::of(&self.frames, id).is_unlisted();
+        let Err(orphan) = self.frames.put_back(isolated) else {
+            if is_unlisted {
+                self.list_if_swapping(id);
+            }
+            return;
+        };
         // The page was removed while its frame was isolated. This thread has to take the frame off
         // its list.
         let Some(group) = self.groups.get(self.frames.group(id)) else { return };
-        if Rank::of(&self.frames, id).is_unlisted() {
+        if is_unlisted {
             self.release_anonymous(&group, [orphan]);
         } else {
             group.lists.unlink(&self.frames, &[id]);

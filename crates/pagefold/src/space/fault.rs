@@ -257,7 +257,10 @@ impl SpaceState {
         if is_listed {
             manager.admit(group, loading, frame.into_frame(), arrival, false);
         } else {
-            arrival.publish_unlisted(loading, frame.into_anonymous());
+            let frame = frame.into_anonymous();
+            let id = frame.id();
+            arrival.publish_unlisted(loading, frame);
+            manager.list_if_swapping(id);
         }
         if past.history.is_refault {
             group.counters.refaults.add(1);

@@ -326,7 +326,9 @@ impl SpaceState {
         let group = self.group.state();
         let arrival = Arrival::of_space(group.id, History::of_moved(rank));
         if rank.is_unlisted() {
+            let id = frame.id();
             arrival.publish_unlisted(to, frame);
+            self.manager().list_if_swapping(id);
         } else {
             self.manager().admit(group, to, frame, arrival, false);
         }

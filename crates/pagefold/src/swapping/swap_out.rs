@@ -23,7 +23,7 @@ use std::ops::ControlFlow;
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
 use swap::{Fill, Need, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
-use sync::atomic::Ordering;
+use sync::atomic::{Ordering, fence, fence_after_update};
 
 use crate::group::state::GroupState;
 use crate::lru::admission::{ANONYMOUS, History};
@@ -250,8 +250,8 @@ impl Manager {
             self.count_wasted(&gone, &group);
             self.count_left(&group, &gone);
             if is_unlisted {
-                let orphans = stay.into_iter().filter_map(|refused| self.frames.put_back(refused.frame).err());
-                self.release_anonymous(&group, gone.into_iter().chain(orphans));
+                self.release_anonymous(&group, gone);
+                stay.into_iter().for_each(|refused| self.return_isolated(refused.frame));
             } else {
                 self.release(&group, gone);
                 let mut leftovers = Leftovers::default();
@@ -264,24 +264,45 @@ impl Manager {
     }
 
     /// Puts anonymous pages that are on no list on their groups' lists, so that reclaim can find
-    /// them. These are the pages that were touched before there was a swap area. A page that is
-    /// touched while this runs may be missed. It then stays in memory until it is unmapped, or
-    /// until the memory of its frame is to be given back (`evict_anonymous`).
+    /// them. These are the pages that were touched before there was a swap area. The caller has
+    /// noted that there is one ([`swaps`](Self::swaps)).
+    ///
+    /// Another thread may be about to publish such a page, or may have the page isolated. This
+    /// function doesn't find the page then. But once the page can be found, that thread checks
+    /// whether there is a swap area ([`list_if_swapping`](Self::list_if_swapping)).
     pub(crate) fn list_anonymous(&self) {
-        for frame in self.frames.populated() {
-            let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
-            if !is_one() {
-                continue;
+        fence(Ordering::SeqCst); // Pairs with the fence in `list_if_swapping`.
+        self.frames.populated().for_each(|frame| self.list_page(frame));
+    }
+
+    /// Puts an anonymous page on a list if there are swap areas by now. The caller has published
+    /// the page on no list, or has ended the isolation of such a page, by an atomic update.
+    #[inline]
+    pub(crate) fn list_if_swapping(&self, frame: FrameId) {
+        // Pairs with the fence in `list_anonymous`: either this thread sees that there is a swap
+        // area, or `list_anonymous` finds the page.
+        fence_after_update();
+        if self.swaps() {
+            self.list_page(frame);
+        }
+    }
+
+    /// Puts a page on a list if it is an anonymous page that is on none, and no thread has isolated
+    /// it.
+    #[cold]
+    fn list_page(&self, frame: FrameId) {
+        let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
+        if !is_one() {
+            return;
+        }
+        let Some(isolated) = self.frames.isolate(frame) else { return };
+        match self.groups.get(self.frames.group(frame)).filter(|_| is_one()) {
+            Some(group) => {
+                group.becomes_listed();
+                History::default().rank().give(&self.frames, &isolated);
+                self.enter(&group, isolated);
             }
-            let Some(isolated) = self.frames.isolate(frame) else { continue };
-            match self.groups.get(self.frames.group(frame)).filter(|_| is_one()) {
-                Some(group) => {
-                    group.becomes_listed();
-                    History::default().rank().give(&self.frames, &isolated);
-                    self.enter(&group, isolated);
-                }
-                None => self.return_isolated(isolated),
-            }
+            None => self.return_isolated(isolated),
         }
     }
 }
