@@ -169,6 +169,12 @@ impl GroupState {
         self.metadata.fetch_sub(pages, Ordering::Relaxed);
     }
 
+    /// Returns approximately how many pages the group may have in memory beside its metadata, in a
+    /// budget of that many pages.
+    pub(crate) fn room_for_pages(&self, budget: u64) -> u64 {
+        self.max().min(budget).saturating_sub(self.metadata.load(Ordering::Relaxed))
+    }
+
     /// Returns approximately what is charged for pages, including charges in CPUs' stocks.
     pub(crate) fn charged_for_pages(&self) -> u64 {
         self.charged().saturating_sub(self.metadata.load(Ordering::Relaxed))

@@ -34,7 +34,7 @@ impl Manager {
     /// # Errors
     /// [`Error::LimitReached`] if nothing can be reclaimed. Returned within a bounded time.
     pub(crate) fn take_frame<'a>(&'a self, group: &'a GroupState) -> Result<ChargedFrame<'a>, Error> {
-        self.take_frame_or(group, || Otherwise::Nothing)
+        self.take_frame_or(group, || Otherwise::Nothing { isolated: 0 })
     }
 
     /// Charges a page to `group` and gets a frame for it, like [`take_frame`](Self::take_frame). If
@@ -57,7 +57,7 @@ impl Manager {
                 match otherwise() {
                     Otherwise::Frame(frame) => return Ok(frame),
                     Otherwise::Over => return Err(self.limit_reached(group)),
-                    Otherwise::Soon | Otherwise::Nothing => {}
+                    Otherwise::Soon | Otherwise::Nothing { .. } => {}
                 }
             }
             let more_stock_is_due = self.stock_up_swap();
@@ -79,13 +79,13 @@ impl Manager {
             }
             failed += 1;
             self.drain_entries();
-            let soon = match otherwise() {
+            let (soon, isolated) = match otherwise() {
                 Otherwise::Frame(frame) => {
                     group.swapped.skip_reclaims(group.lists.len());
                     return Ok(frame);
                 }
-                Otherwise::Soon => true,
-                Otherwise::Nothing => false,
+                Otherwise::Soon => (true, 0),
+                Otherwise::Nothing { isolated } => (false, isolated),
                 Otherwise::Over => return Err(self.limit_reached(group)),
             };
             let whose = of_its_own.then_some(group);
@@ -96,7 +96,7 @@ impl Manager {
             }
             // Even if nothing is in flight any more, another attempt follows: a page may have
             // arrived just after the last look.
-            let awaited = soon || unclean || self.in_flight(whose);
+            let awaited = soon || unclean || self.in_flight_beside(whose, (group, isolated));
             if awaited {
                 failed_for_good = 0;
             } else if !more_stock_is_due {
@@ -204,8 +204,19 @@ impl Manager {
     /// Returns whether pages of `group`, or of any group, are being loaded, or are being looked at
     /// by reclaim. Such pages may become evictable without further action.
     fn in_flight(&self, group: Option<&GroupState>) -> bool {
-        let some = |group: &GroupState| self.pages_of(group) > group.lists.len() as u64 + group.anonymous();
+        let some = |group: &GroupState| self.has_in_flight(group, 0);
         group.map_or_else(|| self.groups.any(some), some)
+    }
+
+    /// As [`in_flight`](Self::in_flight), for a thread that has taken `own.1` pages of the group
+    /// `own.0` off their lists. It doesn't wait for these.
+    fn in_flight_beside(&self, group: Option<&GroupState>, own: (&GroupState, u64)) -> bool {
+        let some = |group: &GroupState| self.has_in_flight(group, if group.id == own.0.id { own.1 } else { 0 });
+        group.map_or_else(|| self.groups.any(some), some)
+    }
+
+    fn has_in_flight(&self, group: &GroupState, beside: u64) -> bool {
+        self.pages_of(group) > group.lists.len() as u64 + group.anonymous() + beside
     }
 
     pub(crate) fn limit_reached(&self, group: &GroupState) -> Error {
@@ -293,7 +304,11 @@ pub(crate) enum Otherwise<'a> {
     Frame(ChargedFrame<'a>),
     /// No frame now, but other threads are about to free one.
     Soon,
-    Nothing,
+    /// The caller has taken that many pages of the group off their lists, and puts them back only
+    /// after it has got a frame, or an error.
+    Nothing {
+        isolated: u64,
+    },
     /// No frame, and the caller no longer needs one.
     Over,
 }

@@ -141,6 +141,7 @@ impl SpaceState {
     ) -> Result<Memory<'a>, NoMemory> {
         let group = self.group.state();
         let (exchange, is_outrun) = (Cell::new(None), Cell::new(false));
+        let nothing = || Otherwise::Nothing { isolated: fault.isolated() };
         let frame = manager.take_frame_or(group, || match region.map.state(local) {
             state @ PageState::Swapped { entry } if fault.frees_slot() => match PageEntry::from_bits(entry) {
                 Some(PageEntry::Slot(slot)) => {
@@ -150,13 +151,15 @@ impl SpaceState {
                             Otherwise::Frame(frame)
                         }
                         None if manager.exchanges.is_any() => Otherwise::Soon,
-                        None => Otherwise::Nothing,
+                        None => nothing(),
                     }
                 }
-                Some(PageEntry::SameFilled(_)) | None => Otherwise::Nothing,
+                Some(PageEntry::SameFilled(_)) | None => nothing(),
             },
-            PageState::Swapped { .. } | PageState::Vacant { .. } => Otherwise::Nothing,
-            PageState::Loading | PageState::Resident { .. } => {
+            PageState::Swapped { .. } => nothing(),
+            PageState::Vacant { .. } if fault.writes() => nothing(),
+            // A page that was discarded is zeros, and takes no memory until it is written.
+            PageState::Vacant { .. } | PageState::Loading | PageState::Resident { .. } => {
                 is_outrun.set(true);
                 Otherwise::Over
             }

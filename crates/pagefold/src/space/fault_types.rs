@@ -18,8 +18,10 @@ pub(super) enum Fault<'a> {
     Write { offset: usize, bytes: &'a [u8] },
     /// Brings the page back from swap, because its slot is wanted.
     BringBack,
-    /// Brings the page back so that it can be moved. Its entry permits nothing meanwhile.
-    Move,
+    /// Brings the page back so that it can be moved. Its entry permits nothing meanwhile. The thread
+    /// has already taken `isolated` other pages off their lists, so they can't be evicted until it
+    /// is done.
+    Move { isolated: u64 },
 }
 
 impl Fault<'_> {
@@ -32,7 +34,7 @@ impl Fault<'_> {
             Self::Read => entry.may_read_own(),
             Self::Write { .. } => entry.may_write_own(),
             Self::BringBack => entry.is_own(),
-            Self::Move => true,
+            Self::Move { .. } => true,
         }
     }
 
@@ -44,9 +46,14 @@ impl Fault<'_> {
         let permitted = match self {
             Self::Read => entry.restored().may_read(),
             Self::Write { .. } => entry.restored().may_write(),
-            Self::BringBack | Self::Move => false,
+            Self::BringBack | Self::Move { .. } => false,
         };
         permitted && (entry.file().is_some() || entry.kept().is_some())
+    }
+
+    /// Returns how many pages this thread has taken off their lists.
+    pub(super) fn isolated(self) -> u64 {
+        if let Self::Move { isolated } = self { isolated } else { 0 }
     }
 
     /// Initializes a new page: fills it with zeros, and with the bytes that the fault writes. If
@@ -119,8 +126,8 @@ impl Memory<'_> {
 /// The reason why there is no memory for a page.
 pub(super) struct NoMemory {
     pub(super) error: Error,
-    /// Whether another thread was working on the page meanwhile. That thread may have finished by
-    /// now.
+    /// Whether another thread was working on the page meanwhile, or had discarded it. That thread may
+    /// have finished by now.
     pub(super) is_outrun: bool,
 }
 

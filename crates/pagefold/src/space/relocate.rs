@@ -156,6 +156,7 @@ impl SpaceState {
         self.prepare(new)?;
         // While the pages are vacated, accesses to them wait, so that time has to be short.
         // Therefore pages in swap are brought back before.
+        self.check_fits(old)?;
         self.bring_in_swapped(old)?;
         self.vacate(old)?;
         let by = new.first.wrapping_sub(old.first);
@@ -202,18 +203,38 @@ impl SpaceState {
         })
     }
 
-    /// Brings those of `pages` that are in swap into memory, but at most as many as the group may
-    /// have in memory. Some of them may be swapped out again before this returns.
+    /// Fails if some of `pages` are in swap, and the group may not have all of them in memory at
+    /// once.
+    fn check_fits(&self, pages: Pages) -> Result<(), Error> {
+        let (manager, group) = (self.manager(), self.group.state());
+        let room = group.room_for_pages(manager.budget_pages());
+        let (mut count, mut swapped) = (0_u64, None);
+        for (run, _) in self.index.runs(pages).filter(|(_, entry)| entry.is_own()) {
+            for (region, local) in self.index.regions(run) {
+                for page in region.map.pages_in_memory(local) {
+                    let state = region.map.state(page);
+                    count += u64::from(!matches!(state, PageState::Vacant { .. }));
+                    if matches!(state, PageState::Swapped { .. }) {
+                        swapped.get_or_insert(region.first() + page);
+                    }
+                }
+            }
+        }
+        match swapped {
+            Some(page) if count > room => Err(self.at(page, manager.limit_reached(group))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings those of `pages` that are in swap into memory. Some of them may be swapped out again
+    /// before this returns.
     fn bring_in_swapped(&self, pages: Pages) -> Result<(), Error> {
-        let mut left = self.group.state().max().min(self.manager().budget_pages());
         for (run, _) in self.index.runs(pages).filter(|(_, entry)| entry.is_own()) {
             for (region, local) in self.index.regions(run) {
                 for page in region.map.pages_in_memory(local) {
                     if matches!(region.map.state(page), PageState::Swapped { .. }) {
-                        let Some(rest) = left.checked_sub(1) else { return Ok(()) };
-                        left = rest;
                         let page = region.first() + page;
-                        self.fault(region, page, Fault::Move).map_err(|error| self.at(page, error))?;
+                        self.fault(region, page, Fault::Move { isolated: 0 }).map_err(|error| self.at(page, error))?;
                     }
                 }
             }
@@ -236,11 +257,13 @@ impl SpaceState {
     }
 
     fn reserve_into<'a>(&'a self, moving: &mut Vec<Moving<'a>>, old: Pages, by: u64) -> Result<(), Error> {
+        let mut isolated = 0;
         for (run, _) in self.index.runs(old).filter(|(_, entry)| entry.is_own()) {
             for (region, local) in self.index.regions(run) {
                 let first = region.first();
                 for page in region.map.pages_in_memory(local) {
-                    let Some(frame) = self.isolate(region, page)? else { continue };
+                    let Some(frame) = self.isolate(region, page, isolated)? else { continue };
+                    isolated += u64::from(!Rank::of(&self.manager().frames, frame.id()).is_unlisted());
                     match self.reserve_page((first + page).wrapping_add(by)) {
                         Ok(to) => moving.push(Moving { from: (region, page), frame, to }),
                         Err(error) => {
@@ -254,9 +277,9 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Brings a page into memory if it is in swap, and takes it off its list. Returns `None` if
-    /// there is no page.
-    fn isolate(&self, region: &Region, page: u64) -> Result<Option<IsolatedFrame>, Error> {
+    /// Brings a page into memory if it is in swap, and takes it off its list, as the caller has done
+    /// with `isolated` pages before. Returns `None` if there is no page.
+    fn isolate(&self, region: &Region, page: u64, isolated: u64) -> Result<Option<IsolatedFrame>, Error> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
         loop {
@@ -264,7 +287,8 @@ impl SpaceState {
                 PageState::Vacant { .. } => return Ok(None),
                 PageState::Swapped { .. } => {
                     let page = region.first() + page;
-                    self.fault(region, page, Fault::Move).map_err(|error| self.at(page, error))?;
+                    let fault = Fault::Move { isolated };
+                    self.fault(region, page, fault).map_err(|error| self.at(page, error))?;
                     continue;
                 }
                 // A thread that found the page while it was still mapped is loading it.
@@ -373,10 +397,11 @@ impl SpaceState {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
-    use crate::{Pagefold, Protection};
+    use super::super::tenant::{PAGE, Tenant};
+    use super::*;
+    use crate::{Pagefold, Protection, SwapArea};
     use test_disks::SimulatedDisk;
 
-    const PAGE: u64 = 4096;
     const GIB: u64 = 1 << 30;
 
     /// A regression: a page that was moved away and back had the same entry as before. A reader
@@ -407,5 +432,100 @@ mod tests {
             look(here.end);
             space.unmap(here.start..here.end + PAGE).unwrap();
         }
+    }
+
+    /// The address of the page that a range of `pages` pages moves to, in the same table.
+    fn beside(pages: u64) -> Pages {
+        let first = Tenant::at(0) / PAGE + 512 - pages;
+        Pages { first, end: first + pages }
+    }
+
+    /// Regression: pages that were being moved while the first swap area was added stayed off the
+    /// lists, so they could never be swapped out. Likewise if the move failed.
+    #[test]
+    fn pages_that_move_while_the_first_swap_area_is_added_are_listed() {
+        for succeeds in [true, false] {
+            let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 100);
+            it.space.map_at(Tenant::at(100)..Tenant::at(200), Protection::ReadWrite).unwrap();
+            let written = (0..100).take_while(|&page| it.write(page).is_ok()).count() as u64;
+            assert!(written > 20);
+            let state = it.state();
+            let old = state.pages(&(Tenant::at(0)..Tenant::at(100))).unwrap();
+            let (new, by) = (beside(100), beside(100).first - old.first);
+            let guards = state.lock_both(old, new);
+            state.prepare(new).unwrap();
+            state.vacate(old).unwrap();
+            state.enter_new(old, by).unwrap();
+            let moving = state.reserve(old, by).unwrap();
+            it.mm.add_swap(SwapArea::memory(801 * PAGE)).unwrap();
+            let of = if succeeds {
+                moving.into_iter().for_each(|page| state.move_page(page));
+                state.restore(new);
+                drop(state.forget_pages(old));
+                by
+            } else {
+                moving.into_iter().for_each(|page| it.manager().list_again(page.frame));
+                drop(state.forget_pages(new));
+                state.restore(old);
+                0
+            };
+            drop(guards);
+            it.check_listed(of..of + written);
+            (100..200).for_each(|page| it.write(page).unwrap());
+        }
+    }
+
+    /// Returns a tenant with 200 pages, of which some are in swap. The others fill its memory.
+    fn swapping() -> Tenant {
+        let mm = Pagefold::builder().backend(SimulatedDisk::default()).swap_area(SwapArea::memory(801 * PAGE));
+        let it = Tenant::new(mm, 64, 200);
+        (0..200).for_each(|page| it.write(page).unwrap());
+        it
+    }
+
+    /// Fails unless a move of the first `pages` pages fails, without waiting for memory for long,
+    /// and changes nothing.
+    fn fails_soon(it: &Tenant, pages: u64) {
+        let before = it.direct_reclaims();
+        let moved = it.space.move_to(Tenant::at(0)..Tenant::at(pages), beside(pages).first * PAGE);
+        assert!(matches!(&moved, Err(error) if matches!(error.cause(), Error::LimitReached { .. })), "{moved:?}");
+        let reclaims = it.direct_reclaims() - before;
+        assert!(reclaims < 200, "{reclaims}, so it waited for its own pages");
+        it.write(0).unwrap();
+    }
+
+    /// Regression: a move of more pages than may be in memory took as many of them as fit off the
+    /// lists. Then it waited for these very pages to be evicted, for four seconds. Meanwhile
+    /// accesses to the range failed.
+    #[test]
+    fn a_move_of_more_pages_than_may_be_in_memory_fails_at_once() {
+        let it = swapping();
+        fails_soon(&it, 200);
+    }
+
+    /// As above, for pages that would fit into memory if others weren't pinned.
+    #[test]
+    fn a_move_that_gets_no_memory_beside_pinned_pages_fails_at_once() {
+        let it = swapping();
+        let pins: Vec<_> = (100..130).map(|page| it.space.page_at(Tenant::at(page)).unwrap()).collect();
+        fails_soon(&it, 40);
+        drop(pins);
+        it.space.move_to(Tenant::at(0)..Tenant::at(40), beside(40).first * PAGE).unwrap();
+        let by = beside(40).first - Tenant::at(0) / PAGE;
+        for page in 0..40 {
+            let mut bytes = vec![0; PAGE as usize];
+            it.space.read_at(&mut bytes, Tenant::at(by + page)).unwrap();
+            assert!(bytes == Tenant::contents(page), "page {page}");
+        }
+    }
+
+    /// A limit that was lowered below what the group has in memory, where nothing can be swapped
+    /// out, doesn't prevent a move.
+    #[test]
+    fn pages_in_memory_move_even_above_a_lowered_limit() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 40);
+        (0..40).for_each(|page| it.write(page).unwrap());
+        let _ = it.group.set_max(20 * PAGE);
+        it.space.move_to(Tenant::at(0)..Tenant::at(40), beside(40).first * PAGE).unwrap();
     }
 }
