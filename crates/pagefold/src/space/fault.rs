@@ -55,7 +55,7 @@ impl SpaceState {
 
     /// Waits for another thread's load, and returns its outcome. Exception: if that load fails, and
     /// `fault` overwrites the whole page, returns `otherwise`, because `fault` doesn't need the
-    /// bytes that couldn't be loaded.
+    /// bytes that couldn't be loaded. With `Ok(false)`, the caller then looks at the page again.
     fn await_other(
         &self,
         region: &Region,
@@ -87,7 +87,12 @@ impl SpaceState {
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
                     // Another thread took the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
-                    PageState::Loading => return self.await_other(region, page, fault, Err(error)),
+                    // If that thread's load fails, the frame is free again.
+                    PageState::Loading => {
+                        let otherwise = if is_outrun { Ok(false) } else { Err(error) };
+                        return self.await_other(region, page, fault, otherwise);
+                    }
+                    PageState::Vacant { .. } if !fault.writes() => return Ok(false), // Discarded in between.
                     // Or another thread had the page for a moment, and left it where it was.
                     PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
                         outrun += 1;
@@ -302,5 +307,99 @@ impl SpaceState {
             Err(CORRUPT) => Err(Error::SwapCorrupt { address, area: area() }),
             Err(failure) => Err(Error::SwapReadFailed { address, area: area(), error: load_error::decode(failure) }),
         }
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::super::tenant::{PAGE, Tenant};
+    use super::*;
+    use crate::manager::page_owners::SwapIn;
+    use crate::{Pagefold, SwapArea};
+    use test_disks::SimulatedDisk;
+
+    /// Returns a tenant whose pages are in swap, except for a few in memory.
+    fn swapping() -> Tenant {
+        let mm = Pagefold::builder().backend(SimulatedDisk::default()).swap_area(SwapArea::memory(801 * PAGE));
+        let it = Tenant::new(mm, 64, 300);
+        (0..300).for_each(|page| it.write(page).unwrap());
+        it
+    }
+
+    /// Regression: a thread that read a page waited for memory for the page. Meanwhile another
+    /// thread discarded the page. The page was zeros from then on, and needed no memory, but the
+    /// read failed with `LimitReached`. The removal of a swap area failed in the same way.
+    #[test]
+    fn a_fault_that_waits_for_memory_succeeds_if_its_page_is_discarded_meanwhile() {
+        let it = swapping();
+        let _taken = it.take_all();
+        let mut page = 0;
+        // Repeated if this thread gets no CPU for seconds.
+        let mut discarded_while = |fault: &(dyn Fn(u64) + Sync)| {
+            loop {
+                page = it.swapped(page + 1);
+                let discard = || it.space.discard(Tenant::at(page)..Tenant::at(page + 1)).unwrap();
+                if it.while_it_waits(|| fault(page), discard).is_some() {
+                    break;
+                }
+            }
+        };
+        discarded_while(&|page| {
+            let mut bytes = vec![1; PAGE as usize];
+            it.space.read_at(&mut bytes, Tenant::at(page)).unwrap();
+            assert!(bytes.iter().all(|&byte| byte == 0));
+        });
+        discarded_while(&|page| assert!(it.space.page_at(Tenant::at(page)).unwrap().iter().all(|&byte| byte == 0)));
+        discarded_while(&|page| {
+            let word = it.region().map.first_word() + (Tenant::at(page) / PAGE) % REGION_PAGES;
+            match it.manager().spaces.swap_in(word) {
+                SwapIn::Back | SwapIn::Gone => {}
+                SwapIn::Failed(error) => panic!("{error}"),
+            }
+        });
+    }
+
+    /// Regression: a thread that wrote a whole page waited for memory. Meanwhile another thread
+    /// read the page into the group's last frame. Its read failed, and the frame was free again.
+    /// But the write failed with `LimitReached`.
+    #[test]
+    fn a_write_of_a_whole_page_that_waits_for_memory_goes_on_although_anothers_read_fails() {
+        let it = swapping();
+        let mut taken = it.take_all();
+        let page = it.swapped(0);
+        let bytes = Tenant::contents(7);
+        let in_space = Tenant::at(page) / PAGE;
+        let fault = Fault::Write { offset: 0, bytes: &bytes };
+        // The reader, as far as it matters: it has got its frame.
+        let BeginLoad::Begun(loading) = it.region().map.begin_load(in_space % REGION_PAGES) else { panic!() };
+        let written = it.while_it_waits(
+            || it.state().fault(it.region(), in_space, fault),
+            || {
+                // If the writer finds the read only later, the test checks less, but doesn't fail.
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                loading.fail(LoadFailure(5));
+                taken.pop();
+            },
+        );
+        assert!(matches!(written, None | Some(Ok(_))), "{written:?}");
+        it.space.write_at(&bytes, Tenant::at(page)).unwrap();
+        let mut found = vec![0; PAGE as usize];
+        it.space.read_at(&mut found, Tenant::at(page)).unwrap();
+        assert!(found == bytes);
+    }
+
+    /// Regression: a page that was touched while the first swap area was added stayed off the
+    /// lists, so it could never be swapped out.
+    #[test]
+    fn a_page_that_is_touched_while_the_first_swap_area_is_added_is_listed() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 10);
+        it.write(0).unwrap();
+        let (bytes, page) = (Tenant::contents(1), Tenant::at(1) / PAGE);
+        let fault = Fault::Write { offset: 0, bytes: &bytes };
+        let memory = it.state().take_memory(it.manager(), it.region(), page % REGION_PAGES, fault).ok().unwrap();
+        it.mm.add_swap(SwapArea::memory(801 * PAGE)).unwrap();
+        let BeginLoad::Begun(loading) = it.region().map.begin_load(page % REGION_PAGES) else { panic!() };
+        assert!(it.state().bring_in(page, loading, memory, None, fault, false).unwrap());
+        it.check_listed(0..2);
     }
 }
