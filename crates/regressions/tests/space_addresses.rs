@@ -90,9 +90,9 @@ fn moves_that_fail_give_their_addresses_back() {
     assert!(moved.end <= 3 * GIB, "{moved:x?}");
 }
 
-/// While a move was in progress, `map` found its target mapped, and removed the target from the free
-/// addresses. Then the move failed. The target wasn't mapped any more, but no `map` was given its
-/// addresses again.
+/// While a move was in progress, `map` found its target mapped, and removed the target from the
+/// free addresses. Then the move failed. The target wasn't mapped any more, but no `map` was given
+/// its addresses again.
 #[test]
 fn the_target_of_a_move_that_fails_is_free_again() {
     let disk = GatedDisk::with_file("/swap", 1001 * PAGE);

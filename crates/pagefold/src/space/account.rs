@@ -129,7 +129,7 @@ impl Account {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
-    use super::super::tenant::{PAGE, Tenant};
+    use super::super::for_tests::{PAGE, Tenant};
     use super::*;
     use crate::Pagefold;
     use test_disks::SimulatedDisk;

@@ -312,7 +312,7 @@ impl SpaceState {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
-    use super::super::tenant::{PAGE, Tenant};
+    use super::super::for_tests::{PAGE, Tenant};
     use super::*;
     use crate::manager::page_owners::SwapIn;
     use crate::{Pagefold, SwapArea};

@@ -18,9 +18,9 @@ pub(super) enum Fault<'a> {
     Write { offset: usize, bytes: &'a [u8] },
     /// Brings the page back from swap, because its slot is wanted.
     BringBack,
-    /// Brings the page back so that it can be moved. Its entry permits nothing meanwhile. The thread
-    /// has already taken `isolated` other pages off their lists, so they can't be evicted until it
-    /// is done.
+    /// Brings the page back so that it can be moved. The thread has already taken `isolated` other
+    /// pages off their lists, so these can't be evicted until it is done. If there are any, the
+    /// page's entry permits nothing.
     Move { isolated: u64 },
 }
 
@@ -126,8 +126,8 @@ impl Memory<'_> {
 /// The reason why there is no memory for a page.
 pub(super) struct NoMemory {
     pub(super) error: Error,
-    /// Whether another thread was working on the page meanwhile, or had discarded it. That thread may
-    /// have finished by now.
+    /// Whether another thread was working on the page meanwhile, or had discarded it. That thread
+    /// may have finished by now.
     pub(super) is_outrun: bool,
 }
 

@@ -85,6 +85,8 @@ mod change;
 mod entry;
 mod fault;
 mod fault_types;
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod for_tests;
 mod free;
 mod free_addresses;
 mod guard;
@@ -99,8 +101,6 @@ mod refusal;
 mod region;
 mod relocate;
 mod slots;
-#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
-mod tenant;
 mod tidy;
 mod tree;
 mod window;

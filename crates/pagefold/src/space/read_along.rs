@@ -227,7 +227,7 @@ impl SpaceState {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
-    use super::super::tenant::{PAGE, Tenant};
+    use super::super::for_tests::{PAGE, Tenant};
     use super::*;
     use crate::{Pagefold, SwapArea};
     use test_disks::SimulatedDisk;
@@ -251,7 +251,10 @@ mod tests {
         let (manager, region) = (it.manager(), it.region());
         manager.drain_entries();
         // The pages that came along are the only ones that can leave.
-        let is_used = |&page: &u64| matches!(it.page(page), PageState::Resident { frame } if !manager.frames.is_unused_ahead(frame));
+        let is_used = |&page: &u64| {
+            let PageState::Resident { frame } = it.page(page) else { return false };
+            !manager.frames.is_unused_ahead(frame)
+        };
         let _pins: Vec<_> =
             (0..PAGES).filter(is_used).map(|page| it.space.page_at(Tenant::at(page)).unwrap()).collect();
         let swapped = Tenant::at(it.swapped(0)) / PAGE;

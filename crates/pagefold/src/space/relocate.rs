@@ -277,8 +277,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Brings a page into memory if it is in swap, and takes it off its list, as the caller has done
-    /// with `isolated` pages before. Returns `None` if there is no page.
+    /// Brings a page into memory if it is in swap, and takes it off its list, as the caller has
+    /// done with `isolated` pages before. Returns `None` if there is no page.
     fn isolate(&self, region: &Region, page: u64, isolated: u64) -> Result<Option<IsolatedFrame>, Error> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
@@ -397,7 +397,7 @@ impl SpaceState {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
-    use super::super::tenant::{PAGE, Tenant};
+    use super::super::for_tests::{PAGE, Tenant};
     use super::*;
     use crate::{Pagefold, Protection, SwapArea};
     use test_disks::SimulatedDisk;
