@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use pagefold::{Error, Group, Pagefold, Protection, Space};
 use sync::Arc;
 
+use crate::gated_disk::GatedDisk;
 use crate::hooked::Answer;
 use crate::meanwhile::{meanwhile, share_a_cpu};
 use crate::support::{disk, eventually, manager, when_free};
@@ -238,4 +239,27 @@ fn closing_a_file_waits_once_for_all_leaked_guards() {
         drop(file);
     });
     assert!(answer.wait().is_some(), "it is still being closed");
+}
+
+/// A thread read a page of a file from a device that didn't answer for a while. Meanwhile a
+/// writable mapping of the file that contained the page couldn't be unmapped, protected or moved:
+/// after two seconds, the call failed with `AddressBusy`, although no thread wrote to the page.
+#[test]
+fn a_page_that_is_only_being_read_keeps_no_mapping() {
+    let disk = GatedDisk::with_file("/file", 8 * 4096);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).build().unwrap();
+    let (group, reader) = (mm.group("mapper").build().unwrap(), mm.group("reader").build().unwrap());
+    let (file, theirs) = (group.open_options().write(true).open("/file").unwrap(), reader.open("/file").unwrap());
+    let space = group.space().unwrap();
+    let [unmapped, protected, moved] = [(); 3].map(|()| space.map_file(&file, 0, 8 * 4096, RW).unwrap());
+    disk.fail_reads();
+    let read = Answer::of(move || theirs.read_at(&mut [0; 8], 3 * 4096));
+    disk.gate.wait_for_somebody();
+    space.unmap(unmapped).unwrap();
+    space.protect(protected.clone(), Protection::Read).unwrap();
+    space.move_anywhere(moved).unwrap();
+    assert!(matches!(space.write_at(&[1; 4096], protected.start), Err(Error::NotPermitted { .. })));
+    assert!(!read.has_come());
+    disk.gate.open();
+    assert!(matches!(read.wait(), Some(Err(error)) if matches!(error.cause(), Error::ReadFailed { .. })));
 }

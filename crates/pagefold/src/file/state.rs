@@ -69,6 +69,8 @@ pub(crate) struct FileState {
     pub(crate) handles: AtomicUsize,
     /// The number of guards that change a page (`PageMut`), and of updates, which may take as long.
     guards: AtomicUsize,
+    /// The number of pages that writes through mappings are making in memory, without a read.
+    makers: AtomicUsize,
     /// Bytes charged to the budget for the file.
     bytes: u64,
 }
@@ -125,6 +127,7 @@ impl FileState {
             watch: WatchCell::new(),
             handles: AtomicUsize::new(0),
             guards: AtomicUsize::new(0),
+            makers: AtomicUsize::new(0),
             bytes,
         }))
     }
@@ -245,6 +248,23 @@ impl FileState {
         self.guards.load(Ordering::Relaxed) > 0
     }
 
+    /// Counts a thread that writes through a mapping and is about to make a page, until the value
+    /// is dropped. The thread calls this before it looks at the mapping's entry for the last time,
+    /// and drops the value once the page is published.
+    pub(crate) fn counted_maker(&self) -> MakerCount<'_> {
+        // Relaxed: ordered by the fence before the look at the entry (S1 of `space`).
+        self.makers.fetch_add(1, Ordering::Relaxed);
+        MakerCount(self)
+    }
+
+    /// Returns whether a write through a mapping may be making a page. The caller has changed
+    /// entries and then executed a fence. If this returns false, each such write either finds the
+    /// changed entry, or is done.
+    pub(crate) fn has_makers(&self) -> bool {
+        // Acquire pairs with the Release of `MakerCount`: the pages that were made are seen.
+        self.makers.load(Ordering::Acquire) > 0
+    }
+
     /// Counts a new handle.
     pub(crate) fn handle_opened(&self) {
         if self.handles.fetch_add(1, Ordering::AcqRel) == 0 {
@@ -312,6 +332,16 @@ pub(crate) struct GuardCount<'a>(&'a FileState);
 impl Drop for GuardCount<'_> {
     fn drop(&mut self) {
         self.0.guard_ends();
+    }
+}
+
+/// See [`FileState::counted_maker`].
+pub(crate) struct MakerCount<'a>(&'a FileState);
+
+impl Drop for MakerCount<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `has_makers`.
+        self.0.makers.fetch_sub(1, Ordering::Release);
     }
 }
 

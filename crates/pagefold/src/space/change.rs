@@ -274,7 +274,7 @@ impl SpaceState {
         let Some(number) = entry.file() else {
             return self.index.regions(run).try_for_each(|(region, local)| {
                 let (first, mut pages) = (region.first(), region.map.pages_in_memory(local));
-                pages.try_for_each(|page| self.await_page(&region.map, page, first + page, whom, guards))
+                pages.try_for_each(|page| self.await_page(&region.map, page, first + page, whom, guards, || true))
             });
         };
         let Some(mapped) = self.mapped(number).filter(|_| entry.restored().may_write()) else { return Ok(()) };
@@ -285,21 +285,37 @@ impl SpaceState {
             return Ok(());
         }
         let (map, first) = (&mapped.file().map, mapped.page_of(run.first));
-        map.pages_in_memory(first..first + run.count())
-            .try_for_each(|page| self.await_page(map, page, page - first + run.first, Awaited::Writers, guards))
+        // A page that is only being read may be waiting for the device.
+        let may_write = || mapped.file().has_makers();
+        map.pages_in_memory(first..first + run.count()).try_for_each(|page| {
+            self.await_page(map, page, page - first + run.first, Awaited::Writers, guards, may_write)
+        })
     }
 
     /// Waits until no thread holds `page` of the map and, if `whom` is `All`, no pin of the page is
     /// left. Returns an error if this takes too long. `at` is the page's number in the space, and
-    /// is needed only for the error.
-    fn await_page(&self, map: &PageMap, page: u64, at: u64, whom: Awaited, guards: Guards) -> Result<(), Error> {
+    /// is needed only for the error. A thread that has the page's word in *loading* is waited for
+    /// only as long as `may_write` says that it may be a writer.
+    fn await_page(
+        &self,
+        map: &PageMap,
+        page: u64,
+        at: u64,
+        whom: Awaited,
+        guards: Guards,
+        may_write: impl Fn() -> bool,
+    ) -> Result<(), Error> {
         let busy = || self.busy(at);
         let mut backoff = Backoff::new();
         loop {
-            let is_loading = || matches!(map.state(page), PageState::Loading);
-            if map.is_held(page) && (guards == Guards::Gone || is_loading()) {
+            let is_held = map.is_held(page);
+            let is_loading = is_held && matches!(map.state(page), PageState::Loading);
+            if is_loading && !may_write() {
+                return Ok(());
+            }
+            if is_held && (guards == Guards::Gone || is_loading) {
                 backoff.wait_or(busy)?;
-            } else if map.is_held(page) || whom == Awaited::All && map.is_pinned(page) {
+            } else if is_held || whom == Awaited::All && map.is_pinned(page) {
                 // A thread that pinned the page after it had read the old entry releases the page
                 // within moments. A user may keep a pin for long.
                 if !backoff.wait_shortly() {
@@ -335,5 +351,32 @@ impl SpaceState {
     /// Returns the error for a page that is pinned, or being changed.
     pub(super) fn busy(&self, page: u64) -> Error {
         Error::AddressBusy { address: page << self.page_shift }
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::super::for_tests::{PAGE, Tenant};
+    use super::*;
+    use crate::Pagefold;
+    use frames::BeginLoad;
+    use test_disks::SimulatedDisk;
+
+    /// A write through a mapping makes a page while the page's word is in *loading*. It may have
+    /// found the old protection, so a change waits for it, but not for a thread that reads a page.
+    #[test]
+    fn a_change_waits_for_writes_that_make_a_page_but_not_for_reads() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("/file", vec![0; 8 * PAGE as usize]);
+        let it = Tenant::new(Pagefold::builder().backend(disk), 64, 1);
+        let file = it.group.open_options().write(true).open("/file").unwrap();
+        let area = it.space.map_file(&file, 0, 8 * PAGE, Protection::ReadWrite).unwrap();
+        let state = &*file.handle().file;
+        let BeginLoad::Begun(_loading) = state.map.begin_load(3) else { panic!() };
+        let maker = state.counted_maker();
+        let protect = || it.space.protect(area.clone(), Protection::Read);
+        assert!(matches!(protect(), Err(Error::AddressBusy { address }) if address == area.start + 3 * PAGE));
+        drop(maker);
+        protect().unwrap();
     }
 }

@@ -34,7 +34,7 @@
 //! | map, unmap, protect, move, discard of one range | range write lock |
 //! | first touches of one page | page word: *vacant* → *loading* |
 //! | first touch against unmap | S1 |
-//! | write against protect and unmap | S1, by the page's frozen frame, or the file's page in *loading* |
+//! | write against protect and unmap | S1, by the page's frozen frame, or the file's count of pages being made |
 //! | guard of a page against unmap | S1, by the frame's pin |
 //! | read against everything | nothing: S5 |
 //!
@@ -53,6 +53,14 @@
 //!   So once `unmap` has returned, no unmapped page of own memory is resident. And once `protect`
 //!   has returned, no thread writes to a page that the new protection makes read-only or
 //!   inaccessible.
+//!
+//!   A file's page in *loading* is a special case. Usually the page is only being read, which takes
+//!   as long as the device does. A thread that writes to the page afterwards freezes its frame and
+//!   looks at the entry again, so the change needn't wait for the read. But a write through a
+//!   mapping may also be making the page, without reading it. The file counts such writes. A write
+//!   raises the count before it looks at the entry, and lowers it after it has published the page.
+//!   So if the changing thread finds the count at 0 (`FileState::has_makers`), it waits for no page
+//!   of the file in *loading*.
 //! - S2. A touch takes no range lock, and a hit writes nothing that CPUs share. A fault obtains its
 //!   frame before it puts the page word in *loading*.
 //! - S3. A reader may treat a vacant page as zeros, and a same-filled page in swap as copies of its

@@ -79,7 +79,8 @@ pub(crate) enum Written {
 
 /// A callback that returns whether a write may happen. The writer calls it once it holds the page
 /// exclusively. A thread that withdraws the permission must then wait for the writers that hold a
-/// page at that time, because their writes may have been permitted before.
+/// page at that time, because their writes may have been permitted before: those that have the page
+/// frozen, and those that make it ([`FileState::has_makers`]).
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
@@ -105,12 +106,12 @@ impl Handle {
     fn write_piece(&self, piece: &[u8], at: u64) -> Result<(), Error> {
         self.at_its_pace(|| {
             let end = at + piece.len() as u64;
-            if end > self.file.len() || self.write_page(piece, at, Some(end), &|| true)? == Written::PastEnd {
+            if end > self.file.len() || self.write_page(piece, at, Some(end), None)? == Written::PastEnd {
                 let mut backoff = Backoff::new();
                 loop {
                     let turn = self.turn_without_gap(at..end)?;
                     self.file.forget_beyond_end(at..end)?;
-                    if self.write_page(piece, at, None, &|| true)? != Written::PastEnd {
+                    if self.write_page(piece, at, None, None)? != Written::PastEnd {
                         break;
                     }
                     // Sometimes: a write finds that another process has just cut the file off.
@@ -166,7 +167,7 @@ impl Handle {
     /// Writes bytes within one page, if the file reaches to the end of these bytes.
     pub(crate) fn overwrite(&self, piece: &[u8], at: u64, permitted: Permitted<'_>) -> Result<Written, Error> {
         self.check_writable()?;
-        self.at_its_pace(|| self.write_page(piece, at, Some(at + piece.len() as u64), permitted))
+        self.at_its_pace(|| self.write_page(piece, at, Some(at + piece.len() as u64), Some(permitted)))
     }
 
     /// Calls `write` if the file has the bytes that it is to overwrite.
@@ -216,7 +217,7 @@ impl Handle {
         piece: &[u8],
         at: u64,
         within: Option<u64>,
-        permitted: Permitted<'_>,
+        permitted: Option<Permitted<'_>>,
     ) -> Result<Written, Error> {
         // Most often the page is in memory, and this thread gets it at once.
         if let BeginWrite::Begun(writing) = self.file.map.begin_write(at >> self.file.page_shift())
@@ -234,12 +235,11 @@ impl Handle {
         piece: &[u8],
         at: u64,
         within: Option<u64>,
-        permitted: Permitted<'_>,
+        permitted: Option<Permitted<'_>>,
     ) -> Result<Written, Error> {
         let file = &*self.file;
         let page = at >> file.page_shift();
         let past_end = || self.ends_before(within);
-        let refused = || self.refused(within, permitted);
         let (mut writer, mut backoff) = (file.map.writer(page), Backoff::new());
         let (mut rooms_made, mut is_counted) = (RoomsMade::default(), false);
         loop {
@@ -267,7 +267,7 @@ impl Handle {
                     is_counted = true;
                 }
                 BeginWrite::Absent => {
-                    let made = self.make_page(piece, at, within.is_none(), refused, &mut rooms_made);
+                    let made = self.make_page(piece, at, within, permitted, &mut rooms_made);
                     file.answers().heard();
                     if let Some(written) = made? {
                         return Ok(written);
@@ -285,7 +285,7 @@ impl Handle {
         piece: &[u8],
         at: u64,
         within: Option<u64>,
-        permitted: Permitted<'_>,
+        permitted: Option<Permitted<'_>>,
         is_hit: bool,
     ) -> Written {
         if let Some(refused) = self.refused(within, permitted) {
@@ -303,10 +303,10 @@ impl Handle {
         Written::Done
     }
 
-    fn refused(&self, within: Option<u64>, permitted: Permitted<'_>) -> Option<Written> {
+    fn refused(&self, within: Option<u64>, permitted: Option<Permitted<'_>>) -> Option<Written> {
         match self.ends_before(within) {
             true => Some(Written::PastEnd), // L2
-            false => (!permitted()).then_some(Written::Refused),
+            false => permitted.filter(|permitted| !permitted()).map(|_| Written::Refused),
         }
     }
 
@@ -329,35 +329,38 @@ impl Handle {
     }
 
     /// Creates a page in memory without reading it from the file: zeros, with `piece` copied in. If
-    /// `grows` is set, the file then ends where the piece ends. Returns `None` if the caller has to
-    /// look at the page again: another thread has the page, the page has to be read by now, or room
-    /// had to be made for the page's word.
+    /// `within` is `None`, the file then ends where the piece ends. Returns `None` if the caller
+    /// has to look at the page again: another thread has the page, the page has to be read by now,
+    /// or room had to be made for the page's word.
     fn make_page(
         &self,
         piece: &[u8],
         at: u64,
-        grows: bool,
-        refused: impl Fn() -> Option<Written>,
+        within: Option<u64>,
+        permitted: Option<Permitted<'_>>,
         rooms_made: &mut RoomsMade,
     ) -> Result<Option<Written>, Error> {
         let (file, group) = (&*self.file, self.group.state());
-        let page = at >> file.page_shift();
+        let (page, grows) = (at >> file.page_shift(), within.is_none());
         if file.map.state(page) == PageState::Loading {
             file.wait_for_page(page)?; // Whether the load succeeded doesn't matter here.
             return Ok(None);
         }
         let frame = file.wait_for_memory(grows, || file.manager.take_frame(group))?;
+        // A thread that withdraws the permission waits for this one, though not for threads that
+        // only read a page: these may wait for the device.
+        let maker = permitted.map(|_| file.counted_maker());
         let loading = match file.map.begin_load(page) {
             BeginLoad::Begun(loading) => loading,
             BeginLoad::Resident | BeginLoad::Busy => return Ok(None),
             BeginLoad::NoPlace => return Err(file.too_large(at)),
             BeginLoad::NoRoom => {
-                drop(frame);
+                drop((frame, maker));
                 file.wait_for_memory(grows, || file.manager.make_room_for_word(group, rooms_made))?;
                 return Ok(None);
             }
         };
-        if let Some(refused) = refused() {
+        if let Some(refused) = self.refused(within, permitted) {
             return Ok(Some(refused)); // Dropping `loading` cancels the load.
         }
         if self.needs_reading(at, at + piece.len() as u64, grows) {
