@@ -16,8 +16,8 @@
 //! - T2. Work counts as `unfinished` for its file from the moment it is queued until it has
 //!   completed. Each completion increments `over`. A helper reads `over`, then checks `done()`, and
 //!   sleeps only if `over` hasn't changed since the read. So if a completion makes `done()` true
-//!   between the check and the sleep, the helper notices. A thread that sleeps elsewhere, on a ring,
-//!   isn't woken. It checks the [`Tally`] before it sleeps (L7 of `reaping`).
+//!   between the check and the sleep, the helper notices. A thread that sleeps on a ring isn't
+//!   woken. It checks the [`Tally`] before it sleeps (L7 of `reaping`).
 //! - T3. A thread of the pool sleeps only if there is no work that it may begin, that is, if each
 //!   device with queued work already has `threads_max` threads. When work is queued, a thread is
 //!   woken or started for each piece of it, within the limit of its device. A thread that has

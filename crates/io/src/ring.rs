@@ -115,8 +115,8 @@ impl Default for Sizes {
 const ANSWERS_MAX: usize = 16;
 /// The most entries pushed before the kernel is entered.
 const PUSHED_MAX: usize = 16;
-/// How many times a submitter pauses when the kernel has no memory for a request, before it gives up
-/// the ring.
+/// How many times a submitter pauses before it gives up the ring, if the kernel has no memory for a
+/// request.
 const PAUSES_MAX: u32 = 1000;
 
 /// The device number of the pool queue in which threads are summoned to submit. No file's device
