@@ -162,8 +162,9 @@ fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
     assert_eq!(file.read_at(&mut [0; 10], MAPPED + (1 << 20)).unwrap(), 0, "that is the end");
 }
 
-/// Another process cut a file off while a cycle of write-back was writing it. The cycle went on, and
-/// each of its requests made the file longer again. Only requests that are under way may do that.
+/// Another process cut a file off while a cycle of write-back was writing it. The cycle went on,
+/// and each of its requests made the file longer again. Only requests that are under way may do
+/// that.
 #[test]
 fn a_cycle_ends_when_the_file_is_cut_off() {
     const PAGES: u64 = 400;

@@ -6,10 +6,10 @@
 //! that doesn't answer doesn't prevent another area from being added, and the removal of an area
 //! waits only for pages in that area.
 //!
-//! - A1. Each CPU's copy of the list has an *order*: the areas that get new pages. To allocate slots
-//!   in an area, a thread must hold the lock of a copy that has the area in its order. So an area
-//!   that is in no order gets no new pages. A page that is just being written to the area already
-//!   has its slot, so the removal of the area waits for it as for any other page there.
+//! - A1. Each CPU's copy of the list has an *order*: the areas that get new pages. To allocate
+//!   slots in an area, a thread must hold the lock of a copy that has the area in its order. So an
+//!   area that is in no order gets no new pages. A page that is just being written to the area
+//!   already has its slot, so the removal of the area waits for it as for any other page there.
 //! - A2. An area is in every copy's *table* before it is in any order, and stays in the tables
 //!   until all its slots are free. So a thread that has the number of a slot finds the slot's area
 //!   in its CPU's table.

@@ -27,9 +27,9 @@
 //!   While a truncation is adopted, no write may be in flight. Everything past the new end is
 //!   dropped. If this drops changes that weren't written back, each handle's next `sync` reports
 //!   [`IoError::CutOff`].
-//! - N6. If the file grows on its device, `disk_len` is raised before `len`. If the file is cut off,
-//!   `len` is lowered before `disk_len`. (Release; the loads are Acquire.) So a page that starts
-//!   below `len` has bytes on the device, or is in memory (N2).
+//! - N6. If the file grows on its device, `disk_len` is raised before `len`. If the file is cut
+//!   off, `len` is lowered before `disk_len`. (Release; the loads are Acquire.) So a page that
+//!   starts below `len` has bytes on the device, or is in memory (N2).
 //!
 //!   A page that starts at `disk_len` or past it never comes into memory by a load. If a thread has
 //!   put the page's word in *loading*, and then finds this, the file was cut off after the thread

@@ -288,8 +288,8 @@ impl FileState {
         Answers(self.watch().map(|watch| Arc::clone(&watch.device)))
     }
 
-    /// Notes that the device has answered a request that an errand waits for: one of the thread that
-    /// leads a write-back cycle, or a load that the file's closing waits for (WATCH-3).
+    /// Notes that the device has answered a request that an errand waits for: one of the thread
+    /// that leads a write-back cycle, or a load that the file's closing waits for (WATCH-3).
     pub(crate) fn errand_answered(&self) {
         if let Some(watch) = self.watch() {
             watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);

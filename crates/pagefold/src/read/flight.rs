@@ -275,9 +275,9 @@ impl Landing {
             }
         }
         drop(run);
-        // If the file is being closed, the closing waits for this load. Otherwise no errand does, and
-        // a load's answer says nothing of, for example, a sync that hangs. Acquire, as in all loads
-        // of the number of handles.
+        // If the file is being closed, the closing waits for this load. Otherwise no errand does,
+        // and a load's answer says nothing of, for example, a sync that hangs. Acquire, as in all
+        // loads of the number of handles.
         if self.file.handles.load(Ordering::Acquire) == 0 {
             self.file.errand_answered();
         }

@@ -328,8 +328,8 @@ impl Handle {
     /// page isn't in memory, because its word is in *loading*. If it was written back, the device
     /// has the added bytes, and they are counted here.
     ///
-    /// So if this returns 0, the page lies past the file's end, and must not come into memory (N6 of
-    /// `length`).
+    /// So if this returns 0, the page lies past the file's end, and must not come into memory (N6
+    /// of `length`).
     ///
     /// The length in memory isn't used: `set_len` may have lowered it, and may still restore it.
     pub(crate) fn expected(&self, page: u64) -> usize {

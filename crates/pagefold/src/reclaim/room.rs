@@ -511,8 +511,8 @@ mod tests {
     /// Fewer than the frames of an extent.
     const PAGES: u64 = 20;
 
-    /// A regression: the tables of a swap area were larger than the budget. All pages of all tenants
-    /// were evicted before the call failed.
+    /// A regression: the tables of a swap area were larger than the budget. All pages of all
+    /// tenants were evicted before the call failed.
     #[test]
     fn a_charge_beyond_the_budget_evicts_nothing() {
         let (group, _file) = group_with_pages();
