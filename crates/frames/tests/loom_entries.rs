@@ -12,11 +12,11 @@ mod tree;
 // The name by which `tree` knows this crate.
 extern crate pagefold_frames as frames;
 
-use model::frames;
+use model::{frames, thread};
 use pagefold_frames::{Frames, PageMap, PageMaps, Table, Tables};
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
-use sync::thread::{JoinHandle, spawn};
+use sync::thread::JoinHandle;
 use tree::{LINK, Tree, close_leaf, is_link, link_table, map_of, region_link};
 
 const OURS: u64 = 3;
@@ -86,21 +86,19 @@ impl Space {
 
 fn changer(space: &Arc<Space>, page: u64, to: u64) -> JoinHandle<()> {
     let space = Arc::clone(space);
-    spawn("change", move || {
+    thread(move || {
         space.split(page >> 1);
         space.change(page, to);
         assert_eq!(space.look(page), to, "changed by another thread");
     })
-    .unwrap()
 }
 
 fn reader(space: &Arc<Space>, page: u64, allowed: &'static [u64], by_trail: bool) -> JoinHandle<()> {
     let space = Arc::clone(space);
-    spawn("read", move || {
+    thread(move || {
         let entry = if by_trail { space.look_by_trail(page, || ()).unwrap_or(OURS) } else { space.look(page) };
         assert!(allowed.contains(&entry), "{entry}: what is mapped elsewhere");
     })
-    .unwrap()
 }
 
 #[test]
@@ -177,7 +175,7 @@ fn a_toucher_that_goes_by_its_trail_is_seen_by_who_unmaps() {
                 space.split(0);
             }
             let theirs = (Arc::clone(&space), Arc::clone(&in_use));
-            let toucher = spawn("touch", move || {
+            let toucher = thread(move || {
                 let (space, in_use) = theirs;
                 let entry = space.look_by_trail(0, || {
                     in_use.swap(1, Ordering::AcqRel);
@@ -188,7 +186,7 @@ fn a_toucher_that_goes_by_its_trail_is_seen_by_who_unmaps() {
             unmap(&space);
             fence(Ordering::SeqCst);
             let is_seen = in_use.load(Ordering::Acquire) == 1;
-            assert!(!toucher.unwrap().join().unwrap() || is_seen, "a page is used after it was unmapped");
+            assert!(!toucher.join().unwrap() || is_seen, "a page is used after it was unmapped");
         });
     }
 }
@@ -227,7 +225,7 @@ fn a_change_of_a_word_that_becomes_a_link_isnt_lost() {
         space.part(1).store(OURS, Ordering::Release);
         let theirs = Arc::clone(&space);
         // Like `Index::region_link`, but with a leaf instead of a map's table.
-        let toucher = spawn("touch", move || link_table(theirs.tables(), theirs.part(1), OURS).unwrap()).unwrap();
+        let toucher = thread(move || link_table(theirs.tables(), theirs.part(1), OURS).unwrap());
         // Like `Index::change`.
         loop {
             let word = space.part(1).load(Ordering::Acquire);

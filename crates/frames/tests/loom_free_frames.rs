@@ -94,7 +94,9 @@ fn a_drain_gets_all_of_an_extent_or_leaves_it() {
         let frames = frames(2);
         let held = Held::new();
         let both = [held.take(&frames).unwrap(), held.take(&frames).unwrap()];
-        both.into_iter().for_each(|frame| held.put(frame));
+        // In this order: the drain chooses the last one's extent, and the other thread finds that
+        // frame first.
+        both.into_iter().rev().for_each(|frame| held.put(frame));
         frames.set_budget(0); // What is given back stays away.
         let charged = frames.budget().used();
         let (theirs, their_held) = (Arc::clone(&frames), Arc::clone(&held));

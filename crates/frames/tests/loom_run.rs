@@ -58,6 +58,9 @@ fn readers_see_whole_pages_of_a_run_that_another_thread_completes() {
         let run = run(&map, 0..2);
         let theirs = Arc::clone(&frames);
         let reaper = thread(move || complete(run, &theirs));
+        // Page 1 has, or had, a waiter. So its load ends under the lock of the waiters, which this
+        // thread doesn't take any more before it reads the page.
+        drop(map.begin_wait(1, None));
         check(&map, 1);
         assert_eq!(map.wait(0), Ok(()));
         assert!(check(&map, 0), "waited for");
@@ -78,9 +81,10 @@ fn a_failed_or_forgotten_run_tells_its_waiters_and_frees_its_frames() {
                     run.next().unwrap().0.fail(FAILED);
                 }
             });
-            let outcome = map.wait(0);
-            let expected = if forget { Loading::ABANDONED } else { FAILED };
-            assert!(outcome == Ok(()) || outcome == Err(expected), "{outcome:?}");
+            // `None` if the load has ended already.
+            if let Some(waiting) = map.begin_wait(0, None) {
+                assert_eq!(waiting.sleep(), Err(if forget { Loading::ABANDONED } else { FAILED }));
+            }
             reaper.join().unwrap();
             assert_eq!(frames.stats().free_frames, 1);
             assert_eq!(map.state(0), pagefold_frames::PageState::Vacant { shadow: 0 });
@@ -109,12 +113,15 @@ fn tasks_are_woken_by_the_load_that_they_waited_for() {
         let run = run(&map, 0..1);
         let theirs = Arc::clone(&frames);
         let reaper = thread(move || complete(run, &theirs));
-        let count = std::sync::Arc::new(Count::default());
-        let waker = Waker::from(std::sync::Arc::clone(&count));
-        drop(map.begin_wait(0, Some(&waker)));
+        let [gone, count] = [(); 2].map(|()| std::sync::Arc::new(Count::default()));
+        let [gone_waker, waker] = [&gone, &count].map(|count| Waker::from(std::sync::Arc::clone(count)));
+        drop(map.begin_wait(0, Some(&gone_waker)));
         let mut waiting = map.begin_wait(0, Some(&waker));
+        // If this thread can still wait, the load ends after the first waiter was dropped.
+        let is_gone_in_time = waiting.is_some();
         let early = waiting.as_mut().map(|waiting| waiting.poll(&waker));
         reaper.join().unwrap();
+        assert!(!is_gone_in_time || gone.0.load(Ordering::SeqCst) == 0, "a waiter that was dropped was woken");
         match (early, waiting) {
             (None, _) => {}
             (Some(Poll::Ready(outcome)), _) => assert_eq!(outcome, Ok(())),
@@ -129,10 +136,14 @@ fn tasks_are_woken_by_the_load_that_they_waited_for() {
 }
 
 /// A pin that was made for a future keeps the page in memory until the future has lent and dropped
-/// it.
+/// it, or has dropped it without lending it. Afterwards no pin is left.
 #[test]
 fn a_kept_pin_is_lent_or_given_back() {
-    sync::model(|| {
+    [true, false].into_iter().for_each(keep_pin);
+}
+
+fn keep_pin(lends: bool) {
+    sync::model(move || {
         let frames = frames(1);
         let map = map(&frames, 2);
         let mut run = run(&map, 0..1);
@@ -142,15 +153,20 @@ fn a_kept_pin_is_lent_or_given_back() {
         list(&frames, isolated);
         let theirs = Arc::clone(&map);
         let future = thread(move || {
+            if !lends {
+                return drop(pin);
+            }
             let pin = pin.lend(&theirs).expect("of these frames");
             let mut bytes = [0; PAGE];
             pin.copy_to(0, &mut bytes);
             assert_eq!(bytes, contents(1), "changed under the pin");
         });
-        if let Some(frame) = evict(&frames, frame_of(&map, 0), 0) {
-            drop(frame);
+        let evicted = evict(&frames, frame_of(&map, 0), 0);
+        let page = u64::from(evicted.is_some());
+        if evicted.map(drop).is_some() {
             load(&map, 1, 2);
         }
         future.join().unwrap();
+        assert!(evict(&frames, frame_of(&map, page), 0).is_some(), "a pin is left");
     });
 }

@@ -55,24 +55,27 @@ fn all_waiters_wake_when_the_page_is_there() {
     });
 }
 
+/// The next load of the page has a waiter, too, and fails with another error.
 #[test]
 fn waiters_get_the_error_of_the_load_they_waited_for() {
     sync::model(|| {
         let frames = frames(1);
         let map = map(&frames, 2);
         let BeginLoad::Begun(loading) = map.begin_load(0) else { panic!("nobody else loads") };
-        let waiters = [0; 2].map(|_| {
-            let theirs = Arc::clone(&map);
-            thread(move || {
-                // A waiter that comes too late for the first load may begin a load of its own, and
-                // fail it with another error.
-                let _ = wait(&theirs);
-            })
+        let waiters = [(); 2].map(|()| map.begin_wait(0, None).expect("the page is being loaded"));
+        let theirs = Arc::clone(&map);
+        let next = thread(move || {
+            if let BeginLoad::Begun(loading) = theirs.begin_load(0) {
+                let waiting = theirs.begin_wait(0, None).expect("the page is being loaded");
+                loading.fail(LoadFailure(9));
+                assert_eq!(waiting.sleep(), Err(LoadFailure(9)));
+            }
         });
         loading.fail(FAILED);
         for waiter in waiters {
-            waiter.join().unwrap();
+            assert_eq!(waiter.sleep(), Err(FAILED));
         }
+        next.join().unwrap();
         assert_eq!(map.state(0), pagefold_frames::PageState::Vacant { shadow: 0 });
         assert_eq!(frames.sweep_maps(1), 1, "every load that failed has left its chunk");
         assert_eq!(frames.budget().used(), STATES);
@@ -87,9 +90,10 @@ fn a_waiter_is_told_the_failure() {
         let BeginLoad::Begun(loading) = map.begin_load(0) else { panic!("nobody else loads") };
         let theirs = Arc::clone(&map);
         let waiter = thread(move || {
-            // `Ok` if the load had ended before this thread could wait for it.
-            let outcome = theirs.wait(0);
-            assert!(outcome == Err(FAILED) || outcome == Ok(()));
+            // `None` if the load has ended already.
+            if let Some(waiting) = theirs.begin_wait(0, None) {
+                assert_eq!(waiting.sleep(), Err(FAILED));
+            }
         });
         loading.fail(FAILED);
         waiter.join().unwrap();
@@ -105,8 +109,9 @@ fn an_abandoned_load_wakes_its_waiter() {
         let loading = map.begin_load(0);
         let theirs = Arc::clone(&map);
         let waiter = thread(move || {
-            let outcome = theirs.wait(0);
-            assert!(outcome == Err(pagefold_frames::Loading::ABANDONED) || outcome == Ok(()));
+            if let Some(waiting) = theirs.begin_wait(0, None) {
+                assert_eq!(waiting.sleep(), Err(pagefold_frames::Loading::ABANDONED));
+            }
         });
         drop(loading);
         waiter.join().unwrap();

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use pagefold_io::{Access, Backend, BackingFile, Batch, Helping, Identity, IoError, Request, ThreadPool};
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::lock::{Condvar, Mutex};
 use sync::{Arc, SharedBytes, thread};
 
 /// A file on the device with this number. Each word of the file is the word's offset.
@@ -121,6 +122,76 @@ fn a_helper_of_a_batch_beside_a_thread() {
         let queue = file.submit(&mut vec![read_of(16, &own).in_batch(&batch)]);
         file.help_as(&queue, Helping::default(), &|| false);
         assert_eq!((own.load(Ordering::Acquire), batch.unfinished()), (1, 0));
+        drop(file);
+        assert_eq!(over.load(Ordering::Acquire), 1);
+    });
+}
+
+/// A file of which no read from offset 16 on ends before the latch is opened.
+struct Latched(Arc<Latch>);
+
+#[derive(Default)]
+struct Latch {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Latch {
+    fn open(&self) {
+        *self.is_open.lock() = true;
+        self.opened.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut is_open = self.is_open.lock();
+        while !*is_open {
+            self.opened.wait(&mut is_open);
+        }
+    }
+}
+
+impl Backend for Latched {
+    fn name(&self) -> &'static str {
+        "latched"
+    }
+
+    fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(Self(Arc::clone(&self.0))))
+    }
+}
+
+impl BackingFile for Latched {
+    fn identity(&self) -> Identity {
+        Identity { device: 0, inode: 1 }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        Ok(u64::MAX)
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        if offset >= 16 {
+            self.0.wait();
+        }
+        Offsets(0).read(offset, into)
+    }
+}
+
+/// T2: the pool's thread completes the helper's request after the helper has called `done()`, and
+/// before it sleeps. The file has another request, which ends only after the helper has returned.
+/// So no later completion wakes the helper.
+#[test]
+fn a_helper_misses_no_completion() {
+    sync::model(|| {
+        let (over, own) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let latch = Arc::new(Latch::default());
+        let file = ThreadPool::new(Latched(Arc::clone(&latch)), 1).unwrap().open(Path::new(""), Access::Read).unwrap();
+        let batch = Batch::default();
+        let queue = file.submit(&mut vec![read_of(8, &own).in_batch(&batch)]);
+        file.submit(&mut vec![read_of(16, &over)]);
+        file.help_as(&queue, Helping::default(), &|| own.load(Ordering::Acquire) == 1);
+        assert_eq!(own.load(Ordering::Acquire), 1);
+        latch.open();
         drop(file);
         assert_eq!(over.load(Ordering::Acquire), 1);
     });

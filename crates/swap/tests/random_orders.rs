@@ -28,8 +28,8 @@ fn run(machine: &Machine, slots: u64) -> Result<(), Box<manycore::Failure>> {
         let area = Slots::new(0, slots, Placement::PerCpu).unwrap();
         // Allocates all slots but a few, so that the CPUs contend for these.
         let mut mine = Vec::new();
-        while mine.len() + 2 * CPUS < slots as usize {
-            mine.extend(take(&area, (slots as usize - mine.len() - 2 * CPUS).min(64)));
+        while mine.len() + CPUS + 1 < slots as usize {
+            mine.extend(take(&area, (slots as usize - mine.len() - CPUS - 1).min(64)));
         }
         manycore::thread::scope(|scope| {
             for cpu in 0..CPUS {
@@ -37,7 +37,8 @@ fn run(machine: &Machine, slots: u64) -> Result<(), Box<manycore::Failure>> {
                 scope.spawn(Some(cpu), move || {
                     let mut random = Random::seeded(cpu as u64);
                     for _ in 0..3 {
-                        // Nine slots are free, and each of the five threads has at most one.
+                        // Five slots are free, as slot 0 is the header. Each of the five threads
+                        // has at most one.
                         let got = take(area, 1);
                         assert_eq!(got.len(), 1, "there was one for each");
                         got.into_iter().for_each(|slot| put(area, slot));
