@@ -378,5 +378,13 @@ mod tests {
         assert!(matches!(protect(), Err(Error::AddressBusy { address }) if address == area.start + 3 * PAGE));
         drop(maker);
         protect().unwrap();
+        // Such a write counts itself before it looks at the entry.
+        let is_counted = std::cell::Cell::new(false);
+        let permitted = || {
+            is_counted.set(state.has_makers());
+            true
+        };
+        file.handle().overwrite(&[1; PAGE as usize], 5 * PAGE, &permitted).unwrap();
+        assert!(is_counted.get() && !state.has_makers());
     }
 }
