@@ -13,7 +13,9 @@ use test_disks::Call;
 use crate::bad_sector::BadSector;
 use crate::hooked::{Answer, Gate};
 use crate::meanwhile::is_asleep;
-use crate::support::{assert_same, bytes_on, disk, eventually, manager, stop_at_end, version, when_free};
+use crate::support::{
+    assert_same, bytes_on, disk, eventually, manager, manager_in_time, stop_at_end, version, when_free,
+};
 use crate::watched::Watched;
 
 fn open(mm: &Pagefold) -> File {
@@ -54,6 +56,48 @@ fn a_page_written_back_while_the_file_grows_is_written_as_a_whole() {
         file.sync().unwrap();
         assert_same(&bytes_on(&disk, "f0"), &expected, "appended");
     });
+}
+
+/// A backend panicked in a sync. The next sync succeeded although it wrote nothing: the pages that
+/// had been written before the panic counted as clean after it.
+#[test]
+fn after_a_sync_that_panics_the_next_one_writes_again() {
+    for time in [None, Some(Duration::from_secs(3600))] {
+        let disk = disk(1, 8192);
+        let (syncs, writes) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
+        let seen = Arc::clone(&writes);
+        let watched = Watched::new(&disk, move |call| {
+            seen.fetch_add(u64::from(call == Call::Write), Ordering::SeqCst);
+            let panics = call == Call::Sync && syncs.fetch_add(1, Ordering::SeqCst) == 0;
+            if panics { panic!("on purpose") } else { Ok(()) }
+        });
+        let mm = manager_in_time(64, watched, time);
+        let file = open(&mm);
+        file.write_at(&[1], 0).unwrap();
+        let error = file.sync().unwrap_err();
+        assert!(matches!(error, Error::WriteFailed { error: IoError::IO, .. }), "{error}");
+        file.sync().unwrap();
+        assert_eq!(writes.load(Ordering::SeqCst), 2, "what a failed sync covered is written again");
+    }
+}
+
+/// A backend panicked in `set_len`, which was to truncate a file. Afterwards the file was shorter
+/// for its readers, though not on the disk.
+#[test]
+fn a_truncation_that_panics_changes_nothing() {
+    let cuts = AtomicU64::new(0);
+    let watched = Watched::new(&disk(1, 8192), move |call| {
+        let panics = call == Call::SetLen && cuts.fetch_add(1, Ordering::SeqCst) == 0;
+        if panics { panic!("on purpose") } else { Ok(()) }
+    });
+    let mm = manager(64, watched);
+    let file = open(&mm);
+    let error = file.set_len(100).unwrap_err();
+    assert!(matches!(error, Error::WriteFailed { error: IoError::IO, .. }), "{error}");
+    assert_eq!(file.len(), 8192);
+    assert_eq!(file.read_at(&mut [0; 10], 8000).unwrap(), 10);
+    file.set_len(100).unwrap();
+    assert_eq!((file.len(), file.read_at(&mut [0; 10], 8000).unwrap()), (100, 0));
 }
 
 /// Several threads waited in `sync` of the same handle, and the sync that they waited for failed.

@@ -194,7 +194,8 @@ fn a_cycle_ends_when_the_file_is_cut_off() {
 
     let (disk, writes) = (disk(1, PAGES * 4096), Arc::new(AtomicU64::new(0)));
     let mm = manager(2 * PAGES, Wrapped::new(&disk, CutsOff(disk.clone(), Arc::clone(&writes))));
-    let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();
+    let group = mm.group("a").max(2 * PAGES * 4096).build().unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
     assert_eq!(file.path(), Path::new("f0"));
     // Every other page, so that each is a request of its own.
     (0..PAGES).step_by(2).for_each(|page| file.write_at(&[1], page * 4096).unwrap());
@@ -203,4 +204,9 @@ fn a_cycle_ends_when_the_file_is_cut_off() {
     let (made, on_disk) = (writes.load(Ordering::SeqCst), bytes_on(&disk, "f0").len() as u64);
     assert!(made < PAGES / 4, "{made} requests");
     assert!(on_disk < PAGES / 2 * 4096, "{on_disk} bytes");
+    // The sync has adopted the cut, so the file can be written again. Before, writes failed with
+    // `CutOff` once the group had as many dirty pages as it may have.
+    for page in 0..4 * PAGES {
+        file.write_at(&[2; 4096], page * 4096).unwrap();
+    }
 }

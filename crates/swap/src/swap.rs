@@ -326,19 +326,25 @@ impl Swap {
     /// Writes `page` to a reserved slot, in the area of `slot` if possible, otherwise in another
     /// area. An exchange needs this when all other slots are in use: `page` leaves memory so that
     /// the page in `slot` can come in. Returns the reserved slot, in state *cached*, which the
-    /// caller then owns.
+    /// caller then owns. `without_buffer` has a bit for each area in which this thread has waited
+    /// for a buffer in vain; they aren't tried.
     ///
     /// # Errors
-    /// `Some` if all reserved slots are in use, or can't be written to. `None` if a reserved slot
-    /// exists, but the area refused this page: there is no room for its contents, or no buffer
-    /// became free in time. Then another page may fit.
-    pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>) -> Result<SlotId, Option<SwapOutError>> {
-        let (mut outcome, mut tried) = (Err(Some(SwapOutError::Full)), 0);
+    /// `Some` if all reserved slots are in use, or can't be written to now. `None` if an area has no
+    /// room for the contents of this page. Then another page may fit.
+    pub fn swap_out_for(
+        &self,
+        slot: SlotId,
+        page: &PageOut<'_>,
+        without_buffer: &mut u32,
+    ) -> Result<SlotId, Option<SwapOutError>> {
+        let (mut outcome, mut tried) = (Err(Some(SwapOutError::Full)), *without_buffer);
         while let Some((area, reserved)) = self.allocate_reserved(slot, tried) {
             tried |= 1 << area.number;
             match area.write(&[reserved], &[*page], Need::Last) {
                 Ok(()) => return Ok(reserved),
-                Err(NotWritten::NoRoom | NotWritten::NoBuffer) => outcome = Err(None),
+                Err(NotWritten::NoRoom) => outcome = Err(None),
+                Err(NotWritten::NoBuffer) => *without_buffer |= 1 << area.number,
                 Err(NotWritten::Failed(error)) => {
                     let error = SwapOutError::WriteFailed { area: area.number, error };
                     outcome = outcome.map_err(|others| others.and(Some(error)));

@@ -386,6 +386,31 @@ fn a_wait_for_a_buffer_is_no_progress_of_a_device_that_does_not_answer() {
     assert!(!swap.areas()[0].is_stalled);
 }
 
+/// Regression: an exchange tried one page after another, and waited for a buffer of the same area
+/// for each of them. It should wait once, and not try that area again.
+#[test]
+fn an_exchange_does_not_try_an_area_again_in_which_it_waited_for_a_buffer() {
+    let stalling = Stalling { needs_stable_bytes: true, ..Stalling::default() };
+    let swap = Arc::new(with_areas(&stalling.disk, &stalling, &[100 * PAGE as u64]));
+    let in_slot = out(&swap, &[100], 0)[0].unwrap();
+    stalling.stall(true);
+    let out_of = |number: u64| {
+        let swap = Arc::clone(&swap);
+        thread::spawn(move || out(&swap, &[number], 0)[0])
+    };
+    let stuck: Vec<_> = (0..COPIES).map(out_of).collect();
+    stalling.await_writes(COPIES as usize);
+    let bytes = contents(101, 0);
+    let mut without_buffer = 0;
+    let mut exchange = || swap.swap_out_for(in_slot, &page(&bytes, 101), &mut without_buffer);
+    assert_eq!(exchange(), Err(Some(SwapOutError::Full)), "no buffer became free");
+    stalling.stall(false);
+    stuck.into_iter().for_each(|thread| assert_eq!(join_in_time(thread).unwrap().area(), 0));
+    assert_eq!(exchange(), Err(Some(SwapOutError::Full)), "the only area isn't tried again");
+    assert_eq!(without_buffer, 1);
+    assert!(swap.swap_out_for(in_slot, &page(&bytes, 101), &mut 0).is_ok());
+}
+
 /// Regression: an area had no free buffer for a run of slots. The thread that was swapping out
 /// waited for one, and then waited again for each further run of its pages, although another area
 /// had room for all of them. It should wait once, and then use the other area.

@@ -213,7 +213,7 @@ impl FileState {
         if self.is_cutting.load(Ordering::Relaxed) {
             return Ok(Attempt::Done(self.len()));
         }
-        let _turn = self.extension.lock();
+        let _turn = self.lock_extension_in_errand();
         self.take_over_whole()
     }
 
@@ -310,6 +310,9 @@ impl FileState {
             self.map.set_len(len); // First (N6).
         }
         self.disk_len.store(len, Ordering::Release);
+        if self.latch.failing() == Some(IoError::CutOff) {
+            self.note_outcome(None); // A cycle met this truncation. It keeps no write from the file now.
+        }
         if len >= before {
             return;
         }

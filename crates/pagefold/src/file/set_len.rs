@@ -32,7 +32,8 @@ use sync::atomic::{Backoff, Ordering};
 use crate::error::Error;
 use crate::file::length::{End, LEN_MAX};
 use crate::file::state::FileState;
-use io::{BackingFile, uninterrupted};
+use crate::file::watchdog::failing_if_it_panics;
+use io::{BackingFile, IoError, uninterrupted};
 
 /// The page in which the file is truncated (Z2).
 enum CutPage<'a> {
@@ -50,7 +51,7 @@ impl FileState {
         if len > LEN_MAX {
             return Err(self.too_large(len));
         }
-        let _turn = self.extension.lock();
+        let _turn = self.lock_extension_in_errand();
         // First adopts a length that another process has set. If that fails, the file gets the
         // wanted length anyway.
         let _ = self.refresh_len_in_turn();
@@ -59,7 +60,7 @@ impl FileState {
         let before = self.len();
         if len >= before {
             let mut end = self.await_end(before..len)?;
-            uninterrupted(|| writer.set_len(len)).map_err(|error| self.write_failed(error))?;
+            set_on_device(writer, len).map_err(|error| self.write_failed(error))?;
             if let End::Gone = end {
                 end = self.await_end(before..len)?; // Z4
             }
@@ -94,7 +95,7 @@ impl FileState {
                 drop(self.take_to_cut(page)?);
             }
         }
-        uninterrupted(|| writer.set_len(len)).map_err(|error| self.write_failed(error))?;
+        set_on_device(writer, len).map_err(|error| self.write_failed(error))?;
         self.length_is(len);
         if let Some(CutPage::InMemory(mut writing)) = cut_page {
             writing.zero_from(tail);
@@ -231,4 +232,9 @@ mod tests {
             assert!(bytes[100..] == [0; 3996], "what was cut off");
         }
     }
+}
+
+/// Sets the file's length on its device.
+fn set_on_device(writer: &dyn BackingFile, len: u64) -> Result<(), IoError> {
+    failing_if_it_panics(|| uninterrupted(|| writer.set_len(len)))
 }

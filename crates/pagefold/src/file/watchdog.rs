@@ -38,10 +38,13 @@
 //!   errand that goes on may hold the file's locks, so each further errand would tie up a worker
 //!   that waits for these locks.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
-//!   again after each answer. The time for which an errand, or the holder of `extension`, waits for
-//!   a page in use or for memory doesn't count ([`waits_for_page`](FileState::waits_for_page),
-//!   [`wait_for_memory`](FileState::wait_for_memory)). The device needn't be asked for anything
-//!   meanwhile, so it must not be taken for silent.
+//!   again after each answer. The device must be taken for silent only if a request waits for it. So
+//!   the time for which an errand waits for a page in use doesn't count
+//!   ([`waits_for_page`](FileState::waits_for_page)). Nor does the time for which an errand or a
+//!   call waits for `extension` while the lock's holder waits for memory
+//!   ([`wait_for_memory`](FileState::wait_for_memory)). This doesn't excuse errands that wait for
+//!   something else: a sync that hangs times out even if another thread appends to the file all the
+//!   time.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
 //!   if a wait returns much later than it should, the caller's timeout starts anew. A call that
@@ -65,7 +68,7 @@ use crate::file::state::FileState;
 use crate::file::watch::Watch;
 use crate::manager::Manager;
 use crate::timers::was_stopped;
-use io::Workers;
+use io::{IoError, Workers};
 
 /// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
@@ -74,6 +77,8 @@ const TIME_MAX: Duration = Duration::from_secs(1 << 32);
 const HEARING_PART: u32 = 4;
 const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);
+/// The least time for which a thread sleeps that waits for `extension`.
+const SLICE_MIN: Duration = Duration::from_millis(1);
 /// The most workers for one device. They are started on demand.
 const WORKERS_MAX: usize = 64;
 
@@ -118,13 +123,13 @@ impl Watch<FileState> {
 
     /// Returns the remaining time of a call that has waited for an errand since `start_ms`.
     fn rest(&self, manager: &Manager, start_ms: u64) -> Duration {
-        // Acquire pairs with the Release in `MemoryWait::drop`: if that wait is over, the time of
-        // its end is seen below.
-        if self.waits_for_memory.load(Ordering::Acquire) {
-            return self.time; // WATCH-3
-        }
         let since_ms = start_ms.max(self.answered_ms.load(Ordering::Relaxed));
         self.time.saturating_sub(Duration::from_millis(manager.now_ms().saturating_sub(since_ms)))
+    }
+
+    /// Returns how long a thread that waits for `extension` sleeps before it looks why it waits.
+    fn slice(&self) -> Duration {
+        (self.time / HEARING_PART).clamp(SLICE_MIN, HEARING_MAX)
     }
 
     fn send<T: Send + 'static>(
@@ -140,7 +145,7 @@ impl Watch<FileState> {
         let (device, left) = (Arc::clone(&self.device), Arc::clone(&self.left));
         workers.run(file.backing.identity(), move || {
             if its.begin(matters) {
-                let result = in_worker(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
+                let result = unless_it_panics(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
                 drop(its_file); // Before the caller goes on: it may be closing the file.
                 its.end(&left, result);
                 device.answered(); // WATCH-1
@@ -150,15 +155,21 @@ impl Watch<FileState> {
     }
 }
 
-/// Calls `what`, in a worker. Returns `None` if it panics, as the user's backend may. Then the
-/// worker still has to tell the thread or the task that waits for it.
-pub(crate) fn in_worker<T>(what: impl FnOnce() -> T) -> Option<T> {
+/// Calls `what`. Returns `None` if it panics, as the user's backend may. For callers that have to
+/// go on then: a worker has to tell the thread or the task that waits for it.
+pub(crate) fn unless_it_panics<T>(what: impl FnOnce() -> T) -> Option<T> {
     let mut result = None;
     if !survive(|| result = Some(what())) {
-        // Sometimes: a backend panics in a worker.
-        tracing::error!("a call of the backend panicked in a worker");
+        // Sometimes: a backend panics.
+        tracing::error!("a call of the backend panicked");
     }
     result
+}
+
+/// Calls a backend. A call that panics counts as an I/O error, so that its caller takes back what it
+/// has begun and reports the failure.
+pub(crate) fn failing_if_it_panics<T>(call: impl FnOnce() -> Result<T, IoError>) -> Result<T, IoError> {
+    unless_it_panics(call).unwrap_or(Err(IoError::IO))
 }
 
 impl<T> Errand<T> {
@@ -225,22 +236,18 @@ impl<T> Errand<T> {
 }
 
 /// The holder of `extension` waits for memory until this is dropped.
-struct MemoryWait<'a> {
-    file: &'a FileState,
-    watch: &'a Watch<FileState>,
-}
+struct MemoryWait<'a>(&'a Watch<FileState>);
 
 impl<'a> MemoryWait<'a> {
-    fn begin(file: &'a FileState, watch: &'a Watch<FileState>) -> Self {
-        watch.waits_for_memory.store(true, Ordering::Relaxed);
-        Self { file, watch }
+    fn begin(watch: &'a Watch<FileState>) -> Self {
+        watch.memory_waits.fetch_add(1, Ordering::Relaxed);
+        Self(watch)
     }
 }
 
 impl Drop for MemoryWait<'_> {
     fn drop(&mut self) {
-        self.file.waits_for_page();
-        self.watch.waits_for_memory.store(false, Ordering::Release); // Pairs with the load in `rest`.
+        self.0.memory_waits.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -297,8 +304,8 @@ impl FileState {
         }
     }
 
-    /// Notes that an errand, or the holder of `extension`, waits for a page that is in use, and so
-    /// not for the device (WATCH-3).
+    /// Notes that an errand waits for a page in use or for `extension`, and so not for the device
+    /// (WATCH-3).
     pub(crate) fn waits_for_page(&self) {
         if let Some(watch) = self.watch() {
             watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
@@ -308,7 +315,7 @@ impl FileState {
     /// Calls `wait`, which may wait for memory. If the caller holds `extension` (`turn`), this time
     /// doesn't count for the threads that wait for `extension` (WATCH-3).
     pub(crate) fn wait_for_memory<T>(&self, turn: bool, wait: impl FnOnce() -> T) -> T {
-        let _waits = self.watch().filter(|_| turn).map(|watch| MemoryWait::begin(self, watch));
+        let _waits = self.watch().filter(|_| turn).map(MemoryWait::begin);
         wait()
     }
 
@@ -385,16 +392,32 @@ impl FileState {
     /// [`Error::DeviceTimeout`].
     pub(crate) fn lock_extension(&self) -> Result<MutexGuard<'_, ()>, Error> {
         let Some(watch) = self.watch() else { return Ok(self.extension.lock()) };
-        let mut start_ms = self.manager.now_ms();
+        let (mut start_ms, mut seen) = (self.manager.now_ms(), watch.memory_waits());
         loop {
             // If the device is silent, another call has waited for the whole timeout already.
             let rest = if watch.is_silent() { Duration::ZERO } else { watch.rest(&self.manager, start_ms) };
-            let began = Instant::now();
-            match self.extension.try_lock_for(rest) {
+            let (slice, began) = (rest.min(watch.slice()), Instant::now());
+            match self.extension.try_lock_for(slice) {
                 Some(turn) => return Ok(turn),
-                None if was_stopped(rest, began) => start_ms = self.manager.now_ms(),
+                None if was_stopped(slice, began) || watch.has_waited_for_memory(&mut seen) => {
+                    start_ms = self.manager.now_ms();
+                }
                 None if rest.is_zero() => return Err(self.device_timeout()),
                 None => {}
+            }
+        }
+    }
+
+    /// Locks `extension` without a limit: in an errand, or if there is no timeout.
+    pub(crate) fn lock_extension_in_errand(&self) -> MutexGuard<'_, ()> {
+        let Some(watch) = self.watch() else { return self.extension.lock() };
+        let mut seen = watch.memory_waits();
+        loop {
+            if let Some(turn) = self.extension.try_lock_for(watch.slice()) {
+                return turn;
+            }
+            if watch.has_waited_for_memory(&mut seen) {
+                self.waits_for_page();
             }
         }
     }
@@ -472,35 +495,62 @@ mod tests {
             ("a page is made", PAGE, PAGE as usize),
             ("a page of another group is charged to this one", 5000, 10),
         ];
+        let waits = |file: &File| file.handle().file.watch().unwrap().memory_waits();
         for (file, (what, at, len)) in files.iter().zip(writes) {
-            let state = &file.handle().file;
-            state.watch().unwrap().answered_ms.store(0, Ordering::Relaxed);
             let result = file.write_at(&vec![2; len], at);
             assert!(matches!(result, Err(Error::LimitReached { .. })), "{what}: {result:?}");
-            assert!(answered_ms(state) > 0, "{what}");
+            assert!(waits(file) > 0 && waits(file) % 2 == 0, "{what}: {}", waits(file));
         }
         // A write that doesn't hold `extension` keeps no thread waiting.
         assert!(matches!(files[3].write_at(&[2; 10], 10), Err(Error::LimitReached { .. })));
-        assert_eq!(answered_ms(&files[3].handle().file), 0);
+        assert_eq!(waits(&files[3]), 0);
         drop(pins);
     }
 
-    /// While the holder of `extension` waits for memory, the timeout of the others doesn't pass.
+    /// While the holder of `extension` waits for memory, and once after it has waited, the time of a
+    /// thread that waits for `extension` is excused.
     #[test]
-    fn no_time_passes_while_the_holder_of_extension_waits_for_memory() {
+    fn a_holder_of_extension_that_waits_for_memory_is_noticed() {
         let (_disk, _mm, group) = world();
         let file = open(&group, "f0");
         let (state, watch) = (&*file.handle().file, file.handle().file.watch().unwrap());
-        let rest = || {
-            while state.manager.now_ms() < 2 {
-                thread::yield_now();
-            }
-            watch.rest(&state.manager, 0)
-        };
-        assert!(rest() < TIME);
-        state.wait_for_memory(false, || assert!(rest() < TIME));
-        state.wait_for_memory(true, || assert_eq!(rest(), TIME));
-        assert!(watch.answered_ms.load(Ordering::Relaxed) > 0, "the time begins when the wait is over");
+        let mut seen = watch.memory_waits();
+        state.wait_for_memory(false, || assert!(!watch.has_waited_for_memory(&mut seen)));
+        state.wait_for_memory(true, || (0..2).for_each(|_| assert!(watch.has_waited_for_memory(&mut seen))));
+        assert_eq!([(); 2].map(|()| watch.has_waited_for_memory(&mut seen)), [true, false]);
+    }
+
+    /// Regression: an append that got memory at once restarted the timeout of all errands of the
+    /// file. So a sync that hung never timed out beside a thread that appended all the time.
+    #[test]
+    fn an_append_excuses_no_errand_that_waits_for_the_device() {
+        let (_disk, _mm, group) = world();
+        let file = open(&group, "f0");
+        let state = &*file.handle().file;
+        file.read_exact_at(&mut [0], PAGE).unwrap();
+        state.watch().unwrap().answered_ms.store(0, Ordering::Relaxed);
+        file.write_at(&[2; 4 * PAGE as usize], 5000).unwrap();
+        assert_eq!(answered_ms(state), 0);
+    }
+
+    /// An errand that waits for `extension` notes that it doesn't wait for the device.
+    #[test]
+    fn an_errand_that_waits_for_a_holder_that_waits_for_memory_waits_for_no_device() {
+        let (_disk, _mm, group) = world();
+        let file = open(&group, "f0");
+        let state = Arc::clone(&file.handle().file);
+        state.watch().unwrap().answered_ms.store(0, Ordering::Relaxed);
+        let turn = state.extension.lock();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(state.lock_extension_in_errand()));
+            state.wait_for_memory(true, || {
+                while answered_ms(&state) == 0 {
+                    thread::yield_now();
+                }
+            });
+            drop(turn);
+            waits.join().unwrap();
+        });
     }
 
     /// Regression: a file was closed while loads of it were in flight. The device answered one

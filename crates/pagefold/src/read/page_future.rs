@@ -33,7 +33,7 @@ use crate::file::handle::Handle;
 use crate::file::length::Attempt;
 use crate::file::page_ref::PageRef;
 use crate::file::state::FileState;
-use crate::file::watchdog::in_worker;
+use crate::file::watchdog::unless_it_panics;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
 use crate::timers::{Measured, Timer};
@@ -327,7 +327,7 @@ impl<'a> PageFuture<'a> {
         let (file, its, page) = (Arc::clone(&self.handle.file), Arc::clone(&mailbox), self.page);
         let identity = file.backing.identity();
         self.handle.file.manager.workers()?.run(identity, move || {
-            let result = in_worker(|| what(&file)).unwrap_or_else(|| Err(file.read_failed(page, IoError::IO)));
+            let result = unless_it_panics(|| what(&file)).unwrap_or_else(|| Err(file.read_failed(page, IoError::IO)));
             let answers = file.answers();
             drop(file);
             its.put(result);

@@ -65,30 +65,50 @@ impl Account {
     /// [`Error::LimitReached`]; no room in the budget.
     pub(super) fn charge(&self, payer: Payer<'_>, bytes: u64) -> Result<(), Error> {
         let (manager, group) = (payer.manager, payer.group);
-        let mut pages = self.charged.lock().pages_for(payer, bytes);
-        manager.charge_pages(group, pages)?;
-        manager.charge_metadata(bytes).inspect_err(|_| manager.uncharge_pages(group, pages))?;
+        let mut pages = 0;
+        let paid = self.pay(payer, bytes, &mut pages).and_then(|()| manager.charge_metadata(bytes));
+        paid.inspect_err(|_| manager.uncharge_pages(group, pages))?;
         // The bytes are counted only once they are charged. Otherwise another charge could rely on
         // a page that this thread is still waiting for, and may not get.
-        let needed = loop {
-            let needed = {
-                let mut charged = self.charged.lock();
-                let needed = charged.pages_for(payer, bytes);
-                if needed <= pages {
-                    charged.add(payer, bytes);
-                    break needed;
-                }
-                needed
-            };
+        while !self.count(payer, bytes, pages) {
             // Another thread has used the rest of the last page, or uncharged that page.
-            manager.charge_pages(group, needed - pages).inspect_err(|_| {
+            self.pay(payer, bytes, &mut pages).inspect_err(|_| {
                 manager.uncharge_pages(group, pages);
                 manager.frames.budget().uncharge(bytes);
             })?;
-            pages = needed;
-        };
-        manager.uncharge_pages(group, pages - needed);
+        }
         Ok(())
+    }
+
+    /// Charges the group for the pages that `bytes` more bytes need. `pages` of them are charged
+    /// already, and more after this call, even if it fails.
+    fn pay(&self, payer: Payer<'_>, bytes: u64, pages: &mut u64) -> Result<(), Error> {
+        loop {
+            let needed = self.charged.lock().pages_for(payer, bytes);
+            if needed <= *pages {
+                return Ok(());
+            }
+            match payer.manager.charge_pages(payer.group, needed - *pages) {
+                Ok(()) => *pages = needed,
+                // If another thread has charged a page meanwhile, the bytes may fit into it.
+                Err(error) if self.charged.lock().pages_for(payer, bytes) > *pages => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Counts bytes for which `pages` pages are charged, and returns the pages that they don't need
+    /// to the group. Returns false, with nothing done, if they need more pages.
+    fn count(&self, payer: Payer<'_>, bytes: u64, pages: u64) -> bool {
+        let mut charged = self.charged.lock();
+        let needed = charged.pages_for(payer, bytes);
+        if needed > pages {
+            return false;
+        }
+        charged.add(payer, bytes);
+        drop(charged);
+        payer.manager.uncharge_pages(payer.group, pages - needed);
+        true
     }
 
     /// Charges `bytes` if that needs no reclaim. Returns whether it has.

@@ -48,23 +48,17 @@ impl SpaceState {
     /// loading the page, waits for that load, and neither charges the group nor takes a frame.
     pub(super) fn fault_or_wait(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         match region.map.state(page % REGION_PAGES) {
-            PageState::Loading => self.await_other(region, page, fault, Ok(false)),
+            PageState::Loading => self.await_other(region, page, fault),
             _ => self.fault(region, page, fault),
         }
     }
 
     /// Waits for another thread's load, and returns its outcome. Exception: if that load fails, and
-    /// `fault` overwrites the whole page, returns `otherwise`, because `fault` doesn't need the
-    /// bytes that couldn't be loaded. With `Ok(false)`, the caller then looks at the page again.
-    fn await_other(
-        &self,
-        region: &Region,
-        page: u64,
-        fault: Fault<'_>,
-        otherwise: Result<bool, Error>,
-    ) -> Result<bool, Error> {
+    /// `fault` overwrites the whole page, returns false, because `fault` doesn't need the bytes that
+    /// couldn't be loaded. The caller then looks at the page again.
+    fn await_other(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         let outcome = self.outcome(page, region.map.wait(page % REGION_PAGES), || region.swapped_to(page));
-        if fault.overwrites(1 << self.page_shift) { outcome.or(otherwise) } else { outcome }
+        if fault.overwrites(1 << self.page_shift) { outcome.or(Ok(false)) } else { outcome }
     }
 
     /// Brings a page into memory, and applies `fault` to it. The page comes back from swap, or is
@@ -87,11 +81,8 @@ impl SpaceState {
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
                     // Another thread took the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
-                    // If that thread's load fails, the frame is free again.
-                    PageState::Loading => {
-                        let otherwise = if is_outrun { Ok(false) } else { Err(error) };
-                        return self.await_other(region, page, fault, otherwise);
-                    }
+                    // If that thread's load fails, the frame is free again, so the caller looks again.
+                    PageState::Loading => return self.await_other(region, page, fault),
                     PageState::Vacant { .. } if !fault.writes() => return Ok(false), // Discarded in between.
                     // Or another thread had the page for a moment, and left it where it was.
                     PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
@@ -124,7 +115,7 @@ impl SpaceState {
                 }
                 BeginLoad::Busy => {
                     self.give_up(memory, along);
-                    return self.await_other(region, page, fault, Ok(false));
+                    return self.await_other(region, page, fault);
                 }
                 // A region has a place for each of its pages.
                 BeginLoad::NoRoom | BeginLoad::NoPlace => {

@@ -150,17 +150,18 @@ impl SpaceState {
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
+        self.check_fits(old)?;
         // Makes the tables for the ends of `new` before any entry of `new` is changed. If the move
         // fails, all entries of `new` are removed. Without these tables, that could also remove
         // entries of other threads' pages, in the granules at the ends of `new`.
         self.prepare(new)?;
         // While the pages are vacated, accesses to them wait, so that time has to be short.
         // Therefore pages in swap are brought back before.
-        self.check_fits(old)?;
-        self.bring_in_swapped(old)?;
-        self.vacate(old)?;
+        let vacated = self.bring_in_swapped(old).and_then(|()| self.vacate(old));
+        vacated.inspect_err(|_| self.note_in_vain(new))?;
         let by = new.first.wrapping_sub(old.first);
-        let moving = self.enter_new(old, by).and_then(|()| self.reserve(old, by)).inspect_err(|_| {
+        let entered = self.enter_new(old, by).and_then(|()| self.make_records(old, by));
+        let moving = entered.and_then(|()| self.reserve(old, by)).inspect_err(|_| {
             drop(self.forget_pages(new)); // The old mappings keep their files open.
             self.restore(old);
         })?;
@@ -201,6 +202,25 @@ impl SpaceState {
             self.change_entries(new, |_| entry.with_number(number));
             Ok(())
         })
+    }
+
+    /// Makes the records of the regions that pages move to. So [`reserve`](Self::reserve) charges
+    /// no memory for records: it has taken pages off their lists by then, and reclaim couldn't evict
+    /// them to make room.
+    fn make_records(&self, old: Pages, by: u64) -> Result<(), Error> {
+        let mut last = None;
+        for (run, _) in self.index.runs(old).filter(|(_, entry)| entry.is_own()) {
+            for (region, local) in self.index.regions(run) {
+                for page in region.map.pages_in_memory(local) {
+                    let to = (region.first() + page).wrapping_add(by);
+                    if last != Some(to / REGION_PAGES) {
+                        last = Some(to / REGION_PAGES);
+                        self.region_for_page(to)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Fails if some of `pages` are in swap, and the group may not have all of them in memory at
@@ -501,6 +521,29 @@ mod tests {
     fn a_move_of_more_pages_than_may_be_in_memory_fails_at_once() {
         let it = swapping();
         fails_soon(&it, 200);
+        let room = || it.group_state().room_for_pages(it.manager().budget_pages());
+        let before = room();
+        let there = (Tenant::at(0) + 2 * GIB)..(Tenant::at(200) + 2 * GIB);
+        assert!(it.space.move_to(Tenant::at(0)..Tenant::at(200), there.start).is_err());
+        assert_eq!(room(), before, "tables were made for the target");
+    }
+
+    /// Regression: a move to a region without a record took pages off the lists, and then needed
+    /// memory for the record. It waited for its own pages to be evicted.
+    #[test]
+    fn a_move_to_another_region_makes_its_record_before_it_takes_pages_off_the_lists() {
+        for less in 0..6 {
+            let mm = Pagefold::builder().backend(SimulatedDisk::default()).swap_area(SwapArea::memory(801 * PAGE));
+            let it = Tenant::new(mm, 64, 2 * REGION_PAGES);
+            [0, REGION_PAGES].into_iter().for_each(|page| it.write(page).unwrap());
+            let room = it.group_state().room_for_pages(it.manager().budget_pages());
+            (0..room - less).for_each(|page| it.write(page).unwrap());
+            let before = it.direct_reclaims();
+            // When the page of the second region is moved, all others have been taken off the lists.
+            let _ = it.space.move_to(Tenant::at(0)..Tenant::at(2 * REGION_PAGES), Tenant::at(4 * REGION_PAGES));
+            let reclaims = it.direct_reclaims() - before;
+            assert!(reclaims < 200, "{reclaims}, so it waited for its own pages");
+        }
     }
 
     /// As above, for pages that would fit into memory if others weren't pinned.

@@ -116,7 +116,7 @@ impl SpaceState {
     }
 
     /// Notes tables that were made for a change of `pages` that failed. The pages are still locked.
-    fn note_in_vain(&self, pages: Pages) {
+    pub(super) fn note_in_vain(&self, pages: Pages) {
         self.note(pages);
         let parts = pages.first >> PART_SHIFT..=(pages.end - 1) >> PART_SHIFT;
         self.noted.tables.lock().extend(parts.map(|part| (PART_SHIFT, part << PART_SHIFT)));

@@ -25,6 +25,7 @@
 //! that it could evict, which takes a long time. If the exchange succeeds, the next few exchanges
 //! skip reclaim, because normally no page has become evictable since then.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use frames::{IsolatedFrame, OwnedFrame};
@@ -73,10 +74,13 @@ impl Manager {
     ) -> Option<(ChargedFrame<'a>, Exchange<'a>)> {
         let under_way = self.exchanges.begin();
         let start = group.lists.to_reclaim();
+        let without_buffer = Cell::new(0);
         for step in 0..group.lists.stripe_count() {
             let stripe = group.lists.stripe((start + step) % group.lists.stripe_count());
             for _ in 0..stripe.len().min(LOOKED_AT_MAX) {
-                match self.leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, wanted)) {
+                match self
+                    .leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, &without_buffer, wanted))
+                {
                     ControlFlow::Continue(()) => {}
                     ControlFlow::Break(left) => {
                         let (mut frame, gone) = left?;
@@ -137,12 +141,14 @@ impl Manager {
         flow
     }
 
-    /// Writes a page to a reserved slot, and removes it from memory.
+    /// Writes a page to a reserved slot, and removes it from memory. `without_buffer` is that of
+    /// [`Swap::swap_out_for`](swap::Swap::swap_out_for).
     fn leave_for(
         &self,
         group: &GroupState,
         slot: SlotId,
         frame: IsolatedFrame,
+        without_buffer: &Cell<u32>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Gone<'_>, Stays> {
         let page = if self.is_anonymous(&frame) { self.frames.look_unwritten(&frame) } else { None };
@@ -153,7 +159,10 @@ impl Manager {
             return Err(Stays::All(frame));
         }
         let out = Self::page_out(group, &page);
-        let reserved = match self.swap.swap_out_for(slot, &out) {
+        let mut tried = without_buffer.get();
+        let written = self.swap.swap_out_for(slot, &out, &mut tried);
+        without_buffer.set(tried);
+        let reserved = match written {
             Ok(reserved) => reserved,
             Err(error) => {
                 self.uncharge_swapped(group, 1);

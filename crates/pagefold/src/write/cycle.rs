@@ -18,6 +18,7 @@ use frames::HeldRun;
 
 use crate::dirty::course::Course;
 use crate::file::state::FileState;
+use crate::file::watchdog::failing_if_it_panics;
 use crate::read::call::HELPING;
 use io::{BackingFile, IoError, Request, uninterrupted};
 
@@ -307,7 +308,7 @@ impl<'a> Cycle<'a> {
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
             self.progressed();
-            uninterrupted(|| self.writer.sync())?;
+            failing_if_it_panics(|| uninterrupted(|| self.writer.sync()))?;
             self.progressed();
             self.file.errand_answered();
         }

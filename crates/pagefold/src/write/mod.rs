@@ -158,7 +158,7 @@ impl Handle {
             drop(turn);
             let piece = piece.clone();
             self.file.in_time(move |file| {
-                let _turn = file.extension.lock();
+                let _turn = file.lock_extension_in_errand();
                 if piece.start > file.len() { file.close_gap(piece) } else { Ok(()) }
             })?;
         }
