@@ -330,8 +330,8 @@ impl Swap {
     /// for a buffer in vain; they aren't tried.
     ///
     /// # Errors
-    /// `Some` if all reserved slots are in use, or can't be written to now. `None` if an area has no
-    /// room for the contents of this page. Then another page may fit.
+    /// `Some` if all reserved slots are in use, or can't be written to now. `None` if an area has
+    /// no room for the contents of this page. Then another page may fit.
     pub fn swap_out_for(
         &self,
         slot: SlotId,

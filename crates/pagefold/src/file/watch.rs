@@ -15,8 +15,8 @@ pub(crate) struct Watch<F> {
     /// The last time at which the device answered a request for this file, made by an errand or the
     /// flusher, or at which an errand waited for something else than the device.
     pub(crate) answered_ms: AtomicU64,
-    /// How often holders of `extension` have begun to wait for memory, and stopped. So the number is
-    /// odd during such a wait. Only the holder changes it.
+    /// How often holders of `extension` have begun to wait for memory, and stopped. So the number
+    /// is odd during such a wait. Only the holder changes it.
     pub(crate) memory_waits: AtomicU64,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,

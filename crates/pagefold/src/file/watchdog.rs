@@ -38,8 +38,8 @@
 //!   errand that goes on may hold the file's locks, so each further errand would tie up a worker
 //!   that waits for these locks.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
-//!   again after each answer. The device must be taken for silent only if a request waits for it. So
-//!   the time for which an errand waits for a page in use doesn't count
+//!   again after each answer. The device must be taken for silent only if a request waits for it.
+//!   So the time for which an errand waits for a page in use doesn't count
 //!   ([`waits_for_page`](FileState::waits_for_page)). Nor does the time for which an errand or a
 //!   call waits for `extension` while the lock's holder waits for memory
 //!   ([`wait_for_memory`](FileState::wait_for_memory)). This doesn't excuse errands that wait for
@@ -166,8 +166,8 @@ pub(crate) fn unless_it_panics<T>(what: impl FnOnce() -> T) -> Option<T> {
     result
 }
 
-/// Calls a backend. A call that panics counts as an I/O error, so that its caller takes back what it
-/// has begun and reports the failure.
+/// Calls a backend. A call that panics counts as an I/O error, so that its caller takes back what
+/// it has begun and reports the failure.
 pub(crate) fn failing_if_it_panics<T>(call: impl FnOnce() -> Result<T, IoError>) -> Result<T, IoError> {
     unless_it_panics(call).unwrap_or(Err(IoError::IO))
 }
@@ -507,8 +507,8 @@ mod tests {
         drop(pins);
     }
 
-    /// While the holder of `extension` waits for memory, and once after it has waited, the time of a
-    /// thread that waits for `extension` is excused.
+    /// While the holder of `extension` waits for memory, and once after it has waited, the time of
+    /// a thread that waits for `extension` is excused.
     #[test]
     fn a_holder_of_extension_that_waits_for_memory_is_noticed() {
         let (_disk, _mm, group) = world();

@@ -54,8 +54,8 @@ impl SpaceState {
     }
 
     /// Waits for another thread's load, and returns its outcome. Exception: if that load fails, and
-    /// `fault` overwrites the whole page, returns false, because `fault` doesn't need the bytes that
-    /// couldn't be loaded. The caller then looks at the page again.
+    /// `fault` overwrites the whole page, returns false, because `fault` doesn't need the bytes
+    /// that couldn't be loaded. The caller then looks at the page again.
     fn await_other(&self, region: &Region, page: u64, fault: Fault<'_>) -> Result<bool, Error> {
         let outcome = self.outcome(page, region.map.wait(page % REGION_PAGES), || region.swapped_to(page));
         if fault.overwrites(1 << self.page_shift) { outcome.or(Ok(false)) } else { outcome }
@@ -81,7 +81,7 @@ impl SpaceState {
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
                     // Another thread took the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
-                    // If that thread's load fails, the frame is free again, so the caller looks again.
+                    // If that thread's load fails, the frame is free again. The caller looks again.
                     PageState::Loading => return self.await_other(region, page, fault),
                     PageState::Vacant { .. } if !fault.writes() => return Ok(false), // Discarded in between.
                     // Or another thread had the page for a moment, and left it where it was.

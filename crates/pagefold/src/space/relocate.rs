@@ -205,8 +205,8 @@ impl SpaceState {
     }
 
     /// Makes the records of the regions that pages move to. So [`reserve`](Self::reserve) charges
-    /// no memory for records: it has taken pages off their lists by then, and reclaim couldn't evict
-    /// them to make room.
+    /// no memory for records: it has taken pages off their lists by then, and reclaim couldn't
+    /// evict them to make room.
     fn make_records(&self, old: Pages, by: u64) -> Result<(), Error> {
         let mut last = None;
         for (run, _) in self.index.runs(old).filter(|(_, entry)| entry.is_own()) {
@@ -539,7 +539,8 @@ mod tests {
             let room = it.group_state().room_for_pages(it.manager().budget_pages());
             (0..room - less).for_each(|page| it.write(page).unwrap());
             let before = it.direct_reclaims();
-            // When the page of the second region is moved, all others have been taken off the lists.
+            // When the page of the second region is moved, all others have been taken off the
+            // lists.
             let _ = it.space.move_to(Tenant::at(0)..Tenant::at(2 * REGION_PAGES), Tenant::at(4 * REGION_PAGES));
             let reclaims = it.direct_reclaims() - before;
             assert!(reclaims < 200, "{reclaims}, so it waited for its own pages");
