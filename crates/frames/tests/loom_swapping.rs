@@ -32,9 +32,10 @@ fn swap_out(map: &PageMap) -> Option<([u8; PAGE], u64)> {
     swap_out_of(map.frames(), frame)
 }
 
-/// Swaps the page in `frame` out: to the slot that it keeps, if this slot has the page's bytes,
-/// else to `PLACE`. Returns the bytes that the device has read, and the slot that the page kept in
-/// vain, or 0. Returns `None` if the page stays in memory, or was removed.
+/// Swaps the page in `frame` out. If the page still keeps a slot with its current bytes, it is
+/// swapped out to that slot, otherwise to `PLACE`. Returns the bytes that were copied from the
+/// frame, and the number of a kept slot whose bytes are out of date, or 0. Returns `None` if the
+/// page stays in memory, or was removed.
 fn swap_out_of(frames: &Frames, frame: FrameId) -> Option<([u8; PAGE], u64)> {
     let isolated = frames.isolate(frame)?;
     let mut device = [0; PAGE];

@@ -166,8 +166,8 @@ impl Blocks {
         }
     }
 
-    /// Records that a core or a device has written the block without going through caches, or that
-    /// the block is other memory now.
+    /// Records that no cache holds the block any more: a core or a device has written it without
+    /// going through caches, or its number stands for other memory now.
     pub(crate) fn lose(&mut self, id: BlockId) {
         let block = &mut self.blocks[id as usize];
         block.version = block.version.wrapping_add(1);

@@ -145,8 +145,9 @@ fn a_hog_that_maps_is_refused_before_it_takes_a_neighbours_hot_pages() {
     assert!(got > 1_500, "{got} pages: its share");
 }
 
-/// A tenant read single pages of a large file, far apart, so it needed memory for its page map. For
-/// each such piece, a whole extent of frames was emptied, including a quiet tenant's hot pages.
+/// A tenant read single pages of a large file, far apart. Each read needed memory for another part
+/// of the file's page map. For each part, a whole extent of frames was emptied, including a quiet
+/// tenant's hot pages.
 #[test]
 fn room_for_page_maps_is_not_made_of_a_neighbours_hot_pages() {
     let mm = budget(16, disk(2, 64 << 30));

@@ -55,8 +55,8 @@
 //!                              holds A→B, head→A; B.prev = head; head→B; A.next = 0
 //!   hold A→B: fails, as A.next is 0: looks at B.prev again, which is head
 //! ```
-//! If A's `next` kept its old value, the thread that deletes B would link B's successor to a node
-//! that is on no list.
+//! A is on no list after this. If its `next` still named B, the thread that deletes B would take A
+//! for B's predecessor, and link B's successor to A.
 //! ```text
 //!   delete F of head→X→F→S      delete X, and splice it at the head again
 //!   P = F.prev: X

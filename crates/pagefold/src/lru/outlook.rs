@@ -6,8 +6,9 @@
 //! challenges lately, and each of them would be used once in its interval. Each of these two
 //! estimates is a number of loads that would be avoided; the larger one is reported.
 //!
-//! *Less memory.* The pages that would have to leave are about as good as pages that have just lost
-//! a challenge. So the intervals of the losers tell how many loads would be added.
+//! *Less memory.* More pages would have to leave. They would be used about as often as pages that
+//! have just lost a challenge. So the mean rate at which the losers are used tells how many loads
+//! would be added.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

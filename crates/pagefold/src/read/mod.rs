@@ -140,8 +140,9 @@ impl Handle {
         Ok(is_end())
     }
 
-    /// Checks whether the file has a byte at `at`, past the known end, because another process has
-    /// made the file longer.
+    /// Another process may have made the file longer. Checks whether the file has a byte at `at`,
+    /// which is past the known end. If so, adopts the file's new length, or reads the bytes into
+    /// `into`.
     ///
     /// Pagefold can't adopt the file's new length while the page that contains the old end is in
     /// use. In that case the bytes are read directly from the file, up to the end of a page, and

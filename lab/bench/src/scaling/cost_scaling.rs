@@ -16,8 +16,9 @@ use crate::output::progress;
 /// Schemes whose throughputs are closer count as equal.
 const TIE: f64 = 1.02;
 const FACTORS: [f64; 2] = [0.5, 2.0];
-/// The part of a transfer's time during which its holder keeps a contended line. It was measured at
-/// 0.26 to 0.65, and decides how much CPUs lose when they contend for a line.
+/// A CPU that gets a contended cache line keeps it for a while before the next CPU gets it. This
+/// cost is that time as a fraction of a transfer's time. It was measured at 0.26 to 0.65, and
+/// decides how much CPUs lose when they contend for a line.
 const HOLD: &str = "transfer_hold";
 const HOLDS: [f64; 3] = [0.0, 0.25, 0.5];
 
