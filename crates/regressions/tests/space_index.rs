@@ -320,8 +320,8 @@ fn places_of_unmapped_files_are_used_again() {
 
 /// When a file is unmapped, its place in the table is kept for the next mapping. The place has some
 /// memory and a counter, and a process has only two million counters. After the unmapping, neither
-/// was charged to any group. So a tenant could use up all counters by mapping and unmapping files in
-/// one space after another.
+/// was charged to any group. So a tenant could use up all counters by mapping and unmapping files
+/// in one space after another.
 #[test]
 fn places_of_mapped_files_are_charged_until_the_space_goes() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();

@@ -12,12 +12,17 @@ use sync::lock::Mutex;
 
 use io::IoError;
 
+/// A cycle met a truncation by another process that isn't adopted yet.
+const CUT_OFF: u64 = 1;
+/// A write or a sync failed otherwise.
+const FAILED: u64 = 2;
+
 /// The failures of one file.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLatch {
     last: Mutex<Last>,
-    /// 1 if a write failed, and no round of the whole file has succeeded since. A truncation that
-    /// was adopted is no such failure: the file can be written.
+    /// Why the file can't be written, if it can't: [`CUT_OFF`] and [`FAILED`]. 0 after a round of
+    /// the whole file has succeeded.
     failing: AtomicU64,
 }
 
@@ -41,13 +46,22 @@ impl ErrorLatch {
         let mut last = self.last.lock();
         last.number += 1;
         last.error = Some(error);
-        if error == IoError::CutOff {
+        let why = if error == IoError::CutOff {
             last.cut = last.number;
-        }
-        self.failing.store(1, Ordering::Relaxed);
+            CUT_OFF
+        } else {
+            FAILED
+        };
+        self.failing.fetch_or(why, Ordering::Relaxed);
     }
 
-    /// Notes that changes were cut off, and that the file's new length was adopted.
+    /// Notes that the file's length was adopted after a truncation. Returns whether only the
+    /// truncation kept the file from being written.
+    pub(crate) fn cut_adopted(&self) -> bool {
+        self.failing.fetch_and(!CUT_OFF, Ordering::Relaxed) == CUT_OFF
+    }
+
+    /// Notes that changes were cut off.
     pub(crate) fn cut_off(&self) {
         let mut last = self.last.lock();
         last.number += 1;
@@ -128,5 +142,10 @@ mod tests {
         assert_eq!([(); 2].map(|()| latch.tell(&one)), [Some(IoError::CutOff), None]);
         assert_eq!([(); 2].map(|()| latch.tell(&other)), [Some(IoError::CutOff), None]);
         assert_eq!(latch.failing(), Some(IoError::IO), "why the file can't be written");
+        latch.fail(IoError::CutOff);
+        assert!(!latch.cut_adopted() && latch.failing().is_some(), "the other failure isn't over");
+        latch.heal();
+        latch.fail(IoError::CutOff);
+        assert!(latch.cut_adopted() && latch.failing().is_none());
     }
 }

@@ -65,6 +65,7 @@ use sync::atomic::{Backoff, Ordering, fence};
 
 use crate::error::Error;
 use crate::file::state::{Dropped, FileState};
+use crate::file::watchdog::failing_if_it_panics;
 use crate::stats::Counters;
 use io::{IoError, read_full, uninterrupted};
 
@@ -222,10 +223,12 @@ impl FileState {
     pub(crate) fn refresh_len_in_turn(&self) -> Result<u64, Error> {
         let mut end = EndWait::default();
         loop {
-            self.waits_for_page();
             match self.take_over_whole()? {
                 Attempt::Done(len) => return Ok(len),
-                Attempt::Busy(page) => end.wait(self, page)?,
+                Attempt::Busy(page) => {
+                    self.waits_for_page();
+                    end.wait(self, page)?;
+                }
             }
         }
     }
@@ -251,7 +254,8 @@ impl FileState {
         }
         let (mut end, mut backoff) = (EndWait::default(), Backoff::new());
         loop {
-            uninterrupted(|| writer.lengthen(piece.end)).map_err(|error| self.write_failed(error))?;
+            let lengthened = failing_if_it_panics(|| uninterrupted(|| writer.lengthen(piece.end)));
+            lengthened.map_err(|error| self.write_failed(error))?;
             match self.take_over(Some(&piece))? {
                 Attempt::Done(()) if piece.start <= self.len() => return Ok(()),
                 // Another process has truncated the file again.
@@ -310,8 +314,8 @@ impl FileState {
             self.map.set_len(len); // First (N6).
         }
         self.disk_len.store(len, Ordering::Release);
-        if self.latch.failing() == Some(IoError::CutOff) {
-            self.note_outcome(None); // A cycle met this truncation. It keeps no write from the file now.
+        if self.latch.cut_adopted() {
+            self.can_be_written_again();
         }
         if len >= before {
             return;

@@ -15,9 +15,10 @@ pub(crate) struct Watch<F> {
     /// The last time at which the device answered a request for this file, made by an errand or the
     /// flusher, or at which an errand waited for something else than the device.
     pub(crate) answered_ms: AtomicU64,
-    /// How often holders of `extension` have begun to wait for memory, and stopped. So the number
-    /// is odd during such a wait. Only the holder changes it.
-    pub(crate) memory_waits: AtomicU64,
+    /// Counts the waits of holders of `extension` for something else than the device. Rises by 1
+    /// when a wait for memory begins and when it ends, so it is odd meanwhile, and by 2 for a wait
+    /// for a page in use.
+    pub(crate) other_waits: AtomicU64,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,
 }
@@ -27,19 +28,19 @@ pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
 
 impl<F> Watch<F> {
     pub(crate) fn new(time: Duration, device: Arc<Device>, file: &Arc<F>) -> Self {
-        let (answered_ms, memory_waits) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { time, device, file: Arc::downgrade(file), answered_ms, memory_waits, left: Arc::default() }
+        let (answered_ms, other_waits) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { time, device, file: Arc::downgrade(file), answered_ms, other_waits, left: Arc::default() }
     }
 
-    /// Returns the number of [`memory_waits`](Self::memory_waits). Relaxed: it only excuses time.
-    pub(crate) fn memory_waits(&self) -> u64 {
-        self.memory_waits.load(Ordering::Relaxed)
+    /// Relaxed: the count only excuses time.
+    pub(crate) fn other_waits(&self) -> u64 {
+        self.other_waits.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a holder of `extension` waits for memory, or has waited since `seen` was
-    /// read, which this call updates.
-    pub(crate) fn has_waited_for_memory(&self, seen: &mut u64) -> bool {
-        let before = std::mem::replace(seen, self.memory_waits());
+    /// Returns whether a holder of `extension` waits for something else than the device, or has
+    /// waited for it since `seen` was read, which this call updates.
+    pub(crate) fn has_waited_otherwise(&self, seen: &mut u64) -> bool {
+        let before = std::mem::replace(seen, self.other_waits());
         *seen != before || *seen % 2 == 1
     }
 

@@ -41,10 +41,10 @@
 //!   again after each answer. The device must be taken for silent only if a request waits for it.
 //!   So the time for which an errand waits for a page in use doesn't count
 //!   ([`waits_for_page`](FileState::waits_for_page)). Nor does the time for which an errand or a
-//!   call waits for `extension` while the lock's holder waits for memory
-//!   ([`wait_for_memory`](FileState::wait_for_memory)). This doesn't excuse errands that wait for
-//!   something else: a sync that hangs times out even if another thread appends to the file all the
-//!   time.
+//!   call waits for `extension` while the lock's holder waits for memory, or for a page in use
+//!   ([`Watch::has_waited_otherwise`]). Threads that append excuse no errand that waits for the
+//!   device: a sync that hangs times out beside them. But errands of one file excuse each other,
+//!   because they share the time of the last answer.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
 //!   if a wait returns much later than it should, the caller's timeout starts anew. A call that
@@ -240,14 +240,14 @@ struct MemoryWait<'a>(&'a Watch<FileState>);
 
 impl<'a> MemoryWait<'a> {
     fn begin(watch: &'a Watch<FileState>) -> Self {
-        watch.memory_waits.fetch_add(1, Ordering::Relaxed);
+        watch.other_waits.fetch_add(1, Ordering::Relaxed);
         Self(watch)
     }
 }
 
 impl Drop for MemoryWait<'_> {
     fn drop(&mut self) {
-        self.0.memory_waits.fetch_add(1, Ordering::Relaxed);
+        self.0.other_waits.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -310,6 +310,12 @@ impl FileState {
         if let Some(watch) = self.watch() {
             watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
         }
+    }
+
+    /// Notes that the holder of `extension` is about to wait for a page in use. For threads that
+    /// wait for `extension` (WATCH-3).
+    pub(crate) fn holder_waits_for_page(&self) {
+        self.watch().into_iter().for_each(|watch| _ = watch.other_waits.fetch_add(2, Ordering::Relaxed));
     }
 
     /// Calls `wait`, which may wait for memory. If the caller holds `extension` (`turn`), this time
@@ -392,16 +398,18 @@ impl FileState {
     /// [`Error::DeviceTimeout`].
     pub(crate) fn lock_extension(&self) -> Result<MutexGuard<'_, ()>, Error> {
         let Some(watch) = self.watch() else { return Ok(self.extension.lock()) };
-        let (mut start_ms, mut seen) = (self.manager.now_ms(), watch.memory_waits());
+        let (mut start_ms, mut seen) = (self.manager.now_ms(), watch.other_waits());
         loop {
-            // If the device is silent, another call has waited for the whole timeout already.
-            let rest = if watch.is_silent() { Duration::ZERO } else { watch.rest(&self.manager, start_ms) };
+            if watch.is_silent() {
+                // Another call has waited for the whole timeout already.
+                return self.extension.try_lock().ok_or_else(|| self.device_timeout());
+            }
+            let rest = watch.rest(&self.manager, start_ms);
             let (slice, began) = (rest.min(watch.slice()), Instant::now());
             match self.extension.try_lock_for(slice) {
                 Some(turn) => return Ok(turn),
-                None if was_stopped(slice, began) || watch.has_waited_for_memory(&mut seen) => {
-                    start_ms = self.manager.now_ms();
-                }
+                None if watch.has_waited_otherwise(&mut seen) => start_ms = self.manager.now_ms(),
+                None if was_stopped(slice, began) => start_ms += began.elapsed().as_millis() as u64, // WATCH-4
                 None if rest.is_zero() => return Err(self.device_timeout()),
                 None => {}
             }
@@ -411,13 +419,14 @@ impl FileState {
     /// Locks `extension` without a limit: in an errand, or if there is no timeout.
     pub(crate) fn lock_extension_in_errand(&self) -> MutexGuard<'_, ()> {
         let Some(watch) = self.watch() else { return self.extension.lock() };
-        let mut seen = watch.memory_waits();
+        let mut seen = watch.other_waits();
         loop {
-            if let Some(turn) = self.extension.try_lock_for(watch.slice()) {
-                return turn;
-            }
-            if watch.has_waited_for_memory(&mut seen) {
+            let turn = self.extension.try_lock_for(watch.slice());
+            if watch.has_waited_otherwise(&mut seen) {
                 self.waits_for_page();
+            }
+            if let Some(turn) = turn {
+                return turn;
             }
         }
     }
@@ -495,7 +504,7 @@ mod tests {
             ("a page is made", PAGE, PAGE as usize),
             ("a page of another group is charged to this one", 5000, 10),
         ];
-        let waits = |file: &File| file.handle().file.watch().unwrap().memory_waits();
+        let waits = |file: &File| file.handle().file.watch().unwrap().other_waits();
         for (file, (what, at, len)) in files.iter().zip(writes) {
             let result = file.write_at(&vec![2; len], at);
             assert!(matches!(result, Err(Error::LimitReached { .. })), "{what}: {result:?}");
@@ -514,10 +523,10 @@ mod tests {
         let (_disk, _mm, group) = world();
         let file = open(&group, "f0");
         let (state, watch) = (&*file.handle().file, file.handle().file.watch().unwrap());
-        let mut seen = watch.memory_waits();
-        state.wait_for_memory(false, || assert!(!watch.has_waited_for_memory(&mut seen)));
-        state.wait_for_memory(true, || (0..2).for_each(|_| assert!(watch.has_waited_for_memory(&mut seen))));
-        assert_eq!([(); 2].map(|()| watch.has_waited_for_memory(&mut seen)), [true, false]);
+        let mut seen = watch.other_waits();
+        state.wait_for_memory(false, || assert!(!watch.has_waited_otherwise(&mut seen)));
+        state.wait_for_memory(true, || (0..2).for_each(|_| assert!(watch.has_waited_otherwise(&mut seen))));
+        assert_eq!([(); 2].map(|()| watch.has_waited_otherwise(&mut seen)), [true, false]);
     }
 
     /// Regression: an append that got memory at once restarted the timeout of all errands of the
@@ -531,6 +540,23 @@ mod tests {
         state.watch().unwrap().answered_ms.store(0, Ordering::Relaxed);
         file.write_at(&[2; 4 * PAGE as usize], 5000).unwrap();
         assert_eq!(answered_ms(state), 0);
+    }
+
+    /// Regression: a thread that waited for `extension` while its holder waited for memory didn't
+    /// sleep, and didn't fail, if the device was silent.
+    #[test]
+    fn a_silent_device_is_not_waited_for_beside_a_wait_for_memory() {
+        let (_disk, _mm, group) = world();
+        let file = open(&group, "f0");
+        let state = Arc::clone(&file.handle().file);
+        let turn = state.extension.lock();
+        assert!(state.watch().unwrap().give_up(&state, || None::<()>).is_err());
+        state.wait_for_memory(true, || {
+            let locked = thread::scope(|scope| scope.spawn(|| state.lock_extension().map(drop)).join().unwrap());
+            assert!(matches!(locked, Err(Error::DeviceTimeout { .. })), "{locked:?}");
+        });
+        drop(turn);
+        assert!(state.lock_extension().is_ok(), "the lock is free");
     }
 
     /// An errand that waits for `extension` notes that it doesn't wait for the device.

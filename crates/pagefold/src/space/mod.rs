@@ -388,8 +388,8 @@ impl SpaceState {
         }
     }
 
-    /// Takes addresses that no other thread is given, and at which a lookup without a lock has found
-    /// nothing mapped. The caller looks again once it holds the range's lock.
+    /// Takes addresses that no other thread is given, and at which a lookup without a lock has
+    /// found nothing mapped. The caller looks again once it holds the range's lock.
     fn take_addresses(&self, count: u64) -> Option<Pages> {
         loop {
             let pages = self.addresses.take(count)?;

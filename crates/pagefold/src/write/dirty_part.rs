@@ -95,12 +95,22 @@ impl FileState {
 
     /// Notes that a cycle failed, or that a round of the whole file succeeded.
     pub(crate) fn note_outcome(&self, failure: Option<IoError>) {
-        match failure {
-            Some(error) => self.latch.fail(error),
-            None if self.latch.failing().is_none() => return,
-            None => self.latch.heal(),
+        if let Some(error) = failure {
+            self.latch.fail(error);
+            self.fails_since(self.manager.now_ms().max(1));
+        } else if self.latch.failing().is_some() {
+            self.latch.heal();
+            self.can_be_written_again();
         }
-        let failed_ms = failure.map_or(0, |_| self.manager.now_ms().max(1));
+    }
+
+    /// Notes that write-back of the file doesn't fail any more.
+    pub(crate) fn can_be_written_again(&self) {
+        self.fails_since(0);
+    }
+
+    /// Sets since when write-back of the file has failed; 0 if it doesn't.
+    fn fails_since(&self, failed_ms: u64) {
         let mut groups = Vec::new();
         self.each_part(|part| {
             part.fails_since(failed_ms);

@@ -254,7 +254,7 @@ impl Handle {
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
                 BeginWrite::Pinned | BeginWrite::Busy => {
                     if within.is_none() {
-                        file.waits_for_page(); // So do the threads that wait for `extension`.
+                        file.holder_waits_for_page();
                     }
                     backoff.wait_or(|| file.page_busy(page))?;
                 }
@@ -460,7 +460,7 @@ impl Handle {
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
                 BeginWrite::Pinned | BeginWrite::Busy => {
                     if within.is_none() {
-                        file.waits_for_page(); // So do the threads that wait for `extension`.
+                        file.holder_waits_for_page();
                     }
                     backoff.wait_or(|| file.page_busy(page))?;
                 }
@@ -509,7 +509,7 @@ impl Handle {
         }
         drop(charge);
         if turn {
-            file.waits_for_page(); // So do the threads that wait for `extension`.
+            file.holder_waits_for_page();
         }
         backoff.wait_or(|| file.page_busy(page))
     }
