@@ -11,11 +11,13 @@ use crate::file::state::{Dropped, FileState};
 use crate::lru::batch::Gone;
 
 impl FileState {
-    /// Removes pages from memory, even if they are dirty. Waits for pages in use.
+    /// Removes pages from memory, even if they are dirty. Waits for pages in use. The caller holds
+    /// `extension`.
     fn drop_pages(&self, pages: Range<u64>) -> Result<(), Error> {
         for page in self.map.pages_in_memory(pages) {
             let mut backoff = Backoff::new();
             while self.drop_page_if(page, true) != Dropped::Gone {
+                self.holder_waits_for_page();
                 backoff.wait_or(|| self.page_busy(page))?;
             }
         }

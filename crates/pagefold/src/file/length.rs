@@ -255,6 +255,7 @@ impl FileState {
         let (mut end, mut backoff) = (EndWait::default(), Backoff::new());
         loop {
             let lengthened = failing_if_it_panics(|| uninterrupted(|| writer.lengthen(piece.end)));
+            self.errand_answered();
             lengthened.map_err(|error| self.write_failed(error))?;
             match self.take_over(Some(&piece))? {
                 Attempt::Done(()) if piece.start <= self.len() => return Ok(()),

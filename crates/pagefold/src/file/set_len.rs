@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::file::length::{End, LEN_MAX};
 use crate::file::state::FileState;
 use crate::file::watchdog::failing_if_it_panics;
-use io::{BackingFile, IoError, uninterrupted};
+use io::{BackingFile, uninterrupted};
 
 /// The page in which the file is truncated (Z2).
 enum CutPage<'a> {
@@ -60,7 +60,7 @@ impl FileState {
         let before = self.len();
         if len >= before {
             let mut end = self.await_end(before..len)?;
-            set_on_device(writer, len).map_err(|error| self.write_failed(error))?;
+            self.set_on_device(writer, len)?;
             if let End::Gone = end {
                 end = self.await_end(before..len)?; // Z4
             }
@@ -84,6 +84,12 @@ impl FileState {
         Ok(())
     }
 
+    fn set_on_device(&self, writer: &dyn BackingFile, len: u64) -> Result<(), Error> {
+        let set = failing_if_it_panics(|| uninterrupted(|| writer.set_len(len)));
+        self.errand_answered();
+        set.map_err(|error| self.write_failed(error))
+    }
+
     /// Truncates the file on its device, and zeroes the tail of its new last page. If this fails,
     /// nothing is changed.
     fn cut(&self, writer: &dyn BackingFile, len: u64) -> Result<(), Error> {
@@ -95,7 +101,7 @@ impl FileState {
                 drop(self.take_to_cut(page)?);
             }
         }
-        set_on_device(writer, len).map_err(|error| self.write_failed(error))?;
+        self.set_on_device(writer, len)?;
         self.length_is(len);
         if let Some(CutPage::InMemory(mut writing)) = cut_page {
             writing.zero_from(tail);
@@ -232,9 +238,4 @@ mod tests {
             assert!(bytes[100..] == [0; 3996], "what was cut off");
         }
     }
-}
-
-/// Sets the file's length on its device.
-fn set_on_device(writer: &dyn BackingFile, len: u64) -> Result<(), IoError> {
-    failing_if_it_panics(|| uninterrupted(|| writer.set_len(len)))
 }

@@ -123,8 +123,12 @@ impl Watch<FileState> {
 
     /// Returns the remaining time of a call that has waited for an errand since `start_ms`.
     fn rest(&self, manager: &Manager, start_ms: u64) -> Duration {
-        let since_ms = start_ms.max(self.answered_ms.load(Ordering::Relaxed));
-        self.time.saturating_sub(Duration::from_millis(manager.now_ms().saturating_sub(since_ms)))
+        self.time.saturating_sub(Duration::from_millis(manager.now_ms().saturating_sub(self.since_ms(start_ms))))
+    }
+
+    /// Returns the time from which the timeout counts for a call that began to wait at `start_ms`.
+    fn since_ms(&self, start_ms: u64) -> u64 {
+        start_ms.max(self.answered_ms.load(Ordering::Relaxed))
     }
 
     /// Returns how long a thread that waits for `extension` sleeps before it looks why it waits.
@@ -296,7 +300,8 @@ impl FileState {
     }
 
     /// Notes that the device has answered a request that an errand waits for: one of the thread
-    /// that leads a write-back cycle, or a load that the file's closing waits for (WATCH-3).
+    /// that leads a write-back cycle, a change of the file's length, or a load that the file's
+    /// closing waits for (WATCH-3).
     pub(crate) fn errand_answered(&self) {
         if let Some(watch) = self.watch() {
             watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
@@ -401,9 +406,12 @@ impl FileState {
         let (mut start_ms, mut seen) = (self.manager.now_ms(), watch.other_waits());
         loop {
             if watch.is_silent() {
-                // Another call has waited for the whole timeout already.
-                return self.extension.try_lock().ok_or_else(|| self.device_timeout());
+                // Another call has waited for the whole timeout already. A holder that doesn't wait
+                // for the device releases the lock soon.
+                let turn = self.extension.try_lock_for(watch.slice().min(HEARING_MIN));
+                return turn.ok_or_else(|| self.device_timeout());
             }
+            start_ms = watch.since_ms(start_ms);
             let rest = watch.rest(&self.manager, start_ms);
             let (slice, began) = (rest.min(watch.slice()), Instant::now());
             match self.extension.try_lock_for(slice) {
@@ -416,13 +424,17 @@ impl FileState {
         }
     }
 
-    /// Locks `extension` without a limit: in an errand, or if there is no timeout.
+    /// Locks `extension` without a limit: in an errand, or if there is no timeout. If the errand
+    /// has to wait, its own request hasn't begun yet when it has the lock.
     pub(crate) fn lock_extension_in_errand(&self) -> MutexGuard<'_, ()> {
         let Some(watch) = self.watch() else { return self.extension.lock() };
+        if let Some(turn) = self.extension.try_lock() {
+            return turn;
+        }
         let mut seen = watch.other_waits();
         loop {
             let turn = self.extension.try_lock_for(watch.slice());
-            if watch.has_waited_otherwise(&mut seen) {
+            if turn.is_some() || watch.has_waited_otherwise(&mut seen) {
                 self.waits_for_page();
             }
             if let Some(turn) = turn {
@@ -557,6 +569,23 @@ mod tests {
         });
         drop(turn);
         assert!(state.lock_extension().is_ok(), "the lock is free");
+    }
+
+    /// Regression: several errands waited for `extension`, one after another, and each was answered
+    /// by the device in time. But the time that an errand had waited for the lock counted against
+    /// its own request.
+    #[test]
+    fn each_answer_to_an_errand_that_changes_the_length_counts() {
+        let (_disk, _mm, group) = world();
+        let check = |path: &str, change: &dyn Fn(&File) -> Result<(), Error>| {
+            let file = open(&group, path);
+            assert_eq!(answered_ms(&file.handle().file), 0);
+            change(&file).unwrap();
+            assert!(answered_ms(&file.handle().file) > 0, "{path}");
+        };
+        check("f0", &|file| file.write_at(&[2; 10], 9 * PAGE)); // With a gap.
+        check("f1", &|file| file.set_len(20_000));
+        check("f2", &|file| file.set_len(PAGE));
     }
 
     /// An errand that waits for `extension` notes that it doesn't wait for the device.
