@@ -1,5 +1,5 @@
-//! What `reclaim::room` keeps for taking memory back from pages: the batch size, which pages may be
-//! evicted ([`Cost`]), and the state of lowering the budget.
+//! What `reclaim::room` and `reclaim::drain` keep for taking memory back from pages: the batch
+//! size, which pages may be evicted ([`Cost`]), and the state of lowering the budget.
 
 use sync::atomic::AtomicBool;
 use sync::lock::Mutex;

@@ -26,6 +26,7 @@
 //! Before a user's call fails because it gets no page, reclaim ignores what `walk` remembers, and
 //! looks once more at all pages that may be evicted for the call.
 
+pub(crate) mod drain;
 pub(crate) mod reclaimer;
 pub(crate) mod reserve;
 pub(crate) mod room;

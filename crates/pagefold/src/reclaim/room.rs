@@ -1,33 +1,21 @@
-//! Makes room in the budget for memory other than frames, and lowers the budget. Memory of frames
-//! goes back to the system by extents.
+//! Makes room in the budget for memory other than frames, and lowers the budget. Both give extents
+//! of frames back to the system (`drain`).
 //!
-//! An extent (a large block of frames) is given back to the system only as a whole. So an extent
-//! with a page that can't leave memory isn't drained: that would evict all its other pages and gain
-//! nothing.
-//!
-//! While the budget is being lowered, all extents that have to go are drained together, because one
-//! scan of all free frames finds the free frames in each of them. The budget's limit isn't lowered
-//! all at once, but each time an extent is given back. So calls that charge a few KiB meanwhile
-//! find room, or wait only until the next extent is given back.
+//! The budget's limit isn't lowered all at once, but each time an extent is given back. So calls
+//! that charge a few KiB meanwhile find room, or wait only until the next extent is given back.
 
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use frames::{Budget, FrameId, IsolatedFrame, MapPart};
+use frames::{Budget, FrameId, MapPart};
 use swap::GaveWay;
-use sync::atomic::Ordering;
 use sync::thread::sleep;
 use sync::wait::Backoff;
 
 use crate::error::Error;
 use crate::group::state::GroupState;
-use crate::lru::admission::ANONYMOUS;
-use crate::lru::batch::{self, BATCH_MAX, Batch, Leftovers};
-use crate::lru::interval::Interval;
-use crate::lru::rank::Rank;
 use crate::manager::Manager;
 use crate::manager::lowering::{Cost, MAPS_BATCH};
-use crate::manager::ranking::For;
 use crate::manager::take_frame::Landings;
 use crate::size::Size;
 
@@ -41,23 +29,9 @@ const IDLING_PAGES: usize = 8;
 /// The most pages that are looked at to find pages that are almost alone in their part of a map.
 const SPARSE_LOOKS: usize = 256;
 const IDLING_TURNS: u32 = 8;
-/// The number of extents that are looked at to find one that can be drained.
-const EXTENTS_LOOKED_AT: usize = 16;
 /// The number of extents whose draining is tried, one after the other, before the caller tries
 /// something else.
 const DRAINS_MAX: usize = 4;
-/// How often a drain tries to evict the pages of its extents. A page that was pinned may be
-/// evictable moments later.
-const DRAIN_ATTEMPTS: u32 = 3;
-/// How long a drain waits for frames of its extents that other threads *hold*, because they are
-/// loading or evicting the frames' pages. `BEGUN_WAIT` is for a drain that has evicted pages, but
-/// given back no extent yet.
-const HELD_WAIT: Duration = Duration::from_millis(1);
-const BEGUN_WAIT: Duration = Duration::from_secs(1);
-/// The shortest and the longest pause between two attempts. Within these bounds, a pause is half of
-/// the time that the drain has waited so far.
-const DRAIN_PAUSE: Duration = Duration::from_micros(50);
-const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// How often a call makes room for a page's word before it gives up. Each time, other threads may
 /// take the room first.
 const ROOMS_MAX: u32 = 64;
@@ -298,35 +272,6 @@ impl Manager {
         }
     }
 
-    /// Gives back enough extents to free `bytes`, at least one, as far as extents can be drained.
-    /// Returns the number of extents given back.
-    fn drain_for_good(&self, bytes: u64) -> usize {
-        let wanted = bytes.div_ceil(self.frames.extent_bytes()).max(1) as usize;
-        self.lowering.drains.store(true, Ordering::Relaxed);
-        let (mut given, mut candidates) = (0, wanted);
-        // An extent can't be drained while one of its pages is being loaded, and the candidates are
-        // chosen without a check for such pages. So if no candidate can be drained, twice as many
-        // candidates are tried, and so on until one of them is an extent without such a page.
-        while given == 0 && candidates < 2 * self.frames.extents() {
-            given = self.drain(wanted, candidates, usize::MAX, Cost::Any);
-            candidates *= 2;
-        }
-        self.lowering.drains.store(false, Ordering::Relaxed);
-        given
-    }
-
-    /// Gives one extent of frames back to the system. Returns false if no extent can be drained now
-    /// at this cost.
-    pub(crate) fn drain_extent(&self, cost: Cost) -> bool {
-        // While the budget is being lowered, only the lowering thread drains extents.
-        !self.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost) > 0
-    }
-
-    /// Returns whether a thread that lowers the budget is giving extents back now. Relaxed: a hint.
-    fn lowers(&self) -> bool {
-        self.lowering.drains.load(Ordering::Relaxed)
-    }
-
     /// Waits, while another thread lowers the budget, until `is_made` returns true. `is_made` tries
     /// to make the room that the caller needs; each extent that the other thread gives back leaves
     /// some room. Returns the last result of `is_made`.
@@ -342,174 +287,17 @@ impl Manager {
         }
         false
     }
-
-    /// Gives up to `wanted` extents back to the system. Looks at the next `looks` extents, chooses
-    /// up to `candidates` of them with the fewest pages in memory, and drains these. Returns the
-    /// number of extents given back.
-    fn drain(&self, wanted: usize, candidates: usize, looks: usize, cost: Cost) -> usize {
-        self.drain_pausing(wanted, candidates, looks, cost, &mut sleep)
-    }
-
-    /// [`drain`](Self::drain), with the function that waits for other threads.
-    ///
-    /// While another thread holds a frame of an extent, no page of this extent is evicted. The
-    /// reason: if the thread keeps the frame, the extent can't be given back, and the evictions
-    /// gain nothing. If they moved pages to an area of compressed pages, they would even use up the
-    /// stock of memory that later drains need.
-    fn drain_pausing(
-        &self,
-        wanted: usize,
-        candidates: usize,
-        looks: usize,
-        cost: Cost,
-        pause: &mut dyn FnMut(Duration),
-    ) -> usize {
-        let slots_are_free = self.swaps() && self.swap.may_have_free_slots();
-        let may_leave = |frame| self.may_leave(frame, slots_are_free);
-        self.drain_entries();
-        let Some(drain) = self.frames.begin_drain(candidates, looks, may_leave) else { return 0 };
-        let mut given = 0;
-        let (mut is_begun, mut attempts, mut waited) = (false, 0, Duration::ZERO);
-        loop {
-            let mut is_refused = false;
-            for at in (0..drain.len()).filter(|&at| !drain.is_finished(at)) {
-                if drain.has_held(at) {
-                    continue;
-                }
-                let kept = drain.frames(at).filter(|&frame| self.is_worth_moving(frame)).count();
-                let missing = kept.saturating_sub(self.frames.available());
-                if missing > 0 {
-                    // Frees frames that this extent's pages can move to. Reclaim takes the coldest
-                    // pages of any group, and some of them may lie in the extent itself.
-                    self.reclaim_any(For::All, missing);
-                }
-                if cost == Cost::Unused && self.frames.available() < kept {
-                    is_refused = true;
-                    continue;
-                }
-                self.evict_all(drain.frames(at));
-                if drain.finish(at) {
-                    given += 1;
-                } else {
-                    is_begun = true;
-                    is_refused |= !drain.has_held(at);
-                }
-                if given == wanted {
-                    return given;
-                }
-            }
-            if (0..drain.len()).all(|at| drain.is_finished(at)) {
-                return given;
-            }
-            attempts += u32::from(is_refused);
-            // A drain that has evicted pages, but given back no extent yet, may wait longer.
-            let longest = if is_begun && given == 0 { BEGUN_WAIT } else { HELD_WAIT };
-            if attempts == DRAIN_ATTEMPTS || waited >= longest {
-                return given;
-            }
-            let next = (waited / 2).clamp(DRAIN_PAUSE, DRAIN_PAUSE_MAX);
-            pause(next);
-            waited += next;
-            drain.sift();
-            self.drain_entries();
-        }
-    }
-
-    /// Evicts the pages in these frames regardless of the policy, if they are on a list and not
-    /// pinned.
-    fn evict_all(&self, frames: impl Iterator<Item = FrameId>) {
-        let (mut of_files, mut anonymous) = (Batch::<BATCH_MAX>::new(), Batch::<BATCH_MAX>::new());
-        for isolated in frames.filter_map(|frame| self.frames.isolate(frame)) {
-            let pages = if self.is_anonymous(&isolated) { &mut anonymous } else { &mut of_files };
-            pages.push(isolated);
-            if anonymous.is_full() {
-                self.evict_anonymous(std::mem::take(&mut anonymous));
-            }
-            if of_files.is_full() {
-                self.evict_of_files(std::mem::take(&mut of_files));
-            }
-        }
-        self.evict_anonymous(anonymous);
-        self.evict_of_files(of_files);
-    }
-
-    /// Returns whether the page in a frame, if there is one, seems able to leave memory now. A
-    /// hint: the page isn't isolated.
-    fn may_leave(&self, frame: FrameId, slots_are_free: bool) -> bool {
-        if !self.frames.is_in_use(frame) {
-            return true;
-        }
-        let has_somewhere = match self.frames.owner(frame) {
-            // An anonymous page with a kept slot counts as clean until it is written to.
-            ANONYMOUS => slots_are_free || self.swaps() && self.frames.kept_slot(frame).is_some(),
-            _ => !self.frames.has_unclean(frame),
-        };
-        has_somewhere && !self.frames.has_pinned(frame)
-    }
-
-    /// Evicts pages of files from memory that is to be given back, group by group.
-    fn evict_of_files(&self, pages: Batch<BATCH_MAX>) {
-        let group_of = |page: &IsolatedFrame| self.frames.group(page.id());
-        batch::divide(pages, group_of, |number, own| {
-            let Some(group) = self.groups.get(number) else { return };
-            let own: Batch<BATCH_MAX> = own.into_iter().filter_map(|page| self.move_listed(&group, page)).collect();
-            let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
-            group.lists.unlink(&self.frames, &ids);
-            let (mut evicted, mut leftovers) = (ArrayVec::<_, BATCH_MAX>::new(), Leftovers::default());
-            let now = group.now();
-            for page in own {
-                match self.evict(&group, page, now) {
-                    Ok(frame) => evicted.push(frame),
-                    Err(refused) => group.lists.put_back(&self.frames, refused.frame, &mut leftovers),
-                }
-            }
-            self.count_evictions(&group, &evicted);
-            self.release(&group, evicted);
-            self.settle(&group, leftovers);
-        });
-    }
-
-    /// Returns whether the frame has a page that reclaim wouldn't evict next.
-    fn is_worth_moving(&self, frame: FrameId) -> bool {
-        let rank = Rank::of(&self.frames, frame);
-        !rank.is_unlisted()
-            && self.frames.is_in_use(frame)
-            && (rank.interval() != Interval::UNKNOWN || self.frames.is_referenced(frame))
-    }
-
-    /// Moves a page into a free frame, unless the page is one that reclaim would evict next. So a
-    /// group doesn't lose pages that it uses when room is made for page maps. Returns the page if
-    /// it isn't worth moving, or if there is no free frame. The caller may then evict it.
-    fn move_listed(&self, group: &GroupState, page: IsolatedFrame) -> Option<IsolatedFrame> {
-        if !self.is_worth_moving(page.id()) {
-            return Some(page);
-        }
-        let Some(to) = self.frames.allocate() else { return Some(page) };
-        let id = page.id();
-        group.lists.unlink(&self.frames, &[id]);
-        // Sometimes: a page moves to another frame.
-        let mut leftovers = Leftovers::default();
-        let moved = match self.frames.move_page(page, to) {
-            Ok((page, _free)) => Ok(page),
-            Err((page, _free)) => Err(page),
-        };
-        let (Ok(page) | Err(page)) = moved;
-        // A page that couldn't be moved is in use, so it can't be evicted either.
-        group.lists.put_back(&self.frames, page, &mut leftovers);
-        self.settle(group, leftovers);
-        None
-    }
 }
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
-    use crate::{Advice, Builder, File, Group, Pagefold, Protection, SwapArea};
+    use crate::Pagefold;
+    use crate::reclaim::drain::tests::group_with_pages;
+    use sync::atomic::Ordering;
     use test_disks::SimulatedDisk;
 
     const PAGE: u64 = 4096;
-    /// Fewer than the frames of an extent.
-    const PAGES: u64 = 20;
 
     /// A regression: the tables of a swap area were larger than the budget. All pages of all
     /// tenants were evicted before the call failed.
@@ -543,35 +331,6 @@ mod tests {
         assert!(made.is_ok() && charge.missing == 0, "{made:?}, {} bytes are missing", charge.missing);
         assert!(calls <= 4 * extents, "{calls} calls");
         assert!(frames.budget().used() <= before.max(frames.budget().max()));
-    }
-
-    /// A regression: while a thread was lowering the budget, another thread uncharged all that was
-    /// beyond the new budget. So the first thread wanted 0 extents. Its search doubled this number
-    /// until it found an extent, and so never ended.
-    #[test]
-    fn a_search_for_extents_of_no_bytes_ends() {
-        let disk = SimulatedDisk::default();
-        disk.add_generated("file", 1, 1 << 20);
-        let mm = Pagefold::builder().memory("4MiB").backend(disk).build().unwrap();
-        let file = mm.group("tenant").build().unwrap().open("file").unwrap();
-        file.read_at(&mut [0; 8], 0).unwrap();
-        assert_eq!(mm.manager().drain_for_good(0), 1);
-    }
-
-    /// Reads 3,000 pages of a file, and calls `keep` after every fifty. `keep` may add one page of
-    /// another kind. Then tries to drain an extent at [`Cost::Unused`]. Returns whether that
-    /// succeeded, and how many pages it evicted.
-    fn drain_beside(group: &Group, mut keep: impl FnMut(u64)) -> (bool, u64) {
-        let file = group.open("file").unwrap();
-        file.advise(0..1, Advice::Random).unwrap();
-        for number in 0..60 {
-            (0..50).for_each(|page| file.read_at(&mut [0; 8], (50 * number + page) * PAGE).map(drop).unwrap());
-            keep(number);
-        }
-        let evictions = || group.stats().evictions;
-        let before = evictions();
-        let is_drained = group.manager().drain_extent(Cost::Unused);
-        (is_drained, evictions() - before)
     }
 
     /// Calls [`make_room_until`](Manager::make_room_until) with all memory pinned. Returns the
@@ -625,117 +384,5 @@ mod tests {
             call >= 5
         });
         assert!(made.is_ok() && charges == 1, "{made:?}");
-    }
-
-    /// A group with [`PAGES`] pages of a file in memory, all in one extent.
-    fn group_with_pages() -> (Group, File) {
-        let group = group(builder());
-        let file = group.open("file").unwrap();
-        file.advise(0..1, Advice::Random).unwrap();
-        (0..PAGES).for_each(|page| file.read_at(&mut [0; 8], page * PAGE).map(drop).unwrap());
-        group.manager().drain_entries();
-        (group, file)
-    }
-
-    /// Drains an extent. Calls `pause` in place of each pause, with the number of the pause,
-    /// counted from 1. Returns the number of extents given back, and that of pages evicted.
-    fn drain_with(group: &Group, mut pause: impl FnMut(u32)) -> (usize, u64) {
-        let before = group.stats().evictions;
-        let mut pauses = 0;
-        let given = group.manager().drain_pausing(1, 1, 1, Cost::Any, &mut |_| {
-            pauses += 1;
-            pause(pauses);
-        });
-        (given, group.stats().evictions - before)
-    }
-
-    /// Isolates a page, as any thread does that is about to evict or move it.
-    fn isolate_one(manager: &Manager) -> IsolatedFrame {
-        manager.frames.populated().find_map(|frame| manager.frames.isolate(frame)).expect("a page on a list")
-    }
-
-    /// A regression: another thread had isolated one page of an extent. A drain evicted all other
-    /// pages of the extent, and then couldn't give the extent back. If pages were swapped out to
-    /// compressed memory, a few such drains left no memory for the next drain.
-    #[test]
-    fn a_drain_evicts_nothing_while_another_thread_has_a_frame_of_the_extent() {
-        let (group, _file) = group_with_pages();
-        let frames = &group.manager().frames;
-        let mut isolated = Some(isolate_one(group.manager()));
-        let mut pauses = 0;
-        assert_eq!(drain_with(&group, |number| pauses = number), (0, 0), "it stays isolated");
-        assert!(pauses > 2, "{pauses}");
-        let drained = drain_with(&group, |number| {
-            if let Some(frame) = isolated.take_if(|_| number == 2) {
-                frames.put_back(frame).unwrap();
-            }
-        });
-        assert_eq!(drained, (1, PAGES), "another thread puts it back");
-    }
-
-    /// The same, if another thread isolates a page after the drain has begun to evict: the drain
-    /// then waits longer.
-    #[test]
-    fn a_drain_that_has_begun_waits_for_a_page_that_another_thread_isolates() {
-        let (group, file) = group_with_pages();
-        let frames = &group.manager().frames;
-        let in_use = || frames.populated().filter(|&frame| frames.is_in_use(frame)).count();
-        let mut isolated = Some(isolate_one(group.manager()));
-        let (mut pinned, mut last) = (None, 0);
-        let drained = drain_with(&group, |number| {
-            last = number;
-            if let Some(frame) = isolated.take_if(|_| [1, 20].contains(&number)) {
-                frames.put_back(frame).unwrap();
-            }
-            if number == 1 {
-                pinned = Some(file.page_at(0).unwrap());
-            } else if pinned.take().is_some() {
-                assert_eq!(in_use(), 1, "all others were evicted");
-                isolated = Some(isolate_one(group.manager()));
-            }
-        });
-        // The page that was pinned is worth keeping: it has moved to another extent.
-        assert_eq!((drained, last), ((1, PAGES - 1), 20));
-    }
-
-    fn group(builder: Builder) -> Group {
-        builder.build().unwrap().group("tenant").build().unwrap()
-    }
-
-    fn builder() -> Builder {
-        let disk = SimulatedDisk::default();
-        disk.add_generated("file", 1, 64 << 20);
-        // Pages beyond the file's old end can't be written, so they stay dirty.
-        disk.set_capacity(0);
-        Pagefold::builder().memory("16MiB").backend(disk)
-    }
-
-    /// A regression: to make room for a part of a page map, an extent's clean pages were evicted
-    /// even if another page in the extent couldn't leave memory: it was dirty, or there was no
-    /// place in swap for it. So the extent couldn't be given back, and the evictions gained
-    /// nothing. Then the next extents were tried in the same way.
-    #[test]
-    fn no_page_is_evicted_for_an_extent_that_cannot_be_drained() {
-        let (is_drained, evicted) = drain_beside(&group(builder()), |_| ());
-        assert!(is_drained && evicted > 0, "{evicted} evictions where all pages can leave");
-
-        let tenant = group(builder());
-        let file = tenant.open_options().write(true).create(true).open("written").unwrap();
-        let dirty = drain_beside(&tenant, |number| file.write_at(&[1], number * PAGE).map(drop).unwrap());
-        assert_eq!(dirty, (false, 0), "dirty pages");
-
-        let beside_anonymous = |tenant: &Group| {
-            let space = tenant.space().unwrap();
-            let area = space.map(1 << 20, Protection::ReadWrite).unwrap();
-            drain_beside(tenant, |number| space.write_at(&[1], area.start + number * PAGE).unwrap())
-        };
-        assert_eq!(beside_anonymous(&group(builder())), (false, 0), "no swap");
-
-        let mm = builder().swap_area(SwapArea::memory("128KiB")).build().unwrap();
-        let filler = mm.group("filler").max("64KiB").build().unwrap().space().unwrap();
-        let area = filler.map(1 << 20, Protection::ReadWrite).unwrap();
-        let is_refused = (0..256).any(|page| filler.write_at(&[1], area.start + page * PAGE).is_err());
-        assert!(is_refused && !mm.manager().swap.may_have_free_slots());
-        assert_eq!(beside_anonymous(&mm.group("tenant").build().unwrap()), (false, 0), "swap is full");
     }
 }

@@ -15,7 +15,7 @@
 //!
 //! A drain that fails after it has swapped pages out has used up some of the stock for nothing. So
 //! while another thread holds a frame of an extent, a drain swaps out no page of this extent
-//! (`reclaim::room`). If the other thread keeps the frame, the next drain is tried after a pause,
+//! (`reclaim::drain`). If the other thread keeps the frame, the next drain is tried after a pause,
 //! and no call fails for want of a frame during that pause.
 
 use std::time::Duration;
