@@ -79,7 +79,21 @@ impl Manager {
         from: Option<u32>,
         to: &GroupState,
     ) -> Result<u64, Error> {
-        let (mut recharged, mut landings) = (0, Landings::default());
+        let mut landings = Landings::default();
+        self.recharge_pausing(file, pages, from, to, &mut |group| self.await_landings(Some(group), &mut landings))
+    }
+
+    /// Does the work of [`recharge`](Self::recharge). `pause` waits a moment for pages of a group
+    /// that other threads have isolated, and returns whether to try again.
+    fn recharge_pausing(
+        &self,
+        file: &FileState,
+        pages: Range<u64>,
+        from: Option<u32>,
+        to: &GroupState,
+        pause: &mut dyn FnMut(&GroupState) -> bool,
+    ) -> Result<u64, Error> {
+        let mut recharged = 0;
         loop {
             self.drain_entries();
             let mut held = None;
@@ -103,7 +117,7 @@ impl Manager {
             // just loaded the page and is about to list it, or reclaim, which examines it. So this
             // thread waits, and tries again.
             let Some(group) = held.and_then(|group| self.groups.get(group)) else { return Ok(recharged) };
-            if !self.await_landings(Some(&group), &mut landings) {
+            if !pause(&group) {
                 return Ok(recharged);
             }
         }
@@ -147,9 +161,6 @@ impl Manager {
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
-    use std::thread;
-    use std::time::Duration;
-
     use super::*;
     use crate::Pagefold;
     use test_disks::SimulatedDisk;
@@ -168,16 +179,18 @@ mod tests {
         let manager = mm.manager();
         manager.drain_entries();
         let PageState::Resident { frame } = file.map().state(0) else { panic!("it was just read") };
-        let held = manager.frames.isolate(frame).unwrap();
+        let mut held = Some(manager.frames.isolate(frame).unwrap());
         a.state().lists.unlink(&manager.frames, &[frame]);
-        thread::scope(|scope| {
-            let moved = scope.spawn(|| file.charge_to(0..4096, &b).unwrap());
-            // If the call begins later, it finds the page listed, and the test shows nothing.
-            thread::sleep(Duration::from_millis(20));
-            let mut leftovers = Leftovers::default();
-            a.state().lists.put_back(&manager.frames, held, &mut leftovers);
-            manager.settle(a.state(), leftovers);
-            assert_eq!(moved.join().unwrap(), 4096);
+        let (mut pauses, mut landings) = (0, Landings::default());
+        let moved = manager.recharge_pausing(&file.handle().file, 0..1, None, b.state(), &mut |group| {
+            pauses += 1;
+            if let Some(held) = held.take_if(|_| pauses == 3) {
+                let mut leftovers = Leftovers::default();
+                group.lists.put_back(&manager.frames, held, &mut leftovers);
+                manager.settle(group, leftovers);
+            }
+            manager.await_landings(Some(group), &mut landings)
         });
+        assert_eq!((moved.unwrap(), pauses), (1, 3));
     }
 }

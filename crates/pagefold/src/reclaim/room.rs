@@ -294,6 +294,7 @@ mod tests {
     use super::*;
     use crate::Pagefold;
     use crate::reclaim::drain::tests::group_with_pages;
+    use std::cell::Cell;
     use sync::atomic::Ordering;
     use test_disks::SimulatedDisk;
 
@@ -379,9 +380,13 @@ mod tests {
     /// lowering. The call failed. It should first have tried to drain an extent itself.
     #[test]
     fn a_call_tries_itself_after_a_lowering() {
-        let (made, charges) = make_room_in_vain(|manager, call| {
-            manager.lowering.drains.store(call == 3, Ordering::Relaxed);
-            call >= 5
+        let looks = Cell::new(0);
+        let (made, charges) = make_room_in_vain(|manager, _| {
+            // True while the call drains extents, false while it looks whether to wait.
+            let drains = manager.room_making.try_lock().is_none();
+            manager.lowering.drains.store(drains, Ordering::Relaxed);
+            looks.set(looks.get() + u32::from(!drains));
+            drains && looks.get() > 1 // The first look comes before it drains.
         });
         assert!(made.is_ok() && charges == 1, "{made:?}");
     }
