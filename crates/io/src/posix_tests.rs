@@ -107,9 +107,10 @@ fn forget_all(path: &Path) {
     fs::fadvise(File::open(path).unwrap(), 0, None, Advice::DontNeed).unwrap();
 }
 
-/// Reads the whole file. Returns how many pages the kernel cached while the file was open, and
-/// afterwards.
+/// Reads the whole file, of which no page is cached. Returns how many pages the kernel cached while
+/// the file was open, and afterwards.
 fn residue(direct: DirectIo, path: &Path, len: usize) -> (usize, usize) {
+    forget_all(path);
     let file = Posix::new(direct).open_file(path, Access::Read).unwrap();
     let pages = Pages::new(1);
     for offset in (0..len).step_by(PAGE) {

@@ -604,8 +604,9 @@ mod tests {
             };
             let leader = thread::spawn("leader", move || theirs.help(Helping::default(), &done)).unwrap();
             wait_until("a leader looks again and again", || asked.load(Ordering::Relaxed) > 2);
-            ring.unfinished.fetch_sub(1, Ordering::Relaxed);
+            // First: only then may the leader sleep for the request that it finds in the slot.
             another.into_iter().for_each(|slot| vacate(&ring, slot));
+            ring.unfinished.fetch_sub(1, Ordering::Relaxed);
             wait_until("the leader leaves", || thread::has_ended(&leader));
             leader.join().unwrap();
         }

@@ -14,7 +14,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use pagefold::Pagefold;
+use pagefold::{Error, Pagefold};
 use support::eventually;
 use sync::random::{Random, seeds};
 
@@ -56,8 +56,17 @@ fn write_until_killed() {
     let mut random = Random::seeded(seed);
     let ledger = OpenOptions::new().read(true).write(true).open(directory.join("ledger")).unwrap();
     let mm = Pagefold::builder().memory("1MiB").build().unwrap();
-    let file = mm.group("a").build().unwrap().open_options().write(true).create(true).open(directory.join("data"));
-    let file = file.unwrap();
+    // The kernel keeps the lock of the last child until its requests have ended.
+    let group = mm.group("a").build().unwrap();
+    let mut open = None;
+    eventually("the file stays locked", || {
+        open = match group.open_options().write(true).create(true).open(directory.join("data")) {
+            Err(Error::FileInUse { .. }) => None,
+            opened => Some(opened.unwrap()),
+        };
+        open.is_some()
+    });
+    let file = open.unwrap();
     let mut bytes = vec![0; (PAGES * 16) as usize];
     ledger.read_exact_at(&mut bytes, 0).unwrap();
     let mut versions: Vec<u64> = words(&bytes).chunks_exact(2).map(|page| page[0]).collect();

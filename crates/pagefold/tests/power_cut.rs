@@ -33,7 +33,8 @@ const EIO: IoError = IoError::Os(5);
 #[derive(Clone)]
 struct Doomed {
     disk: SimulatedDisk,
-    calls: Arc<AtomicU64>,
+    /// The number of calls so far. Locked until the power is off, if this is the last one.
+    calls: Arc<Mutex<u64>>,
     last: u64,
     seed: u64,
     /// The inode of the file whose next sync fails and loses written bytes. The lock is held while
@@ -43,11 +44,13 @@ struct Doomed {
 
 impl Doomed {
     fn is_off(&self) -> bool {
-        self.calls.load(Ordering::Relaxed) >= self.last
+        *self.calls.lock() >= self.last
     }
 
     fn next(&self) {
-        if self.calls.fetch_add(1, Ordering::Relaxed) + 1 == self.last {
+        let mut calls = self.calls.lock();
+        *calls += 1;
+        if *calls == self.last {
             self.disk.power_cut(self.seed);
         }
     }
@@ -77,7 +80,7 @@ impl Around for Doomed {
     fn sync(&self, file: &dyn BackingFile) -> Result<(), IoError> {
         let mut loses = self.loses.lock();
         if loses.take_if(|inode| *inode == file.identity().inode).is_some() {
-            self.disk.fail_syncs(1, self.seed ^ self.calls.load(Ordering::Relaxed));
+            self.disk.fail_syncs(1, self.seed ^ *self.calls.lock());
         }
         let result = file.sync();
         drop(loses);

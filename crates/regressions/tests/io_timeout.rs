@@ -531,7 +531,7 @@ fn a_sync_that_panics_does_not_keep_the_next_one_from_the_device() {
     });
     let mm = timed(watched, TIME);
     let file = open(&mm.group("tenant").build().unwrap(), "f0");
-    file.write_at(&[1; 8], 0).unwrap();
+    file.write_at(&[1; PAGE as usize], 0).unwrap(); // A whole page needn't be read.
     assert!(file.sync().is_err(), "it panics, or times out before it begins");
     eventually("no sync reaches the device", || file.sync().is_ok());
 }

@@ -18,6 +18,9 @@ use crate::support::{
 };
 use crate::watched::Watched;
 
+/// A call that needs memory waits for pages to become clean for at least so long.
+const QUIET_MAX: Duration = Duration::from_secs(2);
+
 fn open(mm: &Pagefold) -> File {
     mm.group("a").build().unwrap().open_options().write(true).create(true).open("f0").unwrap()
 }
@@ -266,8 +269,14 @@ fn a_lowered_limit_has_unclean_pages_written() {
     let group = mm.group("a").max(100 * 4096).build().unwrap();
     let file = group.open_options().write(true).open("f0").unwrap();
     file.write_at(&[1; 40 * 4096], 0).unwrap();
-    group.set_max(8 * 4096).unwrap();
-    assert!(group.charged() <= 8 * 4096, "{}", group.charged());
+    let is_kept = || {
+        let start = Instant::now();
+        group.set_max(8 * 4096).unwrap();
+        let too_early = || panic!("{} bytes are charged", group.charged());
+        group.charged() <= 8 * 4096 || start.elapsed() < QUIET_MAX && too_early()
+    };
+    // If the flusher gets no CPU, the call gives up before the pages are clean.
+    eventually("a limit isn't kept", is_kept);
 }
 
 /// Pages of a file that couldn't be written were at the cold end of their group's lists. Reclaim

@@ -255,8 +255,8 @@ fn a_compressed_area_gives_way_to_a_lower_budget_beside_a_fault_that_spills() {
     /// The last word of the first pages. The area has room for them; later they are the oldest.
     const OLD: u64 = 7;
     const OLD_PAGES: u64 = 500;
-    // Each CPU has its own part of the area. If all threads of the Pagefold are on one CPU, the first
-    // pages are also those that spilling comes to first.
+    // Each CPU has its own part of the area. If all threads of the Pagefold are on one CPU, the
+    // first pages are also those that spilling comes to first.
     let _here = stay_on_this_cpu();
     let disk = GatedDisk::with_file("/swap", 8001 * PAGE);
     let mm = Pagefold::builder().memory("32MiB").backend(disk.clone()).compressed_swap("8MiB").build().unwrap();

@@ -109,7 +109,7 @@ fn a_reader_of_a_page_that_is_written_to_all_the_time_gets_its_turn() {
         2,
         |thread| {
             share_a_cpu();
-            theirs.write_at(&bytes[thread as usize], at).unwrap();
+            when_free(|| theirs.write_at(&bytes[thread as usize], at)).unwrap();
         },
         || {
             let reader = Answer::of(move || {

@@ -186,9 +186,9 @@ fn who_waited_for_a_waiter_goes_on_when_that_gives_up() {
 /// Readers that follow each other without a gap must not starve a writer.
 #[test]
 fn a_writer_gets_its_turn_among_readers_that_never_leave_the_range_free() {
-    let _watchdog = watchdog("a writer gets its turn among readers");
     for lock in locks() {
         for ranges in [[LockRange::FULL; 2], [range(0, 4096), range(0, 8 * MIB)], [range(0, 4096), LockRange::FULL]] {
+            let _watchdog = watchdog("a writer gets its turn among readers");
             let [ours, theirs] = ranges;
             let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
             std::thread::scope(|scope| {

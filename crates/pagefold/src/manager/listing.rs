@@ -61,19 +61,19 @@ impl Manager {
             let mut leftovers = Leftovers::default();
             let entered = self.groups.with(number, |group| {
                 group.lists.enter(frames, own, group.now(), &mut leftovers);
-                group.uncharge(std::mem::take(&mut leftovers.orphans));
                 self.count_wasted_of(&leftovers.wasted, group);
+                group.uncharge(std::mem::take(&mut leftovers.orphans));
             });
             debug_assert!(entered.is_some(), "a page outlived its group");
             leftovers.misplaced.into_iter().for_each(|frame| self.return_isolated(frame));
         });
     }
 
-    /// Handles the leftovers of an operation on a group's lists: uncharges orphans, counts wasted
-    /// readahead, and puts misplaced frames back.
+    /// Handles the leftovers of an operation on a group's lists: counts wasted readahead, uncharges
+    /// orphans, and puts misplaced frames back.
     pub(crate) fn settle(&self, group: &GroupState, leftovers: Leftovers) {
-        self.uncharge(group, leftovers.orphans);
         self.count_wasted_of(&leftovers.wasted, group);
+        self.uncharge(group, leftovers.orphans);
         leftovers.misplaced.into_iter().for_each(|frame| self.return_isolated(frame));
     }
 

@@ -295,16 +295,18 @@ impl Landing {
     fn publish(&mut self, run: &mut LoadingRun, got: usize) -> Option<frames::KeptPin> {
         let Self { charge, expected, purpose, sequential, file, .. } = self;
         let (group, page_bytes) = (Arc::clone(charge.group()), file.page_bytes() as usize);
-        let first = run.pages().start;
         let whole = |bytes: usize, at: usize| bytes.saturating_sub(at * page_bytes).min(page_bytes);
+        // If the file is shorter than was known, pages are left over. Threads that wait for such a
+        // page look it up again, and then find the new length.
+        let came = run.pages().enumerate().take_while(|&(at, _)| whole(got, at) >= whole(*expected, at)).count();
+        // A thread that finds one of the pages also finds it counted.
+        let ahead = matches!(purpose, Purpose::ReadAhead(_));
+        for counters in [&*file.counters, &group.counters] {
+            counters.loaded_run(came as u64, got.min(came * page_bytes), ahead);
+        }
         let mut entering = ArrayVec::<_, RUN_PAGES>::new();
         let (mut refaults, mut kept) = (0, None);
-        for (at, page) in run.pages().enumerate() {
-            // The file is shorter than was known. Threads that wait for the page look it up again,
-            // and then find the new length.
-            if whole(got, at) < whole(*expected, at) {
-                break;
-            }
+        for page in run.pages().take(came) {
             let Some((loading, frame)) = run.next() else { break };
             let ahead = match *purpose {
                 Purpose::ReadAhead(marked) if marked == page => Ahead::Marked,
@@ -322,11 +324,10 @@ impl Landing {
                 arrival.publish(loading, frame, false).0
             });
         }
-        let pages = run.pages().start - first;
-        let bytes = got.min(pages as usize * page_bytes);
-        let ahead = matches!(purpose, Purpose::ReadAhead(_));
-        for counters in [&*file.counters, &group.counters] {
-            counters.loaded_run(pages, bytes, refaults, ahead);
+        if refaults > 0 {
+            for counters in [&*file.counters, &group.counters] {
+                counters.refaults.add(refaults);
+            }
         }
         file.manager.enter_run(&group, &mut entering);
         kept

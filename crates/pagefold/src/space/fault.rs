@@ -325,7 +325,8 @@ mod tests {
         let it = swapping();
         let _taken = it.take_all();
         let mut page = 0;
-        // Repeated if this thread gets no CPU for seconds. `fault` returns whether the page is zeros.
+        // Repeated if this thread gets no CPU for seconds. `fault` returns whether the page is all
+        // zeros.
         let mut discarded_while = |fault: &(dyn Fn(u64) -> Result<bool, Error> + Sync)| {
             loop {
                 page = it.swapped(page + 1);

@@ -107,7 +107,8 @@ impl Tenant {
     }
 
     /// Runs `waiting`, which waits for memory. Once it waits, runs `meanwhile`. Returns the result
-    /// of `waiting`, and whether it surely still waited. If not, this thread got no CPU for seconds.
+    /// of `waiting`, and whether it surely still waited then. If not, this thread got no CPU for
+    /// seconds.
     pub(super) fn while_it_waits<T: Send>(
         &self,
         waiting: impl FnOnce() -> T + Send,

@@ -49,16 +49,13 @@ impl Counters {
 
     /// Counts pages loaded with one request of `bytes` bytes. Pages that were read ahead aren't
     /// misses.
-    pub(crate) fn loaded_run(&self, pages: u64, bytes: usize, refaults: u64, ahead: bool) {
+    pub(crate) fn loaded_run(&self, pages: u64, bytes: usize, ahead: bool) {
         if ahead {
             Self::add(&self.read_ahead, pages);
         } else {
             self.misses.add(pages);
         }
         self.bytes_in.add(bytes as u64);
-        if refaults > 0 {
-            self.refaults.add(refaults);
-        }
     }
 
     /// Counts a page loaded from `bytes` bytes.

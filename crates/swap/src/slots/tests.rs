@@ -22,12 +22,13 @@ fn take(slots: &Slots, want: usize) -> SlotBatch {
 fn a_batch_in_an_unused_area_is_one_run() {
     for placement in [Placement::PerCpu, Placement::Sequential] {
         let slots = Slots::new(3, 4096, placement).unwrap();
-        for _ in 0..20 {
+        // So few that no CPU gets to the end of a cluster, after which a batch may have two runs.
+        for _ in 0..15 {
             let batch = take(&slots, 32);
             assert!(batch.windows(2).all(|pair| pair[1].number() == pair[0].number() + 1), "{batch:?}");
             assert!(batch.iter().all(|slot| slot.area() == 3 && slot.generation() == 0 && slot.number() > 0));
         }
-        assert_eq!(slots.used(), 640);
+        assert_eq!(slots.used(), 480);
     }
 }
 
