@@ -11,6 +11,7 @@ use crate::api::group::Group;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::page_ref::PageRef;
+use crate::file::watch::Pace;
 use crate::read::page_future::PageFuture;
 use crate::read_ahead::advice::Advice;
 use crate::stats::FileStats;
@@ -328,7 +329,7 @@ impl File {
     ///   ([`Error::ReadFailed`]).
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
-        self.handle.file.in_time(move |file| file.set_len(len))
+        self.handle.file.in_time(Pace::Length, move |file| file.set_len(len))
     }
 
     /// Makes everything durable that was written to the file before the call, through any handle.

@@ -3,22 +3,27 @@
 
 use std::ops::Range;
 
-use frames::Detach;
+use frames::{Detach, PageState};
 use sync::atomic::Backoff;
 
 use crate::error::Error;
 use crate::file::state::{Dropped, FileState};
+use crate::file::watch::Pace;
 use crate::lru::batch::Gone;
 
 impl FileState {
-    /// Removes pages from memory, even if they are dirty. Waits for pages in use. The caller holds
-    /// `extension`.
+    /// Removes pages from memory, even if they are dirty. Waits for pages that are in use or being
+    /// loaded. The caller holds `extension`.
     fn drop_pages(&self, pages: Range<u64>) -> Result<(), Error> {
         for page in self.map.pages_in_memory(pages) {
             let mut backoff = Backoff::new();
             while self.drop_page_if(page, true) != Dropped::Gone {
-                self.holder_waits_for_page();
-                backoff.wait_or(|| self.page_busy(page))?;
+                if self.map.state(page) == PageState::Loading {
+                    self.wait_for_page(page)?; // Whether the load succeeded doesn't matter here.
+                } else {
+                    backoff.wait_or(|| self.page_busy(page))?;
+                }
+                self.progresses(Pace::Length);
             }
         }
         Ok(())

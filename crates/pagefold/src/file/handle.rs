@@ -11,6 +11,7 @@ use crate::dirty::device::DirtyPart;
 use crate::dirty::error_latch::Heard;
 use crate::error::Error;
 use crate::file::state::FileState;
+use crate::file::watch::Pace;
 use crate::manager::group_handle::GroupHandle;
 use crate::read_ahead::advice::Advice;
 use crate::read_ahead::shares::ReadAhead;
@@ -122,14 +123,14 @@ impl Handle {
     /// includes what was written through other handles.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
-        let result = self.file.in_time(move |file| {
-            file.notice_cut();
-            let result = pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages));
-            if result == Err(IoError::CutOff) {
-                file.notice_cut(); // Reports now what the truncation lost, so that the next sync doesn't.
-            }
-            Ok(result)
+        // Not in the cycle's errand, which waits for no holder of `extension` (WATCH-3).
+        self.file.notice_cut();
+        let result = self.file.in_time(Pace::Cycle, move |file| {
+            Ok(pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages)))
         })?;
+        if result == Err(IoError::CutOff) {
+            self.file.notice_cut(); // Reports now what the truncation lost, so that the next sync doesn't.
+        }
         self.tell(result)
     }
 

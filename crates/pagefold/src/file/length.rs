@@ -65,6 +65,7 @@ use sync::atomic::{Backoff, Ordering, fence};
 
 use crate::error::Error;
 use crate::file::state::{Dropped, FileState};
+use crate::file::watch::Pace;
 use crate::file::watchdog::failing_if_it_panics;
 use crate::stats::Counters;
 use io::{IoError, read_full, uninterrupted};
@@ -79,6 +80,10 @@ pub(crate) enum Attempt<T> {
     Busy(u64),
 }
 
+/// Waits for the load of a page: [`FileState::wait_for_page`], or in an errand
+/// [`FileState::wait_for_page_in_errand`].
+pub(crate) type LoadWait = fn(&FileState, u64) -> Result<(), Error>;
+
 /// The wait of a thread that wants to make the file longer, but finds the page with the old end in
 /// use.
 #[derive(Debug, Default)]
@@ -90,11 +95,16 @@ pub(crate) struct EndWait<'a> {
 
 impl<'a> EndWait<'a> {
     /// Waits a moment for `page`, and keeps new pins off it meanwhile. Otherwise the wait would
-    /// never end if each pin of the page began before the previous one ended.
+    /// never end if each pin of the page began before the previous one ended. If the page is being
+    /// loaded, waits for the load by `load` instead.
     ///
     /// # Errors
-    /// [`Error::PageBusy`] if the page has been in use for seconds.
-    pub(crate) fn wait(&mut self, file: &'a FileState, page: u64) -> Result<(), Error> {
+    /// [`Error::PageBusy`] if the page has been in use for seconds; those of `load`.
+    pub(crate) fn wait(&mut self, file: &'a FileState, page: u64, load: LoadWait) -> Result<(), Error> {
+        if file.map.state(page) == PageState::Loading {
+            self.writer = None;
+            return load(file, page);
+        }
         if self.writer.as_ref().is_some_and(|(of, _)| *of != page) {
             self.writer = None;
         }
@@ -157,26 +167,13 @@ impl FileState {
     /// for the page with the old end if necessary.
     ///
     /// # Errors
-    /// The system's; [`Error::PageBusy`].
+    /// The system's; [`Error::PageBusy`]; [`Error::DeviceTimeout`].
     pub(crate) fn refresh_len(&self) -> Result<u64, Error> {
-        self.refresh_len_by(|| self.try_refresh_len())
-    }
-
-    /// Refreshes the length like [`refresh_len`](Self::refresh_len), but in this thread, without a
-    /// timeout.
-    pub(crate) fn refresh_len_here(&self) -> Result<u64, Error> {
-        self.refresh_len_by(|| {
-            self.waits_for_page();
-            self.refresh_len_once()
-        })
-    }
-
-    fn refresh_len_by(&self, attempt: impl Fn() -> Result<Attempt<u64>, Error>) -> Result<u64, Error> {
         let mut end = EndWait::default();
         loop {
-            match attempt()? {
+            match self.try_refresh_len()? {
                 Attempt::Done(len) => return Ok(len),
-                Attempt::Busy(page) => end.wait(self, page)?,
+                Attempt::Busy(page) => end.wait(self, page, Self::wait_for_page)?,
             }
         }
     }
@@ -184,11 +181,13 @@ impl FileState {
     /// Refreshes the length like [`refresh_len`](Self::refresh_len), but without waiting for a
     /// page.
     pub(crate) fn try_refresh_len(&self) -> Result<Attempt<u64>, Error> {
-        // Fast path: usually nothing has changed, and this can be known without asking the device.
-        if self.watch().is_some() && self.is_len_sure()? {
+        // Usually nothing has changed, and this can be known without asking the device.
+        let is_other =
+            if self.is_len_cheap() { self.has_other_len() } else { self.in_time(Pace::Answer, Self::has_other_len) };
+        if !is_other? || self.is_being_cut() {
             return Ok(Attempt::Done(self.len()));
         }
-        self.in_time(|file| file.refresh_len_once())
+        self.in_time(Pace::Length, Self::adopt_len)
     }
 
     /// Returns whether the system reports another length than the known one.
@@ -204,33 +203,46 @@ impl FileState {
         Ok(self.is_len_cheap() && !self.has_other_len()?)
     }
 
+    /// Refreshes the length like [`try_refresh_len`](Self::try_refresh_len), but without a limit:
+    /// in a worker.
     pub(crate) fn refresh_len_once(&self) -> Result<Attempt<u64>, Error> {
-        if !self.has_other_len()? {
+        if !self.has_other_len()? || self.is_being_cut() {
             return Ok(Attempt::Done(self.len()));
         }
-        // Relaxed: only a hint, which saves the caller from waiting for `extension`. While
-        // `set_len` truncates the file, `len` is already the file's new length (Z1 of `set_len`),
-        // or is about to be.
-        if self.is_cutting.load(Ordering::Relaxed) {
-            return Ok(Attempt::Done(self.len()));
-        }
+        self.adopt_len()
+    }
+
+    /// Returns whether `set_len` is truncating the file. `len` is then already the file's new
+    /// length (Z1 of `set_len`), or is about to be. Relaxed: only a hint, which saves the caller
+    /// from waiting for `extension`.
+    fn is_being_cut(&self) -> bool {
+        self.is_cutting.load(Ordering::Relaxed)
+    }
+
+    /// Adopts the length that the file has on its device, without a limit: in a worker.
+    pub(crate) fn adopt_len(&self) -> Result<Attempt<u64>, Error> {
         let _turn = self.lock_extension_in_errand();
         self.take_over_whole()
     }
 
     /// Refreshes the length like [`refresh_len`](Self::refresh_len). The caller must hold
-    /// `extension`.
-    pub(crate) fn refresh_len_in_turn(&self) -> Result<u64, Error> {
+    /// `extension`. `load` waits for the load of a page; nothing else that this waits for has a
+    /// limit.
+    pub(crate) fn refresh_len_in_turn(&self, load: LoadWait) -> Result<u64, Error> {
         let mut end = EndWait::default();
         loop {
             match self.take_over_whole()? {
                 Attempt::Done(len) => return Ok(len),
-                Attempt::Busy(page) => {
-                    self.waits_for_page();
-                    end.wait(self, page)?;
-                }
+                Attempt::Busy(page) => self.wait_for_end(&mut end, page, load)?,
             }
         }
+    }
+
+    /// Waits a moment for a page at the file's end. The caller must hold `extension`.
+    fn wait_for_end<'a>(&'a self, end: &mut EndWait<'a>, page: u64, load: LoadWait) -> Result<(), Error> {
+        end.wait(self, page, load)?;
+        self.progresses(Pace::Length);
+        Ok(())
     }
 
     fn take_over_whole(&self) -> Result<Attempt<u64>, Error> {
@@ -249,22 +261,19 @@ impl FileState {
     /// Those of [`refresh_len`](Self::refresh_len); [`Error::WriteFailed`].
     pub(crate) fn close_gap(&self, piece: Range<u64>) -> Result<(), Error> {
         let Some(writer) = self.writer() else { return Ok(()) };
-        if piece.start <= self.refresh_len_in_turn()? {
+        if piece.start <= self.refresh_len_in_turn(Self::wait_for_page_in_errand)? {
             return Ok(());
         }
         let (mut end, mut backoff) = (EndWait::default(), Backoff::new());
         loop {
             let lengthened = failing_if_it_panics(|| uninterrupted(|| writer.lengthen(piece.end)));
-            self.errand_answered();
+            self.was_answered(Pace::Length);
             lengthened.map_err(|error| self.write_failed(error))?;
             match self.take_over(Some(&piece))? {
                 Attempt::Done(()) if piece.start <= self.len() => return Ok(()),
                 // Another process has truncated the file again.
                 Attempt::Done(()) => backoff.wait_or(|| self.write_failed(IoError::NoProgress))?,
-                Attempt::Busy(page) => {
-                    self.waits_for_page();
-                    end.wait(self, page)?;
-                }
+                Attempt::Busy(page) => self.wait_for_end(&mut end, page, Self::wait_for_page_in_errand)?,
             }
         }
     }
@@ -276,10 +285,10 @@ impl FileState {
     /// further.
     fn take_over(&self, piece: Option<&Range<u64>>) -> Result<Attempt<()>, Error> {
         let known = self.disk_len(); // N5
-        let mut actual = self.ask_len()?;
+        let mut actual = self.ask_len_in_turn()?;
         if actual < known {
-            let _no_write_back = self.writeback.pause();
-            actual = self.ask_len()?;
+            let _no_write_back = self.pause_write_back();
+            actual = self.ask_len_in_turn()?;
             if actual < self.disk_len() {
                 self.take_over_cut(actual);
             }
@@ -404,8 +413,26 @@ impl FileState {
     /// ignored: a write-back that finds a truncation fails itself (B6 of `writeback`), so that it
     /// doesn't bring the truncated bytes back.
     pub(crate) fn notice_cut(&self) {
-        if self.writer().is_some() && self.is_cut_off() == Ok(true) {
-            let _ = self.refresh_len_here();
+        if self.writer().is_none() {
+            return;
+        }
+        let ask = |file: &Self| Ok(file.is_cut_off() == Ok(true));
+        let is_cut = if self.is_len_cheap() { ask(self) } else { self.in_time(Pace::Answer, ask) };
+        if is_cut.unwrap_or(false) {
+            let _ = self.refresh_len();
+        }
+    }
+
+    /// Adopts a truncation like [`notice_cut`](Self::notice_cut), in a closing.
+    pub(crate) fn notice_cut_in_closing(&self) {
+        let is_cut = self.writer().is_some() && self.is_cut_off() == Ok(true);
+        self.progresses(Pace::Closing);
+        let mut end = EndWait::default();
+        while is_cut
+            && let Ok(Attempt::Busy(page)) = self.adopt_len()
+            && end.wait(self, page, Self::wait_for_page_in_errand).is_ok()
+        {
+            self.progresses(Pace::Closing);
         }
     }
 
@@ -420,18 +447,18 @@ impl FileState {
     }
 
     /// Prepares the pages like [`hold_end`](Self::hold_end), and waits for those that are in use.
-    /// For `set_len`, which keeps `extension` locked during the wait.
+    /// For `set_len`, which keeps `extension` locked and write-back paused during the wait.
     ///
     /// # Errors
     /// [`Error::PageBusy`].
     pub(crate) fn await_end(&self, range: Range<u64>) -> Result<End<'_>, Error> {
         let mut wait = EndWait::default();
         loop {
-            self.waits_for_page();
             match self.hold_end(range.clone())? {
                 Attempt::Done(end) => return Ok(end),
-                Attempt::Busy(page) => wait.wait(self, page)?,
+                Attempt::Busy(page) => wait.wait(self, page, Self::wait_for_page_in_errand)?,
             }
+            self.progresses(Pace::Cycle);
         }
     }
 
@@ -482,7 +509,9 @@ impl FileState {
         let End::Held(writing) = end else { return Ok(true) };
         let (page, page_bytes) = (range.start >> self.page_shift(), self.page_bytes() as usize);
         let start = page << self.page_shift();
-        let mut bytes = self.read_apart(start)?;
+        let read = self.read_apart(start);
+        self.was_answered(Pace::Length);
+        let mut bytes = read?;
         if bytes.len() < ((range.end - start) as usize).min(page_bytes) {
             return Ok(false);
         }
@@ -502,6 +531,18 @@ impl FileState {
         let shared = SharedBytes::of(bytes).ok_or_else(|| self.read_failed(page, IoError::INVALID))?;
         let got = read_full(&*self.backing, start, shared).map_err(|error| self.read_failed(page, error))?;
         Ok(bytes[..got].to_vec())
+    }
+
+    /// Asks the system for the file's length. The caller must hold `extension`.
+    fn ask_len_in_turn(&self) -> Result<u64, Error> {
+        let len = self.ask_len();
+        // An answer from memory says nothing of a silent device.
+        if self.is_len_cheap() {
+            self.progresses(Pace::Length);
+        } else {
+            self.was_answered(Pace::Length);
+        }
+        len
     }
 
     fn ask_len(&self) -> Result<u64, Error> {

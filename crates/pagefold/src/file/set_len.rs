@@ -32,6 +32,7 @@ use sync::atomic::{Backoff, Ordering};
 use crate::error::Error;
 use crate::file::length::{End, LEN_MAX};
 use crate::file::state::FileState;
+use crate::file::watch::Pace;
 use crate::file::watchdog::failing_if_it_panics;
 use io::{BackingFile, uninterrupted};
 
@@ -54,9 +55,9 @@ impl FileState {
         let _turn = self.lock_extension_in_errand();
         // First adopts a length that another process has set. If that fails, the file gets the
         // wanted length anyway.
-        let _ = self.refresh_len_in_turn();
+        let _ = self.refresh_len_in_turn(Self::wait_for_page_in_errand);
         // A write in flight could make the file longer again.
-        let _no_write_back = self.writeback.pause();
+        let _no_write_back = self.pause_write_back();
         let before = self.len();
         if len >= before {
             let mut end = self.await_end(before..len)?;
@@ -65,7 +66,9 @@ impl FileState {
                 end = self.await_end(before..len)?; // Z4
             }
             if len > before {
-                self.fill_own_end(&mut end, before..len)?;
+                let filled = self.fill_own_end(&mut end, before..len);
+                self.progresses(Pace::Cycle);
+                filled?;
             }
             self.length_is(len);
             return Ok(());
@@ -77,7 +80,7 @@ impl FileState {
         cut?;
         for page in self.map.pages_in_memory(len.div_ceil(self.page_bytes())..self.map.pages()) {
             if self.map.state(page) == PageState::Loading {
-                let _ = self.map.wait(page);
+                self.wait_to_cut(page);
             }
             self.drop_page_if(page, true); // Z3
         }
@@ -86,7 +89,7 @@ impl FileState {
 
     fn set_on_device(&self, writer: &dyn BackingFile, len: u64) -> Result<(), Error> {
         let set = failing_if_it_panics(|| uninterrupted(|| writer.set_len(len)));
-        self.errand_answered();
+        self.was_answered(Pace::Cycle);
         set.map_err(|error| self.write_failed(error))
     }
 
@@ -119,11 +122,15 @@ impl FileState {
                 // Another thread may make room and load the page with its old content (Z3).
                 BeginLoad::NoRoom | BeginLoad::NoPlace => return Ok(CutPage::Elsewhere(None)),
                 BeginLoad::Resident => {}
-                BeginLoad::Busy => {
-                    let _ = self.map.wait(page);
-                }
+                BeginLoad::Busy => self.wait_to_cut(page),
             }
         }
+    }
+
+    /// Waits for the load of a page.
+    fn wait_to_cut(&self, page: u64) {
+        let _ = self.map.wait(page);
+        self.progresses(Pace::Cycle);
     }
 
     /// Takes a page as a writer does, so that no other thread pins it. Returns `None` if the page
@@ -131,7 +138,7 @@ impl FileState {
     fn take_to_cut(&self, page: u64) -> Result<Option<Writing<'_>>, Error> {
         let (mut writer, mut backoff) = (self.map.writer(page), Backoff::new());
         loop {
-            self.waits_for_page();
+            self.progresses(Pace::Cycle);
             match writer.begin() {
                 BeginWrite::Begun(writing) => return Ok(Some(writing)),
                 BeginWrite::Absent => return Ok(None),

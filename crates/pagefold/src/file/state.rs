@@ -13,7 +13,7 @@ use crate::dirty::turn::Writeback;
 use crate::error::Error;
 use crate::file::in_flight::InFlight;
 use crate::file::table::FileTable;
-use crate::file::watch::WatchCell;
+use crate::file::watch::{Pace, WatchCell};
 use crate::group::table::SWEPT_GROUPS;
 use crate::manager::Manager;
 use crate::manager::group_handle::GroupHandle;
@@ -204,7 +204,7 @@ impl FileState {
     /// the page can't be pinned.
     fn is_as_in_file(&self, page: u64) -> Result<bool, Error> {
         let start = page << self.page_shift();
-        let in_file = self.in_time(move |file| file.read_apart(start))?;
+        let in_file = self.in_time(Pace::Answer, move |file| file.read_apart(start))?;
         let Ok(Some(pinned)) = self.map.pin(page) else { return Ok(false) };
         let len = self.len().saturating_sub(start).min(in_file.len() as u64) as usize;
         Ok(pinned.bytes().iter().zip(&in_file[..len]).all(|(one, other)| one == other))
@@ -292,14 +292,14 @@ impl FileState {
                 drop(group);
             });
         } else {
-            self.in_time_or_later(Self::close);
+            self.close_in_time(Self::close);
         }
     }
 
     fn close(&self) {
         self.in_flight.wait_for_none(|| self.handles.load(Ordering::Acquire) > 0);
         if self.unclean() > 0 {
-            let _ = self.write_out_despite_cuts(Self::notice_cut); // No caller is left to report to.
+            let _ = self.write_out_despite_cuts(Self::notice_cut_in_closing); // No caller is left to report to.
         }
         self.release_lock();
     }

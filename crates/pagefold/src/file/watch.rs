@@ -1,6 +1,6 @@
 //! A file's timeout: how long calls wait for its device.
 
-use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use sync::lock::OnceCell;
 use sync::time::Duration;
 use sync::{Arc, Weak};
@@ -12,13 +12,14 @@ pub(crate) struct Watch<F> {
     pub(crate) time: Duration,
     pub(crate) device: Arc<Device>,
     pub(crate) file: Weak<F>,
-    /// The last time at which the device answered a request for this file, made by an errand or the
-    /// flusher, or at which an errand waited for something else than the device.
-    pub(crate) answered_ms: AtomicU64,
-    /// Counts the waits of holders of `extension` for something else than the device. Rises by 1
-    /// when a wait for memory begins and when it ends, so it is odd meanwhile, and by 2 for a wait
-    /// for a page in use.
-    pub(crate) other_waits: AtomicU64,
+    /// When the holder of `extension`, the holder of the file's `turn`, and a closing last made
+    /// progress (WATCH-3 of `watchdog`). Each is written only by the thread that it is named for,
+    /// and for a closing also by the loads that it waits for.
+    length: LastTime,
+    cycle: LastTime,
+    closing: LastTime,
+    /// What the holder of `extension` waits for: one of [`Delay`], or 0 for the device or nothing.
+    delay: AtomicU8,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,
 }
@@ -26,22 +27,87 @@ pub(crate) struct Watch<F> {
 /// A file's cell for its [`Watch`].
 pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
 
+/// A time that never goes back, in milliseconds. Relaxed: it only excuses time.
+#[derive(Default)]
+struct LastTime(AtomicU64);
+
+impl LastTime {
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn is(&self, ms: u64) {
+        self.0.fetch_max(ms, Ordering::Relaxed);
+    }
+}
+
+/// Whose progress a wait depends on, and so which answers start its time again (WATCH-3 of
+/// `watchdog`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// A single request, made without a lock.
+    Answer,
+    /// That of the thread that holds `extension`.
+    Length,
+    /// That of the thread that holds the file's `turn`.
+    Cycle,
+    /// That of a closing, which has the file to itself.
+    Closing,
+}
+
+/// What the holder of `extension` waits for instead of its device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Delay {
+    Memory = 1,
+    /// Write-back's `turn`, which the holder then keeps for a while.
+    Turn,
+}
+
 impl<F> Watch<F> {
     pub(crate) fn new(time: Duration, device: Arc<Device>, file: &Arc<F>) -> Self {
-        let (answered_ms, other_waits) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { time, device, file: Arc::downgrade(file), answered_ms, other_waits, left: Arc::default() }
+        Self {
+            time,
+            device,
+            file: Arc::downgrade(file),
+            length: LastTime::default(),
+            cycle: LastTime::default(),
+            closing: LastTime::default(),
+            delay: AtomicU8::new(0),
+            left: Arc::default(),
+        }
     }
 
-    /// Relaxed: the count only excuses time.
-    pub(crate) fn other_waits(&self) -> u64 {
-        self.other_waits.load(Ordering::Relaxed)
+    /// Returns the last time at which the thread that `pace` names made progress. `now_ms` is the
+    /// present time.
+    pub(crate) fn last_ms(&self, pace: Pace, now_ms: u64) -> u64 {
+        match pace {
+            Pace::Answer => 0,
+            Pace::Cycle => self.cycle.get(),
+            // Acquire pairs with the Release in `Delayed::drop`: a thread that finds the delay over
+            // also finds its end.
+            Pace::Length => match self.delay.load(Ordering::Acquire) {
+                delay if delay == Delay::Memory as u8 => now_ms,
+                delay if delay == Delay::Turn as u8 => self.length.get().max(self.cycle.get()),
+                _ => self.length.get(),
+            },
+            Pace::Closing => self.last_ms(Pace::Length, now_ms).max(self.cycle.get()).max(self.closing.get()),
+        }
     }
 
-    /// Returns whether a holder of `extension` waits for something else than the device, or has
-    /// waited for it since `seen` was read, which this call updates.
-    pub(crate) fn has_waited_otherwise(&self, seen: &mut u64) -> bool {
-        let before = std::mem::replace(seen, self.other_waits());
-        *seen != before || *seen % 2 == 1
+    /// Notes that the calling thread, which `pace` names, makes progress at `now_ms`.
+    pub(crate) fn progresses(&self, pace: Pace, now_ms: u64) {
+        match pace {
+            Pace::Answer => {}
+            Pace::Length => self.length.is(now_ms),
+            Pace::Cycle => self.cycle.is(now_ms),
+            Pace::Closing => self.closing.is(now_ms),
+        }
+    }
+
+    /// Forgets all progress.
+    #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+    pub(crate) fn forget(&self) {
+        [&self.length, &self.cycle, &self.closing].into_iter().for_each(|last| last.0.store(0, Ordering::Relaxed));
     }
 
     pub(crate) fn time(&self) -> Duration {
@@ -50,5 +116,27 @@ impl<F> Watch<F> {
 
     pub(crate) fn is_silent(&self) -> bool {
         self.device.is_silent()
+    }
+
+    /// Notes that the calling thread, which holds `extension`, waits for something else than its
+    /// device, until the returned value is dropped. `clock` returns the time in milliseconds.
+    pub(crate) fn delayed<C: Fn() -> u64>(&self, delay: Delay, clock: C) -> Delayed<'_, F, C> {
+        // Relaxed: if the store is seen late, the caller has waited for the device until then.
+        self.delay.store(delay as u8, Ordering::Relaxed);
+        Delayed { watch: self, clock }
+    }
+}
+
+/// The holder of `extension` waits for something else than its device until this is dropped.
+pub(crate) struct Delayed<'a, F, C: Fn() -> u64> {
+    watch: &'a Watch<F>,
+    clock: C,
+}
+
+impl<F, C: Fn() -> u64> Drop for Delayed<'_, F, C> {
+    fn drop(&mut self) {
+        self.watch.progresses(Pace::Length, (self.clock)());
+        // Release pairs with the Acquire in `last_ms`.
+        self.watch.delay.store(0, Ordering::Release);
     }
 }

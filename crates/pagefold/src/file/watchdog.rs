@@ -39,12 +39,25 @@
 //!   that waits for these locks.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
 //!   again after each answer. The device must be taken for silent only if a request waits for it.
-//!   So the time for which an errand waits for a page in use doesn't count
-//!   ([`waits_for_page`](FileState::waits_for_page)). Nor does the time for which an errand or a
-//!   call waits for `extension` while the lock's holder waits for memory, or for a page in use
-//!   ([`Watch::has_waited_otherwise`]). Threads that append excuse no errand that waits for the
-//!   device: a sync that hangs times out beside them. But errands of one file excuse each other,
-//!   because they share the time of the last answer.
+//!   An errand makes its requests while it holds a lock. Before that, it waits for the lock, whose
+//!   holder may wait for the device, for a page in use, or for memory. So the time of the last
+//!   progress belongs to the lock. Only the lock's holder writes that time: after each answer, and
+//!   at each wait for something else than the device ([`FileState::progresses`]). [`Pace`] says
+//!   whose progress a wait depends on:
+//!
+//! | a wait for | starts again with the progress of |
+//! |---|---|
+//! | an errand with a single request, made without a lock | no thread |
+//! | `extension`, or an errand that makes its requests while it holds `extension` | the holder of `extension` |
+//! | a sync, which makes its requests while it holds the file's `turn` | the holder of `turn` |
+//! | a closing | either holder, or a load that the closing waits for |
+//!
+//!   A thread that waits for a request while it holds a lock makes no progress. So neither appends
+//!   nor other errands excuse a sync that hangs, or a new length that hangs. While the holder of
+//!   `extension` also waits for `turn`, or holds it, the progress of the holder of `turn` is its
+//!   own. While it waits for memory, no time counts. An errand that gets `extension` begins with
+//!   its full time, unless the device is silent: then the last holder may have given up, and
+//!   released the lock without an answer.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
 //!   if a wait returns much later than it should, the caller's timeout starts anew. A call that
@@ -63,17 +76,20 @@ use sync::time::{Duration, Instant};
 use frames::{LoadFailure, Waiting};
 
 use crate::dirty::device::Device;
+use crate::dirty::turn::Turn;
 use crate::error::Error;
 use crate::file::state::FileState;
-use crate::file::watch::Watch;
+use crate::file::watch::{Delay, Pace, Watch};
 use crate::manager::Manager;
 use crate::timers::was_stopped;
 use io::{IoError, Workers};
 
 /// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
-/// How long a call waits for the flusher to notice an answer: timeout / `HEARING_PART`, but at
-/// least `HEARING_MIN` and at most `HEARING_MAX`.
+/// Before a call gives up waiting for write-back, it gives the flusher time to notice an answer:
+/// timeout / `HEARING_PART`, but at least `HEARING_MIN` and at most `HEARING_MAX`. A thread that
+/// waits for `extension` sleeps for the same part of the timeout at a time, but at least
+/// [`SLICE_MIN`]; if the device is silent, it waits for at most `HEARING_MIN` in all.
 const HEARING_PART: u32 = 4;
 const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);
@@ -97,11 +113,28 @@ enum Stage<T> {
     LeftAndOver,
 }
 
-/// Whether an errand is still done if its caller leaves before it begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Matters {
-    ToItsCaller,
-    InAnyCase,
+/// One wait with a timeout.
+struct Wait {
+    /// From when on the timeout counts.
+    start_ms: u64,
+}
+
+impl Wait {
+    /// Begins to wait, or begins anew.
+    fn new(now_ms: u64) -> Self {
+        Self { start_ms: now_ms }
+    }
+
+    /// Returns the rest of a timeout of `time`. It starts again at `last_ms`.
+    fn rest(&mut self, time: Duration, last_ms: u64, now_ms: u64) -> Duration {
+        self.start_ms = self.start_ms.max(last_ms);
+        time.saturating_sub(Duration::from_millis(now_ms.saturating_sub(self.start_ms)))
+    }
+
+    /// Doesn't count time that has passed (WATCH-4).
+    fn leave_out(&mut self, time: Duration) {
+        self.start_ms += time.as_millis() as u64;
+    }
 }
 
 impl Manager {
@@ -121,14 +154,10 @@ impl Watch<FileState> {
         self.device.fall_silent(outcome).ok_or_else(|| file.device_timeout())
     }
 
-    /// Returns the remaining time of a call that has waited for an errand since `start_ms`.
-    fn rest(&self, manager: &Manager, start_ms: u64) -> Duration {
-        self.time.saturating_sub(Duration::from_millis(manager.now_ms().saturating_sub(self.since_ms(start_ms))))
-    }
-
-    /// Returns the time from which the timeout counts for a call that began to wait at `start_ms`.
-    fn since_ms(&self, start_ms: u64) -> u64 {
-        start_ms.max(self.answered_ms.load(Ordering::Relaxed))
+    /// Returns the rest of a wait that depends on the progress of the thread that `pace` names.
+    fn rest(&self, manager: &Manager, pace: Pace, wait: &mut Wait) -> Duration {
+        let now_ms = manager.now_ms();
+        wait.rest(self.time, self.last_ms(pace, now_ms), now_ms)
     }
 
     /// Returns how long a thread that waits for `extension` sleeps before it looks why it waits.
@@ -138,7 +167,7 @@ impl Watch<FileState> {
 
     fn send<T: Send + 'static>(
         &self,
-        matters: Matters,
+        pace: Pace,
         what: impl FnOnce(&FileState) -> Result<T, Error> + Send + 'static,
     ) -> Result<Arc<Errand<T>>, Error> {
         let errand = Arc::new(Errand { stage: Mutex::new(Stage::InLine), changed: Condvar::new() });
@@ -148,7 +177,7 @@ impl Watch<FileState> {
         let (its, its_file) = (Arc::clone(&errand), Arc::clone(&file));
         let (device, left) = (Arc::clone(&self.device), Arc::clone(&self.left));
         workers.run(file.backing.identity(), move || {
-            if its.begin(matters) {
+            if its.begin(pace) {
                 let result = unless_it_panics(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
                 drop(its_file); // Before the caller goes on: it may be closing the file.
                 its.end(&left, result);
@@ -177,13 +206,14 @@ pub(crate) fn failing_if_it_panics<T>(call: impl FnOnce() -> Result<T, IoError>)
 }
 
 impl<T> Errand<T> {
-    /// Marks the errand as begun. Returns false if it must not be done.
-    fn begin(&self, matters: Matters) -> bool {
+    /// Marks the errand as begun. Returns false if it must not be done: its caller has left, and it
+    /// isn't a closing.
+    fn begin(&self, pace: Pace) -> bool {
         let mut stage = self.stage.lock();
         match *stage {
             // Transition: errand, in line → begun.
             Stage::InLine => *stage = Stage::Begun,
-            Stage::Left if matters == Matters::InAnyCase => {}
+            Stage::Left if pace == Pace::Closing => {}
             _ => return false,
         }
         true
@@ -204,8 +234,8 @@ impl<T> Errand<T> {
     }
 
     /// Waits for the result, at most for the timeout.
-    fn wait(&self, file: &FileState, watch: &Watch<FileState>, matters: Matters) -> Result<T, Error> {
-        let mut start_ms = file.manager.now_ms();
+    fn wait(&self, file: &FileState, watch: &Watch<FileState>, pace: Pace) -> Result<T, Error> {
+        let mut wait = Wait::new(file.manager.now_ms());
         let mut stage = self.stage.lock();
         loop {
             match mem::replace(&mut *stage, Stage::Left) {
@@ -214,19 +244,19 @@ impl<T> Errand<T> {
             }
             // A closing doesn't wait for a silent device: another call has waited for the whole
             // timeout already.
-            let is_over = matters == Matters::InAnyCase && watch.is_silent();
-            let rest = if is_over { Duration::ZERO } else { watch.rest(&file.manager, start_ms) };
+            let is_over = pace == Pace::Closing && watch.is_silent();
+            let rest = if is_over { Duration::ZERO } else { watch.rest(&file.manager, pace, &mut wait) };
             if rest.is_zero() {
                 break;
             }
             let began = Instant::now();
             self.changed.wait_for(&mut stage, rest);
             if was_stopped(rest, began) {
-                start_ms = file.manager.now_ms();
+                wait = Wait::new(file.manager.now_ms()); // WATCH-4
             }
         }
         let was_in_line = matches!(mem::replace(&mut *stage, Stage::Left), Stage::InLine);
-        if was_in_line && matters == Matters::ToItsCaller {
+        if was_in_line && pace != Pace::Closing {
             // Sometimes: a call gives up an errand that has not begun.
             return Err(file.device_timeout()); // The errand won't begin.
         }
@@ -236,22 +266,6 @@ impl<T> Errand<T> {
         let is_over = || matches!(*self.stage.lock(), Stage::LeftAndOver).then_some(());
         let _ = watch.give_up(file, is_over);
         Err(file.device_timeout()) // The result was dropped in any case.
-    }
-}
-
-/// The holder of `extension` waits for memory until this is dropped.
-struct MemoryWait<'a>(&'a Watch<FileState>);
-
-impl<'a> MemoryWait<'a> {
-    fn begin(watch: &'a Watch<FileState>) -> Self {
-        watch.other_waits.fetch_add(1, Ordering::Relaxed);
-        Self(watch)
-    }
-}
-
-impl Drop for MemoryWait<'_> {
-    fn drop(&mut self) {
-        self.0.other_waits.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -299,65 +313,77 @@ impl FileState {
         Answers(self.watch().map(|watch| Arc::clone(&watch.device)))
     }
 
-    /// Notes that the device has answered a request that an errand waits for: one of the thread
-    /// that leads a write-back cycle, a change of the file's length, or a load that the file's
-    /// closing waits for (WATCH-3).
-    pub(crate) fn errand_answered(&self) {
+    /// Notes that the calling thread, which `pace` names, makes progress: the device has answered
+    /// it, or it waits for a page in use (WATCH-3).
+    pub(crate) fn progresses(&self, pace: Pace) {
+        self.watch().into_iter().for_each(|watch| watch.progresses(pace, self.manager.now_ms()));
+    }
+
+    /// Notes that the device has answered a request of the calling thread, which `pace` names.
+    pub(crate) fn was_answered(&self, pace: Pace) {
         if let Some(watch) = self.watch() {
-            watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
+            watch.progresses(pace, self.manager.now_ms());
             watch.device.answered();
         }
-    }
-
-    /// Notes that an errand waits for a page in use or for `extension`, and so not for the device
-    /// (WATCH-3).
-    pub(crate) fn waits_for_page(&self) {
-        if let Some(watch) = self.watch() {
-            watch.answered_ms.store(self.manager.now_ms(), Ordering::Relaxed);
-        }
-    }
-
-    /// Notes that the holder of `extension` is about to wait for a page in use. For threads that
-    /// wait for `extension` (WATCH-3).
-    pub(crate) fn holder_waits_for_page(&self) {
-        self.watch().into_iter().for_each(|watch| _ = watch.other_waits.fetch_add(2, Ordering::Relaxed));
     }
 
     /// Calls `wait`, which may wait for memory. If the caller holds `extension` (`turn`), this time
     /// doesn't count for the threads that wait for `extension` (WATCH-3).
     pub(crate) fn wait_for_memory<T>(&self, turn: bool, wait: impl FnOnce() -> T) -> T {
-        let _waits = self.watch().filter(|_| turn).map(MemoryWait::begin);
+        let _delayed =
+            self.watch().filter(|_| turn).map(|watch| watch.delayed(Delay::Memory, || self.manager.now_ms()));
         wait()
     }
 
-    /// Runs `what`, which may wait for the device. With a timeout, a worker runs `what`; without
-    /// one, this thread does. The caller must hold no lock. After a timeout, the worker may still
-    /// complete `what`.
+    /// Keeps write-back from running, for a thread that holds `extension`, until the returned value
+    /// is dropped. Until then, the thread progresses as the holder of `turn` (WATCH-3).
+    pub(crate) fn pause_write_back(&self) -> impl Drop + use<'_> {
+        struct Paused<'a, D> {
+            file: &'a FileState,
+            delayed: Option<D>,
+            _turn: MutexGuard<'a, Turn>,
+        }
+        impl<D> Drop for Paused<'_, D> {
+            fn drop(&mut self) {
+                self.file.progresses(Pace::Cycle); // The next holder of `turn` begins now.
+                self.delayed = None;
+            }
+        }
+        let delayed = self.watch().map(|watch| watch.delayed(Delay::Turn, || self.manager.now_ms()));
+        let paused = Paused { file: self, delayed, _turn: self.writeback.pause() };
+        self.progresses(Pace::Cycle);
+        paused
+    }
+
+    /// Runs `what`, which may wait for the device, at this `pace`. With a timeout, a worker runs
+    /// `what`; without one, this thread does. The caller must hold no lock. After a timeout, the
+    /// worker may still complete `what`.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`], also if `what` panics in a worker; those of `what`.
     pub(crate) fn in_time<T: Send + 'static>(
         &self,
+        pace: Pace,
         what: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let Some(watch) = self.watch() else { return what(self) };
         if watch.is_silent() || watch.left.load(Ordering::Relaxed) > 0 {
             return Err(self.device_timeout());
         }
-        watch.send(Matters::ToItsCaller, what)?.wait(self, watch, Matters::ToItsCaller)
+        watch.send(pace, what)?.wait(self, watch, pace)
     }
 
-    /// Runs `what` like [`in_time`](Self::in_time), but even if the caller gives up before `what`
+    /// Runs a closing like [`in_time`](Self::in_time), but even if the caller gives up before it
     /// begins.
-    pub(crate) fn in_time_or_later(&self, what: impl FnOnce(&Self) + Send + 'static) {
+    pub(crate) fn close_in_time(&self, what: impl FnOnce(&Self) + Send + 'static) {
         let Some(watch) = self.watch() else { return what(self) };
         let what = move |file: &Self| {
             what(file);
             Ok(())
         };
         // Always succeeds: without workers the Pagefold couldn't have been built.
-        if let Ok(errand) = watch.send(Matters::InAnyCase, what) {
-            let _ = errand.wait(self, watch, Matters::InAnyCase);
+        if let Ok(errand) = watch.send(Pace::Closing, what) {
+            let _ = errand.wait(self, watch, Pace::Closing);
         }
     }
 
@@ -397,50 +423,59 @@ impl FileState {
         }
     }
 
+    /// Waits for the load of a page like [`wait_for_page`](Self::wait_for_page), but without a
+    /// limit: in an errand.
+    pub(crate) fn wait_for_page_in_errand(&self, page: u64) -> Result<(), Error> {
+        let _ = self.map.wait(page); // Whether the load succeeded doesn't matter.
+        Ok(())
+    }
+
     /// Locks `extension`, for a change of the file's length.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`].
     pub(crate) fn lock_extension(&self) -> Result<MutexGuard<'_, ()>, Error> {
         let Some(watch) = self.watch() else { return Ok(self.extension.lock()) };
-        let (mut start_ms, mut seen) = (self.manager.now_ms(), watch.other_waits());
+        let mut wait = Wait::new(self.manager.now_ms());
         loop {
             if watch.is_silent() {
-                // Another call has waited for the whole timeout already. A holder that doesn't wait
-                // for the device releases the lock soon.
-                let turn = self.extension.try_lock_for(watch.slice().min(HEARING_MIN));
-                return turn.ok_or_else(|| self.device_timeout());
+                match self.lock_extension_soon(watch, watch.slice().min(HEARING_MIN))? {
+                    Some(turn) => return Ok(turn),
+                    None => continue,
+                }
             }
-            start_ms = watch.since_ms(start_ms);
-            let rest = watch.rest(&self.manager, start_ms);
+            let rest = watch.rest(&self.manager, Pace::Length, &mut wait);
             let (slice, began) = (rest.min(watch.slice()), Instant::now());
             match self.extension.try_lock_for(slice) {
                 Some(turn) => return Ok(turn),
-                None if watch.has_waited_otherwise(&mut seen) => start_ms = self.manager.now_ms(),
-                None if was_stopped(slice, began) => start_ms += began.elapsed().as_millis() as u64, // WATCH-4
+                None if was_stopped(slice, began) => wait.leave_out(began.elapsed()), // WATCH-4
                 None if rest.is_zero() => return Err(self.device_timeout()),
                 None => {}
             }
         }
     }
 
-    /// Locks `extension` without a limit: in an errand, or if there is no timeout. If the errand
-    /// has to wait, its own request hasn't begun yet when it has the lock.
+    /// Locks `extension` while the device is silent. Another call has waited for the whole timeout
+    /// already, so this one waits only `at_most` for a holder that needs no device. Returns `None`
+    /// if the device has answered meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::DeviceTimeout`].
+    fn lock_extension_soon(&self, watch: &Watch<Self>, at_most: Duration) -> Result<Option<MutexGuard<'_, ()>>, Error> {
+        match self.extension.try_lock_for(at_most) {
+            None if watch.is_silent() => Err(self.device_timeout()),
+            turn => Ok(turn),
+        }
+    }
+
+    /// Locks `extension` without a limit: in an errand, or if there is no timeout. The errand's own
+    /// requests begin when it has the lock.
     pub(crate) fn lock_extension_in_errand(&self) -> MutexGuard<'_, ()> {
-        let Some(watch) = self.watch() else { return self.extension.lock() };
-        if let Some(turn) = self.extension.try_lock() {
-            return turn;
+        let turn = self.extension.lock();
+        if !self.is_device_silent() {
+            self.progresses(Pace::Length);
         }
-        let mut seen = watch.other_waits();
-        loop {
-            let turn = self.extension.try_lock_for(watch.slice());
-            if turn.is_some() || watch.has_waited_otherwise(&mut seen) {
-                self.waits_for_page();
-            }
-            if let Some(turn) = turn {
-                return turn;
-            }
-        }
+        turn
     }
 
     /// Checks the device before a write waits for pages to become clean.
@@ -465,171 +500,4 @@ impl FileState {
 }
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
-mod tests {
-    use std::thread;
-
-    use super::*;
-    use crate::{Advice, File, Group, Pagefold};
-    use test_disks::SimulatedDisk;
-
-    const PAGE: u64 = 4096;
-    /// No test waits for so long.
-    const TIME: Duration = Duration::from_secs(3600);
-
-    /// A disk with files of two pages, the second of which isn't full, and a large file.
-    fn world() -> (SimulatedDisk, Pagefold, Group) {
-        let disk = SimulatedDisk::default();
-        (0..4).for_each(|file| disk.add_bytes(format!("f{file}"), vec![1; 5000]));
-        disk.add_bytes("large", vec![1; 64 * PAGE as usize]);
-        let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).io_timeout(TIME).build().unwrap();
-        let group = mm.group("ours").max(16 * PAGE).build().unwrap();
-        (disk, mm, group)
-    }
-
-    fn open(group: &Group, path: &str) -> File {
-        let file = group.open_options().write(true).open(path).unwrap();
-        file.advise(0..u64::MAX, Advice::Random).unwrap();
-        file
-    }
-
-    /// The last time at which the file's device answered, or didn't matter. It is 0 at first.
-    fn answered_ms(file: &FileState) -> u64 {
-        while file.manager.now_ms() == 0 {
-            thread::yield_now();
-        }
-        file.watch().unwrap().answered_ms.load(Ordering::Relaxed)
-    }
-
-    /// Regression: a thread held `extension` while it waited for memory, for an append. Threads
-    /// that waited for `extension` took the device for silent, although it had nothing to answer.
-    #[test]
-    fn a_wait_for_memory_with_extension_is_no_wait_for_the_device() {
-        let (_disk, mm, group) = world();
-        let foreign = mm.group("another").build().unwrap();
-        open(&foreign, "f2").read_exact_at(&mut [0], PAGE).unwrap();
-        let files: Vec<_> = (0..4).map(|file| open(&group, &format!("f{file}"))).collect();
-        files[1].set_len(PAGE).unwrap();
-        let large = open(&group, "large");
-        let pins: Vec<_> = (0..64).map_while(|page| large.page_at(page * PAGE).ok()).collect();
-        let writes: [(&str, u64, usize); 3] = [
-            ("the page with the end is read", 5000, 10),
-            ("a page is made", PAGE, PAGE as usize),
-            ("a page of another group is charged to this one", 5000, 10),
-        ];
-        let waits = |file: &File| file.handle().file.watch().unwrap().other_waits();
-        for (file, (what, at, len)) in files.iter().zip(writes) {
-            let result = file.write_at(&vec![2; len], at);
-            assert!(matches!(result, Err(Error::LimitReached { .. })), "{what}: {result:?}");
-            assert!(waits(file) > 0 && waits(file) % 2 == 0, "{what}: {}", waits(file));
-        }
-        // A write that doesn't hold `extension` keeps no thread waiting.
-        assert!(matches!(files[3].write_at(&[2; 10], 10), Err(Error::LimitReached { .. })));
-        assert_eq!(waits(&files[3]), 0);
-        drop(pins);
-    }
-
-    /// While the holder of `extension` waits for memory, and once after it has waited, the time of
-    /// a thread that waits for `extension` is excused.
-    #[test]
-    fn a_holder_of_extension_that_waits_for_memory_is_noticed() {
-        let (_disk, _mm, group) = world();
-        let file = open(&group, "f0");
-        let (state, watch) = (&*file.handle().file, file.handle().file.watch().unwrap());
-        let mut seen = watch.other_waits();
-        state.wait_for_memory(false, || assert!(!watch.has_waited_otherwise(&mut seen)));
-        state.wait_for_memory(true, || (0..2).for_each(|_| assert!(watch.has_waited_otherwise(&mut seen))));
-        assert_eq!([(); 2].map(|()| watch.has_waited_otherwise(&mut seen)), [true, false]);
-    }
-
-    /// Regression: an append that got memory at once restarted the timeout of all errands of the
-    /// file. So a sync that hung never timed out beside a thread that appended all the time.
-    #[test]
-    fn an_append_excuses_no_errand_that_waits_for_the_device() {
-        let (_disk, _mm, group) = world();
-        let file = open(&group, "f0");
-        let state = &*file.handle().file;
-        file.read_exact_at(&mut [0], PAGE).unwrap();
-        let no_cycle = state.writeback.pause(); // The flusher's writes would be answered.
-        state.watch().unwrap().answered_ms.store(0, Ordering::Relaxed);
-        file.write_at(&[2; 4 * PAGE as usize], 5000).unwrap();
-        assert_eq!(answered_ms(state), 0);
-        drop(no_cycle);
-    }
-
-    /// Regression: a thread that waited for `extension` while its holder waited for memory didn't
-    /// sleep, and didn't fail, if the device was silent.
-    #[test]
-    fn a_silent_device_is_not_waited_for_beside_a_wait_for_memory() {
-        let (_disk, _mm, group) = world();
-        let file = open(&group, "f0");
-        let state = Arc::clone(&file.handle().file);
-        let turn = state.extension.lock();
-        assert!(state.watch().unwrap().give_up(&state, || None::<()>).is_err());
-        state.wait_for_memory(true, || {
-            let locked = thread::scope(|scope| scope.spawn(|| state.lock_extension().map(drop)).join().unwrap());
-            assert!(matches!(locked, Err(Error::DeviceTimeout { .. })), "{locked:?}");
-        });
-        drop(turn);
-        assert!(state.lock_extension().is_ok(), "the lock is free");
-    }
-
-    /// Regression: several errands waited for `extension`, one after another, and each was answered
-    /// by the device in time. But the time that an errand had waited for the lock counted against
-    /// its own request.
-    #[test]
-    fn each_answer_to_an_errand_that_changes_the_length_counts() {
-        let (_disk, _mm, group) = world();
-        let check = |path: &str, change: &dyn Fn(&File) -> Result<(), Error>| {
-            let file = open(&group, path);
-            assert_eq!(answered_ms(&file.handle().file), 0);
-            change(&file).unwrap();
-            assert!(answered_ms(&file.handle().file) > 0, "{path}");
-        };
-        check("f0", &|file| file.write_at(&[2; 10], 9 * PAGE)); // With a gap.
-        check("f1", &|file| file.set_len(20_000));
-        check("f2", &|file| file.set_len(PAGE));
-    }
-
-    /// An errand that waits for `extension` notes that it doesn't wait for the device.
-    #[test]
-    fn an_errand_that_waits_for_a_holder_that_waits_for_memory_waits_for_no_device() {
-        let (_disk, _mm, group) = world();
-        let file = open(&group, "f0");
-        let state = Arc::clone(&file.handle().file);
-        state.watch().unwrap().answered_ms.store(0, Ordering::Relaxed);
-        let turn = state.extension.lock();
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| drop(state.lock_extension_in_errand()));
-            state.wait_for_memory(true, || {
-                while answered_ms(&state) == 0 {
-                    thread::yield_now();
-                }
-            });
-            drop(turn);
-            waits.join().unwrap();
-        });
-    }
-
-    /// Regression: a file was closed while loads of it were in flight. The device answered one
-    /// after another, but the answers didn't count, so it was taken for silent after the timeout.
-    #[test]
-    fn loads_that_a_closing_waits_for_are_answers() {
-        let (disk, _mm, group) = world();
-        let file = open(&group, "large");
-        let state = Arc::clone(&file.handle().file);
-        disk.answer_by_hand();
-        file.prefetch(0..PAGE);
-        while disk.answer_next() {}
-        assert_eq!(answered_ms(&state), 0, "no errand waited for this load");
-        file.prefetch(8 * PAGE..9 * PAGE);
-        thread::scope(|scope| {
-            let closes = scope.spawn(|| drop(file));
-            while state.handles.load(Ordering::Acquire) > 0 {
-                thread::yield_now();
-            }
-            assert!(disk.answer_next());
-            closes.join().unwrap();
-        });
-        assert!(answered_ms(&state) > 0);
-    }
-}
+mod tests;

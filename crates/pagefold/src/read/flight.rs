@@ -30,6 +30,7 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::in_flight::Flying;
 use crate::file::state::FileState;
+use crate::file::watch::Pace;
 use crate::lru::admission::Arrival;
 use crate::manager::charges::ChargedPages;
 use crate::manager::mailbox::{LoadMailbox, Outcome, Reply};
@@ -275,11 +276,11 @@ impl Landing {
             }
         }
         drop(run);
-        // If the file is being closed, the closing waits for this load. Otherwise no errand does,
-        // and a load's answer says nothing of, for example, a sync that hangs. Acquire, as in all
-        // loads of the number of handles.
+        // If the file is being closed, the closing waits for this load (WATCH-3 of `watchdog`). Any
+        // other thread that waits for it notes the answer itself. Acquire, as in all loads of the
+        // number of handles.
         if self.file.handles.load(Ordering::Acquire) == 0 {
-            self.file.errand_answered();
+            self.file.progresses(Pace::Closing);
         }
         let answers = self.file.answers();
         let purpose = std::mem::replace(&mut self.purpose, Purpose::Use);

@@ -14,7 +14,8 @@ use sync::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::file::handle::Handle;
-use crate::file::watch::Watch;
+use crate::file::state::FileState;
+use crate::file::watch::{Pace, Watch};
 use crate::manager::take_frame::ChargedFrame;
 use crate::read::call::{Call, HELPING, Purpose, Want};
 use crate::read::load_error::{decode, encode};
@@ -236,6 +237,9 @@ impl Handle {
             Some(outcome) => outcome,
             None => self.file.wait_for_load(waiting.into_inner(), waited)?,
         };
+        if call.turn {
+            self.file.progresses(Pace::Length);
+        }
         match outcome {
             Ok(()) => Ok(true),
             Err(failure) if failure == Loading::ABANDONED => Ok(false),
@@ -317,7 +321,8 @@ impl Handle {
     }
 
     fn take_over_shorter(&self, call: &Call) -> Result<(), Error> {
-        if call.turn { self.file.refresh_len_in_turn() } else { self.file.refresh_len() }.map(|_| ())
+        let file = &*self.file;
+        if call.turn { file.refresh_len_in_turn(FileState::wait_for_page) } else { file.refresh_len() }.map(|_| ())
     }
 
     /// Returns how many bytes of the page the file has on its device. The caller must own the
@@ -381,5 +386,35 @@ impl Handle {
 
     pub(crate) fn too_many_pins(&self, page: u64) -> Error {
         Error::TooManyPins { path: self.file.path.clone(), page }
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::Pagefold;
+    use test_disks::SimulatedDisk;
+
+    /// Regression: a thread that held `extension` loaded one page after another, and the device
+    /// answered each load in time. Threads that waited for `extension` took the device for silent.
+    #[test]
+    fn a_load_of_a_thread_with_extension_is_an_answer_for_those_that_wait_for_it() {
+        for turn in [false, true] {
+            let disk = SimulatedDisk::default();
+            disk.add_bytes("file", vec![1; 2 * 4096]);
+            let mm = Pagefold::builder().memory("4MiB").backend(disk.clone());
+            let mm = mm.io_timeout(Duration::from_secs(3600)).build().unwrap();
+            let file = mm.group("a").build().unwrap().open_options().write(true).open("file").unwrap();
+            let (handle, state) = (file.handle(), &file.handle().file);
+            disk.answer_by_hand();
+            file.prefetch(4096..2 * 4096);
+            let waiting = state.map.begin_wait(1, None).unwrap();
+            assert!(disk.answer_next());
+            while state.manager.now_ms() == 0 {
+                std::thread::yield_now();
+            }
+            assert!(handle.await_load(&mut Call::writing(1, turn), 1, waiting).unwrap());
+            assert_eq!(state.watch().unwrap().last_ms(Pace::Length, 1) > 0, turn);
+        }
     }
 }

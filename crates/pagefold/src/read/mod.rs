@@ -18,6 +18,7 @@ use sync::atomic::Backoff;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::Attempt;
+use crate::file::watch::Pace;
 use crate::read::call::{Call, Want};
 use crate::read::page_future::{Found, PageFuture};
 
@@ -160,7 +161,7 @@ impl Handle {
             Attempt::Busy(_) => {}
         }
         let start = at >> file.page_shift() << file.page_shift();
-        let bytes = file.in_time(move |file| file.read_apart(start))?;
+        let bytes = file.in_time(Pace::Answer, move |file| file.read_apart(start))?;
         if at < file.len() {
             return Ok(Beyond::Grown);
         }

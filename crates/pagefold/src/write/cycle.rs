@@ -18,6 +18,7 @@ use frames::HeldRun;
 
 use crate::dirty::course::Course;
 use crate::file::state::FileState;
+use crate::file::watch::Pace;
 use crate::file::watchdog::failing_if_it_panics;
 use crate::read::call::HELPING;
 use io::{BackingFile, IoError, Request, uninterrupted};
@@ -264,7 +265,7 @@ impl<'a> Cycle<'a> {
     fn take_answers(&mut self) {
         for Answer { mut run, is_copied, mut result } in self.answers.take(self.writer) {
             self.progressed();
-            self.file.errand_answered();
+            self.file.was_answered(Pace::Cycle);
             self.under_way.retain(|first| *first != run.pages().start);
             self.pages_under_way -= run.len();
             if let Err(refusal) = result
@@ -308,9 +309,10 @@ impl<'a> Cycle<'a> {
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
             self.progressed();
-            failing_if_it_panics(|| uninterrupted(|| self.writer.sync()))?;
+            let synced = failing_if_it_panics(|| uninterrupted(|| self.writer.sync()));
+            self.file.was_answered(Pace::Cycle);
+            synced?;
             self.progressed();
-            self.file.errand_answered();
         }
         self.settled += self.file.settle(self.unsettled.take_before(before), true);
         if self.written >= MEASURED_MIN {

@@ -61,6 +61,7 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::LEN_MAX;
 use crate::file::recharge::Recharge;
+use crate::file::watch::Pace;
 use crate::lru::admission::Arrival;
 use crate::read::call::Call;
 use crate::reclaim::room::RoomsMade;
@@ -157,7 +158,7 @@ impl Handle {
             // this thread holds the lock again.
             drop(turn);
             let piece = piece.clone();
-            self.file.in_time(move |file| {
+            self.file.in_time(Pace::Length, move |file| {
                 let _turn = file.lock_extension_in_errand();
                 if piece.start > file.len() { file.close_gap(piece) } else { Ok(()) }
             })?;
@@ -254,7 +255,7 @@ impl Handle {
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
                 BeginWrite::Pinned | BeginWrite::Busy => {
                     if within.is_none() {
-                        file.holder_waits_for_page();
+                        file.progresses(Pace::Length);
                     }
                     backoff.wait_or(|| file.page_busy(page))?;
                 }
@@ -344,6 +345,9 @@ impl Handle {
         let (page, grows) = (at >> file.page_shift(), within.is_none());
         if file.map.state(page) == PageState::Loading {
             file.wait_for_page(page)?; // Whether the load succeeded doesn't matter here.
+            if grows {
+                file.progresses(Pace::Length);
+            }
             return Ok(None);
         }
         let frame = file.wait_for_memory(grows, || file.manager.take_frame(group))?;
@@ -460,7 +464,7 @@ impl Handle {
                 BeginWrite::Pinned if file.take_kept_pin(page) => {}
                 BeginWrite::Pinned | BeginWrite::Busy => {
                     if within.is_none() {
-                        file.holder_waits_for_page();
+                        file.progresses(Pace::Length);
                     }
                     backoff.wait_or(|| file.page_busy(page))?;
                 }
@@ -509,7 +513,7 @@ impl Handle {
         }
         drop(charge);
         if turn {
-            file.holder_waits_for_page();
+            file.progresses(Pace::Length);
         }
         backoff.wait_or(|| file.page_busy(page))
     }

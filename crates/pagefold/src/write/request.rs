@@ -25,6 +25,7 @@ use sync::Arc;
 
 use crate::dirty::course::Course;
 use crate::file::state::FileState;
+use crate::file::watch::Pace;
 use crate::stats::Counters;
 use io::{BackingFile, Copies, IoError, write_full};
 
@@ -123,7 +124,9 @@ impl FileState {
         while !run.is_empty() {
             let pages = copy.fill(run.bytes());
             let len = copy.bytes().len().min(self.bytes_of(run));
-            if let Err(error) = write_full(writer, self.offset_of(run), &[copy.bytes()], len) {
+            let result = write_full(writer, self.offset_of(run), &[copy.bytes()], len);
+            self.was_answered(Pace::Cycle);
+            if let Err(error) = result {
                 return (written, Err(error));
             }
             written += self.was_written(run, pages, len);
@@ -155,7 +158,9 @@ impl FileState {
                 }
             };
             let len = (some << self.page_shift()).min(self.bytes_of(&run));
-            match write_full(writer, self.offset_of(&run), &bytes, len) {
+            let result = write_full(writer, self.offset_of(&run), &bytes, len);
+            self.was_answered(Pace::Cycle);
+            match result {
                 Ok(()) => {
                     drop(bytes);
                     pieces.written += self.was_written(&mut run, some, len);

@@ -85,6 +85,7 @@ use crate::dirty::course::Course;
 use crate::dirty::device::{DirtyPart, Flushed};
 use crate::dirty::turn::Round;
 use crate::file::state::FileState;
+use crate::file::watch::Pace;
 use crate::stats::Counters;
 use crate::write::cycle::{Cycle, Kind};
 use io::IoError;
@@ -210,7 +211,9 @@ impl FileState {
     /// and the first error.
     fn cycle(&self, course: Course, kind: Kind) -> (Course, u64, Result<(), IoError>) {
         let Some(writer) = self.writer() else { return (Course::of(0..0), 0, Ok(())) };
-        let (rest, settled, result) = match self.is_cut_off() {
+        let is_cut_off = self.is_cut_off();
+        self.progresses(Pace::Cycle);
+        let (rest, settled, result) = match is_cut_off {
             Ok(false) => Cycle::new(self, writer, course, kind).run(),
             Ok(true) => (course, 0, Err(IoError::CutOff)), // B6
             Err(error) => (course, 0, Err(error)),
