@@ -465,10 +465,11 @@ fn each_answer_to_an_errand_that_changes_the_length_counts() {
 fn each_answer_to_a_cycle_counts() {
     let (disk, notes, _mm, file) = noting();
     let (state, _) = state_of(&file);
-    file.write_at(&[2; 4 * PAGE as usize], 0).unwrap();
-    disk.set_capacity(0);
+    file.set_len(2 * PAGE).unwrap();
+    disk.set_capacity(0); // For the flusher, too: both pages stay dirty.
+    disk.fail_syncs(u64::MAX, 0);
+    file.write_at(&[2; 2 * PAGE as usize], 2 * PAGE).unwrap();
     notes.look_at(&file);
-    disk.fail_syncs(1, 0);
     assert!(state.write_back_all().is_err());
     let calls = notes.calls();
     assert!(calls.iter().filter(|(call, ..)| *call == "write").count() > 1, "{calls:?}");
