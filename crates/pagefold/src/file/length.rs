@@ -42,7 +42,8 @@
 //!
 //! The page with the old end may be pinned, or being loaded or changed. [`FileState::refresh_len`]
 //! releases `extension` while it waits for that page. A caller that must keep `extension` (for
-//! example `close_gap`) waits at most some seconds, and then fails.
+//! example `close_gap`) waits at most some seconds for a page in use, and then fails. It waits
+//! without a limit for a page that is being loaded.
 //!
 //! ```text
 //!   takes over growth (extension held)          loader of the page with the old end
@@ -65,7 +66,7 @@ use sync::atomic::{Backoff, Ordering, fence};
 
 use crate::error::Error;
 use crate::file::state::{Dropped, FileState};
-use crate::file::watch::Pace;
+use crate::file::watch::{Pace, Watch};
 use crate::file::watchdog::failing_if_it_panics;
 use crate::stats::Counters;
 use io::{IoError, read_full, uninterrupted};
@@ -204,7 +205,7 @@ impl FileState {
     }
 
     /// Refreshes the length like [`try_refresh_len`](Self::try_refresh_len), but without a limit:
-    /// in a worker.
+    /// in a worker, or if there is no timeout.
     pub(crate) fn refresh_len_once(&self) -> Result<Attempt<u64>, Error> {
         if !self.has_other_len()? || self.is_being_cut() {
             return Ok(Attempt::Done(self.len()));
@@ -219,7 +220,8 @@ impl FileState {
         self.is_cutting.load(Ordering::Relaxed)
     }
 
-    /// Adopts the length that the file has on its device, without a limit: in a worker.
+    /// Adopts the length that the file has on its device, without a limit: in a worker, or if there
+    /// is no timeout.
     pub(crate) fn adopt_len(&self) -> Result<Attempt<u64>, Error> {
         let _turn = self.lock_extension_in_errand();
         self.take_over_whole()
@@ -289,6 +291,7 @@ impl FileState {
         if actual < known {
             let _no_write_back = self.pause_write_back();
             actual = self.ask_len_in_turn()?;
+            self.progresses(Pace::Cycle);
             if actual < self.disk_len() {
                 self.take_over_cut(actual);
             }
@@ -427,6 +430,7 @@ impl FileState {
     pub(crate) fn notice_cut_in_closing(&self) {
         let is_cut = self.writer().is_some() && self.is_cut_off() == Ok(true);
         self.progresses(Pace::Closing);
+        let _needs_extension = self.watch().filter(|_| is_cut).map(Watch::closing_at_length);
         let mut end = EndWait::default();
         while is_cut
             && let Ok(Attempt::Busy(page)) = self.adopt_len()
@@ -536,10 +540,8 @@ impl FileState {
     /// Asks the system for the file's length. The caller must hold `extension`.
     fn ask_len_in_turn(&self) -> Result<u64, Error> {
         let len = self.ask_len();
-        // An answer from memory says nothing of a silent device.
-        if self.is_len_cheap() {
-            self.progresses(Pace::Length);
-        } else {
+        // An answer from memory takes no time, and says nothing of a silent device.
+        if !self.is_len_cheap() {
             self.was_answered(Pace::Length);
         }
         len

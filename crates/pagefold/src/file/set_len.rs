@@ -128,7 +128,7 @@ impl FileState {
     }
 
     /// Waits for the load of a page.
-    fn wait_to_cut(&self, page: u64) {
+    pub(super) fn wait_to_cut(&self, page: u64) {
         let _ = self.map.wait(page);
         self.progresses(Pace::Cycle);
     }

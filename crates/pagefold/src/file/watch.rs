@@ -20,6 +20,8 @@ pub(crate) struct Watch<F> {
     closing: LastTime,
     /// What the holder of `extension` waits for: one of [`Delay`], or 0 for the device or nothing.
     delay: AtomicU8,
+    /// The number of closings that wait for `extension`, or hold it.
+    closings_at_length: AtomicUsize,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,
 }
@@ -51,7 +53,9 @@ pub(crate) enum Pace {
     Length,
     /// That of the thread that holds the file's `turn`.
     Cycle,
-    /// That of a closing, which has the file to itself.
+    /// That of a closing: its own, that of the thread that holds `turn`, and, if a closing needs
+    /// `extension`, that of the thread that holds it. If the file was opened again meanwhile, other
+    /// threads may hold these locks.
     Closing,
 }
 
@@ -73,6 +77,7 @@ impl<F> Watch<F> {
             cycle: LastTime::default(),
             closing: LastTime::default(),
             delay: AtomicU8::new(0),
+            closings_at_length: AtomicUsize::new(0),
             left: Arc::default(),
         }
     }
@@ -90,7 +95,12 @@ impl<F> Watch<F> {
                 delay if delay == Delay::Turn as u8 => self.length.get().max(self.cycle.get()),
                 _ => self.length.get(),
             },
-            Pace::Closing => self.last_ms(Pace::Length, now_ms).max(self.cycle.get()).max(self.closing.get()),
+            Pace::Closing => {
+                // Relaxed: until the number is seen, the closing counts as waiting for the device.
+                let needs_extension = self.closings_at_length.load(Ordering::Relaxed) > 0;
+                let length = if needs_extension { self.last_ms(Pace::Length, now_ms) } else { 0 };
+                length.max(self.cycle.get()).max(self.closing.get())
+            }
         }
     }
 
@@ -102,6 +112,18 @@ impl<F> Watch<F> {
             Pace::Cycle => self.cycle.is(now_ms),
             Pace::Closing => self.closing.is(now_ms),
         }
+    }
+
+    /// Notes that a closing needs `extension`, until the returned value is dropped.
+    pub(crate) fn closing_at_length(&self) -> impl Drop + use<'_, F> {
+        struct Needs<'a>(&'a AtomicUsize);
+        impl Drop for Needs<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        self.closings_at_length.fetch_add(1, Ordering::Relaxed);
+        Needs(&self.closings_at_length)
     }
 
     /// Forgets all progress.

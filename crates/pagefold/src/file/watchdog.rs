@@ -50,7 +50,8 @@
 //! | an errand with a single request, made without a lock | no thread |
 //! | `extension`, or an errand that makes its requests while it holds `extension` | the holder of `extension` |
 //! | a sync, which makes its requests while it holds the file's `turn` | the holder of `turn` |
-//! | a closing | either holder, or a load that the closing waits for |
+//! | a closing | the holder of `turn`, or a load that the closing waits for; while it adopts a length, the holder of `extension` |
+//! | an errand that no worker has begun | no thread |
 //!
 //!   A thread that waits for a request while it holds a lock makes no progress. So neither appends
 //!   nor other errands excuse a sync that hangs, or a new length that hangs. While the holder of
@@ -245,7 +246,8 @@ impl<T> Errand<T> {
             // A closing doesn't wait for a silent device: another call has waited for the whole
             // timeout already.
             let is_over = pace == Pace::Closing && watch.is_silent();
-            let rest = if is_over { Duration::ZERO } else { watch.rest(&file.manager, pace, &mut wait) };
+            let depends_on = if matches!(*stage, Stage::InLine) { Pace::Answer } else { pace };
+            let rest = if is_over { Duration::ZERO } else { watch.rest(&file.manager, depends_on, &mut wait) };
             if rest.is_zero() {
                 break;
             }
@@ -351,7 +353,9 @@ impl FileState {
         }
         let delayed = self.watch().map(|watch| watch.delayed(Delay::Turn, || self.manager.now_ms()));
         let paused = Paused { file: self, delayed, _turn: self.writeback.pause() };
-        self.progresses(Pace::Cycle);
+        if !self.is_device_silent() {
+            self.progresses(Pace::Cycle);
+        }
         paused
     }
 

@@ -285,18 +285,32 @@ fn loads_that_a_new_length_waits_for_are_answers() {
     let file = open(&group, "large");
     let (state, watch) = state_of(&file);
     disk.answer_by_hand();
-    [0, 8].into_iter().for_each(|page| file.prefetch(page * PAGE..(page + 1) * PAGE));
-    thread::scope(|scope| {
-        let cuts = scope.spawn(|| file.set_len(0));
-        // Then the device has answered the change of the length.
-        eventually(|| state.disk_len() == 0);
-        for _ in 0..2 {
-            watch.forget();
+    for page in [0, 8] {
+        file.prefetch(page * PAGE..(page + 1) * PAGE);
+        watch.forget();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| state.wait_to_cut(page));
             assert!(disk.answer_next());
-            eventually(|| progressed(watch, Pace::Length));
-        }
-        cuts.join().unwrap().unwrap();
-    });
+            waits.join().unwrap();
+        });
+        assert!(progressed(watch, Pace::Cycle));
+    }
+}
+
+/// The file may be open again while a closing waits for the device. Then an append must not excuse
+/// the closing.
+#[test]
+fn an_append_excuses_no_closing_that_needs_no_length() {
+    let (_disk, _mm, group) = world();
+    let file = open(&group, "f0");
+    let (state, watch) = state_of(&file);
+    watch.forget();
+    let turn = state.lock_extension_in_errand();
+    state.wait_for_memory(true, || assert!(!progressed(watch, Pace::Closing)));
+    drop(turn);
+    assert!(progressed(watch, Pace::Length) && !progressed(watch, Pace::Closing));
+    let _needs = watch.closing_at_length();
+    assert!(progressed(watch, Pace::Closing), "it waits for the holder of the lock");
 }
 
 /// Regression: a page that was being loaded was taken for one in use: the call failed with
