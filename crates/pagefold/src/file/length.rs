@@ -333,7 +333,9 @@ impl FileState {
         if len >= before {
             return;
         }
-        fence(Ordering::SeqCst); // L5 of `write`
+        // L5 of `write`. Release pairs with the Acquire in `make_page`.
+        self.cuts.fetch_add(1, Ordering::Release);
+        fence(Ordering::SeqCst);
         let tail = (len & (self.page_bytes() - 1)) as usize;
         // One wait, shared by all pages.
         let mut backoff = Backoff::new();

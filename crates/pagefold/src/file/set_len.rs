@@ -158,6 +158,7 @@ mod tests {
     use crate::write::Written;
     use crate::{File, Pagefold};
     use io::Batch;
+    use sync::atomic::{AtomicBool, Ordering};
     use test_disks::SimulatedDisk;
 
     const LEN: u64 = 8 * 4096;
@@ -205,6 +206,48 @@ mod tests {
             let written = file.handle().overwrite(&[2; 4096], 2 * 4096, &cut).unwrap();
             assert_eq!(written, Written::PastEnd, "cut at {end}");
         }
+    }
+
+    /// Regression: a write was creating a page when another process truncated the file before that
+    /// page, and then lengthened it again. Both lengths were adopted before the writer checked the
+    /// length, so the writer found the length that it expected. But adopting the longer length had
+    /// discarded the page. The write succeeded, and so did the next sync, although the written
+    /// bytes were lost.
+    #[test]
+    fn a_page_that_is_made_while_a_cut_and_a_growth_are_adopted_is_kept() {
+        let file = file();
+        let other = file.group().open_options().write(true).create(true).open("other").unwrap();
+        other.write_at(&[1], 0).unwrap(); // So the device's list has a part.
+        let state = &file.handle().file;
+        let change = |len| {
+            state.writer().unwrap().set_len(len).unwrap();
+            state.refresh_len().unwrap();
+        };
+        let is_cut = AtomicBool::new(false);
+        let cut = || {
+            if !is_cut.swap(true, Ordering::Relaxed) {
+                change(100);
+            }
+            true
+        };
+        std::thread::scope(|scope| {
+            let mut writer = None;
+            // Once the page is in memory, the writer adds a part to the device's list, because the
+            // file had no dirty page before. There it waits for this thread, which has the list's
+            // lock.
+            state.device().unwrap().each_part(|_| {
+                writer = Some(scope.spawn(|| file.handle().overwrite(&[2; 4096], 2 * 4096, &cut)));
+                while state.unclean() == 0 {
+                    std::thread::yield_now();
+                }
+                change(LEN);
+            });
+            assert_eq!(writer.unwrap().join().unwrap().unwrap(), Written::Done);
+        });
+        file.sync().unwrap();
+        let mut bytes = [0; 4096];
+        file.read_exact_at(&mut bytes, 2 * 4096).unwrap();
+        assert!(bytes == [2; 4096], "the written bytes are lost");
     }
 
     /// Regression: `set_len` had lowered the length, and restored it after the truncation failed.

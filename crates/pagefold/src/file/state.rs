@@ -58,6 +58,8 @@ pub(crate) struct FileState {
     /// Whether `set_len` is truncating the file: `len` is lower already, but the file isn't shorter
     /// yet.
     pub(crate) is_cutting: AtomicBool,
+    /// How often a truncation by another process was adopted (L5 of `write`).
+    pub(crate) cuts: AtomicU64,
     pub(crate) writeback: Writeback,
     pub(crate) dirt: FileDirt,
     pub(crate) latch: ErrorLatch,
@@ -120,6 +122,7 @@ impl FileState {
             disk_len: AtomicU64::new(len),
             extension: Mutex::new(()),
             is_cutting: AtomicBool::new(false),
+            cuts: AtomicU64::new(0),
             writeback: Writeback::default(),
             dirt: FileDirt::default(),
             latch: ErrorLatch::default(),

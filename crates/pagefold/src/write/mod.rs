@@ -32,13 +32,17 @@
 //!   to its own group. So the dirty pages of one group never count towards another group's limit. A
 //!   writer is throttled, or its call fails, only because of its own group's pages.
 //! - L5. If another process has truncated the file, the thread that adopts the new length first
-//!   lowers the length, and then looks at the pages past the new end. It waits for none of them,
-//!   and assumes that a page in *loading* is being read, and so has no changes. But such a page may
-//!   be one that a write is making. Therefore the writer checks the length again once the page is
-//!   in memory and dirty. Each of the two threads has a fence between its two steps. So either the
-//!   adopting thread finds the dirty page, or the writer finds the new length, and writes past the
-//!   end, as in L1. Both may happen. Then the next sync fails with `CutOff`, although these bytes
-//!   are in the file.
+//!   lowers the length and counts the truncation, and then looks at the pages past the new end. It
+//!   waits for none of them, and assumes that a page in *loading* is being read, and so has no
+//!   changes. But such a page may be one that a write is making. Therefore the writer reads the
+//!   count before it puts the page's word in *loading*, and again once the page is in memory and
+//!   dirty. Each of the two threads has a fence between its two steps. So either the adopting thread
+//!   finds the dirty page, or the writer finds another count, and looks at the page again: if the
+//!   file now ends before the page, the writer writes past the end, as in L1. Both may happen. Then
+//!   the next sync fails with `CutOff`, although these bytes are in the file.
+//!
+//!   The writer can't compare the length instead. The file may have grown again since, and the
+//!   thread that adopted this growth has then discarded the page.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -332,7 +336,7 @@ impl Handle {
     /// Creates a page in memory without reading it from the file: zeros, with `piece` copied in. If
     /// `within` is `None`, the file then ends where the piece ends. Returns `None` if the caller
     /// has to look at the page again: another thread has the page, the page has to be read by now,
-    /// or room had to be made for the page's word.
+    /// room had to be made for the page's word, or another process has truncated the file.
     fn make_page(
         &self,
         piece: &[u8],
@@ -354,6 +358,9 @@ impl Handle {
         // A thread that withdraws the permission waits for this one, though not for threads that
         // only read a page: these may wait for the device.
         let maker = permitted.map(|_| file.counted_maker());
+        // Acquire pairs with the Release in `take_over_cut`: if a truncation is counted by now, this
+        // thread also sees the length that was adopted then, or a later one.
+        let cuts = file.cuts.load(Ordering::Acquire);
         let loading = match file.map.begin_load(page) {
             BeginLoad::Begun(loading) => loading,
             BeginLoad::Resident | BeginLoad::Busy => return Ok(None),
@@ -388,11 +395,11 @@ impl Handle {
         file.manager.admit(group, loading, frame.into_frame(), Arrival { is_dirty: true, ..arrival }, false);
         self.became_dirty(group.id);
         // If another process has truncated the file, the thread that adopted the new length may
-        // have assumed that this page is being read, and has no changes. If so, this thread sees
-        // the new length here (L5).
+        // have assumed that this page is being read, and has no changes. If so, this thread finds
+        // the truncation counted, and looks at the page again (L5).
         fence(Ordering::SeqCst);
-        let is_cut = !grows && self.ends_before(Some(at + piece.len() as u64));
-        Ok(Some(if is_cut { Written::PastEnd } else { Written::Done }))
+        let is_kept = grows || file.cuts.load(Ordering::Relaxed) == cuts;
+        Ok(is_kept.then_some(Written::Done))
     }
 
     /// Obtains exclusive access to a page of the file, for a change by the caller. Also returns how
