@@ -5,7 +5,7 @@ use std::path::Path;
 use sync::time::Duration;
 use sync::{Arc, SharedBytes};
 
-use crate::{Direction, Fingerprint, IoError, Queue, Request};
+use crate::{Direction, Fingerprint, IoError, Queue, Request, failing_if_it_panics};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -315,7 +315,7 @@ impl Request {
         while let Some(request) = rest {
             request.pause();
             let answer = request.attempt(file);
-            rest = request.complete(&|| file.len(), answer);
+            rest = request.complete(&|| failing_if_it_panics(|| file.len()), answer);
         }
     }
 
@@ -324,13 +324,14 @@ impl Request {
     /// [`complete`](Self::complete).
     ///
     /// # Errors
-    /// Those of the read or write.
+    /// Those of the read or write; [`IoError::IO`] if it panics. So a request completes (Q1 of
+    /// `request`) even if the backend panics.
     pub fn attempt(&self, file: &(impl BackingFile + ?Sized)) -> Result<usize, IoError> {
         let (slices, asked) = self.next();
         match self.direction() {
             _ if asked == 0 => Ok(0),
-            Direction::Read => file.read(self.offset(), &slices),
-            Direction::Write => file.write(self.offset(), &slices, asked),
+            Direction::Read => failing_if_it_panics(|| file.read(self.offset(), &slices)),
+            Direction::Write => failing_if_it_panics(|| file.write(self.offset(), &slices, asked)),
         }
     }
 }

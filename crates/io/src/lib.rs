@@ -50,6 +50,7 @@ mod durability;
 mod fingerprint;
 mod io_error;
 mod lines;
+mod panics;
 #[cfg(all(test, not(pagefold_loom)))]
 mod patience;
 #[cfg(not(pagefold_loom))]
@@ -86,6 +87,7 @@ pub use backend::{Access, Backend, BackingFile, Helping, Identity};
 pub use copies::{Copies, Copy};
 pub use fingerprint::Fingerprint;
 pub use io_error::IoError;
+pub use panics::failing_if_it_panics;
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
 pub use progress::Direction;

@@ -4,7 +4,7 @@
 use sync::SharedBytes;
 
 use crate::progress::{Direction, Progress};
-use crate::{BackingFile, IoError};
+use crate::{BackingFile, IoError, failing_if_it_panics};
 
 /// Writes the first `len` bytes of `from`, one slice after the other, at `offset`. The slices must
 /// be whole pages. Continues after short writes, `EINTR` and `EAGAIN`. The bytes are durable only
@@ -13,7 +13,7 @@ use crate::{BackingFile, IoError};
 /// If the first attempt writes everything, this makes one call to the backend.
 ///
 /// # Errors
-/// The backend's, except `EINTR`; `EAGAIN` if the system has no room for the write for about 20 ms;
+/// The backend's, except `EINTR`; `EIO` if it panics; `EAGAIN` if the system has no room for the write for about 20 ms;
 /// [`IoError::NoProgress`] if two attempts in a row wrote no new bytes; `EINVAL` for a range that
 /// no file has, and if `from` has fewer than `len` bytes. After an error, any part of the range may
 /// have been written.
@@ -26,8 +26,8 @@ pub fn write_full(file: &dyn BackingFile, offset: u64, from: &[SharedBytes<'_>],
     while !progress.is_complete() {
         let (slices, asked) = progress.next(|f| from.iter().for_each(|&slice| f(slice)));
         progress.pause();
-        let answer = file.write(progress.offset(), &slices, asked);
-        if let Some(result) = progress.answered(&|| file.len(), asked, answer) {
+        let answer = failing_if_it_panics(|| file.write(progress.offset(), &slices, asked));
+        if let Some(result) = progress.answered(&|| failing_if_it_panics(|| file.len()), asked, answer) {
             return result.map(|_| ());
         }
     }

@@ -84,6 +84,48 @@ fn after_a_sync_that_panics_the_next_one_writes_again() {
     }
 }
 
+/// A backend panicked in a write. The sync that had begun the write unwound, so no other handle
+/// heard that the file couldn't be written.
+#[test]
+fn a_write_that_panics_is_a_write_that_fails() {
+    // The first write is of both pages, the second one is of one of them.
+    for panics in [1, 2] {
+        let disk = disk(1, 8192);
+        let writes = AtomicU64::new(0);
+        let watched = Watched::new(&disk, move |call| {
+            let is_due = call == Call::Write && writes.fetch_add(1, Ordering::SeqCst) < panics;
+            if is_due { panic!("on purpose") } else { Ok(()) }
+        });
+        let mm = manager(64, watched);
+        let file = open(&mm);
+        let other = file.group().open_options().write(true).open("f0").unwrap();
+        file.write_at(&[1; 8192], 0).unwrap();
+        for handle in [&file, &other] {
+            let error = handle.sync().unwrap_err();
+            assert!(matches!(error, Error::WriteFailed { error: IoError::IO, .. }), "{error}");
+        }
+        file.sync().unwrap();
+        assert_same(&bytes_on(&disk, "f0"), &[1; 8192], "after the panic");
+    }
+}
+
+/// A backend panicked in a write that the flusher had begun. The flusher's thread ended, and no
+/// dirty page of the device was written any more without a sync.
+#[test]
+fn after_a_write_that_panics_the_flusher_goes_on() {
+    let disk = disk(1, 8192);
+    let writes = AtomicU64::new(0);
+    let watched = Watched::new(&disk, move |call| {
+        let is_first = call == Call::Write && writes.fetch_add(1, Ordering::SeqCst) == 0;
+        if is_first { panic!("on purpose") } else { Ok(()) }
+    });
+    let mm = manager(64, watched);
+    let file = open(&mm);
+    // More dirty pages than the flusher leaves in memory.
+    (0..40).for_each(|page| file.write_at(&[1; 4096], page * 4096).unwrap());
+    eventually("the flusher writes no more", || mm.stats().groups[0].unclean_bytes == 0);
+}
+
 /// A backend panicked in `set_len`, which was to truncate a file. Afterwards the file was shorter
 /// for its readers, though not on the disk.
 #[test]

@@ -16,7 +16,7 @@ use crate::lines::{self, Work};
 use crate::posix::PosixFile;
 use crate::posix::route::Way;
 use crate::thread_pool::Pool;
-use crate::{BackingFile as _, Direction, IoError, Request};
+use crate::{BackingFile as _, Direction, IoError, Request, failing_if_it_panics};
 
 /// The kernel's answers if the submitting thread ended before the request was started, or before
 /// the request could be continued.
@@ -106,7 +106,7 @@ fn process(file: &Arc<PosixFile>, request: Request, way: &Way, result: i32, pool
     };
     // This query of the length doesn't wait: the file is a prompt one.
     let rest = match answer {
-        Some(answer) => request.complete(&|| file.len(), answer),
+        Some(answer) => request.complete(&|| failing_if_it_panics(|| file.len()), answer),
         None => Some(request),
     };
     if !forgotten.is_empty() {

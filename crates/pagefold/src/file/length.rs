@@ -67,9 +67,8 @@ use sync::atomic::{Backoff, Ordering, fence};
 use crate::error::Error;
 use crate::file::state::{Dropped, FileState};
 use crate::file::watch::{Pace, Watch};
-use crate::file::watchdog::failing_if_it_panics;
 use crate::stats::Counters;
-use io::{IoError, read_full, uninterrupted};
+use io::{IoError, failing_if_it_panics, read_full, uninterrupted};
 
 /// The most bytes that a file may have: as many as the system can count.
 pub(crate) const LEN_MAX: u64 = i64::MAX as u64;

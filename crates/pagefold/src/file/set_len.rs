@@ -33,8 +33,7 @@ use crate::error::Error;
 use crate::file::length::{End, LEN_MAX};
 use crate::file::state::FileState;
 use crate::file::watch::Pace;
-use crate::file::watchdog::failing_if_it_panics;
-use io::{BackingFile, uninterrupted};
+use io::{BackingFile, failing_if_it_panics, uninterrupted};
 
 /// The page in which the file is truncated (Z2).
 enum CutPage<'a> {

@@ -83,7 +83,7 @@ use crate::file::state::FileState;
 use crate::file::watch::{Delay, Pace, Watch};
 use crate::manager::Manager;
 use crate::timers::was_stopped;
-use io::{IoError, Workers};
+use io::Workers;
 
 /// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
@@ -198,12 +198,6 @@ pub(crate) fn unless_it_panics<T>(what: impl FnOnce() -> T) -> Option<T> {
         tracing::error!("a call of the backend panicked");
     }
     result
-}
-
-/// Calls a backend. A call that panics counts as an I/O error, so that its caller takes back what
-/// it has begun and reports the failure.
-pub(crate) fn failing_if_it_panics<T>(call: impl FnOnce() -> Result<T, IoError>) -> Result<T, IoError> {
-    unless_it_panics(call).unwrap_or(Err(IoError::IO))
 }
 
 impl<T> Errand<T> {

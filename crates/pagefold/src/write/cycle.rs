@@ -19,9 +19,8 @@ use frames::HeldRun;
 use crate::dirty::course::Course;
 use crate::file::state::FileState;
 use crate::file::watch::Pace;
-use crate::file::watchdog::failing_if_it_panics;
 use crate::read::call::HELPING;
-use io::{BackingFile, IoError, Request, uninterrupted};
+use io::{BackingFile, IoError, Request, failing_if_it_panics, uninterrupted};
 
 /// The most requests that a cycle has under way at a time.
 const REQUESTS_MAX: usize = 64;

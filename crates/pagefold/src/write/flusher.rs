@@ -39,6 +39,7 @@
 
 use sync::Arc;
 use sync::atomic::Ordering;
+use sync::tasks::survive;
 use sync::thread::{JoinHandle, is_current, spawn};
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 use sync::time::Duration;
@@ -187,7 +188,15 @@ impl Manager {
                 part.try_no_more(visit); // The file is being closed, which writes its pages.
                 continue;
             };
-            file.flush(is_leaving, visit);
+            // A backend's file may panic when it is dropped, and this may be its last user. The
+            // thread serves other files, too.
+            let survived = survive(|| {
+                file.flush(is_leaving, visit);
+                drop(file);
+            });
+            if !survived {
+                part.try_no_more(visit);
+            }
         }
     }
 
