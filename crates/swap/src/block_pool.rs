@@ -41,6 +41,7 @@ mod chunk;
 use chunk::{BLOCKS, Chunk, Content, List};
 use sync::atomic::{AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};
+use sync::memory::boxed;
 use sync::{Arc, CachePadded, PerCpu, SharedBytes, SparseWords};
 
 use crate::allowance::{Allowance, Memory, Need};
@@ -100,7 +101,7 @@ impl BlockPool {
         let hand = || Hand { lock: Mutex::new(()), chunk: AtomicU32::new(u32::MAX) };
         Some(Self {
             words: SparseWords::new(count.checked_mul(chunk_bytes)? / size_of::<u64>())?,
-            chunks: (0..count).map(|_| CachePadded::new(Mutex::new(Chunk::ABSENT))).collect(),
+            chunks: boxed((0..count).map(|_| CachePadded::new(Mutex::new(Chunk::ABSENT))))?,
             open: ClusterList::new(count)?,
             absent,
             hands: PerCpu::new(hand),

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use sync::memory::boxed;
+
 use crate::cluster::{Cluster, List, LockedCluster};
 use crate::cluster_list::ClusterList;
 use crate::slot_bits::SLOTS;
@@ -40,12 +42,12 @@ pub(crate) enum Effort {
 
 impl Clusters {
     /// Creates clusters for `slots` slots, of which the first is never allocated. `None` if there
-    /// is no memory for the lists.
+    /// is no memory for the clusters or the lists.
     pub(crate) fn new(slots: usize) -> Option<Self> {
         let count = slots.div_ceil(SLOTS);
         let absent = |number: usize| number == 0 || number >= slots;
         let clusters = Self {
-            all: (0..count).map(|cluster| Cluster::new(|slot| absent(cluster * SLOTS + slot))).collect(),
+            all: boxed((0..count).map(|cluster| Cluster::new(|slot| absent(cluster * SLOTS + slot))))?,
             empty: ClusterList::new(count)?,
             partial: ClusterList::new(count)?,
         };

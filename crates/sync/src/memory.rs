@@ -1,5 +1,5 @@
 //! Returns memory to the system without giving up its addresses, keeps memory out of core dumps,
-//! and simulates the system's refusals of memory.
+//! allocates memory that the system may refuse, and simulates such refusals.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +56,18 @@ pub unsafe fn keep_out_of_dumps(start: NonNull<u8>, bytes: usize) {
 #[must_use]
 pub fn is_in_dumps() -> bool {
     IS_IN_DUMPS.load(Ordering::Relaxed)
+}
+
+/// Collects values in one allocation. `None` if there is no memory for it.
+#[must_use]
+pub fn boxed<T>(values: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
+    if is_refused() {
+        return None;
+    }
+    let mut all = Vec::new();
+    all.try_reserve_exact(values.len()).ok()?;
+    all.extend(values);
+    Some(all.into_boxed_slice())
 }
 
 static IS_IN_DUMPS: AtomicBool = AtomicBool::new(false);
