@@ -1,14 +1,18 @@
 //! Futures of pages, and their asynchronous callers.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use sync::atomic::{AtomicU64, Ordering};
 
-use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold};
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
+use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold, Protection, Space};
+use sync::SharedBytes;
 use test_disks::SimulatedDisk;
 
 use crate::hooked::{Answer, Hooked, fill};
@@ -302,6 +306,70 @@ fn a_future_whose_worker_panics_is_woken_and_fails() {
     let result = result.wait().expect("the future isn't woken");
     assert!(matches!(result, Err(Error::ReadFailed { .. })), "{result:?}");
     assert_eq!(run(Box::pin(async { file.read_at_async(&mut [0; 8], PAGE).await })).0.unwrap(), 0);
+}
+
+/// Drops a space when it is woken, as a task may that is the space's last user.
+struct DropsASpace(Mutex<Option<Space>>);
+
+impl Wake for DropsASpace {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+/// A backend of one file, which notes the thread that drops the file.
+#[derive(Default)]
+struct NotesDrop(Arc<Mutex<Option<ThreadId>>>);
+
+impl Backend for NotesDrop {
+    fn name(&self) -> &'static str {
+        "notes drop"
+    }
+
+    fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(DropNoted(Arc::clone(&self.0))))
+    }
+}
+
+struct DropNoted(Arc<Mutex<Option<ThreadId>>>);
+
+impl BackingFile for DropNoted {
+    fn identity(&self) -> Identity {
+        Identity { device: 1, inode: 1 }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        Ok(PAGE)
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        Ok(fill(offset, into[0], PAGE, 7))
+    }
+}
+
+impl Drop for DropNoted {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap() = Some(std::thread::current().id());
+    }
+}
+
+/// A task's waker dropped the last handle of a space. The thread that had called the waker, which
+/// may be the one that completes all tenants' loads, tore the space down: it freed all its pages,
+/// waited for those in use, and closed its files.
+#[test]
+fn a_space_that_a_waker_drops_is_torn_down_by_another_thread() {
+    let backend = NotesDrop::default();
+    let dropped = Arc::clone(&backend.0);
+    let mm = manager(64, backend);
+    let group = mm.group("tenant").build().unwrap();
+    let space = group.space().unwrap();
+    let file = group.open("file").unwrap();
+    space.map_file(&file, 0, PAGE, Protection::Read).unwrap();
+    drop(file);
+    sync::tasks::wake_all([Waker::from(Arc::new(DropsASpace(Mutex::new(Some(space)))))]);
+    eventually("the space is never torn down", || dropped.lock().unwrap().is_some());
+    assert_ne!(*dropped.lock().unwrap(), Some(std::thread::current().id()));
+    eventually("charges are leaked", || group.charged() == 0);
 }
 
 fn is_timeout(error: &Error) -> bool {

@@ -121,9 +121,10 @@ use std::fmt;
 use std::ops::Range;
 
 use frames::PageMaps;
+use io::Identity;
 use span_lock::RangeLock;
-use sync::Arc;
 use sync::atomic::{AtomicBool, Backoff, Ordering};
+use sync::{Arc, tasks};
 
 use crate::api::file::File;
 use crate::api::group::Group;
@@ -176,7 +177,16 @@ pub struct Space {
 /// Keeps the space registered as the owner of its page words (`manager::page_owners`). It is
 /// dropped with the last handle or owned guard. Dropping it ends the registration; then the space
 /// is torn down.
+///
+/// If a task's waker drops it, a worker tears the space down. The thread that calls the waker may
+/// be the one that completes all loads. So this thread must not wait for pages of the space that
+/// are in use, as the teardown does, or work for long. Until the worker is done, the space keeps
+/// its group, and so the Pagefold.
 struct Known(Arc<SpaceState>);
+
+/// The identity under which workers tear spaces down. It has a device number of its own, so the
+/// work doesn't queue behind the work of a slow device's files.
+const TEARDOWN: Identity = Identity { device: u64::MAX, inode: 0 };
 
 /// The state that all handles of a space share.
 struct SpaceState {
@@ -462,8 +472,15 @@ impl Drop for Known {
     fn drop(&mut self) {
         let Self(space) = self;
         // In a forked child, a lock that another thread held at the fork is never released.
-        if !space.manager().frames.forked() {
-            space.index.forget(space.manager());
+        if space.manager().frames.forked() {
+            return;
+        }
+        space.index.forget(space.manager());
+        if tasks::is_waking()
+            && let Ok(workers) = space.manager().workers()
+        {
+            let space = Arc::clone(space);
+            workers.run(TEARDOWN, move || drop(space));
         }
     }
 }
