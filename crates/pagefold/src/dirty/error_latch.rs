@@ -30,7 +30,7 @@ pub(crate) struct ErrorLatch {
 struct Last {
     /// The number of failures so far, which is the number of the last failure.
     number: u64,
-    /// The last failure of a write.
+    /// The last failure other than [`IoError::CutOff`].
     error: Option<IoError>,
     /// The number of the last failure that was [`IoError::CutOff`]; 0 if none was.
     cut: u64,
@@ -45,11 +45,11 @@ impl ErrorLatch {
     pub(crate) fn fail(&self, error: IoError) {
         let mut last = self.last.lock();
         last.number += 1;
-        last.error = Some(error);
         let why = if error == IoError::CutOff {
             last.cut = last.number;
             CUT_OFF
         } else {
+            last.error = Some(error);
             FAILED
         };
         self.failing.fetch_or(why, Ordering::Relaxed);
@@ -76,7 +76,11 @@ impl ErrorLatch {
     /// Returns why the file can't be written now, if it can't.
     pub(crate) fn failing(&self) -> Option<IoError> {
         // Relaxed: a hint to threads that would wait for the file's pages to become clean.
-        if self.failing.load(Ordering::Relaxed) == 0 { None } else { self.last.lock().error }
+        match self.failing.load(Ordering::Relaxed) {
+            0 => None,
+            CUT_OFF => Some(IoError::CutOff),
+            _ => self.last.lock().error,
+        }
     }
 
     /// Returns the state for a newly opened handle, which doesn't report earlier failures.
@@ -89,6 +93,7 @@ impl ErrorLatch {
     pub(crate) fn tell(&self, heard: &Heard) -> Option<IoError> {
         let last = self.last.lock();
         let before = heard.0.load(Ordering::Relaxed); // Under the lock.
+        // If the last failure is a cut, its number is `cut`.
         let (number, error) =
             if before < last.cut { (last.cut, Some(IoError::CutOff)) } else { (last.number, last.error) };
         heard.0.store(number, Ordering::Relaxed);
@@ -128,6 +133,21 @@ mod tests {
         assert_eq!(told, [Some(IoError::CutOff), Some(IoError::INVALID), None]);
         latch.fail(IoError::CutOff);
         assert_eq!([(); 2].map(|()| latch.tell(&handle)), [Some(IoError::CutOff), None]);
+    }
+
+    /// Regression: a write failed, and then a cycle met a truncation. Once the truncation was
+    /// adopted, only the first failure kept the file from being written, but writers were told of
+    /// the truncation.
+    #[test]
+    fn a_cut_that_was_adopted_is_not_why_a_file_cannot_be_written() {
+        let latch = ErrorLatch::default();
+        latch.fail(IoError::IO);
+        latch.fail(IoError::CutOff);
+        assert!(!latch.cut_adopted());
+        assert_eq!(latch.failing(), Some(IoError::IO));
+        latch.heal();
+        latch.fail(IoError::CutOff);
+        assert_eq!(latch.failing(), Some(IoError::CutOff));
     }
 
     #[test]
