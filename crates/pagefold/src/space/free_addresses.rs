@@ -14,6 +14,10 @@
 //! from a stock to the set a few at a time. If the set has no range that is long enough for a
 //! caller, all ranges in stocks return at once.
 //!
+//! A thread holds the set's lock while it moves ranges between the set and a stock. So the caller
+//! whose range isn't in the set, and who returns the ranges of all stocks, misses none that is on
+//! its way. Lock order: the set → a stock.
+//!
 //! While there are no stocks, the set keeps the most recently returned range separate from its
 //! other ranges, because the next caller may want a range of the same length.
 
@@ -188,27 +192,18 @@ impl FreeAddresses {
         if let Some(pages) = stocks.here().lock().take(count) {
             return Some(pages);
         }
-        if count < REGION_PAGES
-            && let Some(fresh) = self.with_set(|set| cut_some(set.ranges(), count))
-        {
-            let mut stock = stocks.here().lock();
-            let old = stock.rest.replace(Pages { first: fresh.first + count, ..fresh }).filter(|rest| rest.count() > 0);
-            stock.rest = stock.rest.filter(|rest| rest.count() > 0);
-            drop(stock);
-            if let Some(old) = old {
-                self.with_set(|set| set.ranges().insert(old));
+        self.with_set(|set| {
+            let set = set.ranges();
+            if count < REGION_PAGES
+                && let Some(fresh) = cut_some(set, count)
+            {
+                let rest = Some(Pages { first: fresh.first + count, ..fresh }).filter(|rest| rest.count() > 0);
+                let old = std::mem::replace(&mut stocks.here().lock().rest, rest);
+                old.into_iter().for_each(|old| set.insert(old));
+                return Some(Pages { end: fresh.first + count, ..fresh });
             }
-            return Some(Pages { end: fresh.first + count, ..fresh });
-        }
-        self.with_set(|set| set.take(count)).or_else(|| {
-            let mut stock_of_all = Ranges::default();
-            stocks.iter().for_each(|stock| stock.lock().empty_into(&mut stock_of_all));
-            self.with_set(|set| {
-                let set = set.ranges();
-                while let Some(pages) = stock_of_all.best(1) {
-                    stock_of_all.remove(pages);
-                    set.insert(pages);
-                }
+            cut(set, count).or_else(|| {
+                stocks.iter().for_each(|stock| stock.lock().empty_into(set));
                 cut(set, count)
             })
         })
@@ -222,13 +217,17 @@ impl FreeAddresses {
             return;
         }
         let Some(stocks) = self.stocks.get() else { return self.with_set(|set| set.give(pages)) };
-        let full = {
-            let mut stock = stocks.here().lock();
+        let stock = stocks.here();
+        let is_full = {
+            let mut stock = stock.lock();
             stock.kept.push(pages);
-            (stock.kept.len() > KEPT_MAX).then(|| std::mem::take(&mut stock.kept))
+            stock.kept.len() > KEPT_MAX
         };
-        if let Some(full) = full {
-            self.with_set(|set| full.into_iter().for_each(|pages| set.ranges().insert(pages)));
+        if is_full {
+            self.with_set(|set| {
+                let kept = std::mem::take(&mut stock.lock().kept);
+                kept.into_iter().for_each(|pages| set.ranges().insert(pages));
+            });
         }
     }
 
@@ -274,7 +273,51 @@ fn cut_some(set: &mut Ranges, count: u64) -> Option<Pages> {
 #[cfg(all(test, not(pagefold_loom)))]
 mod tests {
     use super::*;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use sync::random::Random;
+
+    /// Regression: a thread found no range in the set that was long enough, and took the ranges out
+    /// of all stocks, to return them to the set. Before it did so, another thread found nothing in
+    /// the set, nor in any stock, so the other thread's mapping failed although addresses were free.
+    #[test]
+    fn ranges_on_their_way_from_stocks_to_the_set_are_found() {
+        let addresses = FreeAddresses::new(12);
+        let all = (1 << (ADDRESS_BITS - 12)) - REGION_PAGES;
+        assert!(addresses.take(all).is_some());
+        assert!(addresses.stocks.set(Box::new(PerCpu::new(Mutex::default))).is_ok());
+        let stocks = addresses.stocks.get().unwrap();
+        let [first, last] = [stocks.iter().next(), stocks.iter().last()].map(Option::unwrap);
+        // All threads of the test stay on one CPU, whose stock isn't the last one. With one CPU
+        // there is no such moment.
+        let allowed = sched_getaffinity(None).unwrap();
+        let found = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).any(|cpu| {
+            let mut one = CpuSet::new();
+            one.set(cpu);
+            sched_setaffinity(None, &one).unwrap();
+            !std::ptr::eq(stocks.here(), last)
+        });
+        if !found {
+            return sched_setaffinity(None, &allowed).unwrap();
+        }
+        first.lock().kept = [100, 200].map(|page| Pages { first: page, end: page + 16 }).to_vec();
+        let held = last.lock();
+        let taken = std::thread::scope(|scope| {
+            let one = scope.spawn(|| addresses.take(8));
+            // Now the first thread waits for the last stock.
+            while !first.lock().kept.is_empty() {
+                std::thread::yield_now();
+            }
+            let other = scope.spawn(|| addresses.take(8));
+            // The other thread does what it can meanwhile.
+            for _ in 0..1_000 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            [one, other].map(|thread| thread.join().unwrap())
+        });
+        sched_setaffinity(None, &allowed).unwrap();
+        assert!(taken.iter().all(Option::is_some), "{taken:?}");
+    }
 
     /// Takes and gives back ranges at random, with and without stocks. No page is handed out twice,
     /// and in the end all addresses are one range.
