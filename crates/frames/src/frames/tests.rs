@@ -4,6 +4,7 @@ use sync::Arc;
 use sync::random::Random;
 
 use super::*;
+use crate::one_cpu::stay_on_this_cpu;
 use crate::page_map::{BeginLoad, Detach, Labels, PageMap};
 use crate::page_word::PageState;
 use crate::wait_table::LoadFailure;
@@ -88,6 +89,7 @@ fn in_child(body: impl FnOnce() -> bool) -> i32 {
 
 #[test]
 fn memory_is_charged_by_the_extent_and_never_past_the_limit() {
+    let _one_cpu = stay_on_this_cpu();
     let frames = frames();
     let before = frames.budget().used();
     let first = frames.allocate().unwrap();
@@ -103,6 +105,7 @@ fn memory_is_charged_by_the_extent_and_never_past_the_limit() {
 
 #[test]
 fn a_drained_extents_memory_goes_back_to_the_system() {
+    let _one_cpu = stay_on_this_cpu();
     let frames = frames();
     let map = map(&frames, 1000);
     let loaded: Vec<_> = (0..100).map(|page| load(&map, page, 1)).collect();
@@ -209,6 +212,7 @@ fn a_drain_dropped_unfinished_changes_nothing() {
 /// Now one sift serves many extents.
 #[test]
 fn many_extents_are_drained_together_the_emptiest_first() {
+    let _one_cpu = stay_on_this_cpu();
     let frames = frames();
     let all: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
     let extents = frames.extents();
@@ -234,6 +238,7 @@ fn many_extents_are_drained_together_the_emptiest_first() {
 
 #[test]
 fn a_lower_limit_is_reached_by_draining_and_a_higher_one_filled_again() {
+    let _one_cpu = stay_on_this_cpu();
     let frames = frames_with(|config| config.memory_max = 4 << 20);
     let fill = |frames: &Frames| std::iter::from_fn(|| frames.allocate()).collect::<Vec<_>>().len();
     let at_two = fill(&frames);
@@ -249,6 +254,7 @@ fn a_lower_limit_is_reached_by_draining_and_a_higher_one_filled_again() {
 
 #[test]
 fn frames_come_from_both_of_two_nodes_and_go_home() {
+    let _one_cpu = stay_on_this_cpu();
     let frames = frames_with(|config| config.nodes = Some(2));
     for _ in 0..3 {
         let all: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();

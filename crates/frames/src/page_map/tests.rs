@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::Config;
 use crate::frames::{IsolatedFrame, Use};
+use crate::one_cpu::stay_on_this_cpu;
 use crate::wait_table::LoadFailure;
 use crate::write_state::USES_MAX;
 
@@ -190,6 +191,7 @@ fn a_page_takes_no_frame_of_another_budget() {
 
 #[test]
 fn a_frame_is_retired_with_its_last_generation() {
+    let _one_cpu = stay_on_this_cpu();
     let map = map(10);
     let frames = Arc::clone(map.frames());
     let last = frames.allocate().unwrap();

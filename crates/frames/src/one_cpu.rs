@@ -1,0 +1,28 @@
+//! Keeps a test on one CPU.
+
+/// Keeps the calling thread on the CPU that it is on, until the returned value is dropped. For
+/// tests that take all free frames. A CPU may have frames in its stock, and no CPU searches the
+/// stocks of all others. So a thread that moves to another CPU may not find the frames that it gave
+/// back before.
+pub(crate) fn stay_on_this_cpu() -> impl Drop {
+    struct Before(libc::cpu_set_t);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            set(&self.0);
+        }
+    }
+    fn set(cpus: &libc::cpu_set_t) {
+        // SAFETY: the call reads the set, whose size it gets, and nothing else.
+        assert_eq!(unsafe { libc::sched_setaffinity(0, size_of_val(cpus), cpus) }, 0);
+    }
+    // SAFETY: a CPU set is plain bits, for which zeros are valid.
+    let (mut before, mut here) = unsafe { std::mem::zeroed::<(libc::cpu_set_t, libc::cpu_set_t)>() };
+    // SAFETY: the call writes to the set, whose size it gets, and to nothing else.
+    assert_eq!(unsafe { libc::sched_getaffinity(0, size_of_val(&before), &raw mut before) }, 0);
+    // SAFETY: the call takes no pointer.
+    let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).expect("the system knows the CPU");
+    // SAFETY: changes a set of our own; the number is one of a CPU.
+    unsafe { libc::CPU_SET(cpu, &mut here) };
+    set(&here);
+    Before(before)
+}
