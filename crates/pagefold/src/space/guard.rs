@@ -175,8 +175,9 @@ impl SpaceState {
             };
             let is_vacant = matches!(region.map.state(local), frames::PageState::Vacant { .. });
             fence(Ordering::SeqCst); // S1
-            // The entry was the same all the time (ENTRY-1), so the page was vacant while it was
-            // mapped (S3).
+            // If the entry is the same now, it was the same all the time (ENTRY-1). So the frame is
+            // that of the mapped page. A page without a frame that was vacant just now was vacant
+            // while it was mapped, and reads as zeros (S3).
             if !trail.is_still() && region.entry(page).0 != trail.entry() {
                 return Ok(None);
             }
