@@ -13,10 +13,10 @@ use crate::{BackingFile, IoError, failing_if_it_panics};
 /// If the first attempt writes everything, this makes one call to the backend.
 ///
 /// # Errors
-/// The backend's, except `EINTR`; `EIO` if it panics; `EAGAIN` if the system has no room for the write for about 20 ms;
-/// [`IoError::NoProgress`] if two attempts in a row wrote no new bytes; `EINVAL` for a range that
-/// no file has, and if `from` has fewer than `len` bytes. After an error, any part of the range may
-/// have been written.
+/// The backend's, except `EINTR`; `EIO` if it panics; `EAGAIN` if the system has no room for the
+/// write for about 20 ms; [`IoError::NoProgress`] if two attempts in a row wrote no new bytes;
+/// `EINVAL` for a range that no file has, and if `from` has fewer than `len` bytes. After an error,
+/// any part of the range may have been written.
 pub fn write_full(file: &dyn BackingFile, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<(), IoError> {
     let there = from.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
     if len > there {

@@ -278,7 +278,8 @@ mod tests {
 
     /// Regression: a thread found no range in the set that was long enough, and took the ranges out
     /// of all stocks, to return them to the set. Before it did so, another thread found nothing in
-    /// the set, nor in any stock, so the other thread's mapping failed although addresses were free.
+    /// the set, nor in any stock, so the other thread's mapping failed although addresses were
+    /// free.
     #[test]
     fn ranges_on_their_way_from_stocks_to_the_set_are_found() {
         let addresses = FreeAddresses::new(12);

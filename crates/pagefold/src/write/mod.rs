@@ -36,10 +36,10 @@
 //!   waits for none of them, and assumes that a page in *loading* is being read, and so has no
 //!   changes. But such a page may be one that a write is making. Therefore the writer reads the
 //!   count before it puts the page's word in *loading*, and again once the page is in memory and
-//!   dirty. Each of the two threads has a fence between its two steps. So either the adopting thread
-//!   finds the dirty page, or the writer finds another count, and looks at the page again: if the
-//!   file now ends before the page, the writer writes past the end, as in L1. Both may happen. Then
-//!   the next sync fails with `CutOff`, although these bytes are in the file.
+//!   dirty. Each of the two threads has a fence between its two steps. So either the adopting
+//!   thread finds the dirty page, or the writer finds another count, and looks at the page again:
+//!   if the file now ends before the page, the writer writes past the end, as in L1. Both may
+//!   happen. Then the next sync fails with `CutOff`, although these bytes are in the file.
 //!
 //!   The writer can't compare the length instead. The file may have grown again since, and the
 //!   thread that adopted this growth has then discarded the page.
@@ -358,8 +358,8 @@ impl Handle {
         // A thread that withdraws the permission waits for this one, though not for threads that
         // only read a page: these may wait for the device.
         let maker = permitted.map(|_| file.counted_maker());
-        // Acquire pairs with the Release in `take_over_cut`: if a truncation is counted by now, this
-        // thread also sees the length that was adopted then, or a later one.
+        // Acquire pairs with the Release in `take_over_cut`: if a truncation is counted by now,
+        // this thread also sees the length that was adopted then, or a later one.
         let cuts = file.cuts.load(Ordering::Acquire);
         let loading = match file.map.begin_load(page) {
             BeginLoad::Begun(loading) => loading,

@@ -7,7 +7,7 @@ use crate::file::length::{Attempt, End, EndWait};
 use crate::patience::WATCHDOG;
 use crate::{Advice, File, Group, Pagefold};
 use frames::PageState;
-use io::{Access, Backend, BackingFile, Identity};
+use io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 use test_disks::SimulatedDisk;
 
