@@ -182,7 +182,7 @@ pub struct Space {
 /// be the one that completes all loads. So this thread must not wait for pages of the space that
 /// are in use, as the teardown does, or work for long. Until the worker is done, the space keeps
 /// its group, and so the Pagefold.
-struct Known(Arc<SpaceState>);
+struct Known(Option<Arc<SpaceState>>);
 
 /// The identity under which workers tear spaces down. It has a device number of its own, so the
 /// work doesn't queue behind the work of a slow device's files.
@@ -240,7 +240,7 @@ impl Space {
             page_shift,
             has_guards: AtomicBool::new(false),
         });
-        let known = Arc::new(Known(Arc::clone(&state)));
+        let known = Arc::new(Known(Some(Arc::clone(&state))));
         Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)), known })
     }
 
@@ -470,17 +470,17 @@ impl SpaceState {
 
 impl Drop for Known {
     fn drop(&mut self) {
-        let Self(space) = self;
+        let Some(space) = self.0.take() else { return };
         // In a forked child, a lock that another thread held at the fork is never released.
         if space.manager().frames.forked() {
             return;
         }
         space.index.forget(space.manager());
         if tasks::is_waking()
-            && let Ok(workers) = space.manager().workers()
+            && let manager = Arc::clone(space.manager())
+            && let Ok(workers) = manager.workers()
         {
-            let space = Arc::clone(space);
-            workers.run(TEARDOWN, move || drop(space));
+            workers.run(TEARDOWN, move || drop(space)); // This thread keeps no reference to it.
         }
     }
 }

@@ -190,11 +190,9 @@ impl Manager {
             };
             // A backend's file may panic when it is dropped, and this may be its last user. The
             // thread serves other files, too.
-            let survived = survive(|| {
-                file.flush(is_leaving, visit);
-                drop(file);
-            });
-            if !survived {
+            let flushed = survive(|| file.flush(is_leaving, visit));
+            let dropped = survive(|| drop(file));
+            if !flushed || !dropped {
                 part.try_no_more(visit);
             }
         }

@@ -42,7 +42,10 @@
 //!   happen. Then the next sync fails with `CutOff`, although these bytes are in the file.
 //!
 //!   The writer can't compare the length instead. The file may have grown again since, and the
-//!   thread that adopted this growth has then discarded the page.
+//!   thread that adopted this growth has then discarded the page. Nor does the writer know where
+//!   the file was truncated: it also writes the page again after a truncation that spared the page.
+//!   If another write has changed the page in between, the order of the two writes is as if that
+//!   one had come first.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
