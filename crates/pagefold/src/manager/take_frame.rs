@@ -203,7 +203,7 @@ impl Manager {
 
     /// Returns whether pages of `group`, or of any group, are being loaded, or are being looked at
     /// by reclaim. Such pages may become evictable without further action.
-    fn in_flight(&self, group: Option<&GroupState>) -> bool {
+    pub(crate) fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.has_in_flight(group, 0);
         group.map_or_else(|| self.groups.any(some), some)
     }
@@ -266,8 +266,13 @@ impl Manager {
     /// - Pages were in flight at the previous call: they may have arrived just after the caller's
     ///   search.
     pub(crate) fn await_landings(&self, group: Option<&GroupState>, landings: &mut Landings) -> bool {
+        self.await_landings_if(landings, || self.in_flight(group))
+    }
+
+    /// As [`await_landings`](Self::await_landings), while `are()` returns that pages are in flight.
+    pub(crate) fn await_landings_if(&self, landings: &mut Landings, are: impl FnOnce() -> bool) -> bool {
         self.drain_entries();
-        let are = landings.turns < LANDING_TURNS && self.in_flight(group);
+        let are = landings.turns < LANDING_TURNS && are();
         if are {
             landings.turns += 1;
             sleep(Duration::from_millis(1));

@@ -36,29 +36,38 @@ const BEGUN_WAIT: Duration = Duration::from_secs(1);
 const DRAIN_PAUSE: Duration = Duration::from_micros(50);
 const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(10);
 
+/// What a drain has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Drained {
+    /// The number of extents given back.
+    pub(super) given: usize,
+    /// It gave an extent up because another thread held a frame of the extent. Without this frame,
+    /// the extent may be drained moments later.
+    pub(super) is_held: bool,
+}
+
 impl Manager {
     /// Gives back enough extents to free `bytes`, at least one, as far as extents can be drained.
-    /// Returns the number of extents given back.
-    pub(super) fn drain_for_good(&self, bytes: u64) -> usize {
+    pub(super) fn drain_for_good(&self, bytes: u64) -> Drained {
         let wanted = bytes.div_ceil(self.frames.extent_bytes()).max(1) as usize;
         self.lowering.drains.store(true, Ordering::Relaxed);
-        let (mut given, mut candidates) = (0, wanted);
+        let (mut drained, mut candidates) = (Drained::default(), wanted);
         // An extent can't be drained while one of its pages is being loaded, and the candidates are
         // chosen without a check for such pages. So if no candidate can be drained, twice as many
         // candidates are tried, and so on until one of them is an extent without such a page.
-        while given == 0 && candidates < 2 * self.frames.extents() {
-            given = self.drain(wanted, candidates, usize::MAX, Cost::Any);
+        while drained.given == 0 && candidates < 2 * self.frames.extents() {
+            drained = self.drain(wanted, candidates, usize::MAX, Cost::Any);
             candidates *= 2;
         }
         self.lowering.drains.store(false, Ordering::Relaxed);
-        given
+        drained
     }
 
     /// Gives one extent of frames back to the system. Returns false if no extent can be drained now
     /// at this cost.
     pub(crate) fn drain_extent(&self, cost: Cost) -> bool {
         // While the budget is being lowered, only the lowering thread drains extents.
-        !self.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost) > 0
+        !self.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost).given > 0
     }
 
     /// Returns whether a thread that lowers the budget is giving extents back now. Relaxed: a hint.
@@ -67,9 +76,8 @@ impl Manager {
     }
 
     /// Gives up to `wanted` extents back to the system. Looks at the next `looks` extents, chooses
-    /// up to `candidates` of them with the fewest pages in memory, and drains these. Returns the
-    /// number of extents given back.
-    fn drain(&self, wanted: usize, candidates: usize, looks: usize, cost: Cost) -> usize {
+    /// up to `candidates` of them with the fewest pages in memory, and drains these.
+    fn drain(&self, wanted: usize, candidates: usize, looks: usize, cost: Cost) -> Drained {
         self.drain_pausing(wanted, candidates, looks, cost, &mut sleep)
     }
 
@@ -86,12 +94,14 @@ impl Manager {
         looks: usize,
         cost: Cost,
         pause: &mut dyn FnMut(Duration),
-    ) -> usize {
+    ) -> Drained {
         let slots_are_free = self.swaps() && self.swap.may_have_free_slots();
         let may_leave = |frame| self.may_leave(frame, slots_are_free);
         self.drain_entries();
-        let Some(drain) = self.frames.begin_drain(candidates, looks, may_leave) else { return 0 };
-        let mut given = 0;
+        let Some(drain) = self.frames.begin_drain(candidates, looks, may_leave) else {
+            return Drained::default();
+        };
+        let mut drained = Drained::default();
         let (mut is_begun, mut attempts, mut waited) = (false, 0, Duration::ZERO);
         loop {
             let mut is_refused = false;
@@ -112,23 +122,24 @@ impl Manager {
                 }
                 self.evict_all(drain.frames(at));
                 if drain.finish(at) {
-                    given += 1;
+                    drained.given += 1;
                 } else {
                     is_begun = true;
                     is_refused |= !drain.has_held(at);
                 }
-                if given == wanted {
-                    return given;
+                if drained.given == wanted {
+                    return drained;
                 }
             }
             if (0..drain.len()).all(|at| drain.is_finished(at)) {
-                return given;
+                return drained;
             }
             attempts += u32::from(is_refused);
             // A drain that has evicted pages, but given back no extent yet, may wait longer.
-            let longest = if is_begun && given == 0 { BEGUN_WAIT } else { HELD_WAIT };
+            let longest = if is_begun && drained.given == 0 { BEGUN_WAIT } else { HELD_WAIT };
             if attempts == DRAIN_ATTEMPTS || waited >= longest {
-                return given;
+                drained.is_held = (0..drain.len()).any(|at| !drain.is_finished(at) && drain.has_held(at));
+                return drained;
             }
             let next = (waited / 2).clamp(DRAIN_PAUSE, DRAIN_PAUSE_MAX);
             pause(next);
@@ -244,7 +255,7 @@ pub(super) mod tests {
         let mm = Pagefold::builder().memory("4MiB").backend(disk).build().unwrap();
         let file = mm.group("tenant").build().unwrap().open("file").unwrap();
         file.read_at(&mut [0; 8], 0).unwrap();
-        assert_eq!(mm.manager().drain_for_good(0), 1);
+        assert_eq!(mm.manager().drain_for_good(0).given, 1);
     }
 
     /// Reads 3,000 pages of a file, and calls `keep` after every fifty. `keep` may add one page of
@@ -284,15 +295,15 @@ pub(super) mod tests {
     fn drain_with(group: &Group, mut pause: impl FnMut(u32)) -> (usize, u64) {
         let before = group.stats().evictions;
         let mut pauses = 0;
-        let given = group.manager().drain_pausing(1, 1, 1, Cost::Any, &mut |_| {
+        let drained = group.manager().drain_pausing(1, 1, 1, Cost::Any, &mut |_| {
             pauses += 1;
             pause(pauses);
         });
-        (given, group.stats().evictions - before)
+        (drained.given, group.stats().evictions - before)
     }
 
     /// Isolates a page, as any thread does that is about to evict or move it.
-    fn isolate_one(manager: &Manager) -> IsolatedFrame {
+    pub(in crate::reclaim) fn isolate_one(manager: &Manager) -> IsolatedFrame {
         manager.frames.populated().find_map(|frame| manager.frames.isolate(frame)).expect("a page on a list")
     }
 

@@ -217,11 +217,20 @@ impl Manager {
 
     /// Lowers or raises the budget.
     pub(crate) fn resize(&self, size: Size) -> Result<(), Error> {
+        let mut awaited = Landings::default();
+        self.resize_pausing(size, &mut |is_held| {
+            self.await_landings_if(&mut awaited, || is_held || self.in_flight(None))
+        })
+    }
+
+    /// Does the work of [`resize`](Self::resize). `pause` waits a moment for pages in flight, or, if
+    /// its argument is true, for a frame that another thread holds. It returns whether to try again.
+    fn resize_pausing(&self, size: Size, pause: &mut dyn FnMut(bool) -> bool) -> Result<(), Error> {
         self.refuse_child()?;
         let _turn = self.lowering.turn.lock();
         let budget = self.frames.budget();
         let before = budget.max();
-        let (mut clean, mut awaited, mut busy) = (self.clean_wait(None), Landings::default(), Backoff::new());
+        let (mut clean, mut busy) = (self.clean_wait(None), Backoff::new());
         loop {
             if budget.used() <= size.0 {
                 self.frames.set_budget(size.0);
@@ -234,9 +243,14 @@ impl Manager {
             if beyond == 0 {
                 continue; // Other threads have uncharged the excess meanwhile.
             }
-            if self.give_way(&mut busy) || self.drain_for_good(beyond) > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0 {
+            if self.give_way(&mut busy) {
                 clean.progressed();
-            } else if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !self.await_landings(None, &mut awaited) {
+                continue;
+            }
+            let drained = self.drain_for_good(beyond);
+            if drained.given > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0 {
+                clean.progressed();
+            } else if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !pause(drained.is_held) {
                 let used = Size(budget.used());
                 // Sometimes: a budget cannot be lowered.
                 self.frames.set_budget(before);
@@ -293,7 +307,7 @@ impl Manager {
 mod tests {
     use super::*;
     use crate::Pagefold;
-    use crate::reclaim::drain::tests::group_with_pages;
+    use crate::reclaim::drain::tests::{group_with_pages, isolate_one};
     use std::cell::Cell;
     use sync::atomic::Ordering;
     use test_disks::SimulatedDisk;
@@ -374,6 +388,26 @@ mod tests {
             call >= 8
         });
         assert!(made.is_ok() && charges == 1, "{made:?}");
+    }
+
+    /// A regression: another thread held a frame, for example to free it, and got no CPU. A budget
+    /// that was being lowered failed after milliseconds.
+    #[test]
+    fn a_lowering_waits_for_a_frame_that_another_thread_holds() {
+        let (group, _file) = group_with_pages();
+        let manager = group.manager();
+        let mut held = Some(isolate_one(manager));
+        let used = manager.frames.budget().used();
+        let (mut pauses, mut asked) = (0, 0);
+        let made = manager.resize_pausing(Size(used - 1), &mut |is_held| {
+            pauses += 1;
+            asked += u32::from(is_held);
+            if let Some(frame) = held.take_if(|_| pauses == 3) {
+                manager.frames.put_back(frame).unwrap();
+            }
+            pauses < 10
+        });
+        assert!(made.is_ok() && asked == 3, "{made:?} after {pauses} pauses, {asked} for a frame");
     }
 
     /// A regression: the lowering ended just before the call checked whether it had to wait for the
