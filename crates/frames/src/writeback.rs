@@ -140,8 +140,9 @@ impl Frames {
 
 /// Returns the page's readers to the fast path: removes `WRITTEN` from the page's word. Does
 /// nothing if the page is in use at this moment. The page is clean all the same, but its readers
-/// stay on the slower path until the next writeback of the object tries again ([`PageMap::hold`]).
-fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
+/// stay on the slower path until the next writeback of the object tries again ([`PageMap::hold`]), or
+/// a thread that moves the page.
+pub(crate) fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
     let table = &frames.table;
     if !table.freeze(frame) {
         return;

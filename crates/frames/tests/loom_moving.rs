@@ -5,7 +5,7 @@
 mod model;
 
 use model::*;
-use pagefold_frames::{FrameId, Frames, PageMap, PageState};
+use pagefold_frames::{BeginWrite, FrameId, Frames, Hold, PageMap, PageState, Unclean};
 use sync::Arc;
 
 /// Moves page 0 to another frame, and then loads page 1 into its old frame.
@@ -91,6 +91,43 @@ fn a_page_that_is_removed_leaves_its_frames() {
         let free: Vec<_> = std::iter::from_fn(|| frames.allocate()).collect();
         assert_eq!(free.len(), 1 + usize::from(is_gone), "a frame is lost, or free twice");
     });
+}
+
+/// A page was in use when it was settled, so its word still says *written*. Meanwhile a flusher
+/// looks at the page, and a writer writes to it again.
+#[test]
+fn a_settled_page_moves_beside_a_flusher_and_a_writer() {
+    sync::model(|| {
+        let frames = frames(2);
+        let map = map(&frames, 2);
+        load(&map, 0, 0xa);
+        write(&map, 0xb);
+        let pin = map.pin(0).unwrap().expect("it is in memory");
+        let Hold::Held(held) = map.hold(0, Unclean::Dirty) else { panic!("it is dirty") };
+        assert!(held.settle());
+        drop(pin);
+        let theirs = Arc::clone(&map);
+        let writer = thread(move || write(&theirs, 0xc));
+        // The flusher's look, between any two steps of the writer.
+        let held = match map.hold(0, Unclean::Dirty) {
+            Hold::Held(held) => held.settle(),
+            Hold::Other | Hold::Busy => false,
+        };
+        move_on(&frames, &map);
+        writer.join().unwrap();
+        let mut bytes = [0; PAGE];
+        assert!(map.read(0, &mut bytes) && bytes == contents(0xc), "a write is lost");
+        let is_dirty = matches!(map.hold(0, Unclean::Dirty), Hold::Held(_));
+        assert_eq!(is_dirty, !held, "a written page counts as clean, or a clean one as dirty");
+    });
+}
+
+fn write(map: &PageMap, mark: u64) {
+    let mut writing = wait_for(|| match map.begin_write(0) {
+        BeginWrite::Begun(writing) => Some(writing),
+        _ => None,
+    });
+    let _ = writing.write(0, &contents(mark));
 }
 
 /// Returns the frame of page 0 or, if the page was removed, the frame that it was in.

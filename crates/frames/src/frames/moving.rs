@@ -9,10 +9,12 @@
 //! ```
 //! - M1. The page's word is resident all the time. So no other thread loads the page again, and the
 //!   chunk of the word counts the page only once.
-//! - M2. A page is moved only if it wasn't written to since it was loaded or last settled. The
-//!   reason: a flusher that writes a page back *holds* the page by the write state in the frame's
-//!   record (S4 of `write_state`), and a move would lose this hold. A flusher finds frames only
-//!   through the words of written pages, so it never holds a page that may be moved.
+//! - M2. A page is moved only if it wasn't written to since it was loaded or last settled, and its
+//!   word says so. The reason: a flusher that writes a page back *holds* the page by the write state
+//!   in the frame's record (S4 of `write_state`), and a move would lose this hold. A flusher finds
+//!   frames only through the words of written pages, so it never holds a page that may be moved. If
+//!   the page was in use when it was settled, its word still says *written*. Then the mover corrects
+//!   the word first.
 //! - M3. f2 is unfrozen before the word names f2, as when a loaded page is published. So a pinner
 //!   that finds f2 through the word can pin it.
 //!
@@ -31,6 +33,7 @@ use sync::atomic::Ordering;
 use super::{Frames, IsolatedFrame, OwnedFrame};
 use crate::frame_id::FrameId;
 use crate::page_word::PageWord;
+use crate::writeback::return_to_short_way;
 
 /// The page, still in its frame, and the frame that it was to move to.
 pub type NotMoved<'a> = (IsolatedFrame, OwnedFrame<'a>);
@@ -41,17 +44,21 @@ impl Frames {
     /// labels and its hot bit.
     ///
     /// # Errors
-    /// Returns both frames if the page is in use, was removed by another thread, or was written to.
+    /// Returns both frames if the page is in use, was removed by another thread, or isn't clean.
     pub fn move_page<'a>(
         &'a self,
         page: IsolatedFrame,
         to: OwnedFrame<'a>,
     ) -> Result<(IsolatedFrame, OwnedFrame<'a>), NotMoved<'a>> {
         let from = page.id();
+        let (index, word) = self.word_of(from);
+        // Relaxed: a hint. The freeze below orders the look that counts.
+        if PageWord::from_bits(word.load(Ordering::Relaxed)).is_written() {
+            return_to_short_way(self, from, index); // M2; it does nothing if the page isn't clean.
+        }
         if !self.table.freeze(from) {
             return Err((page, to));
         }
-        let (index, word) = self.word_of(from);
         // Relaxed: the Acquire of `freeze` orders it.
         let mut now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if now.frame() != Some(from) || now.is_written() {

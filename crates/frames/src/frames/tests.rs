@@ -8,6 +8,8 @@ use crate::one_cpu::stay_on_this_cpu;
 use crate::page_map::{BeginLoad, Detach, Labels, PageMap};
 use crate::page_word::PageState;
 use crate::wait_table::LoadFailure;
+use crate::write_state::Unclean;
+use crate::writeback::Hold;
 use crate::writing::BeginWrite;
 
 const PAGE: usize = 4096;
@@ -182,6 +184,32 @@ fn a_page_moves_with_its_labels_and_stays_in_memory() {
     frames.put_back(page).unwrap();
     drop(old);
     assert!(evict(&frames, id, 1) && frames.stats().free_frames == frames.stats().frames);
+}
+
+/// Regression: a page was in use when its bytes were durable. From then on it couldn't be moved
+/// until the next writeback, so its extent couldn't be given back, although the page was clean.
+#[test]
+fn a_page_that_was_in_use_when_it_was_settled_moves_later() {
+    let frames = frames();
+    let map = map(&frames, 10);
+    let from = load(&map, 3, 7);
+    let BeginWrite::Begun(mut writing) = map.begin_write(3) else { panic!("no other thread has it") };
+    assert!(writing.write(0, &[8]), "it was clean");
+    drop(writing);
+    let (page, to) = (frames.isolate(from).unwrap(), frames.allocate().unwrap());
+    let (page, to) = frames.move_page(page, to).expect_err("it is dirty");
+    let pin = map.pin(3).unwrap().unwrap();
+    let Hold::Held(held) = map.hold(3, Unclean::Dirty) else { panic!("it is dirty") };
+    assert!(held.settle());
+    let (page, to) = frames.move_page(page, to).expect_err("it is pinned");
+    drop(pin);
+    let id = to.id();
+    let (page, _free) = frames.move_page(page, to).expect("it is free to move");
+    assert_eq!(map.state(3), PageState::Resident { frame: id });
+    let mut byte = [0];
+    assert!(map.read(3 * PAGE as u64, &mut byte) && byte == [8]);
+    assert!(map.next_written(0..10).is_none(), "its chunk counts no written page");
+    frames.put_back(page).unwrap();
 }
 
 /// Regression: see `a_drain_dropped_unfinished_gives_its_catch_back` in

@@ -223,8 +223,9 @@ impl Manager {
         })
     }
 
-    /// Does the work of [`resize`](Self::resize). `pause` waits a moment for pages in flight, or, if
-    /// its argument is true, for a frame that another thread holds. It returns whether to try again.
+    /// Does the work of [`resize`](Self::resize). `pause` waits a moment for pages in flight, or,
+    /// if its argument is true, for a frame that another thread holds. It returns whether to try
+    /// again.
     fn resize_pausing(&self, size: Size, pause: &mut dyn FnMut(bool) -> bool) -> Result<(), Error> {
         self.refuse_child()?;
         let _turn = self.lowering.turn.lock();
