@@ -11,7 +11,7 @@
 //!
 //! For what other threads may do meanwhile, see `write_state`.
 
-use sync::atomic::{AtomicU64, Ordering};
+use sync::atomic::Ordering;
 
 use crate::frame_id::FrameId;
 use crate::frames::Frames;
@@ -67,7 +67,7 @@ impl PageMap {
             write_state::Hold::Held => {}
             write_state::Hold::Other => {
                 if state.is_clean() {
-                    return_to_short_way(&self.shared.frames, frame, index);
+                    self.shared.frames.return_to_short_way(frame, index);
                 }
                 return Hold::Other;
             }
@@ -107,7 +107,7 @@ impl<'a> HeldPage<'a> {
         self.ended = true;
         let clean = self.state().end_hold(None);
         if clean {
-            return_to_short_way(self.frames, self.frame, self.index);
+            self.frames.return_to_short_way(self.frame, self.index);
         }
         clean
     }
@@ -136,33 +136,4 @@ impl Frames {
     pub(crate) fn write_state(&self, frame: FrameId) -> &WriteState {
         &self.table.record(frame).write_state
     }
-}
-
-/// Returns the page's readers to the fast path: removes `WRITTEN` from the page's word. Does
-/// nothing if the page is in use at this moment. The page is clean all the same, but its readers
-/// stay on the slower path until the next writeback of the object tries again ([`PageMap::hold`]), or
-/// a thread that moves the page.
-pub(crate) fn return_to_short_way(frames: &Frames, frame: FrameId, index: usize) {
-    let table = &frames.table;
-    if !table.freeze(frame) {
-        return;
-    }
-    let word: &AtomicU64 = &frames.words.words[index];
-    // Relaxed: the Acquire of `freeze` makes the word's last change visible.
-    let now = PageWord::from_bits(word.load(Ordering::Relaxed));
-    let state = &table.record(frame).write_state;
-    // Since the hold ended, the page may have been evicted, or written to.
-    let still = now.is_written() && now.frame() == Some(frame) && state.is_clean();
-    // Uses the next generation: before the page was written to, readers may have seen a word with
-    // the current one.
-    if still && table.begin_next_stay(frame) {
-        // Transition: page word, written → resident, settled.
-        let settled = PageWord::resident(frame, table.generation(frame));
-        let settled = settled.with_hot(state.take_hot());
-        // Release pairs with the Acquire loads of readers: the bytes are visible. No other thread
-        // changes the word of a frozen, written page.
-        word.store(settled.bits(), Ordering::Release);
-        frames.words.chunks.remove_written(index);
-    }
-    table.unfreeze(frame, 0);
 }

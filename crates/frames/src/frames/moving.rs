@@ -10,11 +10,11 @@
 //! - M1. The page's word is resident all the time. So no other thread loads the page again, and the
 //!   chunk of the word counts the page only once.
 //! - M2. A page is moved only if it wasn't written to since it was loaded or last settled, and its
-//!   word says so. The reason: a flusher that writes a page back *holds* the page by the write state
-//!   in the frame's record (S4 of `write_state`), and a move would lose this hold. A flusher finds
-//!   frames only through the words of written pages, so it never holds a page that may be moved. If
-//!   the page was in use when it was settled, its word still says *written*. Then the mover corrects
-//!   the word first.
+//!   word says so. The reason: a flusher that writes a page back *holds* the page by the write
+//!   state in the frame's record (S4 of `write_state`), and a move would lose this hold. A flusher
+//!   finds frames only through the words of written pages, so it never holds a page that may be
+//!   moved. If the page was in use when it was settled, its word still says *written*. Then the
+//!   mover corrects the word first.
 //! - M3. f2 is unfrozen before the word names f2, as when a loaded page is published. So a pinner
 //!   that finds f2 through the word can pin it.
 //!
@@ -33,7 +33,6 @@ use sync::atomic::Ordering;
 use super::{Frames, IsolatedFrame, OwnedFrame};
 use crate::frame_id::FrameId;
 use crate::page_word::PageWord;
-use crate::writeback::return_to_short_way;
 
 /// The page, still in its frame, and the frame that it was to move to.
 pub type NotMoved<'a> = (IsolatedFrame, OwnedFrame<'a>);
@@ -54,7 +53,7 @@ impl Frames {
         let (index, word) = self.word_of(from);
         // Relaxed: a hint. The freeze below orders the look that counts.
         if PageWord::from_bits(word.load(Ordering::Relaxed)).is_written() {
-            return_to_short_way(self, from, index); // M2; it does nothing if the page isn't clean.
+            self.return_to_short_way(from, index); // M2; it does nothing if the page isn't clean.
         }
         if !self.table.freeze(from) {
             return Err((page, to));
@@ -84,6 +83,35 @@ impl Frames {
             }
             debug_assert!(now.frame() == Some(from), "a frozen frame's word changed");
         }
+    }
+
+    /// Returns a page's readers to the fast path: removes `WRITTEN` from the page's word. Does
+    /// nothing if the page is in use at this moment. The page is clean all the same, but its
+    /// readers stay on the slower path until the next writeback of the object
+    /// ([`PageMap::hold`](crate::PageMap::hold)) or a thread that moves the page tries again.
+    pub(crate) fn return_to_short_way(&self, frame: FrameId, index: usize) {
+        let table = &self.table;
+        if !table.freeze(frame) {
+            return;
+        }
+        let word = &self.words.words[index];
+        // Relaxed: the Acquire of `freeze` makes the word's last change visible.
+        let now = PageWord::from_bits(word.load(Ordering::Relaxed));
+        let state = &table.record(frame).write_state;
+        // Since the hold ended, the page may have been evicted, or written to.
+        let still = now.is_written() && now.frame() == Some(frame) && state.is_clean();
+        // Uses the next generation: before the page was written to, readers may have seen a word
+        // with the current one.
+        if still && table.begin_next_stay(frame) {
+            // Transition: page word, written → resident, settled.
+            let settled = PageWord::resident(frame, table.generation(frame));
+            let settled = settled.with_hot(state.take_hot());
+            // Release pairs with the Acquire loads of readers: the bytes are visible. No other
+            // thread changes the word of a frozen, written page.
+            word.store(settled.bits(), Ordering::Release);
+            self.words.chunks.remove_written(index);
+        }
+        table.unfreeze(frame, 0);
     }
 
     /// Returns whether the frame holds a page, and no thread owns the frame at the moment.
