@@ -116,14 +116,15 @@ impl<F> Watch<F> {
 
     /// Notes that a closing needs `extension`, until the returned value is dropped.
     pub(crate) fn closing_at_length(&self) -> impl Drop + use<'_, F> {
-        struct Needs<'a>(&'a AtomicUsize);
-        impl Drop for Needs<'_> {
+        struct Needs<'a, F>(&'a Watch<F>);
+        impl<F> Drop for Needs<'_, F> {
             fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::Relaxed);
+                self.0.closing.is(self.0.length.get()); // From here on this doesn't count otherwise.
+                self.0.closings_at_length.fetch_sub(1, Ordering::Relaxed);
             }
         }
         self.closings_at_length.fetch_add(1, Ordering::Relaxed);
-        Needs(&self.closings_at_length)
+        Needs(self)
     }
 
     /// Forgets all progress.

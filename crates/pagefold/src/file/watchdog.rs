@@ -12,7 +12,8 @@
 //!
 //! # Silence
 //! A device is *silent* from the moment when a call gives up waiting for it until the device
-//! answers any request. Calls that need a silent device fail at once. So a device that stops
+//! answers any request. A call whose errand no worker has begun waits for a worker, and so not for
+//! the device. Calls that need a silent device fail at once. So a device that stops
 //! answering ties up no more threads than are waiting for it at that moment.
 //!
 //! - WATCH-1. While a device is silent, at least one operation is outstanding: a request to the
@@ -256,11 +257,13 @@ impl<T> Errand<T> {
             // Sometimes: a call gives up an errand that has not begun.
             return Err(file.device_timeout()); // The errand won't begin.
         }
-        // Transition: errand, begun → left.
+        // Transition: errand, begun → left; a closing also in line → left.
         watch.left.fetch_add(1, Ordering::Relaxed);
         drop(stage);
-        let is_over = || matches!(*self.stage.lock(), Stage::LeftAndOver).then_some(());
-        let _ = watch.give_up(file, is_over);
+        if !was_in_line {
+            let is_over = || matches!(*self.stage.lock(), Stage::LeftAndOver).then_some(());
+            let _ = watch.give_up(file, is_over);
+        }
         Err(file.device_timeout()) // The result was dropped in any case.
     }
 }

@@ -41,8 +41,8 @@ const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(10);
 pub(super) struct Drained {
     /// The number of extents given back.
     pub(super) given: usize,
-    /// It gave an extent up because another thread held a frame of the extent. Without this frame,
-    /// the extent may be drained moments later.
+    /// In its last attempt, another thread held a frame of an extent. Moments later the extent may
+    /// be drained.
     pub(super) is_held: bool,
 }
 
@@ -105,8 +105,10 @@ impl Manager {
         let (mut is_begun, mut attempts, mut waited) = (false, 0, Duration::ZERO);
         loop {
             let mut is_refused = false;
+            drained.is_held = false;
             for at in (0..drain.len()).filter(|&at| !drain.is_finished(at)) {
                 if drain.has_held(at) {
+                    drained.is_held = true;
                     continue;
                 }
                 let kept = drain.frames(at).filter(|&frame| self.is_worth_moving(frame)).count();
@@ -125,7 +127,9 @@ impl Manager {
                     drained.given += 1;
                 } else {
                     is_begun = true;
-                    is_refused |= !drain.has_held(at);
+                    let is_held = drain.has_held(at);
+                    drained.is_held |= is_held;
+                    is_refused |= !is_held;
                 }
                 if drained.given == wanted {
                     return drained;
@@ -138,7 +142,6 @@ impl Manager {
             // A drain that has evicted pages, but given back no extent yet, may wait longer.
             let longest = if is_begun && drained.given == 0 { BEGUN_WAIT } else { HELD_WAIT };
             if attempts == DRAIN_ATTEMPTS || waited >= longest {
-                drained.is_held = (0..drain.len()).any(|at| !drain.is_finished(at) && drain.has_held(at));
                 return drained;
             }
             let next = (waited / 2).clamp(DRAIN_PAUSE, DRAIN_PAUSE_MAX);

@@ -309,8 +309,24 @@ fn an_append_excuses_no_closing_that_needs_no_length() {
     state.wait_for_memory(true, || assert!(!progressed(watch, Pace::Closing)));
     drop(turn);
     assert!(progressed(watch, Pace::Length) && !progressed(watch, Pace::Closing));
-    let _needs = watch.closing_at_length();
+    let needs = watch.closing_at_length();
     assert!(progressed(watch, Pace::Closing), "it waits for the holder of the lock");
+    drop(needs);
+    assert!(progressed(watch, Pace::Closing), "what the lock's holder did until then counts");
+}
+
+/// A closing that no worker has begun says nothing of the device.
+#[test]
+fn a_closing_in_line_makes_no_device_silent() {
+    let (_disk, _mm, group) = world();
+    let file = open(&group, "f0");
+    let (state, _) = state_of(&file);
+    let errand = |stage| Errand { stage: Mutex::new(stage), changed: Condvar::new() };
+    let watch = Watch::new(Duration::ZERO, state.manager.devices.get(state.backing.identity().device), &state);
+    assert!(errand(Stage::<()>::InLine).wait(&state, &watch, Pace::Closing).is_err());
+    assert!(!watch.is_silent() && watch.left.load(Ordering::Relaxed) == 1, "it is done later");
+    assert!(errand(Stage::<()>::Begun).wait(&state, &watch, Pace::Closing).is_err());
+    assert!(watch.is_silent());
 }
 
 /// Regression: a page that was being loaded was taken for one in use: the call failed with
