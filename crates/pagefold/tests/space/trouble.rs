@@ -204,8 +204,6 @@ impl Trouble {
             Ok(number) => areas.push(Area { id: random.next_u64(), number, path, is_leaving: false }),
             Err(Error::SwapRefused(AddError::OpenFailed { error, .. } | AddError::HeaderFailed { error, .. }))
                 if path.is_some() && self.was_injected(before, error) => {}
-            // The tables need memory, and other areas' tables and pages in use may have it.
-            Err(Error::BudgetBusy { .. }) => {}
             Err(error) => panic!("{error}\n{}", self.0.mm.stats()),
         }
     }
