@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::time::Instant;
 
 use pagefold::io::{Access, Backend, BackingFile, IoError, automatic};
 use pagefold::{AddError, Error, Group, Pagefold, RemoveError, SwapArea, SwapFailure};
@@ -69,17 +68,9 @@ struct Inner {
     changes: bool,
 }
 
-/// The number of faults before a call, and the time, to judge the call's failure.
+/// The number of faults before a call, to judge the call's failure.
 #[derive(Clone, Copy)]
-pub(crate) struct Before(u64, Instant);
-
-impl Before {
-    /// Whether the call has waited for so long that it may have failed because a thread that it
-    /// waited for got no CPU.
-    fn is_long_ago(self) -> bool {
-        self.1.elapsed() >= sync::wait::PATIENCE
-    }
-}
+pub(crate) struct Before(u64);
 
 impl Trouble {
     /// Returns a group with less memory than the model has pages.
@@ -130,7 +121,7 @@ impl Trouble {
     }
 
     pub(crate) fn before(&self) -> Before {
-        Before(self.fired(), Instant::now())
+        Before(self.fired())
     }
 
     /// Whether a fault since `before` can have made the device return this error. A transfer makes
@@ -149,7 +140,7 @@ impl Trouble {
             }
             Error::LimitReached { swap: Some(SwapFailure { error, .. }), .. } => self.was_injected(before, *error),
             // Another thread's write has succeeded since.
-            Error::LimitReached { swap: None, .. } => self.fired() > before.0 || before.is_long_ago(),
+            Error::LimitReached { swap: None, .. } => self.fired() > before.0,
             _ => false,
         }
     }
@@ -247,7 +238,7 @@ impl Trouble {
             Ok(()) => return true,
             Err(Error::SwapInUse(RemoveError::Stuck { error: Some(error), .. }))
                 if self.was_injected(before, error) => {}
-            Err(Error::SwapInUse(RemoveError::NoMemory { .. })) if self.fired() > before.0 || before.is_long_ago() => {}
+            Err(Error::SwapInUse(RemoveError::NoMemory { .. })) if self.fired() > before.0 => {}
             Err(error) => panic!("area {number}: {error}\n{}", self.0.mm.stats()),
         }
         false
