@@ -206,7 +206,7 @@ const KERNELS: Lane = Lane {
 
 const SWAP: Lane = Lane {
     name: "swap",
-    about: "random operations on memory in swap, on all of a space, and on slots, against plain models, with faults",
+    about: "random operations on memory in swap, and on slots, against plain models, with faults",
     gate: Vec::new,
     by_hand: Vec::new,
     more: Some(More {
@@ -216,10 +216,8 @@ const SWAP: Lane = Lane {
         step: 10_000,
         hours_min: 0.0,
         checks: |seeds| {
-            let a_fourth = seeds.start / 4..seeds.end / 4;
             vec![
                 seeded("model: swap", "--test swap seeds", seeds.clone()),
-                seeded("model: spaces", "--test space many_threads_agree_with_a_plain_model", a_fourth),
                 seeded("model: slots", "--lib random_steps", seeds),
             ]
         },
@@ -345,8 +343,7 @@ const PLANTED: Lane = Lane {
 
 /// Tests that take long, and that lanes of the gate run over more seeds than the tests use by
 /// default.
-pub(crate) const SEEDED_IN_THE_GATE: [&str; 4] = [
-    "many_threads_agree_with_a_plain_model",
+pub(crate) const SEEDED_IN_THE_GATE: [&str; 3] = [
     "random_operations_agree_with_the_model",
     "threads_agree_with_a_plain_model_in_an_eighth_of_the_memory",
     "what_sync_promised_survives_a_power_cut",

@@ -8,5 +8,4 @@ mod model;
 mod moves;
 #[path = "../support/mod.rs"]
 mod support;
-mod trouble;
 mod world;
