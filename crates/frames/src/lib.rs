@@ -36,8 +36,6 @@ mod lookup;
 mod map_number;
 mod map_state;
 mod numa;
-#[cfg(all(test, not(pagefold_loom)))]
-mod one_cpu;
 mod page_map;
 mod page_maps;
 mod page_word;

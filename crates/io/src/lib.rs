@@ -87,7 +87,7 @@ pub use backend::{Access, Backend, BackingFile, Helping, Identity};
 pub use copies::{Copies, Copy};
 pub use fingerprint::Fingerprint;
 pub use io_error::IoError;
-pub use panics::failing_if_it_panics;
+pub use panics::{failing_if_it_panics, unless_it_panics};
 #[cfg(not(pagefold_loom))]
 pub use posix::{DirectIo, Posix};
 pub use progress::Direction;

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use pagefold::io::{Access, Backend as _};
 use pagefold::{AddError, Error, Pagefold, Protection, RemoveError, Space, SwapArea};
+use sync::one_cpu::stay_on_this_cpu;
 use sync::random::mix;
 use test_disks::SimulatedDisk;
 
 use crate::gated_disk::GatedDisk;
 use crate::hooked::{Answer, MOMENT};
-use crate::support::{eventually, stay_on_this_cpu};
+use crate::support::eventually;
 
 const PAGE: u64 = 4096;
 

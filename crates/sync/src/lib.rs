@@ -35,6 +35,9 @@ pub mod lock;
 mod loom_stacks;
 pub mod memory;
 pub mod nearby;
+#[cfg(not(pagefold_loom))]
+#[doc(hidden)]
+pub mod one_cpu;
 pub mod per_cpu;
 pub mod prefetch;
 pub mod random;

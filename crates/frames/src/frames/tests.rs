@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
 use sync::Arc;
+use sync::one_cpu::stay_on_this_cpu;
 use sync::random::Random;
 
 use super::*;
-use crate::one_cpu::stay_on_this_cpu;
 use crate::page_map::{BeginLoad, Detach, Labels, PageMap};
 use crate::page_word::PageState;
 use crate::wait_table::LoadFailure;

@@ -1,9 +1,9 @@
 use super::*;
 use crate::config::Config;
 use crate::frames::{IsolatedFrame, Use};
-use crate::one_cpu::stay_on_this_cpu;
 use crate::wait_table::LoadFailure;
 use crate::write_state::USES_MAX;
+use sync::one_cpu::stay_on_this_cpu;
 
 const PAGE: usize = 4096;
 

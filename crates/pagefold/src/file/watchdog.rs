@@ -71,7 +71,6 @@ use std::mem;
 use sync::Arc;
 use sync::atomic::{AtomicUsize, Ordering};
 use sync::lock::{Condvar, Mutex, MutexGuard};
-use sync::tasks::survive;
 use sync::thread::sleep;
 use sync::time::{Duration, Instant};
 
@@ -84,7 +83,7 @@ use crate::file::state::FileState;
 use crate::file::watch::{Delay, Pace, Watch};
 use crate::manager::Manager;
 use crate::timers::was_stopped;
-use io::Workers;
+use io::{Workers, unless_it_panics};
 
 /// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
@@ -188,17 +187,6 @@ impl Watch<FileState> {
         });
         Ok(errand)
     }
-}
-
-/// Calls `what`. Returns `None` if it panics, as the user's backend may. For callers that have to
-/// go on then: a worker has to tell the thread or the task that waits for it.
-pub(crate) fn unless_it_panics<T>(what: impl FnOnce() -> T) -> Option<T> {
-    let mut result = None;
-    if !survive(|| result = Some(what())) {
-        // Sometimes: a backend panics.
-        tracing::error!("a call of the backend panicked");
-    }
-    result
 }
 
 impl<T> Errand<T> {

@@ -281,7 +281,8 @@ impl Manager {
     }
 }
 
-/// How often `await_landings` waits for pages in flight, a millisecond each.
+/// How often `await_landings` waits for pages in flight: for a millisecond each time, beside what
+/// the caller's own attempts take.
 const LANDING_TURNS: u32 = 200;
 
 /// What a call that may wait for pages in flight remembers.

@@ -33,11 +33,10 @@ use crate::file::handle::Handle;
 use crate::file::length::Attempt;
 use crate::file::page_ref::PageRef;
 use crate::file::state::FileState;
-use crate::file::watchdog::unless_it_panics;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
 use crate::timers::{Measured, Timer};
-use io::IoError;
+use io::{IoError, unless_it_panics};
 
 /// How long a future retries, at most, to get a frame or a page that another thread writes to.
 /// After that it fails.

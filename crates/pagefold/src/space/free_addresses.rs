@@ -14,9 +14,8 @@
 //! from a stock to the set a few at a time. If the set has no range that is long enough for a
 //! caller, all ranges in stocks return at once.
 //!
-//! A thread holds the set's lock while it moves ranges between the set and a stock. So the caller
-//! whose range isn't in the set, and who returns the ranges of all stocks, misses none that is on
-//! its way. Lock order: the set → a stock.
+//! A thread holds the set's lock while it moves ranges between the set and a stock. So a caller
+//! that returns the ranges of all stocks misses none on their way. Lock order: the set → a stock.
 //!
 //! While there are no stocks, the set keeps the most recently returned range separate from its
 //! other ranges, because the next caller may want a range of the same length.

@@ -27,25 +27,6 @@ pub fn stop_at_end(stop: &AtomicBool) -> impl Drop + use<'_> {
     Stops(stop)
 }
 
-/// Keeps this thread on its current CPU until the returned value is dropped. Newly loaded pages
-/// wait in a batch of the CPU that loaded them. So which pages reclaim evicts depends only on the
-/// accesses if their thread stays on one CPU.
-#[must_use]
-pub fn stay_on_this_cpu() -> impl Drop {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
-    struct Restores(CpuSet);
-    impl Drop for Restores {
-        fn drop(&mut self) {
-            sched_setaffinity(None, &self.0).unwrap();
-        }
-    }
-    let before = sched_getaffinity(None).unwrap();
-    let mut here = CpuSet::new();
-    here.set(sched_getcpu());
-    sched_setaffinity(None, &here).unwrap();
-    Restores(before)
-}
-
 /// How long tests wait for something that must happen. This is much longer than it takes on the
 /// busiest machine.
 pub const WATCHDOG: Duration = Duration::from_secs(120);

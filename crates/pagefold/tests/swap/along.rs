@@ -64,7 +64,7 @@ impl OnDisk {
 fn reading_all_in_order_again_and_again_makes_few_requests() {
     // When a thread moves to another CPU, a few pages stay behind in the old CPU's batch. They are
     // evicted later than their neighbours, which breaks the order of slots.
-    let _one_cpu = support::stay_on_this_cpu();
+    let _one_cpu = sync::one_cpu::stay_on_this_cpu();
     let it = plain();
     it.read(0..PAGES); // Swaps all pages in, and lets reclaim see the order.
     let (requests, came) = it.read((0..3).flat_map(|_| 0..PAGES));

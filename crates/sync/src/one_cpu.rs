@@ -1,10 +1,15 @@
 //! Keeps a test on one CPU.
 
-/// Keeps the calling thread on the CPU that it is on, until the returned value is dropped. For
-/// tests that take all free frames. A CPU may have frames in its stock, and no CPU searches the
-/// stocks of all others. So a thread that moves to another CPU may not find the frames that it gave
-/// back before.
-pub(crate) fn stay_on_this_cpu() -> impl Drop {
+/// Keeps the calling thread on the CPU that it is on, until the returned value is dropped. Threads
+/// that it starts meanwhile stay there, too. For tests whose result depends on what a CPU has: a
+/// stock of frames or charges, a batch of loaded pages, a part of a swap area. No CPU searches
+/// those of all others. So a thread that moves to another CPU may not find what it gave back
+/// before.
+///
+/// # Panics
+/// If the system refuses.
+#[must_use]
+pub fn stay_on_this_cpu() -> impl Drop {
     struct Before(libc::cpu_set_t);
     impl Drop for Before {
         fn drop(&mut self) {
