@@ -49,12 +49,12 @@ impl World {
     pub(crate) fn look(&mut self) {
         let Some((number, file)) = self.pick(false) else { return };
         let page = self.offset(number) / 4096;
+        // A call that failed, and a future that was dropped, leave reads behind that they requested and
+        // didn't wait for. The flusher may perform these during the look.
+        let reads_alone = self.reads_alone && self.faulty.under_way() == 0;
         let (reads, misses) = (self.faulty.calls_of(Call::Read), file.stats().misses);
         let found = file.try_page_at(page * 4096);
-        // Otherwise, other threads may still perform reads that were requested earlier. After a
-        // fault, the flusher may: a call that failed leaves the reads behind that it had requested
-        // and not waited for, and write-back performs them.
-        if self.reads_alone && self.rate == 0 {
+        if reads_alone {
             assert_eq!(file.stats().misses, misses, "a look loads no page");
             // If the page has a readahead mark, the next pages are read.
             assert!(

@@ -47,6 +47,8 @@ pub(crate) struct Faults {
     plan: Mutex<Plan>,
     calls: [AtomicU64; Call::COUNT],
     fired: [AtomicU64; FaultKind::ALL.len()],
+    /// Requests that were submitted and aren't over.
+    under_way: AtomicU64,
 }
 
 #[derive(Default)]
@@ -77,6 +79,22 @@ impl Faults {
     /// Returns the number of faults of one kind that have fired since the beginning.
     pub(crate) fn fired(&self, kind: FaultKind) -> u64 {
         self.fired[kind.index()].load(Ordering::Relaxed)
+    }
+
+    /// Notes that `requests` requests are submitted.
+    pub(crate) fn begin(&self, requests: usize) {
+        self.under_way.fetch_add(requests as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that a request is over, after its completion was called. Release, so that a thread
+    /// that finds no request under way finds what the completions did.
+    pub(crate) fn is_over(&self) {
+        self.under_way.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Returns the number of requests that aren't over. Acquire pairs with `is_over`.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.under_way.load(Ordering::Acquire)
     }
 
     /// Counts a call. Returns its number and its fault.

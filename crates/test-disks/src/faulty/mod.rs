@@ -61,6 +61,13 @@ impl FaultyBackend {
         self.faults.calls_of(call)
     }
 
+    /// Returns the number of requests that were submitted and aren't over. Calls that the caller
+    /// performs itself, such as [`BackingFile::read`], aren't counted.
+    #[must_use]
+    pub fn under_way(&self) -> u64 {
+        self.faults.under_way()
+    }
+
     /// Returns the number of faults of one kind that have fired since the beginning.
     #[must_use]
     pub fn fired(&self, kind: FaultKind) -> u64 {
@@ -184,6 +191,7 @@ impl BackingFile for FaultyFile {
 
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
         let len = || self.inner.len();
+        self.faults.begin(requests.len());
         let faulty = requests.drain(..).filter_map(|request| prepare(&self.faults, request, &len));
         self.inner.submit(&mut faulty.collect())
     }

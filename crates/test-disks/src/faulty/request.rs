@@ -50,7 +50,7 @@ fn checked<'a>(faults: &'a Faults, len: &'a FileLen<'_>) -> impl Fn() -> Result<
 
 impl Attempt {
     /// Passes the attempt's answer, changed by its fault, to the request. Returns the request if
-    /// bytes remain.
+    /// bytes remain; otherwise the request is over.
     fn answer(
         self,
         faults: &Faults,
@@ -80,6 +80,10 @@ impl Attempt {
             },
             (.., answer) => answer,
         };
-        request.complete(&checked(faults, len), answer)
+        let rest = request.complete(&checked(faults, len), answer);
+        if rest.is_none() {
+            faults.is_over();
+        }
+        rest
     }
 }

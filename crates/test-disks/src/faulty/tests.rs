@@ -1,4 +1,5 @@
-use io::read_full;
+use io::{Request, read_full};
+use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
@@ -123,6 +124,29 @@ fn random_faults_show_no_wrong_byte_and_all_kinds_fire() {
     }
     assert!(good > 100 && bad > 100, "{good} good, {bad} bad");
     assert!(FaultKind::ALL.into_iter().all(|kind| backend.fired(kind) > 20));
+}
+
+#[test]
+fn a_request_is_under_way_until_its_completion_has_returned() {
+    let disk = SimulatedDisk::default();
+    disk.add_generated("f", 1, FILE_LEN);
+    disk.answer_by_hand();
+    let backend = FaultyBackend::new(disk.clone(), Schedule::Once(1, Fault::Short(100)));
+    let file = backend.open(Path::new("f"), Access::Read).unwrap();
+    let seen = Arc::new(AtomicU64::new(u64::MAX));
+    let read = || {
+        let page: Box<[AtomicU64]> = (0..512).map(AtomicU64::new).collect();
+        let (backend, seen) = (backend.clone(), Arc::clone(&seen));
+        Request::read(0, page, move |_, _| seen.store(backend.under_way(), Ordering::Relaxed)).unwrap()
+    };
+    file.submit(&mut vec![read()]);
+    backend.set_schedule(Schedule::Once(1, Fault::Errno(5)));
+    file.submit(&mut vec![read()]);
+    assert_eq!((seen.load(Ordering::Relaxed), backend.under_way()), (2, 1), "one failed, one waits");
+    while backend.under_way() > 0 {
+        assert!(disk.answer_next());
+    }
+    assert_eq!(seen.load(Ordering::Relaxed), 1);
 }
 
 #[test]
