@@ -1,6 +1,6 @@
 //! A file's timeout: how long calls wait for its device.
 
-use sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use sync::lock::OnceCell;
 use sync::time::Duration;
 use sync::{Arc, Weak};
@@ -22,6 +22,8 @@ pub(crate) struct Watch<F> {
     delay: AtomicU8,
     /// The number of closings that wait for `extension`, or hold it.
     closings_at_length: AtomicUsize,
+    /// How many waits of the file's calls were given up: each may have made the device silent.
+    given_up: AtomicU64,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,
 }
@@ -78,6 +80,7 @@ impl<F> Watch<F> {
             closing: LastTime::default(),
             delay: AtomicU8::new(0),
             closings_at_length: AtomicUsize::new(0),
+            given_up: AtomicU64::new(0),
             left: Arc::default(),
         }
     }
@@ -139,6 +142,35 @@ impl<F> Watch<F> {
 
     pub(crate) fn is_silent(&self) -> bool {
         self.device.is_silent()
+    }
+
+    /// Marks the device as silent, for a call of the file that gives up waiting, unless `outcome`
+    /// shows that the wait is over. Then returns the outcome.
+    pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
+        // Release pairs with the Acquire in `load_without_device`.
+        self.given_up.fetch_add(1, Ordering::Release);
+        self.device.fall_silent(outcome)
+    }
+
+    /// Called before a page is put in *loading* without a request to the device. The page's load
+    /// must be over before the returned value is dropped. If one of the file's calls gave up
+    /// meanwhile, it may have waited for this page, so the device isn't silent any more (WATCH-1 of
+    /// `watchdog`). An older silence stays: the device has answered nothing.
+    pub(crate) fn load_without_device(&self) -> impl Drop + use<'_, F> {
+        struct Over<'a, F>(&'a Watch<F>, u64);
+        impl<F> Drop for Over<'_, F> {
+            fn drop(&mut self) {
+                // Pairs with the fence in `Device::fall_silent`: either the call that gives up finds
+                // the load over, or this thread finds the call counted, and the device silent.
+                fence(Ordering::SeqCst);
+                if self.0.given_up.load(Ordering::Relaxed) != self.1 {
+                    self.0.device.answered();
+                }
+            }
+        }
+        // Acquire pairs with the Release in `fall_silent`: a call that is counted here looked at its
+        // page's word before this thread puts the word in *loading*.
+        Over(self, self.given_up.load(Ordering::Acquire))
     }
 
     /// Notes that the calling thread, which holds `extension`, waits for something else than its

@@ -19,7 +19,10 @@
 //! - WATCH-1. While a device is silent, at least one operation is outstanding: a request to the
 //!   device, a worker's errand, or the loading of a page that needs neither a request nor an
 //!   errand, and so ends very soon. Each of these operations ends, and its end clears *silent*. So
-//!   a device is silent no longer than the kernel takes to answer.
+//!   a device is silent no longer than the kernel takes to answer. A write that makes a page in
+//!   memory is no answer: its end clears *silent* only if a call of the file has given up since the
+//!   page's word was put in *loading*, because that call may have waited for this page
+//!   ([`Watch::load_without_device`]). So writers end no silence that began before.
 //!
 //!   Before a call gives up, it sets *silent*, and then checks once more whether the operation that
 //!   it waits for is over. The thread that ends the operation first marks the operation as over,
@@ -152,7 +155,7 @@ impl Watch<FileState> {
     /// Gives up waiting and marks the device as silent, unless `outcome` shows that the wait is
     /// over.
     pub(crate) fn give_up<T>(&self, file: &FileState, outcome: impl FnOnce() -> Option<T>) -> Result<T, Error> {
-        self.device.fall_silent(outcome).ok_or_else(|| file.device_timeout())
+        self.fall_silent(outcome).ok_or_else(|| file.device_timeout())
     }
 
     /// Returns the rest of a wait that depends on the progress of the thread that `pace` names.
@@ -374,6 +377,11 @@ impl FileState {
         if let Ok(errand) = watch.send(Pace::Closing, what) {
             let _ = errand.wait(self, watch, Pace::Closing);
         }
+    }
+
+    /// See [`Watch::load_without_device`].
+    pub(crate) fn load_without_device(&self) -> Option<impl Drop + use<'_>> {
+        self.watch().map(Watch::load_without_device)
     }
 
     /// Waits for a load. `waited` is how long the caller has waited for it already.

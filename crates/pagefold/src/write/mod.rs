@@ -275,9 +275,7 @@ impl Handle {
                     is_counted = true;
                 }
                 BeginWrite::Absent => {
-                    let made = self.make_page(piece, at, within, permitted, &mut rooms_made);
-                    file.answers().heard();
-                    if let Some(written) = made? {
+                    if let Some(written) = self.make_page(piece, at, within, permitted, &mut rooms_made)? {
                         return Ok(written);
                     }
                 }
@@ -364,12 +362,14 @@ impl Handle {
         // Acquire pairs with the Release in `take_over_cut`: if a truncation is counted by now,
         // this thread also sees the length that was adopted then, or a later one.
         let cuts = file.cuts.load(Ordering::Acquire);
+        // Declared before `loading`, so it is dropped after it: once the load is over.
+        let lone = file.load_without_device();
         let loading = match file.map.begin_load(page) {
             BeginLoad::Begun(loading) => loading,
             BeginLoad::Resident | BeginLoad::Busy => return Ok(None),
             BeginLoad::NoPlace => return Err(file.too_large(at)),
             BeginLoad::NoRoom => {
-                drop((frame, maker));
+                drop((frame, maker, lone));
                 file.wait_for_memory(grows, || file.manager.make_room_for_word(group, rooms_made))?;
                 return Ok(None);
             }

@@ -5,6 +5,7 @@ use std::thread::{self, ThreadId};
 use super::*;
 use crate::file::length::{Attempt, End, EndWait};
 use crate::patience::WATCHDOG;
+use crate::write::Written;
 use crate::{Advice, File, Group, Pagefold};
 use frames::PageState;
 use io::{Access, Backend, BackingFile, Identity, IoError};
@@ -351,6 +352,48 @@ fn a_page_that_is_being_loaded_is_waited_for_as_the_device() {
     state.shrink_to(8 * PAGE);
     state.forget_beyond_end(8 * PAGE..9 * PAGE).unwrap();
     assert_ne!(state.map.state(8), PageState::Loading);
+}
+
+/// Regression: a write that made a page in memory ended the device's silence, although the device
+/// had answered nothing. So did a write that waited for a load, and gave up.
+#[test]
+fn a_write_to_memory_ends_no_silence() {
+    let (disk, _mm, group) = world();
+    let file = open(&group, "large");
+    let (state, watch) = state_of(&file);
+    let no_cycle = state.writeback.pause(); // The flusher's writes would be answered.
+    disk.answer_by_hand();
+    file.prefetch(8 * PAGE..9 * PAGE);
+    fall_silent(&state);
+    let refused = (file.write_at(&[2; PAGE as usize], 8 * PAGE), watch.is_silent());
+    fall_silent(&state);
+    let appended = (file.write_at(&[2; PAGE as usize], 64 * PAGE), watch.is_silent());
+    while disk.answer_next() {} // Before a check fails: the file's closing waits for the load.
+    assert!(matches!(refused, (Err(Error::DeviceTimeout { .. }), true)), "{refused:?}");
+    assert!(matches!(appended, (Ok(()), true)), "{appended:?}");
+    assert!(!watch.is_silent());
+    drop(no_cycle);
+}
+
+/// A call may wait for a page that a write makes in memory, and give up if the writer gets no CPU.
+/// Then no answer of the device ends the silence, so the writer ends it.
+#[test]
+fn a_silence_that_began_while_a_page_was_made_ends_with_it() {
+    let (_disk, _mm, group) = world();
+    let file = open(&group, "large");
+    let (state, watch) = state_of(&file);
+    for permits in [true, false] {
+        let give_up = || {
+            assert_eq!(state.map.state(8), PageState::Loading);
+            fall_silent(&state);
+            permits
+        };
+        let written = file.handle().overwrite(&[2; PAGE as usize], 8 * PAGE, &give_up).unwrap();
+        assert_eq!(written, if permits { Written::Done } else { Written::Refused });
+        assert!(!watch.is_silent(), "permits: {permits}");
+        file.sync().unwrap();
+        file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
+    }
 }
 
 /// A backend that looks, after each call, whether the call's answer is noted before the next call.
