@@ -320,7 +320,7 @@ impl FileState {
     /// because `disk_len` can be greater than that length. Then readers lose nothing, and only
     /// `disk_len` changes. The caller then treats the file's bytes past the readers' length as
     /// growth.
-    fn take_over_cut(&self, len: u64) {
+    pub(super) fn take_over_cut(&self, len: u64) {
         let before = self.len();
         if len < before {
             self.map.set_len(len); // First (N6).
@@ -341,6 +341,7 @@ impl FileState {
         let mut lost = tail > 0 && self.cut_page(len >> self.page_shift(), tail, &mut backoff);
         for page in self.map.pages_in_memory(len.div_ceil(self.page_bytes())..self.map.pages()) {
             lost |= self.cut_off_page(page, &mut backoff);
+            self.progresses(Pace::Cycle); // There may be very many.
         }
         if lost && self.writer().is_some() {
             // Also logged, because no call reports the error if the file has no handle.

@@ -78,10 +78,7 @@ impl FileState {
         self.is_cutting.store(false, Ordering::Relaxed);
         cut?;
         for page in self.map.pages_in_memory(len.div_ceil(self.page_bytes())..self.map.pages()) {
-            if self.map.state(page) == PageState::Loading {
-                self.wait_to_cut(page);
-            }
-            self.drop_page_if(page, true); // Z3
+            self.drop_cut_page(page);
         }
         Ok(())
     }
@@ -124,6 +121,16 @@ impl FileState {
                 BeginLoad::Busy => self.wait_to_cut(page),
             }
         }
+    }
+
+    /// Removes a page past the new end from memory, unless it is in use (Z3). If there are very many
+    /// pages, this takes longer than any answer. So each page is progress (WATCH-3 of `watchdog`).
+    pub(super) fn drop_cut_page(&self, page: u64) {
+        if self.map.state(page) == PageState::Loading {
+            self.wait_to_cut(page);
+        }
+        self.drop_page_if(page, true);
+        self.progresses(Pace::Cycle);
     }
 
     /// Waits for the load of a page.

@@ -252,6 +252,7 @@ impl FileState {
         for mut rest in pages {
             while let Some(page) = self.map.next_written(rest.clone()) {
                 rest.start = page + 1;
+                self.progresses(Pace::Cycle); // There may be very many.
                 let Some(held) = self.hold(page, Unclean::Unstable) else { continue };
                 if !synced {
                     // Sometimes: a sync fails after pages were written.
@@ -322,6 +323,7 @@ impl Cleaned<'_> {
         let pages = std::mem::take(&mut self.pages);
         if let Some((_, Some(part))) = self.part.as_ref().filter(|_| pages > 0) {
             Counters::add(&part.group.counters.bytes_out, pages * self.file.page_bytes());
+            part.device.under_way.progressed();
             self.file.manager.became_clean(part, pages);
         }
     }

@@ -7,7 +7,7 @@ use crate::file::length::{Attempt, End, EndWait};
 use crate::patience::WATCHDOG;
 use crate::write::Written;
 use crate::{Advice, File, Group, Pagefold};
-use frames::PageState;
+use frames::{PageState, Unclean};
 use io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 use test_disks::SimulatedDisk;
@@ -296,6 +296,32 @@ fn loads_that_a_new_length_waits_for_are_answers() {
         });
         assert!(progressed(watch, Pace::Cycle));
     }
+}
+
+/// Regression: a new length, or a truncation by another process, removed very many pages from
+/// memory. A sync that had very many pages to settle took as long. None of this counted, so the
+/// device was taken for silent, although it had answered all requests.
+#[test]
+fn each_page_that_is_dropped_or_settled_is_progress() {
+    let (_disk, _mm, group) = world();
+    let file = open(&group, "large");
+    let (state, watch) = state_of(&file);
+    let no_cycle = state.writeback.pause();
+    let ends_with_progress = |what: &str, act: &dyn Fn()| {
+        watch.forget();
+        act();
+        assert!(progressed(watch, Pace::Cycle), "{what}");
+    };
+    file.write_at(&[2; 2 * PAGE as usize], 0).unwrap();
+    (0..2).for_each(|page| state.hold(page, Unclean::Dirty).unwrap().end(Unclean::Unstable));
+    ends_with_progress("pages that a sync settles", &|| assert_eq!(state.settle([0..2, 0..0], true), 2));
+    drop(no_cycle);
+    file.read_exact_at(&mut [0; 4 * PAGE as usize], 60 * PAGE).unwrap();
+    ends_with_progress("a page behind a new length", &|| state.drop_cut_page(63));
+    assert!(matches!(state.map.state(63), PageState::Vacant { .. }));
+    let (_turn, _no_cycle) = (state.extension.lock(), state.writeback.pause());
+    ends_with_progress("pages that another process cut off", &|| state.take_over_cut(60 * PAGE));
+    assert!((60..63).all(|page| matches!(state.map.state(page), PageState::Vacant { .. })));
 }
 
 /// The file may be open again while a closing waits for the device. Then an append must not excuse
