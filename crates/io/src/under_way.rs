@@ -38,11 +38,17 @@ impl UnderWay {
         self.progress_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
+    /// Returns when the device last made progress, or was given a task while it had no other: the
+    /// time since this value was created.
+    #[must_use]
+    pub fn last_progress(&self) -> Duration {
+        Duration::from_nanos(self.progress_ns.load(Ordering::Relaxed))
+    }
+
     /// Returns whether the device has had tasks for longer than `time` and has made no progress.
     #[must_use]
     pub fn has_stopped_for(&self, time: Duration) -> bool {
-        self.tasks.load(Ordering::Relaxed) > 0
-            && u128::from(self.now_ns().saturating_sub(self.progress_ns.load(Ordering::Relaxed))) > time.as_nanos()
+        self.tasks.load(Ordering::Relaxed) > 0 && self.start.elapsed().saturating_sub(self.last_progress()) > time
     }
 
     fn now_ns(&self) -> u64 {

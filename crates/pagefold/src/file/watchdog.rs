@@ -317,6 +317,13 @@ impl FileState {
         }
     }
 
+    /// Notes that the device has answered a request of the calling thread, which runs a cycle.
+    pub(crate) fn cycle_was_answered(&self) {
+        // First: a writer that gives up marks the device as silent, and then checks this (WATCH-1).
+        self.device().into_iter().for_each(|device| device.under_way.progressed());
+        self.was_answered(Pace::Cycle);
+    }
+
     /// Calls `wait`, which may wait for memory. If the caller holds `extension` (`turn`), this time
     /// doesn't count for the threads that wait for `extension` (WATCH-3).
     pub(crate) fn wait_for_memory<T>(&self, turn: bool, wait: impl FnOnce() -> T) -> T {

@@ -18,7 +18,6 @@ use frames::HeldRun;
 
 use crate::dirty::course::Course;
 use crate::file::state::FileState;
-use crate::file::watch::Pace;
 use crate::read::call::HELPING;
 use io::{BackingFile, IoError, Request, failing_if_it_panics, uninterrupted};
 
@@ -263,8 +262,7 @@ impl<'a> Cycle<'a> {
     /// Takes the answers of requests that have completed. At least one request is under way.
     fn take_answers(&mut self) {
         for Answer { mut run, is_copied, mut result } in self.answers.take(self.writer) {
-            self.progressed();
-            self.file.was_answered(Pace::Cycle);
+            self.file.cycle_was_answered();
             self.under_way.retain(|first| *first != run.pages().start);
             self.pages_under_way -= run.len();
             if let Err(refusal) = result
@@ -292,11 +290,6 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Notes that the device has answered.
-    fn progressed(&self) {
-        self.file.device().into_iter().for_each(|device| device.under_way.progressed());
-    }
-
     fn failed(&mut self, error: IoError) {
         self.error = self.error.or(Some(error));
         self.failures += 1;
@@ -307,11 +300,11 @@ impl<'a> Cycle<'a> {
     /// cycle syncs only if the file has a handle again and the process isn't exiting (B7).
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
-            self.progressed();
+            // The sync has its full time, even if the stage began long ago and wrote nothing.
+            self.file.device().into_iter().for_each(|device| device.under_way.progressed());
             let synced = failing_if_it_panics(|| uninterrupted(|| self.writer.sync()));
-            self.file.was_answered(Pace::Cycle);
+            self.file.cycle_was_answered();
             synced?;
-            self.progressed();
         }
         self.settled += self.file.settle(self.unsettled.take_before(before), true);
         if self.written >= MEASURED_MIN {

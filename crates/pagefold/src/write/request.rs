@@ -25,7 +25,6 @@ use sync::Arc;
 
 use crate::dirty::course::Course;
 use crate::file::state::FileState;
-use crate::file::watch::Pace;
 use crate::stats::Counters;
 use io::{BackingFile, Copies, IoError, write_full};
 
@@ -125,7 +124,7 @@ impl FileState {
             let pages = copy.fill(run.bytes());
             let len = copy.bytes().len().min(self.bytes_of(run));
             let result = write_full(writer, self.offset_of(run), &[copy.bytes()], len);
-            self.was_answered(Pace::Cycle);
+            self.cycle_was_answered();
             if let Err(error) = result {
                 return (written, Err(error));
             }
@@ -159,7 +158,7 @@ impl FileState {
             };
             let len = (some << self.page_shift()).min(self.bytes_of(&run));
             let result = write_full(writer, self.offset_of(&run), &bytes, len);
-            self.was_answered(Pace::Cycle);
+            self.cycle_was_answered();
             match result {
                 Ok(()) => {
                     drop(bytes);

@@ -432,9 +432,12 @@ struct NotingFile(Box<dyn BackingFile>, Arc<Notes>);
 #[derive(Default)]
 struct Notes {
     file: OnceLock<(Arc<FileState>, ThreadId)>,
-    last: Mutex<Option<&'static str>>,
+    /// The last call, and the last progress of cycles of the device at that time.
+    last: Mutex<Option<(&'static str, Duration)>>,
     /// The calls, and which of these two made progress after each: `Length`, `Cycle`.
     noted: Mutex<Vec<(&'static str, bool, bool)>>,
+    /// The calls after which no cycle of the device made progress.
+    without_cycle: Mutex<Vec<&'static str>>,
 }
 
 impl Notes {
@@ -448,8 +451,11 @@ impl Notes {
 
     fn look(&self) {
         if let Some(watch) = self.watch()
-            && let Some(call) = self.last.lock().take()
+            && let Some((call, before)) = self.last.lock().take()
         {
+            if watch.device.under_way.last_progress() == before {
+                self.without_cycle.lock().push(call);
+            }
             self.noted.lock().push((call, progressed(watch, Pace::Length), progressed(watch, Pace::Cycle)));
         }
     }
@@ -459,7 +465,9 @@ impl Notes {
         let result = call();
         if let Some(watch) = self.watch() {
             watch.forget();
-            *self.last.lock() = Some(what);
+            let now = Instant::now();
+            while Instant::now() == now {} // So any later progress has another time.
+            *self.last.lock() = Some((what, watch.device.under_way.last_progress()));
         }
         result
     }
@@ -559,7 +567,8 @@ fn each_answer_to_an_errand_that_changes_the_length_counts() {
 }
 
 /// Each answer to write-back counts, also a failure, and those to the pieces of a request that
-/// failed. Regression: these didn't count.
+/// failed. Regression: these didn't count. When they counted for syncs, they didn't count for the
+/// device's cycles, so writers that had to wait for write-back took the device for silent.
 #[test]
 fn each_answer_to_a_cycle_counts() {
     let (disk, notes, _mm, file) = noting();
@@ -573,4 +582,6 @@ fn each_answer_to_a_cycle_counts() {
     let calls = notes.calls();
     assert!(calls.iter().filter(|(call, ..)| *call == "write").count() > 1, "{calls:?}");
     assert!(calls.iter().all(|(.., cycle)| *cycle), "{calls:?}");
+    let without_cycle = mem::take(&mut *notes.without_cycle.lock());
+    assert!(!without_cycle.iter().any(|call| ["write", "sync"].contains(call)), "{without_cycle:?}");
 }
