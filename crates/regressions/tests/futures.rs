@@ -11,10 +11,12 @@ use std::time::Duration;
 use sync::atomic::{AtomicU64, Ordering};
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
-use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold, Protection, Space};
+use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold, Protection, SwapArea};
 use sync::SharedBytes;
+use sync::random::mix;
 use test_disks::SimulatedDisk;
 
+use crate::gated_disk::GatedDisk;
 use crate::hooked::{Answer, Hooked, fill};
 use crate::support::devices::Devices;
 use crate::support::{check, disk, eventually, manager, read};
@@ -308,13 +310,18 @@ fn a_future_whose_worker_panics_is_woken_and_fails() {
     assert_eq!(run(Box::pin(async { file.read_at_async(&mut [0; 8], PAGE).await })).0.unwrap(), 0);
 }
 
-/// Drops a space when it is woken, as a task may that is the space's last user.
-struct DropsASpace(Mutex<Option<Space>>);
+/// Drops a handle when it is woken, as a task may that is its last user.
+struct Drops<T>(Mutex<Option<T>>);
 
-impl Wake for DropsASpace {
+impl<T: Send + 'static> Wake for Drops<T> {
     fn wake(self: Arc<Self>) {
         drop(self.0.lock().unwrap().take());
     }
+}
+
+/// Lets a task's waker drop a handle.
+fn drop_by_waker<T: Send + 'static>(handle: T) {
+    sync::tasks::wake_all([Waker::from(Arc::new(Drops(Mutex::new(Some(handle)))))]);
 }
 
 /// A backend of one file, which notes the thread that drops the file.
@@ -366,10 +373,37 @@ fn a_space_that_a_waker_drops_is_torn_down_by_another_thread() {
     let file = group.open("file").unwrap();
     space.map_file(&file, 0, PAGE, Protection::Read).unwrap();
     drop(file);
-    sync::tasks::wake_all([Waker::from(Arc::new(DropsASpace(Mutex::new(Some(space)))))]);
+    drop_by_waker(space);
     eventually("the space is never torn down", || dropped.lock().unwrap().is_some());
     assert_ne!(*dropped.lock().unwrap(), Some(std::thread::current().id()));
     eventually("charges are leaked", || group.charged() == 0);
+}
+
+/// A task's waker dropped a space while a swap area was being removed. The removal was reading one
+/// of the space's pages, and the area's device didn't answer. The thread that had called the waker
+/// waited for the read.
+#[test]
+fn a_space_that_a_waker_drops_is_not_waited_for() {
+    let disk = GatedDisk::with_file("/swap", 1001 * PAGE);
+    let area = SwapArea::path("/swap").overwrite(true);
+    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
+    let group = mm.group("tenant").max(64 * PAGE).build().unwrap();
+    let space = group.space().unwrap();
+    let base = space.map(300 * PAGE, Protection::ReadWrite).unwrap().start;
+    for page in 0..300 {
+        let bytes: Vec<u8> = (0..PAGE / 8).flat_map(|word| mix(page << 32 | word).to_le_bytes()).collect();
+        space.write_at(&bytes, base + page * PAGE).unwrap();
+    }
+    group.set_max("4MiB").unwrap();
+    disk.fail_reads();
+    let theirs = mm.clone();
+    let removal = Answer::of(move || theirs.remove_swap(0).is_ok());
+    disk.gate.wait_for_somebody();
+    let wakes = Answer::of(move || drop_by_waker(space));
+    assert!(wakes.wait().is_some(), "the thread that calls the waker waits for the area's device");
+    disk.gate.open();
+    assert!(removal.wait().is_some(), "the removal hangs");
+    eventually("charges are leaked", || group.charged() == 0 && group.stats().swapped_bytes == 0);
 }
 
 fn is_timeout(error: &Error) -> bool {

@@ -24,9 +24,9 @@
 //!   If `forget` waits for the place, its region is being removed and the page with it, so the
 //!   visitor may skip the page.
 //! - O3. A visitor borrows the space from the place, and takes no reference to the space. The
-//!   thread that drops the last handle or owned guard of a space first empties all of the space's
-//!   places, and only then drops the space. So that thread tears the space down, or a worker in its
-//!   place, and never a visitor, which works for another tenant.
+//!   thread that drops the last handle or owned guard of a space, or a worker in its place, first
+//!   empties all of the space's places, and only then drops the space. So that thread or worker
+//!   tears the space down, and never a visitor, which works for another tenant.
 //!
 //! Lock order: a thread that locks a place may hold only a compressed area's clock and, in a visit
 //! within a visit, other places (O2). A thread that holds a place may put a page word in *loading*,

@@ -178,10 +178,11 @@ pub struct Space {
 /// dropped with the last handle or owned guard. Dropping it ends the registration; then the space
 /// is torn down.
 ///
-/// If a task's waker drops it, a worker tears the space down. The thread that calls the waker may
-/// be the one that completes all loads. So this thread must not wait for pages of the space that
-/// are in use, as the teardown does, or work for long. Until the worker is done, the space keeps
-/// its group, and so the Pagefold.
+/// If a task's waker drops it, a worker does all this. The thread that calls the waker may be the
+/// one that completes all loads. So this thread must not work for long, nor wait: the end of the
+/// registration waits for visitors (O1 of `page_owners`), which may wait for a swap area's device,
+/// and the teardown waits for pages that are in use. Until the worker is done, the space keeps its
+/// group, and so the Pagefold.
 struct Known(Option<Arc<SpaceState>>);
 
 /// The identity under which workers tear spaces down. It has a device number of its own, so the
@@ -475,12 +476,17 @@ impl Drop for Known {
         if space.manager().frames.forked() {
             return;
         }
-        space.index.forget(space.manager());
+        let manager = Arc::clone(space.manager());
+        let tear_down = move || {
+            space.index.forget(space.manager()); // O3 of `page_owners`.
+            drop(space);
+        };
         if tasks::is_waking()
-            && let manager = Arc::clone(space.manager())
             && let Ok(workers) = manager.workers()
         {
-            workers.run(TEARDOWN, move || drop(space)); // This thread keeps no reference to it.
+            workers.run(TEARDOWN, tear_down); // This thread keeps no reference to the space.
+        } else {
+            tear_down();
         }
     }
 }
