@@ -379,6 +379,22 @@ fn a_space_that_a_waker_drops_is_torn_down_by_another_thread() {
     eventually("charges are leaked", || group.charged() == 0);
 }
 
+/// A task's waker dropped the last handle of a file without changes. The thread that had called the
+/// waker closed the file: it freed all the file's pages, and waited for those in use.
+#[test]
+fn a_file_that_a_waker_drops_is_closed_by_another_thread() {
+    let backend = NotesDrop::default();
+    let dropped = Arc::clone(&backend.0);
+    let mm = manager(64, backend);
+    let group = mm.group("tenant").build().unwrap();
+    let file = group.open("file").unwrap();
+    file.read_exact_at(&mut [0], 0).unwrap();
+    drop_by_waker(file);
+    eventually("the file is never closed", || dropped.lock().unwrap().is_some());
+    assert_ne!(*dropped.lock().unwrap(), Some(std::thread::current().id()));
+    eventually("charges are leaked", || group.charged() == 0);
+}
+
 /// A task's waker dropped a space while a swap area was being removed. The removal was reading one
 /// of the space's pages, and the area's device didn't answer. The thread that had called the waker
 /// waited for the read.

@@ -1,6 +1,6 @@
 //! Wakes tasks of an executor.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -40,10 +40,22 @@ pub fn is_waking() -> bool {
     WAKING.with(|depth| depth.get() > 0)
 }
 
+/// Calls `what` once the waker that this thread is calling has returned. For a destructor that
+/// leaves work to another thread: by then, this thread has dropped all that the waker drops. At the
+/// thread's end, when it has dropped its own values, calls `what` at once.
+pub fn after_waking(what: impl FnOnce() + 'static) {
+    let mut what: Option<Box<dyn FnOnce()>> = Some(Box::new(what));
+    let _ = AFTERWARDS.try_with(|calls| calls.borrow_mut().extend(what.take()));
+    what.into_iter().for_each(|what| what());
+}
+
 thread_local! {
     /// The number of nested calls of wakers in this thread. Calls can be nested because a waker may
     /// complete other work, and so wake other tasks.
     static WAKING: Cell<u32> = const { Cell::new(0) };
+
+    /// What to call after the outermost waker.
+    static AFTERWARDS: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A call of a waker.
@@ -58,7 +70,12 @@ impl Waking {
 
 impl Drop for Waking {
     fn drop(&mut self) {
-        WAKING.with(|depth| depth.set(depth.get() - 1));
+        let depth = WAKING.with(|depth| depth.replace(depth.get() - 1));
+        if depth == 1 {
+            for call in AFTERWARDS.try_with(RefCell::take).unwrap_or_default() {
+                survive(call);
+            }
+        }
     }
 }
 
@@ -92,6 +109,34 @@ mod tests {
         fn drop(&mut self) {
             panic!("a user's value");
         }
+    }
+
+    /// Calls what it holds when it is dropped.
+    struct OnDrop<F: FnMut()>(F);
+
+    impl<F: FnMut()> Drop for OnDrop<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+
+    struct Leaves(Arc<AtomicBool>);
+
+    impl Wake for Leaves {
+        fn wake(self: Arc<Self>) {
+            let (dropped, seen) = (Arc::new(AtomicBool::new(false)), Arc::clone(&self.0));
+            let theirs = Arc::clone(&dropped);
+            let _first = OnDrop(move || theirs.store(true, Ordering::SeqCst));
+            after_waking(move || seen.store(!dropped.load(Ordering::SeqCst), Ordering::SeqCst));
+            wake_all([Waker::from(Arc::new(Notes::default()))]); // A call within the call.
+        }
+    }
+
+    #[test]
+    fn what_comes_after_a_waker_finds_all_dropped() {
+        let too_early = Arc::new(AtomicBool::new(true));
+        wake_all([Waker::from(Arc::new(Leaves(Arc::clone(&too_early))))]);
+        assert!(!too_early.load(Ordering::SeqCst));
     }
 
     #[derive(Default)]

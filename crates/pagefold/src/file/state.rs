@@ -278,24 +278,34 @@ impl FileState {
     /// Completes the closing of the last handle. Waits for loads in flight and writes dirty pages
     /// back. During this time other threads can still find the file in the table.
     ///
-    /// If a task's waker dropped the handle, a worker does all this, and this call returns at once.
-    /// The thread that calls the waker may be the one that completes the loads, so it must not wait
-    /// for them. Until the worker is done, it keeps the handle's group, and so the Pagefold. So
-    /// dirty pages are written even if the process ends meanwhile.
+    /// If a task's waker dropped the handle, a worker does all this, and also drops the file: this
+    /// call returns at once. The thread that calls the waker may be the one that completes the
+    /// loads, so it must not wait for them, nor for pages in use, nor free very many pages. Until
+    /// the worker is done, it keeps the handle's group, and so the Pagefold. So dirty pages are
+    /// written even if the process ends meanwhile.
     pub(crate) fn last_handle_closed(self: &Arc<Self>, group: &Arc<GroupHandle>) {
-        if self.in_flight.is_empty() && self.unclean() == 0 {
-            self.release_lock();
-        } else if tasks::is_waking()
-            && let Ok(workers) = self.manager.workers()
-        {
+        if tasks::is_waking() {
             let (file, group) = (Arc::clone(self), Arc::clone(group));
-            workers.run(self.backing.identity(), move || {
-                file.close();
-                drop(file);
-                drop(group);
-            });
+            // The handle that is being dropped has a reference to the file. The worker's is the
+            // last one.
+            tasks::after_waking(move || file.close_by_worker(group));
+        } else if self.in_flight.is_empty() && self.unclean() == 0 {
+            self.release_lock();
         } else {
             self.close_in_time(Self::close);
+        }
+    }
+
+    fn close_by_worker(self: Arc<Self>, group: Arc<GroupHandle>) {
+        let (manager, identity) = (Arc::clone(&self.manager), self.backing.identity());
+        let close = move || {
+            self.close();
+            drop(self);
+            drop(group);
+        };
+        match manager.workers() {
+            Ok(workers) => workers.run(identity, close),
+            Err(_) => close(),
         }
     }
 
