@@ -183,7 +183,9 @@ impl Watch<FileState> {
         workers.run(file.backing.identity(), move || {
             if its.begin(pace) {
                 let result = unless_it_panics(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
-                drop(its_file); // Before the caller goes on: it may be closing the file.
+                // Before the caller goes on: it may be closing the file. If this is the last
+                // reference, the backend's file is dropped, too.
+                unless_it_panics(|| drop(its_file));
                 its.end(&left, result);
                 device.answered(); // WATCH-1
             }

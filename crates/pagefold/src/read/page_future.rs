@@ -328,7 +328,7 @@ impl<'a> PageFuture<'a> {
         self.handle.file.manager.workers()?.run(identity, move || {
             let result = unless_it_panics(|| what(&file)).unwrap_or_else(|| Err(file.read_failed(page, IoError::IO)));
             let answers = file.answers();
-            drop(file);
+            unless_it_panics(|| drop(file)); // If this is the last reference, the backend's file is dropped, too.
             its.put(result);
             answers.heard();
         });

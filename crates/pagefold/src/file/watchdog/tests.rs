@@ -1,3 +1,4 @@
+use std::future::Future;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
@@ -420,6 +421,85 @@ fn a_silence_that_began_while_a_page_was_made_ends_with_it() {
         file.sync().unwrap();
         file.advise(0..u64::MAX, Advice::DontNeed).unwrap();
     }
+}
+
+/// A backend whose files panic when they are dropped. Once it is closed, questions for a length wait
+/// until it is opened again.
+#[derive(Clone, Default)]
+struct Panicking(SimulatedDisk, Arc<(Mutex<bool>, Condvar)>);
+
+struct PanickingFile(Box<dyn BackingFile>, Panicking);
+
+impl Panicking {
+    fn close(&self, is_closed: bool) {
+        *self.1.0.lock() = is_closed;
+        self.1.1.notify_all();
+    }
+}
+
+impl Backend for Panicking {
+    fn name(&self) -> &'static str {
+        "panicking"
+    }
+
+    fn open(&self, path: &Path, access: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(PanickingFile(self.0.open(path, access)?, self.clone())))
+    }
+}
+
+impl BackingFile for PanickingFile {
+    fn identity(&self) -> Identity {
+        self.0.identity()
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        let mut is_closed = self.1.1.0.lock();
+        while *is_closed {
+            self.1.1.1.wait(&mut is_closed);
+        }
+        drop(is_closed);
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        self.0.read(offset, into)
+    }
+}
+
+impl Drop for PanickingFile {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+/// Regression: a worker was asking for a file's length, in place of a call or of a future. Before
+/// the device answered, the device was taken for silent, and the file was closed. So the worker
+/// dropped the backend's file, which panicked. The device was silent for good.
+#[test]
+fn a_file_that_panics_when_a_worker_drops_it_ends_the_silence() {
+    let disk = Panicking::default();
+    let (_mm, group) = world_on(&disk.0, disk.clone());
+    let other = group.open("f1").unwrap();
+    for by_future in [false, true] {
+        let file = group.open("f0").unwrap();
+        disk.close(true);
+        let state = Arc::clone(&file.handle().file);
+        if by_future {
+            let mut future = std::pin::pin!(file.page_at_async(9 * PAGE));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(future.as_mut().poll(&mut context).is_pending());
+        } else {
+            drop(state.watch().unwrap().send(Pace::Answer, |file| Ok(file.is_cut_off())).unwrap());
+        }
+        fall_silent(&state);
+        drop((state, file));
+        assert!(matches!(other.page_at(0), Err(Error::DeviceTimeout { .. })));
+        disk.close(false);
+        eventually(|| !other.stats().device_silent);
+        other.page_at(0).unwrap();
+        other.advise(0..u64::MAX, Advice::DontNeed).unwrap();
+    }
+    std::mem::forget(other);
 }
 
 /// A backend that looks, after each call, whether the call's answer is noted before the next call.
