@@ -63,11 +63,32 @@ pub(crate) struct Device {
     /// A call has given up waiting for the device, and the device has answered nothing since
     /// (`watchdog`).
     silent: AtomicBool,
+    /// When a worker that does work for the device last made progress (WATCH-3 of `watchdog`).
+    pub(crate) workers: LastTime,
     /// Cycles of write-back.
     pub(crate) under_way: UnderWay,
     /// Buffers for copies, if the device needs bytes that don't change while it writes them
     /// (`request`).
     copies: OnceCell<Arc<Copies>>,
+}
+
+/// A time that never goes back, in milliseconds. Relaxed: it only excuses time.
+#[derive(Default)]
+pub(crate) struct LastTime(AtomicU64);
+
+impl LastTime {
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is(&self, ms: u64) {
+        self.0.fetch_max(ms, Ordering::Relaxed);
+    }
+
+    #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+    pub(crate) fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Visited for Device {
@@ -86,6 +107,7 @@ impl Device {
             visits: AtomicU64::new(0),
             parts: Mutex::default(),
             silent: AtomicBool::new(false),
+            workers: LastTime::default(),
             under_way: UnderWay::default(),
             copies: OnceCell::new(),
         }

@@ -297,16 +297,15 @@ impl FileState {
     }
 
     fn close_by_worker(self: Arc<Self>, group: Arc<GroupHandle>) {
-        let (manager, identity) = (Arc::clone(&self.manager), self.backing.identity());
-        let close = move || {
-            self.close();
-            drop(self);
-            drop(group);
-        };
-        match manager.workers() {
-            Ok(workers) => workers.run(identity, close),
-            Err(_) => close(),
+        if self.manager.workers().is_err() {
+            return self.close();
         }
+        let _ = self.run_by_worker(move |file| {
+            file.close();
+            file.worker_progresses();
+            drop(file);
+            drop(group);
+        });
     }
 
     fn close(&self) {

@@ -5,7 +5,7 @@ use sync::lock::OnceCell;
 use sync::time::Duration;
 use sync::{Arc, Weak};
 
-use crate::dirty::device::Device;
+use crate::dirty::device::{Device, LastTime};
 
 /// The timeout state of a file, if a timeout is set.
 pub(crate) struct Watch<F> {
@@ -30,20 +30,6 @@ pub(crate) struct Watch<F> {
 
 /// A file's cell for its [`Watch`].
 pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
-
-/// A time that never goes back, in milliseconds. Relaxed: it only excuses time.
-#[derive(Default)]
-struct LastTime(AtomicU64);
-
-impl LastTime {
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn is(&self, ms: u64) {
-        self.0.fetch_max(ms, Ordering::Relaxed);
-    }
-}
 
 /// Whose progress a wait depends on, and so which answers start its time again (WATCH-3 of
 /// `watchdog`).
@@ -133,7 +119,7 @@ impl<F> Watch<F> {
     /// Forgets all progress.
     #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
     pub(crate) fn forget(&self) {
-        [&self.length, &self.cycle, &self.closing].into_iter().for_each(|last| last.0.store(0, Ordering::Relaxed));
+        [&self.length, &self.cycle, &self.closing].into_iter().for_each(LastTime::forget);
     }
 
     pub(crate) fn time(&self) -> Duration {

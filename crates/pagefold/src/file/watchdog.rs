@@ -55,20 +55,23 @@
 //! | `extension`, or an errand that makes its requests while it holds `extension` | the holder of `extension` |
 //! | a sync, which makes its requests while it holds the file's `turn` | the holder of `turn` |
 //! | a closing | the holder of `turn`, or a load that the closing waits for; while it adopts a length, the holder of `extension` |
-//! | an errand that no worker has begun | no thread |
+//! | an errand that no worker has begun | a worker that does work for the device |
 //!
 //!   A thread that waits for a request while it holds a lock makes no progress. So neither appends
 //!   nor other errands excuse a sync that hangs, or a new length that hangs. While the holder of
 //!   `extension` also waits for `turn`, or holds it, the progress of the holder of `turn` is its
-//!   own. While it waits for memory, no time counts. An errand that gets `extension` begins with
-//!   its full time, unless the device is silent: then the last holder may have given up, and
-//!   released the lock without an answer.
+//!   own. While it waits for memory, no time counts. An errand has its full time when a worker
+//!   begins it. Before that, it waits for the workers: if all of them hang, it times out, even if
+//!   the device answers other threads. An errand that gets `extension` begins with its full time,
+//!   unless the device is silent: then the last holder may have given up, and released the lock
+//!   without an answer.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
 //!   if a wait returns much later than it should, the caller's timeout starts anew. A call that
 //!   waits in short slices leaves out the late slice. A future waits longer by as much as its timer
 //!   was late.
 
+use std::cell::Cell;
 use std::mem;
 
 use sync::Arc;
@@ -102,6 +105,11 @@ const SLICE_MIN: Duration = Duration::from_millis(1);
 /// The most workers for one device. They are started on demand.
 const WORKERS_MAX: usize = 64;
 
+thread_local! {
+    /// Whether this thread is a worker, in a call of [`FileState::run_by_worker`].
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
 /// A job that a worker does for a call.
 struct Errand<T> {
     stage: Mutex<Stage<T>>,
@@ -110,7 +118,8 @@ struct Errand<T> {
 
 enum Stage<T> {
     InLine,
-    Begun,
+    /// A worker has begun it at this time, in milliseconds.
+    Begun(u64),
     Over(Result<T, Error>),
     /// The caller has left.
     Left,
@@ -164,6 +173,17 @@ impl Watch<FileState> {
         wait.rest(self.time, self.last_ms(pace, now_ms), now_ms)
     }
 
+    /// Returns the rest of a wait for an errand (WATCH-3).
+    fn rest_of_errand<T>(&self, manager: &Manager, stage: &Stage<T>, pace: Pace, wait: &mut Wait) -> Duration {
+        let now_ms = manager.now_ms();
+        let last_ms = match stage {
+            Stage::InLine => self.device.workers.get(),
+            Stage::Begun(begun_ms) => self.last_ms(pace, now_ms).max(*begun_ms),
+            Stage::Over(_) | Stage::Left | Stage::LeftAndOver => 0,
+        };
+        wait.rest(self.time, last_ms, now_ms)
+    }
+
     /// Returns how long a thread that waits for `extension` sleeps before it looks why it waits.
     fn slice(&self) -> Duration {
         (self.time / HEARING_PART).clamp(SLICE_MIN, HEARING_MAX)
@@ -177,19 +197,19 @@ impl Watch<FileState> {
         let errand = Arc::new(Errand { stage: Mutex::new(Stage::InLine), changed: Condvar::new() });
         // Always succeeds: the caller holds the file.
         let Some(file) = self.file.upgrade() else { return Ok(errand) };
-        let workers = file.manager.workers()?;
-        let (its, its_file) = (Arc::clone(&errand), Arc::clone(&file));
+        let its = Arc::clone(&errand);
         let (device, left) = (Arc::clone(&self.device), Arc::clone(&self.left));
-        workers.run(file.backing.identity(), move || {
-            if its.begin(pace) {
+        file.run_by_worker(move |its_file| {
+            if its.begin(pace, its_file.manager.now_ms()) {
                 let result = unless_it_panics(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
+                its_file.worker_progresses();
                 // Before the caller goes on: it may be closing the file. If this is the last
                 // reference, the backend's file is dropped, too.
                 unless_it_panics(|| drop(its_file));
                 its.end(&left, result);
                 device.answered(); // WATCH-1
             }
-        });
+        })?;
         Ok(errand)
     }
 }
@@ -197,11 +217,11 @@ impl Watch<FileState> {
 impl<T> Errand<T> {
     /// Marks the errand as begun. Returns false if it must not be done: its caller has left, and it
     /// isn't a closing.
-    fn begin(&self, pace: Pace) -> bool {
+    fn begin(&self, pace: Pace, now_ms: u64) -> bool {
         let mut stage = self.stage.lock();
         match *stage {
             // Transition: errand, in line → begun.
-            Stage::InLine => *stage = Stage::Begun,
+            Stage::InLine => *stage = Stage::Begun(now_ms),
             Stage::Left if pace == Pace::Closing => {}
             _ => return false,
         }
@@ -234,9 +254,8 @@ impl<T> Errand<T> {
             // A closing doesn't wait for a silent device: another call has waited for the whole
             // timeout already.
             let is_over = pace == Pace::Closing && watch.is_silent();
-            let depends_on = if matches!(*stage, Stage::InLine) { Pace::Answer } else { pace };
-            let rest = if is_over { Duration::ZERO } else { watch.rest(&file.manager, depends_on, &mut wait) };
-            if rest.is_zero() {
+            let rest = watch.rest_of_errand(&file.manager, &stage, pace, &mut wait);
+            if is_over || rest.is_zero() {
                 break;
             }
             let began = Instant::now();
@@ -309,14 +328,19 @@ impl FileState {
     /// it, or it waits for a page in use (WATCH-3).
     pub(crate) fn progresses(&self, pace: Pace) {
         self.watch().into_iter().for_each(|watch| watch.progresses(pace, self.manager.now_ms()));
+        self.worker_progresses();
+    }
+
+    /// If the calling thread is a worker, notes that it makes progress, or is done.
+    pub(crate) fn worker_progresses(&self) {
+        let watch = self.watch().filter(|_| IS_WORKER.get());
+        watch.into_iter().for_each(|watch| watch.device.workers.is(self.manager.now_ms()));
     }
 
     /// Notes that the device has answered a request of the calling thread, which `pace` names.
     pub(crate) fn was_answered(&self, pace: Pace) {
-        if let Some(watch) = self.watch() {
-            watch.progresses(pace, self.manager.now_ms());
-            watch.device.answered();
-        }
+        self.progresses(pace);
+        self.answers().heard();
     }
 
     /// Notes that the device has answered a request of the calling thread, which runs a cycle.
@@ -354,6 +378,22 @@ impl FileState {
             self.progresses(Pace::Cycle);
         }
         paused
+    }
+
+    /// Lets a worker call `what`, which may wait for the device. The worker's progress starts the
+    /// time of errands in line again (WATCH-3). `what` notes that it is done
+    /// ([`worker_progresses`](Self::worker_progresses)).
+    ///
+    /// # Errors
+    /// The system's, if the workers can't be started.
+    pub(crate) fn run_by_worker(self: Arc<Self>, what: impl FnOnce(Arc<Self>) + Send + 'static) -> Result<(), Error> {
+        let (manager, identity) = (Arc::clone(&self.manager), self.backing.identity());
+        manager.workers()?.run(identity, move || {
+            let before = IS_WORKER.replace(true);
+            what(self);
+            IS_WORKER.set(before);
+        });
+        Ok(())
     }
 
     /// Runs `what`, which may wait for the device, at this `pace`. With a timeout, a worker runs

@@ -323,15 +323,14 @@ impl<'a> PageFuture<'a> {
         what: impl FnOnce(&FileState) -> Result<Done, Error> + Send + 'static,
     ) -> Result<(), Error> {
         let mailbox = Arc::new(Mailbox::new(waker));
-        let (file, its, page) = (Arc::clone(&self.handle.file), Arc::clone(&mailbox), self.page);
-        let identity = file.backing.identity();
-        self.handle.file.manager.workers()?.run(identity, move || {
+        let (its, page) = (Arc::clone(&mailbox), self.page);
+        Arc::clone(&self.handle.file).run_by_worker(move |file| {
             let result = unless_it_panics(|| what(&file)).unwrap_or_else(|| Err(file.read_failed(page, IoError::IO)));
             let answers = file.answers();
             unless_it_panics(|| drop(file)); // If this is the last reference, the backend's file is dropped, too.
             its.put(result);
             answers.heard();
-        });
+        })?;
         // `short_since` stays: a worker may find again and again that a page is in use.
         (self.state, self.timer) = (State::Elsewhere(mailbox), None);
         Ok(())

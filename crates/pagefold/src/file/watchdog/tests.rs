@@ -353,8 +353,50 @@ fn a_closing_in_line_makes_no_device_silent() {
     let watch = Watch::new(Duration::ZERO, state.manager.devices.get(state.backing.identity().device), &state);
     assert!(errand(Stage::<()>::InLine).wait(&state, &watch, Pace::Closing).is_err());
     assert!(!watch.is_silent() && watch.left.load(Ordering::Relaxed) == 1, "it is done later");
-    assert!(errand(Stage::<()>::Begun).wait(&state, &watch, Pace::Closing).is_err());
+    assert!(errand(Stage::<()>::Begun(0)).wait(&state, &watch, Pace::Closing).is_err());
     assert!(watch.is_silent());
+}
+
+/// Regression: an errand that had waited in line for almost its whole time had only the rest for its
+/// request. Then the device was taken for silent.
+#[test]
+fn an_errand_that_is_begun_has_its_full_time() {
+    let (_disk, _mm, group) = world();
+    let file = open(&group, "f0");
+    let (state, watch) = state_of(&file);
+    let errand = Errand::<()> { stage: Mutex::new(Stage::InLine), changed: Condvar::new() };
+    let now_ms = state.manager.now_ms();
+    assert!(errand.begin(Pace::Answer, now_ms));
+    let mut wait = Wait::new(0);
+    watch.rest_of_errand(&state.manager, &errand.stage.lock(), Pace::Answer, &mut wait);
+    assert_eq!(wait.start_ms, now_ms);
+    assert!(now_ms > 0);
+}
+
+/// Regression: an errand waited in line while all workers of its device were busy, and the device
+/// answered each of them in time. But their progress didn't count for the errand, so it failed. Only
+/// the progress of workers counts: if all of them hang, other threads may still be answered.
+#[test]
+fn the_progress_of_workers_counts_for_an_errand_in_line() {
+    let (_disk, _mm, group) = world();
+    let (file, other) = (open(&group, "f0"), open(&group, "f1"));
+    let (state, watch) = state_of(&file);
+    let rest_begins = || {
+        let mut wait = Wait::new(0);
+        watch.rest_of_errand(&state.manager, &Stage::<()>::InLine, Pace::Answer, &mut wait);
+        wait.start_ms
+    };
+    watch.device.workers.forget();
+    other.handle().file.was_answered(Pace::Cycle);
+    assert_eq!(rest_begins(), 0, "this thread is no worker");
+    let noted = other.handle().file.in_time(Pace::Answer, |file| {
+        file.was_answered(Pace::Cycle);
+        Ok(file.watch().unwrap().device.workers.get())
+    });
+    assert!(noted.unwrap() > 0, "an answer");
+    watch.device.workers.forget();
+    state.in_time(Pace::Answer, |_| Ok(())).unwrap();
+    assert!(rest_begins() > 0, "a worker is done");
 }
 
 /// Regression: a page that was being loaded was taken for one in use: the call failed with
