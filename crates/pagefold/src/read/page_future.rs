@@ -15,6 +15,9 @@
 //! fails because it gets no frame, a last reclaim that may look at all pages. If a future can't get
 //! a frame, or a writer holds the page, the future retries after a pause (`timers`).
 //!
+//! The device's time limit (`watchdog`) applies to waits for loads, and for the file's length. A
+//! wait for memory says nothing of the device, and has limits of its own.
+//!
 //! Exception: a poll that needs a frame may reclaim pages itself. If there is a swap area on a
 //! device, the poll may write a batch of pages there, and wait for that device.
 
@@ -26,6 +29,7 @@ use std::time::Duration;
 
 use frames::{Ahead, Loading, PageState, PinError, PinnedFrame, Waiting};
 use sync::Arc;
+use sync::lock::OnceCell;
 use sync::time::Instant;
 
 use crate::error::Error;
@@ -33,10 +37,11 @@ use crate::file::handle::Handle;
 use crate::file::length::Attempt;
 use crate::file::page_ref::PageRef;
 use crate::file::state::FileState;
+use crate::file::watch::Watch;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
 use crate::timers::{Measured, Timer};
-use io::{IoError, unless_it_panics};
+use io::{Identity, IoError, unless_it_panics};
 
 /// How long a future retries, at most, to get a frame or a page that another thread writes to.
 /// After that it fails.
@@ -111,8 +116,21 @@ enum State<'a> {
     /// The future waits for a load that it launched itself.
     Loading(Arc<LoadMailbox>),
     /// The future waits for a worker.
-    Elsewhere(Arc<Mailbox<Result<Done, Error>>>),
+    Elsewhere(Arc<Work>),
 }
+
+/// Work that a worker does for a future.
+struct Work {
+    mailbox: Mailbox<Result<Done, Error>>,
+    /// Whether the work may wait for the file's device. If it can't, it waits for memory.
+    asks_device: bool,
+    /// When a worker began the work, in milliseconds.
+    begun_ms: OnceCell<u64>,
+}
+
+/// The identity under which workers make room and reclaim. It has a device number of its own, so
+/// this work doesn't queue behind the work for a device that doesn't answer.
+const MEMORY: Identity = Identity { device: u64::MAX - 1, inode: 0 };
 
 /// What a future found.
 pub(crate) enum Found<'a> {
@@ -199,7 +217,7 @@ impl<'a> PageFuture<'a> {
                 file.manager.mailboxes.remove(load);
                 Some(self.loaded(outcome))
             }
-            State::Elsewhere(mailbox) => mailbox.read(waker).map(|result| result.map(Came::Done)),
+            State::Elsewhere(work) => work.mailbox.read(waker).map(|result| result.map(Came::Done)),
         }
     }
 
@@ -228,20 +246,21 @@ impl<'a> PageFuture<'a> {
         let mut came = self.arrival(waker);
         let file = &self.handle.file;
         if came.is_none()
-            && !matches!(self.state, State::Pausing)
+            && self.waits_for_device()
             && let Some(watch) = file.watch()
         {
             let measured = self.timer.as_ref().filter(|timer| timer.is_over(waker)).map(Timer::measured);
             let rest = match measured {
                 None if self.timer.is_none() => Some(watch.time()),
                 Some(Measured::StoppedFor(time)) => Some(time.min(watch.time())), // WATCH-4
+                Some(Measured::Whole) => self.rest_of_work(watch),
                 _ => None,
             };
             if let Some(rest) = rest {
                 self.timer = Some(file.manager.timers.after(rest, waker));
             }
-            if measured == Some(Measured::Whole) || watch.is_silent() {
-                came = Some(watch.give_up(file, || self.arrival(waker)).flatten());
+            if measured == Some(Measured::Whole) && rest.is_none() || watch.is_silent() {
+                came = Some(self.give_up(watch, waker));
             }
         }
         let Some(came) = came else { return Poll::Pending };
@@ -249,12 +268,43 @@ impl<'a> PageFuture<'a> {
         Poll::Ready(came)
     }
 
+    /// Returns whether the future waits for the device, and not for memory or for a writer.
+    fn waits_for_device(&self) -> bool {
+        match &self.state {
+            State::Idle | State::Pausing => false,
+            State::Waiting(_) | State::Loading(_) => true,
+            State::Elsewhere(work) => work.asks_device,
+        }
+    }
+
+    /// Returns the rest of the device's time limit after the future has waited for the whole limit,
+    /// if there is a rest. The time of a worker's work starts again when a worker begins it; until
+    /// then, with the progress of the device's workers (WATCH-3 of `watchdog`).
+    fn rest_of_work(&self, watch: &Watch<FileState>) -> Option<Duration> {
+        let State::Elsewhere(work) = &self.state else { return None };
+        let last_ms = work.begun_ms.get().copied().unwrap_or_else(|| watch.device.workers.get());
+        let waited_ms = self.handle.file.manager.now_ms().saturating_sub(last_ms);
+        watch.time().checked_sub(Duration::from_millis(waited_ms)).filter(|rest| !rest.is_zero())
+    }
+
+    /// Gives up the wait, unless it is over. Marks the device as silent, unless the future waits for
+    /// work that no worker has begun: such a wait says nothing of the device.
+    fn give_up(&mut self, watch: &Watch<FileState>, waker: &Waker) -> Result<Came<'a>, Error> {
+        let file = &self.handle.file;
+        let is_in_line = matches!(&self.state, State::Elsewhere(work) if work.begun_ms.get().is_none());
+        if is_in_line {
+            self.arrival(waker).unwrap_or_else(|| Err(file.device_timeout()))
+        } else {
+            watch.give_up(file, || self.arrival(waker)).flatten()
+        }
+    }
+
     /// Ends any wait, and returns to the idle state.
     fn leave_state(&mut self) {
         self.timer = None;
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Loading(load) => self.handle.file.manager.mailboxes.remove(&load),
-            State::Elsewhere(mailbox) => mailbox.forget(),
+            State::Elsewhere(work) => work.mailbox.forget(),
             State::Idle | State::Pausing | State::Waiting(_) => {}
         }
     }
@@ -305,7 +355,7 @@ impl<'a> PageFuture<'a> {
                 return Err(manager.limit_reached(group));
             }
             let group = Arc::clone(group);
-            self.elsewhere(waker, move |file| file.manager.make_room(&group).map(|()| Done::Room))?;
+            self.elsewhere(waker, false, move |file| file.manager.make_room(&group).map(|()| Done::Room))?;
         }
         Ok(Look::Wait)
     }
@@ -316,23 +366,34 @@ impl<'a> PageFuture<'a> {
         (self.state, self.timer, self.short_since) = (state, None, None);
     }
 
-    /// Lets a worker do something that may block. If the worker panics, the future fails.
+    /// Lets a worker do something that may block. `asks_device` tells whether it may wait for the
+    /// file's device. If the worker panics, the future fails.
     fn elsewhere(
         &mut self,
         waker: &Waker,
+        asks_device: bool,
         what: impl FnOnce(&FileState) -> Result<Done, Error> + Send + 'static,
     ) -> Result<(), Error> {
-        let mailbox = Arc::new(Mailbox::new(waker));
-        let (its, page) = (Arc::clone(&mailbox), self.page);
-        Arc::clone(&self.handle.file).run_by_worker(move |file| {
+        let work = Arc::new(Work { mailbox: Mailbox::new(waker), asks_device, begun_ms: OnceCell::new() });
+        let (file, its, page) = (Arc::clone(&self.handle.file), Arc::clone(&work), self.page);
+        let does = move |file: Arc<FileState>| {
+            let _ = its.begun_ms.set(file.manager.now_ms()); // Set once.
             let result = unless_it_panics(|| what(&file)).unwrap_or_else(|| Err(file.read_failed(page, IoError::IO)));
+            file.worker_progresses();
             let answers = file.answers();
             unless_it_panics(|| drop(file)); // If this is the last reference, the backend's file is dropped, too.
-            its.put(result);
-            answers.heard();
-        })?;
+            its.mailbox.put(result);
+            if asks_device {
+                answers.heard();
+            }
+        };
+        if asks_device {
+            file.run_by_worker(does)?;
+        } else {
+            self.handle.file.manager.workers()?.run(MEMORY, move || does(file));
+        }
         // `short_since` stays: a worker may find again and again that a page is in use.
-        (self.state, self.timer) = (State::Elsewhere(mailbox), None);
+        (self.state, self.timer) = (State::Elsewhere(work), None);
         Ok(())
     }
 
@@ -350,7 +411,7 @@ impl<'a> PageFuture<'a> {
                 }
                 // The last resort, as in `Manager::take_frame`. It may look at all pages.
                 let group = Arc::clone(group);
-                self.elsewhere(waker, move |file| {
+                self.elsewhere(waker, false, move |file| {
                     let _ = file.manager.frames.gather();
                     file.manager.reclaim_in_earnest(&group, whose.is_some(), 1);
                     Ok(Done::Room)
@@ -388,7 +449,7 @@ impl<'a> PageFuture<'a> {
             return if is_there() { Ok(true) } else { Err(self.handle.past_end(first, 1)) };
         }
         file.check_device()?;
-        self.elsewhere(waker, move |file| {
+        self.elsewhere(waker, true, move |file| {
             Ok(match file.refresh_len_once()? {
                 Attempt::Done(_) => Done::Len,
                 Attempt::Busy(_) if is_readers => Done::Apart(file.read_apart(start)?),
@@ -467,5 +528,110 @@ impl fmt::Debug for PageFuture<'_> {
             .field("path", &self.handle.file.path)
             .field("page", &self.page)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::patience::WATCHDOG;
+    use crate::{File, Pagefold};
+    use std::sync::mpsc;
+    use test_disks::SimulatedDisk;
+
+    fn file(io_timeout: Duration) -> File {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("file", vec![1; 4096]);
+        let mm = Pagefold::builder().memory("4MiB").backend(disk).io_timeout(io_timeout).build().unwrap();
+        mm.group("a").build().unwrap().open("file").unwrap()
+    }
+
+    /// Polls the future until it is ready, and returns its error.
+    fn error_of(mut future: PageFuture<'_>) -> Error {
+        let start = Instant::now();
+        loop {
+            match future.poll_found(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(found) => return found.map(|_| "a page").unwrap_err(),
+                Poll::Pending => assert!(start.elapsed() < WATCHDOG, "the future is never ready"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Regression: a future waited until a worker had made room for page maps, or had reclaimed.
+    /// After the device's time limit, the device was taken for silent. And the worker's end was
+    /// taken for the device's answer.
+    #[test]
+    fn a_wait_for_memory_is_no_wait_for_the_device() {
+        let file = file(Duration::from_secs(3600));
+        let state = &file.handle().file;
+        let watch = state.watch().unwrap();
+        let mut future = PageFuture::new(file.handle(), 0);
+        let (ends, end) = mpsc::channel();
+        let wait = move |_: &FileState| {
+            let _ = end.recv();
+            Ok(Done::Room)
+        };
+        future.elsewhere(Waker::noop(), false, wait).unwrap();
+        let poll = |future: &mut PageFuture<'_>| {
+            let mut context = Context::from_waker(Waker::noop());
+            future.poll_found(&mut context).is_pending()
+        };
+        assert!(poll(&mut future) && future.timer.is_none());
+        assert!(watch.give_up(state, || None::<()>).is_err(), "another call gives up");
+        assert!(poll(&mut future), "the future needs no device now");
+        ends.send(()).unwrap();
+        let error = error_of(future); // When there is room, it needs the device.
+        assert!(matches!(error, Error::DeviceTimeout { .. }), "{error}");
+        assert!(watch.is_silent());
+    }
+
+    /// Regression: all workers of a device were busy, so no worker began with a future's work. After
+    /// the time limit, the device was taken for silent.
+    #[test]
+    fn work_that_no_worker_has_begun_makes_no_device_silent() {
+        let file = file(Duration::from_millis(1));
+        let state = &file.handle().file;
+        let (workers, gate) = (state.manager.workers().unwrap(), Arc::new(sync::lock::RwLock::new(())));
+        let closed = gate.write();
+        for _ in 0..100 {
+            let gate = Arc::clone(&gate);
+            workers.run(state.backing.identity(), move || drop(gate.read()));
+        }
+        let mut future = PageFuture::new(file.handle(), 0);
+        future.elsewhere(Waker::noop(), true, |_| Ok(Done::Len)).unwrap();
+        let error = error_of(future);
+        assert!(matches!(error, Error::DeviceTimeout { .. }), "{error}");
+        assert!(!state.is_device_silent());
+        drop(closed);
+    }
+
+    /// Work has the device's full time when a worker begins it. Before that, its time starts again
+    /// with the progress of the device's workers.
+    #[test]
+    fn the_time_of_work_counts_from_its_beginning() {
+        let time = Duration::from_secs(3600);
+        let file = file(time);
+        let state = &file.handle().file;
+        let watch = state.watch().unwrap();
+        while state.manager.now_ms() == 0 {
+            std::thread::yield_now();
+        }
+        let rest = |begun_ms| {
+            let mut future = PageFuture::new(file.handle(), 0);
+            let work = Work { mailbox: Mailbox::new(Waker::noop()), asks_device: true, begun_ms };
+            future.state = State::Elsewhere(Arc::new(work));
+            future.rest_of_work(watch).unwrap()
+        };
+        let begun = |ms| {
+            let cell = OnceCell::new();
+            assert!(cell.set(ms).is_ok());
+            cell
+        };
+        assert!(rest(OnceCell::new()) < time);
+        assert_eq!(rest(begun(u64::MAX)), time);
+        watch.device.workers.is(u64::MAX);
+        assert_eq!(rest(OnceCell::new()), time);
+        assert!(rest(begun(0)) < time);
     }
 }
