@@ -332,8 +332,11 @@ impl FileState {
         if len >= before {
             return;
         }
-        // L5 of `write`. Release pairs with the Acquire in `make_page`.
-        self.cuts.fetch_add(1, Ordering::Release);
+        // L5 of `write`. Relaxed: only the holder of `extension` changes it. Release pairs with the
+        // Acquire in `make_page`.
+        let number = self.cuts.load(Ordering::Relaxed) + 1;
+        *self.last_cut.lock() = (number, len);
+        self.cuts.store(number, Ordering::Release);
         fence(Ordering::SeqCst);
         let tail = (len & (self.page_bytes() - 1)) as usize;
         // One wait, shared by all pages.
@@ -349,6 +352,17 @@ impl FileState {
             Counters::add(&self.counters.write_errors, 1);
             // Sometimes: a file was cut off under what is dirty.
             self.latch.cut_off();
+        }
+    }
+
+    /// Returns whether the truncations that were adopted since `cuts` were counted have spared the
+    /// bytes before `end`. False if there were several. The caller has executed a fence (L5 of
+    /// `write`).
+    pub(crate) fn cuts_spared(&self, end: u64, cuts: u64) -> bool {
+        // Relaxed: ordered by the caller's fence.
+        self.cuts.load(Ordering::Relaxed) == cuts || {
+            let (number, len) = *self.last_cut.lock();
+            number == cuts + 1 && end <= len
         }
     }
 

@@ -257,6 +257,37 @@ mod tests {
         assert!(bytes == [2; 4096], "the written bytes are lost");
     }
 
+    /// Regression: a write had made a page when another process truncated the file behind that page.
+    /// The writer found the truncation counted, and wrote the page again. Meanwhile another thread
+    /// had read the page, and overwritten it. Its write was lost.
+    #[test]
+    fn a_page_that_is_made_and_overwritten_while_a_cut_behind_it_is_adopted_stays_overwritten() {
+        let file = file();
+        let other = file.group().open_options().write(true).create(true).open("other").unwrap();
+        let state = &file.handle().file;
+        state.manager.flusher.stop(); // However long the test takes, `other` stays dirty.
+        other.write_at(&[1], 0).unwrap(); // So the device's list has a part.
+        let mut bytes = [0; 4096];
+        std::thread::scope(|scope| {
+            let mut writer = None;
+            // The writer waits for the list's lock, as above.
+            state.device().unwrap().each_part(|_| {
+                writer = Some(scope.spawn(|| file.handle().overwrite(&[2; 4096], 2 * 4096, &|| true)));
+                while state.unclean() == 0 {
+                    std::thread::yield_now();
+                }
+                state.writer().unwrap().set_len(5 * 4096).unwrap();
+                state.refresh_len().unwrap();
+                file.read_exact_at(&mut bytes, 2 * 4096).unwrap();
+                assert!(bytes == [2; 4096]);
+                file.write_at(&[3; 4096], 2 * 4096).unwrap();
+            });
+            assert_eq!(writer.unwrap().join().unwrap().unwrap(), Written::Done);
+        });
+        file.read_exact_at(&mut bytes, 2 * 4096).unwrap();
+        assert!(bytes == [3; 4096], "the second write is lost");
+    }
+
     /// Regression: `set_len` had lowered the length, and restored it after the truncation failed.
     /// In between, a writer that wrote to a part of a page took the page to be past the file's end,
     /// so it didn't read the rest of the page.

@@ -58,8 +58,10 @@ pub(crate) struct FileState {
     /// Whether `set_len` is truncating the file: `len` is lower already, but the file isn't shorter
     /// yet.
     pub(crate) is_cutting: AtomicBool,
-    /// How often a truncation by another process was adopted (L5 of `write`).
+    /// How often a truncation by another process was adopted; the number and the new length of the
+    /// last one, which are set before it is counted (L5 of `write`).
     pub(crate) cuts: AtomicU64,
+    pub(crate) last_cut: Mutex<(u64, u64)>,
     pub(crate) writeback: Writeback,
     pub(crate) dirt: FileDirt,
     pub(crate) latch: ErrorLatch,
@@ -123,6 +125,7 @@ impl FileState {
             extension: Mutex::new(()),
             is_cutting: AtomicBool::new(false),
             cuts: AtomicU64::new(0),
+            last_cut: Mutex::default(),
             writeback: Writeback::default(),
             dirt: FileDirt::default(),
             latch: ErrorLatch::default(),

@@ -42,10 +42,11 @@
 //!   happen. Then the next sync fails with `CutOff`, although these bytes are in the file.
 //!
 //!   The writer can't compare the length instead. The file may have grown again since, and the
-//!   thread that adopted this growth has then discarded the page. Nor does the writer know where
-//!   the file was truncated: it also writes the page again after a truncation that spared the page.
-//!   If another write has changed the page in between, the order of the two writes is as if that
-//!   one had come first.
+//!   thread that adopted this growth has then discarded the page. But if only one truncation was
+//!   counted, and it spared the bytes, the writer is done: another thread may have read them, and
+//!   overwritten them, by now. After several truncations, the writer writes in any case. If another
+//!   write has changed the page in between, the order of the two writes is as if that one had come
+//!   first.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -401,7 +402,7 @@ impl Handle {
         // have assumed that this page is being read, and has no changes. If so, this thread finds
         // the truncation counted, and looks at the page again (L5).
         fence(Ordering::SeqCst);
-        let is_kept = grows || file.cuts.load(Ordering::Relaxed) == cuts;
+        let is_kept = within.is_none_or(|end| file.cuts_spared(end, cuts));
         Ok(is_kept.then_some(Written::Done))
     }
 
