@@ -9,30 +9,72 @@
 //! milliseconds for a million values. Lookups go on meanwhile, but a removal waits, and lookups
 //! that come after the removal wait for it.
 //!
-//! A number belongs to a value for as long as the value is in the table. Once the value is removed,
-//! the number may be reused. The number that was freed last is reused first.
+//! A number belongs to a value until the last reference to the value is gone, even if the value was
+//! removed from the table before. So a thread that holds a value can tell by the value's number
+//! what belongs to this value, and not to a later one. The number that was freed last is reused
+//! first.
+//!
+//! No destructor frees a number, because a forked child runs destructors as well, and the table's
+//! lock may be locked in the child for ever. Instead, each insertion and each removal looks at a
+//! few values that were removed earlier.
 
-use sync::atomic::{AtomicU32, Ordering};
+use std::collections::VecDeque;
+
+use sync::atomic::{AtomicU32, Ordering, fence};
 use sync::lock::{Mutex, OnceCell};
+use sync::{Arc, Weak};
 
 /// The length of the first part. Each further part is twice as long as the one before.
 const FIRST: usize = 4;
 /// Parts for all numbers of 32 bits.
 const PARTS: usize = 31;
 
+/// How many removed values an insertion or a removal looks at. More than one, so that the values
+/// that were removed become fewer.
+const LOOKS: usize = 2;
+
+/// A part of the table.
+type Part<T> = Box<[OnceCell<Arc<T>>]>;
+
 /// The table; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Numbered<T> {
-    parts: [OnceCell<Box<[OnceCell<T>]>>; PARTS],
+    parts: [OnceCell<Part<T>>; PARTS],
     /// One more than the highest number ever given out.
     end: AtomicU32,
-    /// The lower numbers that aren't in use.
-    free: Mutex<Vec<u32>>,
+    unused: Mutex<Unused<T>>,
+}
+
+/// The numbers below `end` of which the table has no value.
+#[derive(Debug)]
+struct Unused<T> {
+    /// The numbers that the next values get.
+    free: Vec<u32>,
+    /// The numbers of removed values to which there may still be references.
+    leaving: VecDeque<(u32, Weak<T>)>,
+}
+
+impl<T> Unused<T> {
+    /// Looks at a few removed values, and frees the numbers of those that are gone.
+    fn free_some(&mut self) {
+        for _ in 0..LOOKS.min(self.leaving.len()) {
+            let Some((number, value)) = self.leaving.pop_front() else { return };
+            if value.strong_count() == 0 {
+                // Acquire: pairs with the Release with which `Arc` gives up a reference. What
+                // threads did with the value comes before the next use of the number.
+                fence(Ordering::Acquire);
+                self.free.push(number);
+            } else {
+                self.leaving.push_back((number, value));
+            }
+        }
+    }
 }
 
 impl<T> Default for Numbered<T> {
     fn default() -> Self {
-        Self { parts: [const { OnceCell::new() }; PARTS], end: AtomicU32::new(0), free: Mutex::default() }
+        let unused = Mutex::new(Unused { free: Vec::new(), leaving: VecDeque::new() });
+        Self { parts: [const { OnceCell::new() }; PARTS], end: AtomicU32::new(0), unused }
     }
 }
 
@@ -44,7 +86,7 @@ fn at(number: u32) -> (usize, usize) {
 }
 
 /// Returns a part without values.
-fn empty<T>(part: usize) -> Box<[OnceCell<T>]> {
+fn empty<T>(part: usize) -> Part<T> {
     (0..FIRST << part).map(|_| OnceCell::new()).collect()
 }
 
@@ -63,30 +105,36 @@ impl<T> Numbered<T> {
     }
 
     /// Inserts the value that `make` returns for its number. Returns the number and the value.
-    pub(crate) fn insert(&self, make: impl FnOnce(u32) -> T) -> (u32, &T) {
-        let free = self.free.lock().pop();
-        // A number that was never given out, or whose value was removed, is this thread's alone.
+    pub(crate) fn insert(&self, make: impl FnOnce(u32) -> Arc<T>) -> (u32, &Arc<T>) {
+        let free = {
+            let mut unused = self.unused.lock();
+            unused.free_some();
+            unused.free.pop()
+        };
+        // A number that was never given out, or whose value is gone, is this thread's alone.
         let number = free.unwrap_or_else(|| self.end.fetch_add(1, Ordering::Relaxed));
         let (part, index) = at(number);
         (number, self.parts[part].get_or_init(|| empty(part))[index].get_or_init(|| make(number)))
     }
 
     /// Returns the value with this number, if there is one.
-    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+    pub(crate) fn get(&self, number: u32) -> Option<&Arc<T>> {
         let (part, index) = at(number);
         self.parts.get(part)?.get()?[index].get()
     }
 
     /// Removes and returns the value with this number, if there is one.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Arc<T>> {
         let (part, index) = at(number);
         let value = self.parts.get_mut(part)?.get_mut()?[index].take()?;
-        self.free.lock().push(number);
+        let mut unused = self.unused.lock();
+        unused.free_some();
+        unused.leaving.push_back((number, Arc::downgrade(&value)));
         Some(value)
     }
 
     /// Returns all values, in the order of their numbers.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         let parts = self.parts.iter().filter_map(OnceCell::get);
         parts.flatten().filter_map(OnceCell::get)
     }
@@ -99,16 +147,35 @@ mod tests {
     #[test]
     fn numbers_are_dense_and_used_again() {
         let mut table = Numbered::default();
-        (0..1000).for_each(|number| assert_eq!(table.insert(|given| given * 3), (number, &(number * 3))));
+        (0..1000).for_each(|number| {
+            assert_eq!(table.insert(|given| Arc::new(given * 3)), (number, &Arc::new(number * 3)));
+        });
         assert_eq!((table.len(), table.end()), (1000, 1000));
         for number in [0, 3, 4, 11, 12, 999] {
-            assert_eq!((table.remove(number), table.remove(number), table.get(number)), (Some(number * 3), None, None));
+            let removed = [table.remove(number), table.remove(number)];
+            assert_eq!((removed, table.get(number)), ([Some(Arc::new(number * 3)), None], None));
         }
         assert_eq!((table.len(), table.end(), table.get(1000), table.get(u32::MAX)), (994, 1000, None, None));
-        let again: Vec<_> = (0..7).map(|_| table.insert(|number| number).0).collect();
+        let again: Vec<_> = (0..7).map(|_| table.insert(Arc::new).0).collect();
         assert_eq!(again, [999, 12, 11, 4, 3, 0, 1000]);
-        assert_eq!(table.get(12), Some(&12));
-        assert!(table.iter().copied().eq((0..1001).map(|number| *table.get(number).unwrap())));
+        assert_eq!(table.get(12).map(|value| **value), Some(12));
+        assert!(table.iter().eq((0..1001).map(|number| table.get(number).unwrap())));
+    }
+
+    /// Regression: a value was removed, and the next value got its number, while another thread
+    /// still used the removed one. A thread that walked a list of a removed group took the pages of
+    /// the next group for the first group's.
+    #[test]
+    fn a_number_is_reused_only_after_the_last_reference_to_its_value_is_gone() {
+        let mut table = Numbered::default();
+        let [first, second] = [(); 2].map(|()| Arc::clone(table.insert(Arc::new).1));
+        assert_eq!([table.remove(0), table.remove(1)].map(|value| value.map(|it| *it)), [Some(0), Some(1)]);
+        let new: Vec<_> = (0..10).map(|_| table.insert(Arc::new).0).collect();
+        assert_eq!(new, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11], "both values are in use");
+        drop(second);
+        assert_eq!([(); 2].map(|()| table.insert(Arc::new).0), [1, 12], "the first value is in use");
+        drop(first);
+        assert_eq!([(); 2].map(|()| table.insert(Arc::new).0), [0, 13]);
     }
 
     /// Regression: an insertion that enlarged the table copied all of it, while every eviction
@@ -116,27 +183,27 @@ mod tests {
     #[test]
     fn a_table_that_grows_moves_nothing() {
         let table = Numbered::default();
-        let first: *const u32 = table.insert(|number| number).1;
-        (1..100_000).for_each(|_| _ = table.insert(|number| number));
+        let first: *const Arc<u32> = table.insert(Arc::new).1;
+        (1..100_000).for_each(|_| _ = table.insert(Arc::new));
         assert!(std::ptr::eq(first, table.get(0).unwrap()));
     }
 
     #[test]
     fn threads_that_insert_at_once_get_numbers_of_their_own() {
         let mut table = Numbered::default();
-        (0..100).for_each(|_| _ = table.insert(|number| number));
+        (0..100).for_each(|_| _ = table.insert(Arc::new));
         (0..100).for_each(|number| _ = table.remove(number));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let (number, _) = table.insert(|number| number);
-                        assert_eq!(table.get(number), Some(&number));
+                        let (number, _) = table.insert(Arc::new);
+                        assert_eq!(table.get(number), Some(&Arc::new(number)));
                     }
                 });
             }
         });
-        assert!(table.iter().copied().eq(0..2000));
+        assert!(table.iter().map(|value| **value).eq(0..2000));
         assert_eq!(table.end(), 2000);
     }
 }

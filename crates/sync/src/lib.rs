@@ -15,8 +15,8 @@
 //! that are accessed only under a lock, such as the links of a list, are atomics of this crate.
 //! They are accessed `Relaxed`.
 //!
-//! `Arc` is `std`'s in every build: none of our protocols depends on the order in which handles are
-//! dropped.
+//! `Arc` is `std`'s in every build: no protocol that loom explores depends on the order in which
+//! handles are dropped.
 
 #[cfg(all(pagefold_loom, pagefold_manycore))]
 compile_error!("choose one backend for `sync`: pagefold_loom or pagefold_manycore");

@@ -15,7 +15,9 @@ use crate::numbered::Numbered;
 /// groups. The groups are checked in turn, so each is checked again eventually.
 pub(crate) const SWEPT_GROUPS: usize = 8;
 
-/// The groups. A group's number is its index, and is reused after the group's last page is gone.
+/// The groups. A group's number is its index. It is reused after the group's last page and the last
+/// reference to the group are gone. So while a thread holds a group, and looks at pages that may be
+/// of any group, it can tell by the number in a page's frame whether the page is the group's.
 ///
 /// Lookups, which every batch of pages makes, take the table in shared mode, and so do insertions.
 /// A thread that forgets a group may leave the removal to a thread that is removing another group.
@@ -27,7 +29,7 @@ pub(crate) const SWEPT_GROUPS: usize = 8;
 /// Lock order: `names` → `slots`; `abandoned` is a leaf.
 #[derive(Debug)]
 pub(crate) struct GroupTable {
-    slots: CombiningLock<Numbered<Arc<GroupState>>, u32>,
+    slots: CombiningLock<Numbered<GroupState>, u32>,
     /// The numbers of groups with a handle.
     names: Mutex<HashMap<String, u32>>,
     /// The numbers of groups without a handle, which may still have pages, in the order in which
@@ -132,5 +134,31 @@ impl GroupTable {
             }
         }
         gone
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+
+    /// Regression: a thread that reclaims held a group, and hadn't isolated any of its pages yet.
+    /// Meanwhile the group was removed, and a new group got its number, and one of its frames. The
+    /// thread took the frame for a page of the old group, and unlinked it from the old group's
+    /// list. That never ended, because the frame was on the new group's list.
+    #[test]
+    fn no_group_gets_the_number_of_a_removed_group_that_a_thread_still_uses() {
+        let groups = GroupTable::default();
+        let add = |name: &str| groups.add(name, None, || 100).unwrap();
+        let remove = |group: &GroupState| {
+            groups.abandon(group);
+            assert_eq!(groups.sweep(SWEPT_GROUPS, |_| ()), 1);
+        };
+        let old = add("a");
+        remove(&old);
+        let new = add("b");
+        assert_ne!(new.id, old.id);
+        let number = old.id;
+        drop(old);
+        assert_eq!(add("c").id, number, "no thread uses the removed group any more");
     }
 }

@@ -5,6 +5,8 @@
 //! unlinks the frame. A frame's group and rank tell which list it is on. They change only while the
 //! frame is isolated, and only the isolating thread changes them. So a walk that reaches a frame
 //! through an outdated link isolates the frame, finds that it is on another list, and puts it back.
+//! The walking thread holds the list's group, so no other group gets the group's number meanwhile
+//! (`group::table`).
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, Frames, IsolatedFrame};

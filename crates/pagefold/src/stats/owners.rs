@@ -12,7 +12,7 @@ pub(crate) struct OwnerCounters {
     /// Lookups, which happen with every eviction, and insertions use the lock's shared mode. A
     /// thread that removes an entry may leave the removal to a thread that is removing another
     /// entry.
-    slots: CombiningLock<Numbered<Arc<Counters>>, u32>,
+    slots: CombiningLock<Numbered<Counters>, u32>,
 }
 
 impl Default for OwnerCounters {
