@@ -277,6 +277,6 @@ impl Owners for Manager {
     }
 
     fn give_up_slot(&self, frame: u32, slot: SlotId) {
-        self.take_slot(slot, frame, false);
+        let _ = self.take_slot(slot, frame, false); // If not, the removal looks at it again.
     }
 }
