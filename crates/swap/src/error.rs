@@ -178,6 +178,16 @@ pub enum SwapOutError {
     },
 }
 
+/// Why a page wasn't written to a reserved slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotExchanged {
+    /// [`WriteFailed`](SwapOutError::WriteFailed) if a device reported an error. Otherwise
+    /// [`Full`](SwapOutError::Full): all reserved slots are in use, or can't be written to now.
+    pub error: SwapOutError,
+    /// Some area had no room for the contents of this page. Another page may fit.
+    pub another_may_fit: bool,
+}
+
 impl RemoveError {
     /// Returns the corresponding [`ErrorKind`] of the standard library.
     #[must_use]

@@ -61,7 +61,7 @@ mod write_out;
 pub use allowance::{Memory, Need};
 pub use area::{AreaOptions, Source};
 pub use compressed::CompressedInfo;
-pub use error::{AddError, RemoveError, SwapInError, SwapOutError};
+pub use error::{AddError, NotExchanged, RemoveError, SwapInError, SwapOutError};
 pub use header::HeaderError;
 pub use page_entry::{Fill, PageEntry};
 pub use page_out::PageOut;

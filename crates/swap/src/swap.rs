@@ -37,7 +37,7 @@ use crate::allowance::Need;
 use crate::area::{Area, AreaOptions, NotWritten, Source};
 use crate::area_list::{AREAS_MAX, AreaList, Handle};
 use crate::compressed::{Compressed, CompressedInfo};
-use crate::error::{AddError, RemoveError, SwapInError, SwapOutError};
+use crate::error::{AddError, NotExchanged, RemoveError, SwapInError, SwapOutError};
 use crate::page_out::PageOut;
 use crate::placement::{Placement, PlacementReason};
 use crate::slot_word::{Note, Owner, SlotBatch, SlotId, SlotState};
@@ -326,33 +326,28 @@ impl Swap {
     /// Writes `page` to a reserved slot, in the area of `slot` if possible, otherwise in another
     /// area. An exchange needs this when all other slots are in use: `page` leaves memory so that
     /// the page in `slot` can come in. Returns the reserved slot, in state *cached*, which the
-    /// caller then owns. `without_buffer` has a bit for each area in which this thread has waited
-    /// for a buffer in vain; they aren't tried.
+    /// caller then owns. `in_vain` has a bit for each area to which this thread couldn't write,
+    /// because it waited for a buffer in vain, or because the device reported an error. These areas
+    /// aren't tried.
     ///
     /// # Errors
-    /// `Some` if all reserved slots are in use, or can't be written to now. `None` if an area has
-    /// no room for the contents of this page. Then another page may fit.
-    pub fn swap_out_for(
-        &self,
-        slot: SlotId,
-        page: &PageOut<'_>,
-        without_buffer: &mut u32,
-    ) -> Result<SlotId, Option<SwapOutError>> {
-        let (mut outcome, mut tried) = (Err(Some(SwapOutError::Full)), *without_buffer);
+    /// The page wasn't written to any area.
+    pub fn swap_out_for(&self, slot: SlotId, page: &PageOut<'_>, in_vain: &mut u32) -> Result<SlotId, NotExchanged> {
+        let (mut error, mut another_may_fit, mut tried) = (SwapOutError::Full, false, *in_vain);
         while let Some((area, reserved)) = self.allocate_reserved(slot, tried) {
             tried |= 1 << area.number;
             match area.write(&[reserved], &[*page], Need::Last) {
                 Ok(()) => return Ok(reserved),
-                Err(NotWritten::NoRoom) => outcome = Err(None),
-                Err(NotWritten::NoBuffer) => *without_buffer |= 1 << area.number,
-                Err(NotWritten::Failed(error)) => {
-                    let error = SwapOutError::WriteFailed { area: area.number, error };
-                    outcome = outcome.map_err(|others| others.and(Some(error)));
+                Err(NotWritten::NoRoom) => another_may_fit = true,
+                Err(NotWritten::NoBuffer) => *in_vain |= 1 << area.number,
+                Err(NotWritten::Failed(why)) => {
+                    *in_vain |= 1 << area.number;
+                    error = SwapOutError::WriteFailed { area: area.number, error: why };
                 }
             }
             let _ = area.free(reserved); // It was allocated just now.
         }
-        outcome
+        Err(NotExchanged { error, another_may_fit })
     }
 
     /// Allocates a reserved slot, but in no area whose bit is set in `tried`. Tries the area of

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use io::{Access, Backend, BackingFile, Identity, IoError, Posix};
 use pagefold_swap::{
-    AddError, AreaOptions, HeaderError, Placement, PlacementReason, Position, RemoveError, SlotId, Source, Swap,
-    SwapOutError,
+    AddError, AreaOptions, HeaderError, NotExchanged, Placement, PlacementReason, Position, RemoveError, SlotId,
+    Source, Swap, SwapOutError,
 };
 use support::*;
 use sync::lock::{Condvar, Mutex};
@@ -401,13 +401,14 @@ fn an_exchange_does_not_try_an_area_again_in_which_it_waited_for_a_buffer() {
     let stuck: Vec<_> = (0..COPIES).map(out_of).collect();
     stalling.await_writes(COPIES as usize);
     let bytes = contents(101, 0);
-    let mut without_buffer = 0;
-    let mut exchange = || swap.swap_out_for(in_slot, &page(&bytes, 101), &mut without_buffer);
-    assert_eq!(exchange(), Err(Some(SwapOutError::Full)), "no buffer became free");
+    let mut in_vain = 0;
+    let mut exchange = || swap.swap_out_for(in_slot, &page(&bytes, 101), &mut in_vain);
+    let full = Err(NotExchanged { error: SwapOutError::Full, another_may_fit: false });
+    assert_eq!(exchange(), full, "no buffer became free");
     stalling.stall(false);
     stuck.into_iter().for_each(|thread| assert_eq!(join_in_time(thread).unwrap().area(), 0));
-    assert_eq!(exchange(), Err(Some(SwapOutError::Full)), "the only area isn't tried again");
-    assert_eq!(without_buffer, 1);
+    assert_eq!(exchange(), full, "the only area isn't tried again");
+    assert_eq!(in_vain, 1);
     assert!(swap.swap_out_for(in_slot, &page(&bytes, 101), &mut 0).is_ok());
 }
 

@@ -307,7 +307,8 @@ mod tests {
     use super::*;
     use crate::manager::page_owners::SwapIn;
     use crate::{Pagefold, SwapArea};
-    use test_disks::SimulatedDisk;
+    use io::IoError;
+    use test_disks::{Call, Fault as DiskFault, FaultyBackend, Schedule, SimulatedDisk};
 
     /// Returns a tenant whose pages are in swap, except for a few in memory.
     fn swapping() -> Tenant {
@@ -379,6 +380,35 @@ mod tests {
         let mut found = vec![0; PAGE as usize];
         it.space.read_at(&mut found, Tenant::at(page)).unwrap();
         assert!(found == bytes);
+    }
+
+    /// Regression: a compressed area had no room for a page, and the disk of another area reported
+    /// an error. An exchange then tried one page of the group after the other, and wrote each of
+    /// them to the failing disk. The error wasn't noted either, so the error of the call didn't
+    /// name the disk.
+    #[test]
+    fn an_exchange_writes_to_a_failing_area_once() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("/swap", vec![0; 801 * PAGE as usize]);
+        let backend = FaultyBackend::new(disk, Schedule::default());
+        let area = SwapArea::path("/swap").overwrite(true);
+        let mm = Pagefold::builder().backend(backend.clone()).swap_area(area).compressed_swap("1MiB");
+        let it = Tenant::new(mm, 64, 300);
+        it.manager().doorbell.stop(); // No background thread writes pages.
+        (0..300).for_each(|page| it.write(page).unwrap()); // The compressed area has no room for any.
+        it.manager().drain_entries();
+        assert!(it.group_state().lists.len() > 8, "an exchange can try several pages");
+        let swapped = Tenant::at(it.swapped(0)) / PAGE;
+        let Some(PageEntry::Slot(slot)) = it.region().swapped_to(swapped) else { panic!() };
+        backend.set_schedule(Schedule::From(1, DiskFault::Errno(IoError::IO.errno().unwrap())));
+        let before = backend.calls_of(Call::Write);
+        assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_none());
+        assert_eq!(backend.calls_of(Call::Write) - before, 1);
+        assert_eq!(it.group_state().swapped.failure(), Some((0, IoError::IO)));
+        // Later, when the disk is well again, the exchange succeeds.
+        backend.set_schedule(Schedule::Never);
+        assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_some());
+        assert_eq!(it.group_state().swapped.failure(), None);
     }
 
     /// Regression: a page that was touched while the first swap area was added stayed off the

@@ -74,13 +74,11 @@ impl Manager {
     ) -> Option<(ChargedFrame<'a>, Exchange<'a>)> {
         let under_way = self.exchanges.begin();
         let start = group.lists.to_reclaim();
-        let without_buffer = Cell::new(0);
+        let in_vain = Cell::new(0);
         for step in 0..group.lists.stripe_count() {
             let stripe = group.lists.stripe((start + step) % group.lists.stripe_count());
             for _ in 0..stripe.len().min(LOOKED_AT_MAX) {
-                match self
-                    .leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, &without_buffer, wanted))
-                {
+                match self.leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, &in_vain, wanted)) {
                     ControlFlow::Continue(()) => {}
                     ControlFlow::Break(left) => {
                         let (mut frame, gone) = left?;
@@ -141,14 +139,14 @@ impl Manager {
         flow
     }
 
-    /// Writes a page to a reserved slot, and removes it from memory. `without_buffer` is that of
+    /// Writes a page to a reserved slot, and removes it from memory. `in_vain` is that of
     /// [`Swap::swap_out_for`](swap::Swap::swap_out_for).
     fn leave_for(
         &self,
         group: &GroupState,
         slot: SlotId,
         frame: IsolatedFrame,
-        without_buffer: &Cell<u32>,
+        in_vain: &Cell<u32>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Gone<'_>, Stays> {
         let page = if self.is_anonymous(&frame) { self.frames.look_unwritten(&frame) } else { None };
@@ -159,16 +157,16 @@ impl Manager {
             return Err(Stays::All(frame));
         }
         let out = Self::page_out(group, &page);
-        let mut tried = without_buffer.get();
-        let written = self.swap.swap_out_for(slot, &out, &mut tried);
-        without_buffer.set(tried);
+        let mut areas = in_vain.get();
+        let written = self.swap.swap_out_for(slot, &out, &mut areas);
+        in_vain.set(areas);
+        group.swapped.was_written(written.map(|_| ()).map_err(|not| not.error));
         let reserved = match written {
             Ok(reserved) => reserved,
-            Err(error) => {
+            Err(not) => {
                 self.uncharge_swapped(group, 1);
-                error.into_iter().for_each(|error| group.swapped.was_written(Err(error)));
                 // Another page that compresses better may fit.
-                return Err(if error.is_none() { Stays::This(frame) } else { Stays::All(frame) });
+                return Err(if not.another_may_fit { Stays::This(frame) } else { Stays::All(frame) });
             }
         };
         group.swapped.written.add(1);
