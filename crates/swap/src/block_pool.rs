@@ -250,6 +250,12 @@ impl BlockPool {
         })
     }
 
+    /// Locks the first chunk, until the result is dropped.
+    #[cfg(all(test, not(pagefold_loom)))]
+    pub(crate) fn lock_first_chunk(&self) -> impl Sized + '_ {
+        self.chunks[0].lock()
+    }
+
     fn blocks(&self, len: usize) -> usize {
         len.div_ceil(self.block_bytes)
     }

@@ -319,10 +319,11 @@ impl Swap {
         self.here().get(slot.area()).cloned()
     }
 
-    /// Returns the name of the area that a slot is in, if the area exists.
+    /// Returns the name of the area with this number, if it exists. Unlike [`areas`](Self::areas),
+    /// takes no lock but that of the CPU's copy of the list of areas.
     #[must_use]
-    pub fn area_name(&self, slot: SlotId) -> Option<String> {
-        Some(self.area_of(slot)?.name.clone())
+    pub fn area_name(&self, number: u32) -> Option<String> {
+        Some(self.here().get(number)?.name.clone())
     }
 
     /// Writes `page` to a reserved slot, in the area of `slot` if possible, otherwise in another

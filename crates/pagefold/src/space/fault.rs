@@ -288,7 +288,7 @@ impl SpaceState {
     ) -> Result<bool, Error> {
         let address = page << self.page_shift;
         let area = || match entry()? {
-            PageEntry::Slot(slot) => self.manager().swap.area_name(slot),
+            PageEntry::Slot(slot) => self.manager().swap.area_name(slot.area()),
             PageEntry::SameFilled(_) => None,
         };
         match outcome {

@@ -53,8 +53,7 @@ impl Manager {
     /// Returns why the group's pages can't be swapped out, if an area's device failed.
     pub(crate) fn swap_failure(&self, group: &GroupState) -> Option<SwapFailure> {
         let (number, error) = group.swapped.failure()?;
-        let area = self.swap.areas().into_iter().find(|area| area.number == number);
-        area.map(|area| SwapFailure { area: area.name, error })
+        self.swap.area_name(number).map(|area| SwapFailure { area, error })
     }
 
     /// Returns the number of slots that the group's pages occupy. Exact only while no thread takes

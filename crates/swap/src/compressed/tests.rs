@@ -207,6 +207,20 @@ fn info(swap: &Swap) -> CompressedInfo {
     swap.areas()[0].compressed.clone().unwrap()
 }
 
+/// Regression: an error had to name an area. The name was looked up among the statistics of all
+/// areas, for which each chunk of each compressed area is locked: a million chunks in an area of
+/// 64 GiB.
+#[test]
+fn the_name_of_an_area_is_found_without_the_lock_of_a_chunk() {
+    let (swap, pages) = (compressed_swap(70_000), Holder::default());
+    assert!(pages.swap_out(&swap, 0, &page(0, 100)));
+    swap.with_area(pages.slot(0), |area| {
+        let _chunk = area.compressed().unwrap().pool.lock_first_chunk();
+        assert_eq!(swap.area_name(0).as_deref(), Some("compressed"));
+    });
+    assert_eq!(swap.area_name(1), None);
+}
+
 #[test]
 fn when_it_is_full_pages_that_were_there_longest_go_on() {
     let swap = compressed_swap(70_000);
