@@ -71,4 +71,4 @@ pub use slot_table::StaleSlot;
 pub use slot_word::{BATCH_MAX, Note, Owner, SlotBatch, SlotId, SlotState};
 pub use slots::Slots;
 pub use spill::GaveWay;
-pub use swap::{AreaInfo, NotBack, Owners, Position, Swap};
+pub use swap::{Added, AreaInfo, NotBack, Owners, Position, Swap};

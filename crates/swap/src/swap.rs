@@ -30,7 +30,7 @@ use io::{Backend, IoError};
 use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::lock::{Mutex, RwLock, RwLockReadGuard};
 use sync::wait::Backoff;
-use sync::{Arc, PerCpu, SharedBytes};
+use sync::{Arc, PerCpu, SharedBytes, Weak};
 
 use crate::StaleSlot;
 use crate::allowance::Need;
@@ -111,6 +111,25 @@ pub struct AreaInfo {
     pub compressed: Option<CompressedInfo>,
 }
 
+/// An area that was added. The area stays identified by this when it is removed, even if another
+/// area gets its number.
+pub struct Added {
+    number: u32,
+    area: Weak<Area>,
+}
+
+impl Added {
+    /// Returns the area's number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    fn is(&self, area: &Arc<Area>) -> bool {
+        std::ptr::eq(self.area.as_ptr(), Arc::as_ptr(area))
+    }
+}
+
 /// The swap areas of a Pagefold.
 pub struct Swap {
     copies: PerCpu<RwLock<AreaList>>,
@@ -144,7 +163,7 @@ impl Swap {
     /// The file has other contents and may not be overwritten, is too small, or can't be opened or
     /// written.
     pub fn add(&self, source: &Source, backend: &dyn Backend, options: AreaOptions) -> Result<u32, AddError> {
-        self.add_admitted(source, backend, options, &mut |_| true)
+        self.add_admitted(source, backend, options, &mut |_| true).map(|added| added.number)
     }
 
     /// Adds an area, if `admit` accepts the number of bytes that the area's tables take. `admit` is
@@ -160,18 +179,18 @@ impl Swap {
         backend: &dyn Backend,
         options: AreaOptions,
         admit: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<u32, AddError> {
+    ) -> Result<Added, AddError> {
         let number = self.take_number()?;
         let added =
             Area::open(number, source, backend, options, self.page_size, admit).and_then(|area| self.list(area));
         if added.is_err() {
             self.give_number(number);
         }
-        added.map(|()| number)
+        added.map(|area| Added { number, area })
     }
 
     /// Enters a new area into all copies.
-    fn list(&self, area: Area) -> Result<(), AddError> {
+    fn list(&self, area: Area) -> Result<Weak<Area>, AddError> {
         let area = Arc::new(area);
         let _turn = self.changing.lock();
         if self.here().all().any(|other| other.is_where(&area)) {
@@ -189,7 +208,7 @@ impl Swap {
             copy.write().fill(&area);
         }
         self.look_for_devices();
-        Ok(())
+        Ok(Arc::downgrade(&area))
     }
 
     /// Allocates a number that no area has. Relaxed, like the update in `give_number`: the copies'
@@ -212,10 +231,29 @@ impl Swap {
     /// Memory is short, a page can't be read, or a page stays in use. Then the area is in use as
     /// before, without the pages that are back in memory.
     pub fn remove(&self, number: u32, owners: &dyn Owners) -> Result<u64, RemoveError> {
+        self.remove_if(number, |_| true, owners)
+    }
+
+    /// Removes an area that the caller added, as [`remove`](Self::remove) does.
+    ///
+    /// # Errors
+    /// The errors of [`remove`](Self::remove). [`RemoveError::Unknown`] if the area was removed
+    /// before, even if another area has its number now.
+    pub fn remove_added(&self, added: &Added, owners: &dyn Owners) -> Result<u64, RemoveError> {
+        self.remove_if(added.number, |area| added.is(area), owners)
+    }
+
+    /// Removes the area with this number, if `is_it` returns true for it.
+    fn remove_if(
+        &self,
+        number: u32,
+        is_it: impl FnOnce(&Arc<Area>) -> bool,
+        owners: &dyn Owners,
+    ) -> Result<u64, RemoveError> {
         let area = {
             let _turn = self.changing.lock();
-            let area =
-                self.here().get(number).map(|area| (**area).clone()).ok_or(RemoveError::Unknown { area: number })?;
+            let area = self.here().get(number).map(|area| (**area).clone()).filter(is_it);
+            let area = area.ok_or(RemoveError::Unknown { area: number })?;
             // Relaxed: under the lock.
             if area.leaving.swap(true, Ordering::Relaxed) {
                 return Err(RemoveError::InUse { area: number, pages: area.slots.used() });

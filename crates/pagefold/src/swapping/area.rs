@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use frames::Frames;
-use swap::{AreaOptions, NotBack, Owner, Owners, Placement, SlotId, Source};
+use swap::{AreaOptions, NotBack, Owner, Owners, Placement, RemoveError, SlotId, Source};
 use sync::Arc;
 use sync::atomic::Ordering;
 
@@ -192,6 +192,11 @@ const COMPRESSED_PRIORITY: i32 = 100;
 
 impl Manager {
     pub(crate) fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
+        self.add_swap_and_stock(area, || self.stock_new_area())
+    }
+
+    /// [`add_swap`](Self::add_swap), with the function that fills the stock of a compressed area.
+    fn add_swap_and_stock(&self, area: SwapArea, stock: impl FnOnce() -> Result<(), Error>) -> Result<u32, Error> {
         self.refuse_child()?;
         let options = area.options;
         let source = area.source(&self.frames)?;
@@ -208,30 +213,32 @@ impl Manager {
             }
         };
         let added = self.swap.add_admitted(&source, &*self.backend, options, &mut admit);
-        let number = added.map_err(|error| {
+        let added = added.map_err(|error| {
             self.frames.budget().uncharge(charged);
             refusal.unwrap_or(Error::SwapRefused(error))
         })?;
         self.note_areas();
         self.list_anonymous();
-        // If the stock can't be filled, the area is removed again. If it can't be removed, pages
-        // are in it already. Then it stays, and its stock is filled when there is room.
-        match if is_compressed { self.stock_new_area() } else { Ok(()) } {
-            Err(error) if self.remove_area(number).is_ok() => Err(error),
-            _ => Ok(number),
+        let stocked = if is_compressed { stock() } else { Ok(()) };
+        let Err(error) = stocked else { return Ok(added.number()) };
+        // Without a stock, the area is removed again, unless another thread has removed it. If it
+        // can't be removed, pages are in it already. Then it stays, and its stock is filled when
+        // there is room.
+        match self.was_removed(self.swap.remove_added(&added, self)) {
+            Ok(()) | Err(RemoveError::Unknown { .. }) => Err(error),
+            Err(_) => Ok(added.number()),
         }
     }
 
     pub(crate) fn remove_swap(&self, number: u32) -> Result<(), Error> {
         self.refuse_child()?;
-        self.remove_area(number)
+        self.was_removed(self.swap.remove(number, self)).map_err(Error::from)
     }
 
-    fn remove_area(&self, number: u32) -> Result<(), Error> {
-        let removed = self.swap.remove(number, self);
+    /// Completes the removal of an area, if it succeeded.
+    fn was_removed(&self, removed: Result<u64, RemoveError>) -> Result<(), RemoveError> {
         self.note_areas();
-        self.frames.budget().uncharge(removed?);
-        Ok(())
+        removed.map(|bytes| self.frames.budget().uncharge(bytes))
     }
 
     /// Notes whether there are areas, after one was added or removed. The lock orders the threads
@@ -278,5 +285,38 @@ impl Owners for Manager {
 
     fn give_up_slot(&self, frame: u32, slot: SlotId) {
         let _ = self.take_slot(slot, frame, false); // If not, the removal looks at it again.
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::Pagefold;
+    use test_disks::SimulatedDisk;
+
+    /// Regression: while the stock of a new compressed area was being filled, another thread
+    /// removed the area, and a third one added an area, which got the number. When the stock
+    /// couldn't be filled, the third thread's area was removed.
+    #[test]
+    fn an_area_that_cannot_be_stocked_is_removed_and_no_other_that_got_its_number() {
+        let mm = Pagefold::builder().memory("8MiB").backend(SimulatedDisk::default()).build().unwrap();
+        let group = mm.group("tenant").build().unwrap();
+        let manager = group.manager();
+        let refusal = || Err(Error::BudgetBusy { size: Size(0), used: Size(0) });
+        let before = mm.stats().metadata_bytes;
+        let removed = manager.add_swap_and_stock(SwapArea::compressed("1MiB"), refusal);
+        assert!(matches!(removed, Err(Error::BudgetBusy { .. })), "{removed:?}");
+        assert_eq!((mm.stats().metadata_bytes, mm.stats().swap.len()), (before, 0));
+
+        let refused = manager.add_swap_and_stock(SwapArea::compressed("1MiB"), || {
+            mm.remove_swap(0)?;
+            assert_eq!(mm.add_swap(SwapArea::memory("1MiB"))?, 0);
+            refusal()
+        });
+        assert!(matches!(refused, Err(Error::BudgetBusy { .. })), "{refused:?}");
+        let names: Vec<_> = mm.stats().swap.into_iter().map(|area| area.name).collect();
+        assert_eq!(names, ["memory"]);
+        mm.remove_swap(0).unwrap();
+        assert_eq!(mm.stats().metadata_bytes, before);
     }
 }
