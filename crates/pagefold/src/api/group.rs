@@ -246,7 +246,10 @@ impl Group {
     /// A limit that isn't a size.
     pub fn set_swap_max(&self, size: impl IntoSize) -> Result<(), Error> {
         self.manager().refuse_child()?;
-        self.state().swapped.set_max(size.into_size()?.0 / self.page_size());
+        let pages = size.into_size()?.0 / self.page_size();
+        // Slots in CPUs' stocks aren't in use.
+        self.manager().drain_swapped(Some(self.state().id));
+        self.state().swapped.set_max(pages);
         Ok(())
     }
 

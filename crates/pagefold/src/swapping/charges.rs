@@ -62,3 +62,29 @@ impl Manager {
         group.swapped.pages().saturating_sub(self.swap_charges.of(group.id))
     }
 }
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use crate::Pagefold;
+    use crate::group::swapped::BEYOND_MAX;
+
+    /// Regression: slots in CPUs' stocks counted as in use when the limit was lowered. So exchanges
+    /// could take that many more slots beyond the limit.
+    #[test]
+    fn slots_in_stock_are_not_in_use_when_the_limit_is_lowered() {
+        const IN_USE: u64 = 40;
+        const IN_STOCK: u64 = 60;
+        let mm = Pagefold::builder().memory("8MiB").build().unwrap();
+        let group = mm.group("tenant").build().unwrap();
+        let (manager, state) = (group.manager(), group.state());
+        assert_eq!(manager.charge_swapped(state, IN_USE + IN_STOCK), IN_USE + IN_STOCK);
+        manager.uncharge_swapped(state, IN_STOCK);
+        assert_eq!((manager.swapped_of(state), state.swapped.pages()), (IN_USE, IN_USE + IN_STOCK));
+        group.set_swap_max(0).unwrap();
+        let charge = || {
+            let swapped = &state.swapped;
+            swapped.charge_one_more() || (manager.drain_swapped(Some(state.id)) > 0 && swapped.charge_one_more())
+        };
+        assert_eq!((0..).take_while(|_| charge()).count() as u64, BEYOND_MAX);
+    }
+}
