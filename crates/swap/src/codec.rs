@@ -4,8 +4,11 @@
 //! can't be avoided: a compressor reads bytes more than once, and other threads may change the
 //! page's bytes in memory in between.
 
+use std::iter::repeat_n;
+
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use sync::lock::{Mutex, MutexGuard};
+use sync::memory::boxed;
 use sync::{PerCpu, SharedBytes};
 
 pub(crate) struct Codec {
@@ -19,14 +22,14 @@ struct Scratch {
 }
 
 impl Codec {
-    pub(crate) fn new(page_size: usize) -> Self {
-        let bytes = |len| vec![0; len].into_boxed_slice();
-        let scratch = || Scratch {
-            page: bytes(page_size),
-            packed: bytes(get_maximum_output_size(page_size)),
-            table: CompressTable::default(),
+    /// Creates the scratch buffers; `None` if there is no memory for them.
+    pub(crate) fn new(page_size: usize) -> Option<Self> {
+        let bytes = |len| boxed(repeat_n(0, len));
+        let scratch = || {
+            let (page, packed) = (bytes(page_size)?, bytes(get_maximum_output_size(page_size))?);
+            Some(Mutex::new(Scratch { page, packed, table: CompressTable::default() }))
         };
-        Self { scratch: PerCpu::new(|| Mutex::new(scratch())) }
+        Some(Self { scratch: PerCpu::try_new(scratch)? })
     }
 
     /// Returns the bytes that the scratch buffers take.

@@ -5,7 +5,10 @@
 //! compresses: the thread that holds the [`Compressor`]. For decompression, eight CPUs share one
 //! context.
 
+use std::iter::repeat_n;
+
 use sync::lock::{Mutex, MutexGuard};
+use sync::memory::boxed;
 use sync::{CachePadded, SharedBytes};
 use zstd_safe::{CCtx, CompressionLevel, DCtx, compress_bound};
 
@@ -31,8 +34,9 @@ pub(crate) struct Compressor {
 impl Compressor {
     /// Creates a compressor for pages of `page_size` bytes; `None` if there is no memory.
     pub(crate) fn new(page_size: usize) -> Option<Self> {
-        let bytes = |len| vec![0; len].into_boxed_slice();
-        Some(Self { context: CCtx::try_create()?, page: bytes(page_size), packed: bytes(compress_bound(page_size)) })
+        let bytes = |len| boxed(repeat_n(0, len));
+        let (page, packed) = (bytes(page_size)?, bytes(compress_bound(page_size))?);
+        Some(Self { context: CCtx::try_create()?, page, packed })
     }
 
     /// Returns the bytes that a compressor takes.

@@ -122,13 +122,13 @@ const LOOKS_MAX: usize = 1 << 16;
 const SLOTS_PER_PAGE: u64 = 4;
 
 impl Compressed {
-    /// Creates the store with a limit of `limit` bytes; `None` if there is no memory for its
-    /// tables.
+    /// Creates the store with a limit of `limit` bytes; `None` if there is no memory for its tables
+    /// or its buffers.
     pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
         let page = SparseWords::new(page_size / size_of::<u64>())?;
         Some(Self {
             pool: BlockPool::new(limit, reserve, page_size, memory)?,
-            codec: Codec::new(page_size),
+            codec: Codec::new(page_size)?,
             decompressors: Decompressors::new()?,
             places: zeroed(usize::try_from(Self::slots(limit, page_size)).ok()?)?,
             refused: PerCpu::new(Refused::default),

@@ -16,6 +16,12 @@ impl<T> PerCpu<T> {
         Self { slots: (0..crate::cpu::count()).map(|_| CachePadded::new(make())).collect() }
     }
 
+    /// Creates a value for each CPU of the machine. `None` if `make` can't create one of them.
+    pub fn try_new(mut make: impl FnMut() -> Option<T>) -> Option<Self> {
+        let slots = (0..crate::cpu::count()).map(|_| make().map(CachePadded::new));
+        Some(Self { slots: slots.collect::<Option<_>>()? })
+    }
+
     /// Returns the value of the CPU that this thread runs on, or ran on a moment ago.
     #[inline]
     pub fn here(&self) -> &T {
