@@ -1,11 +1,12 @@
 //! Devices that don't answer, and `io_timeout`, which limits how long calls wait for them.
 
+use std::path::Path;
 use std::time::Duration;
 
 use sync::Arc;
 use sync::atomic::{AtomicU64, Ordering};
 
-use pagefold::io::{Backend, IoError};
+use pagefold::io::{Access, Backend, IoError};
 use pagefold::{Advice, Error, File, Group, Pagefold, Protection, ReadQueue, ReadRequest};
 use test_disks::Call;
 
@@ -296,6 +297,24 @@ fn a_new_length_fails_in_time_and_keeps_no_append() {
     assert_eq!(on_disk[(9 * PAGE) as usize..], [3; 8]);
     assert!(on_disk[(5 * PAGE) as usize..(9 * PAGE) as usize].iter().all(|&byte| byte == 0));
     check(0, 0, &on_disk[..(5 * PAGE) as usize]);
+}
+
+/// A worker was still making a file shorter, for a call that had timed out, when the last handle
+/// was dropped. The lock was released at once. So the worker could cut off what another Pagefold
+/// had written under its own lock.
+#[test]
+fn a_new_length_that_timed_out_keeps_the_lock() {
+    let (devices, _mm, group) = scene();
+    let _going_on = devices.going_on_at_last();
+    let file = open(&group, "0/f");
+    devices.device(0).silence(true);
+    falls_silent("a new length", &file, |file| file.set_len(10));
+    answer("closing", move || drop(file));
+    let other = devices.device(0).disk.open(Path::new("f"), Access::Write).unwrap();
+    assert_eq!(other.lock(), Err(IoError::BUSY));
+    devices.device(0).silence(false);
+    eventually("the file stays locked", || other.lock().is_ok());
+    assert_eq!(other.len(), Ok(10), "a change comes after that");
 }
 
 /// A write behind the end first makes the file longer, and holds the lock of the file's length.

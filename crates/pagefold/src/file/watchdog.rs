@@ -40,7 +40,8 @@
 //!   begins, unless it is a closing. An errand that goes on without its caller is counted in `left`
 //!   until it ends. While `left` isn't 0, the file gets no further errand except a closing. The
 //!   errand that goes on may hold the file's locks, so each further errand would tie up a worker
-//!   that waits for these locks.
+//!   that waits for these locks. It may also change the file. So the lock that keeps other
+//!   Pagefolds from the file isn't released before `left` is 0.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
 //!   again after each answer. The device must be taken for silent only if a request waits for it.
 //!   An errand makes its requests while it holds a lock. Before that, it waits for the lock, whose
@@ -203,10 +204,7 @@ impl Watch<FileState> {
             if its.begin(pace, its_file.manager.now_ms()) {
                 let result = unless_it_panics(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
                 its_file.worker_progresses();
-                // Before the caller goes on: it may be closing the file. If this is the last
-                // reference, the backend's file is dropped, too.
-                unless_it_panics(|| drop(its_file));
-                its.end(&left, result);
+                its.end(its_file, &left, result);
                 device.answered(); // WATCH-1
             }
         })?;
@@ -228,17 +226,25 @@ impl<T> Errand<T> {
         true
     }
 
-    fn end(&self, left: &AtomicUsize, result: Result<T, Error>) {
+    fn end(&self, file: Arc<FileState>, left: &AtomicUsize, result: Result<T, Error>) {
         let mut stage = self.stage.lock();
         if matches!(*stage, Stage::Left) {
             // Transition: errand, left → over.
             *stage = Stage::LeftAndOver;
             left.fetch_sub(1, Ordering::Relaxed);
+            drop(stage);
+            // The last handle may have been dropped meanwhile. If this is the last reference, the
+            // backend's file is dropped, too.
+            unless_it_panics(|| {
+                file.release_lock();
+                drop(file);
+            });
         } else {
             // Transition: errand, begun → over.
             *stage = Stage::Over(result);
+            unless_it_panics(|| drop(file)); // Before the caller goes on: it may be closing the file.
+            drop(stage);
         }
-        drop(stage);
         self.changed.notify_all();
     }
 
