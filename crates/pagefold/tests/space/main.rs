@@ -8,4 +8,5 @@ mod model;
 mod moves;
 #[path = "../support/mod.rs"]
 mod support;
+mod trouble;
 mod world;

@@ -23,6 +23,10 @@ impl World {
     pub(crate) fn new(limit: &str) -> Self {
         let mm = Pagefold::builder().memory("64MiB").build().unwrap();
         let group = mm.group("a").max(limit).build().unwrap();
+        Self::of(mm, group)
+    }
+
+    pub(crate) fn of(mm: Pagefold, group: Group) -> Self {
         Self { mm, group, dir: tempfile::tempdir().unwrap() }
     }
 
