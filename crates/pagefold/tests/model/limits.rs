@@ -93,7 +93,7 @@ impl World {
             return self.is_excused(waited, &refusal);
         }
         let stats = self.mm.stats();
-        let needed = stats.metadata_bytes + self.pinned_pages() * self.extent_bytes + SPARE;
+        let needed = stats.metadata_bytes + self.pinned_extents() * self.extent_bytes + SPARE;
         assert!(size < needed, "{refusal}, though {needed} would do\n{stats}");
         self.seen.budgets_refused += 1;
     }

@@ -1,6 +1,7 @@
 //! Pins that outlast a step: what must not change while they exist, and which calls must work
 //! beside them.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use pagefold::{Advice, Error, File, PageRef};
@@ -146,6 +147,17 @@ impl World {
         pages.sort_unstable();
         pages.dedup();
         pages.len() as u64
+    }
+
+    /// The number of extents in which pages are pinned, at most: at which page of memory an extent
+    /// begins isn't known.
+    pub(crate) fn pinned_extents(&self) -> u64 {
+        let pages_each = self.extent_bytes as usize / 4096;
+        let count = |phase| {
+            let extents = self.held.iter().map(|held| (held.pin.as_ptr().addr() / 4096 + phase) / pages_each);
+            extents.collect::<HashSet<_>>().len() as u64
+        };
+        (0..pages_each).map(count).max().unwrap_or(0)
     }
 
     pub(crate) fn pins_keep_group(&self, name: &str) -> bool {

@@ -11,9 +11,14 @@ use crate::world::World;
 /// If a call took at least this long before it was refused, it waited for a device or for other
 /// threads.
 const LONG: Duration = Duration::from_millis(100);
-/// The most metadata that a call may need at once: a chunk of a page map, or the memory for an open
-/// file.
-const MOST_METADATA: u64 = 16 << 10;
+/// What a page may need in the budget beside a frame: a chunk of a page map, and the page of states
+/// that belongs to the chunk.
+const WORDS: u64 = 8 << 10;
+/// At least what an open file and a handle need in the budget: a page for the file's length, a KiB
+/// for the file, and a few hundred bytes for the handle.
+const OPENING: u64 = 6 << 10;
+/// What the copy of a page that is being changed needs.
+const COPY: u64 = 4 << 10;
 /// A group with fewer pages than this may get pages of any group. Two shares count as equal if they
 /// differ by no more pages than this (R1 in `manager/ranking.rs`).
 const FEW_PAGES: u64 = 32;
@@ -70,10 +75,14 @@ impl World {
         let stats = self.mm.stats();
         let own = stats.groups.iter().find(|it| !it.dropped && it.name == group).expect("it has a handle");
         let (pinned, budget) = (self.pinned_pages(), stats.budget_bytes);
-        let no_room = stats.budget_bytes - stats.used_bytes < MOST_METADATA
-            && pinned * self.extent_bytes >= stats.used_bytes - stats.metadata_bytes;
+        // An extent without a pinned page could be given back, for metadata.
+        let extents = (stats.used_bytes - stats.metadata_bytes) / self.extent_bytes;
+        let kept_extents = self.pinned_extents();
+        let lacks = |bytes| stats.budget_bytes - stats.used_bytes < bytes && kept_extents >= extents;
+        let what =
+            format!("{error}, for {pages} pages: {pinned} are pinned, in {kept_extents} extents of {extents}\n{stats}");
         if matches!(error, Error::BudgetBusy { .. }) {
-            assert!(no_room, "{error}: {pinned} pages are pinned\n{stats}");
+            assert!(pages == 0 && lacks(OPENING) || pages == 2 && lacks(COPY), "{what}");
             return;
         }
         let at_limit = own.charged_bytes + pages * 4096 > own.max_bytes && clean_pages(own) <= pinned;
@@ -82,7 +91,7 @@ impl World {
         let kept = |it: &GroupStats| u64::from(it.name != own.name && !has_few(own)).min(clean_pages(it));
         let at_budget = giving.map(|it| clean_pages(it) - kept(it)).sum::<u64>() <= pinned
             && (stats.groups.len() > 1 || stats.free_bytes == 0);
-        assert!(at_limit || at_budget || no_room, "{error}: {pinned} pages are pinned\n{stats}");
+        assert!(at_limit || at_budget || pages > 0 && lacks(WORDS), "{what}");
     }
 
     /// Accepts an error if a fault fired, or if the error is a refusal. Refusals were checked by
