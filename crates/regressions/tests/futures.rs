@@ -412,8 +412,7 @@ fn a_space_that_a_waker_drops_is_not_waited_for() {
     }
     group.set_max("4MiB").unwrap();
     disk.fail_reads();
-    let theirs = mm.clone();
-    let removal = Answer::of(move || theirs.remove_swap(0).is_ok());
+    let removal = Answer::of(move || mm.remove_swap(0).is_ok());
     disk.gate.wait_for_somebody();
     let wakes = Answer::of(move || drop_by_waker(space));
     assert!(wakes.wait().is_some(), "the thread that calls the waker waits for the area's device");

@@ -123,8 +123,9 @@ impl FileState {
         }
     }
 
-    /// Removes a page past the new end from memory, unless it is in use (Z3). If there are very many
-    /// pages, this takes longer than any answer. So each page is progress (WATCH-3 of `watchdog`).
+    /// Removes a page past the new end from memory, unless it is in use (Z3). If there are very
+    /// many pages, this takes longer than any answer. So each page is progress (WATCH-3 of
+    /// `watchdog`).
     pub(super) fn drop_cut_page(&self, page: u64) {
         if self.map.state(page) == PageState::Loading {
             self.wait_to_cut(page);
@@ -257,9 +258,9 @@ mod tests {
         assert!(bytes == [2; 4096], "the written bytes are lost");
     }
 
-    /// Regression: a write had made a page when another process truncated the file behind that page.
-    /// The writer found the truncation counted, and wrote the page again. Meanwhile another thread
-    /// had read the page, and overwritten it. Its write was lost.
+    /// Regression: a write had made a page when another process truncated the file behind that
+    /// page. The writer found the truncation counted, and wrote the page again. Meanwhile another
+    /// thread had read the page, and overwritten it. Its write was lost.
     #[test]
     fn a_page_that_is_made_and_overwritten_while_a_cut_behind_it_is_adopted_stays_overwritten() {
         let file = file();

@@ -146,16 +146,17 @@ impl<F> Watch<F> {
         struct Over<'a, F>(&'a Watch<F>, u64);
         impl<F> Drop for Over<'_, F> {
             fn drop(&mut self) {
-                // Pairs with the fence in `Device::fall_silent`: either the call that gives up finds
-                // the load over, or this thread finds the call counted, and the device silent.
+                // Pairs with the fence in `Device::fall_silent`: either the call that gives up
+                // finds the load over, or this thread finds the call counted, and the device
+                // silent.
                 fence(Ordering::SeqCst);
                 if self.0.given_up.load(Ordering::Relaxed) != self.1 {
                     self.0.device.answered();
                 }
             }
         }
-        // Acquire pairs with the Release in `fall_silent`: a call that is counted here looked at its
-        // page's word before this thread puts the word in *loading*.
+        // Acquire pairs with the Release in `fall_silent`: a call that is counted here looked at
+        // its page's word before this thread puts the word in *loading*.
         Over(self, self.given_up.load(Ordering::Acquire))
     }
 

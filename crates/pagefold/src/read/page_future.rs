@@ -287,8 +287,8 @@ impl<'a> PageFuture<'a> {
         watch.time().checked_sub(Duration::from_millis(waited_ms)).filter(|rest| !rest.is_zero())
     }
 
-    /// Gives up the wait, unless it is over. Marks the device as silent, unless the future waits for
-    /// work that no worker has begun: such a wait says nothing of the device.
+    /// Gives up the wait, unless it is over. Marks the device as silent, unless the future waits
+    /// for work that no worker has begun: such a wait says nothing of the device.
     fn give_up(&mut self, watch: &Watch<FileState>, waker: &Waker) -> Result<Came<'a>, Error> {
         let file = &self.handle.file;
         let is_in_line = matches!(&self.state, State::Elsewhere(work) if work.begun_ms.get().is_none());
@@ -586,8 +586,8 @@ mod tests {
         assert!(watch.is_silent());
     }
 
-    /// Regression: all workers of a device were busy, so no worker began with a future's work. After
-    /// the time limit, the device was taken for silent.
+    /// Regression: all workers of a device were busy, so no worker began with a future's work.
+    /// After the time limit, the device was taken for silent.
     #[test]
     fn work_that_no_worker_has_begun_makes_no_device_silent() {
         let file = file(Duration::from_millis(1));

@@ -49,8 +49,8 @@ impl World {
     pub(crate) fn look(&mut self) {
         let Some((number, file)) = self.pick(false) else { return };
         let page = self.offset(number) / 4096;
-        // A call that failed, and a future that was dropped, leave reads behind that they requested and
-        // didn't wait for. The flusher may perform these during the look.
+        // A call that failed, and a future that was dropped, leave reads behind that they requested
+        // and didn't wait for. The flusher may perform these during the look.
         let reads_alone = self.reads_alone && self.faulty.under_way() == 0;
         let (reads, misses) = (self.faulty.calls_of(Call::Read), file.stats().misses);
         let found = file.try_page_at(page * 4096);

@@ -357,8 +357,8 @@ fn a_closing_in_line_makes_no_device_silent() {
     assert!(watch.is_silent());
 }
 
-/// Regression: an errand that had waited in line for almost its whole time had only the rest for its
-/// request. Then the device was taken for silent.
+/// Regression: an errand that had waited in line for almost its whole time had only the rest for
+/// its request. Then the device was taken for silent.
 #[test]
 fn an_errand_that_is_begun_has_its_full_time() {
     let (_disk, _mm, group) = world();
@@ -374,8 +374,8 @@ fn an_errand_that_is_begun_has_its_full_time() {
 }
 
 /// Regression: an errand waited in line while all workers of its device were busy, and the device
-/// answered each of them in time. But their progress didn't count for the errand, so it failed. Only
-/// the progress of workers counts: if all of them hang, other threads may still be answered.
+/// answered each of them in time. But their progress didn't count for the errand, so it failed.
+/// Only the progress of workers counts: if all of them hang, other threads may still be answered.
 #[test]
 fn the_progress_of_workers_counts_for_an_errand_in_line() {
     let (_disk, _mm, group) = world();
@@ -465,8 +465,8 @@ fn a_silence_that_began_while_a_page_was_made_ends_with_it() {
     }
 }
 
-/// A backend whose files panic when they are dropped. Once it is closed, questions for a length wait
-/// until it is opened again.
+/// A backend whose files panic when they are dropped. Once it is closed, questions for a length
+/// wait until it is opened again.
 #[derive(Clone, Default)]
 struct Panicking(SimulatedDisk, Arc<(Mutex<bool>, Condvar)>);
 
