@@ -138,10 +138,11 @@ impl Pool {
     /// is one of them, this waits only for the others; the calling thread ends later, when it next
     /// looks for work.
     pub(crate) fn end(&self) {
-        let threads = std::mem::take(&mut *self.threads.lock());
+        // A forked child doesn't inherit the threads.
         if self.fork.is_child() {
-            return std::mem::forget(threads);
+            return;
         }
+        let threads = std::mem::take(&mut *self.threads.lock());
         self.lines.close();
         for thread in threads.into_iter().filter(|thread| !thread::is_current(thread)) {
             // The thread catches the panics of its requests, so there is no error to report here.

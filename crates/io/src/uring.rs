@@ -92,7 +92,8 @@ impl Backend for Uring {
 struct Rings {
     /// Never dropped in a forked child, which doesn't own them.
     shared: ManuallyDrop<Arc<Shared>>,
-    thread: ManuallyDrop<JoinHandle<()>>,
+    /// `None` only while this is being dropped.
+    thread: Option<JoinHandle<()>>,
     fork: ForkMark,
 }
 
@@ -119,7 +120,7 @@ impl Rings {
         let shared = Arc::new(Shared { rings, sizes, reaper, others });
         let theirs = Arc::clone(&shared);
         let thread = thread::spawn("pagefold-reaper", move || theirs.look_after()).map_err(error_of)?;
-        Ok(Arc::new(Self { shared: ManuallyDrop::new(shared), thread: ManuallyDrop::new(thread), fork }))
+        Ok(Arc::new(Self { shared: ManuallyDrop::new(shared), thread: Some(thread), fork }))
     }
 }
 
@@ -129,12 +130,9 @@ impl Drop for Rings {
             return;
         }
         self.shared.reaper.end();
-        // SAFETY: taken once, here.
-        #[allow(unsafe_code)]
-        let thread = unsafe { ManuallyDrop::take(&mut self.thread) };
         // The reaper itself may have dropped the last handle. Then it ends when it has completed
         // its current work.
-        if !thread::is_current(&thread) {
+        if let Some(thread) = self.thread.take().filter(|thread| !thread::is_current(thread)) {
             let _ = thread.join();
             // The rings are idle now, but requests that they handed to the pool may still be in
             // progress. Dropping this handle of the pool would wait for these requests only if it

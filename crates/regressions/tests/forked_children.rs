@@ -91,6 +91,21 @@ fn a_child_can_drop_everything() {
     });
 }
 
+/// A child dropped a Pagefold that it had inherited, which detached a thread of the child's own
+/// Pagefold. The child then couldn't join this thread when it dropped its own Pagefold, and
+/// panicked. The C library reuses the stacks of the parent's threads, and a thread's id is the
+/// address of its stack. Here the child's threads use up all these stacks.
+#[test]
+fn a_child_can_drop_what_it_inherited_beside_pagefolds_of_its_own() {
+    let (mm, group, file) = used();
+    in_child(move || {
+        let own: Vec<_> = (0..64).map(|_| manager(64, disk(1, 1 << 20))).collect();
+        drop((file, group, mm));
+        drop(own);
+        true
+    });
+}
+
 /// Other threads of the parent held locks at the fork. In the child these locks stay locked
 /// forever, as it doesn't have these threads. A child that dropped a file, or read statistics, took
 /// these locks and hung.

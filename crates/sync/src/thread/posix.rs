@@ -13,14 +13,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::ForkMark;
+
 /// The stack size, which is that of `std`'s threads.
 const STACK: usize = 2 << 20;
 
-/// A handle of a thread. If it is dropped without `join`, the thread is detached. A forked child
-/// must forget the handles of its parent: its own threads may have their numbers.
+/// A handle of a thread. If it is dropped without `join`, the thread is detached.
+///
+/// A forked child doesn't have its parent's threads, but its own threads may get their ids. So in
+/// a child, an inherited handle neither joins nor detaches a thread.
 pub struct JoinHandle<T> {
     /// `None` after `join`.
     id: Option<Id>,
+    /// Distinguishes the process that started the thread from its forked children.
+    fork: ForkMark,
     end: Arc<End<T>>,
 }
 
@@ -66,6 +72,7 @@ pub(super) fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
+    let fork = ForkMark::new()?;
     let end = Arc::new(End { result: Mutex::new(None), is_there: AtomicBool::new(false) });
     let its = Arc::clone(&end);
     let body = move || {
@@ -74,7 +81,7 @@ pub(super) fn spawn<T: Send + 'static>(
     };
     let given = Box::into_raw(Box::new(Start { name: CString::new(name)?, body: Box::new(body) }));
     create(given)
-        .map(|id| JoinHandle { id: Some(id), end })
+        .map(|id| JoinHandle { id: Some(id), fork, end })
         // SAFETY: no thread was started, so none owns the box.
         .inspect_err(|_| drop(unsafe { Box::from_raw(given) }))
 }
@@ -100,18 +107,23 @@ impl<T> JoinHandle<T> {
     /// Waits until the thread has ended. Returns what its body returned.
     ///
     /// # Errors
-    /// The payload of its panic.
+    /// The payload of its panic; a message if the caller is a forked child that inherited the
+    /// handle.
     ///
     /// # Panics
     /// If a thread joins itself, which would be a deadlock.
     pub fn join(mut self) -> Result<T, Box<dyn Any + Send>> {
-        if let Some(Id(id)) = self.id.take() {
-            // SAFETY: the thread was neither joined nor detached.
-            let code = unsafe { libc::pthread_join(id, std::ptr::null_mut()) };
-            assert_eq!(code, 0, "a thread that can't be joined: {}", io::Error::from_raw_os_error(code));
-        }
+        let Some(Id(id)) = self.take_id() else { return Err(Box::new("the thread is a forked child's parent's")) };
+        // SAFETY: the thread is this process's, and was neither joined nor detached.
+        let code = unsafe { libc::pthread_join(id, std::ptr::null_mut()) };
+        assert_eq!(code, 0, "a thread that can't be joined: {}", io::Error::from_raw_os_error(code));
         let result = self.end.result().take();
-        result.unwrap_or_else(|| Err(Box::new("the thread is a forked child's parent's")))
+        result.unwrap_or_else(|| Err(Box::new("the thread has left no result")))
+    }
+
+    /// Takes the thread's id out of the handle. `None` in a forked child that inherited the handle.
+    fn take_id(&mut self) -> Option<Id> {
+        self.id.take().filter(|_| !self.fork.is_child())
     }
 
     /// Returns whether the thread's body has returned or panicked.
@@ -123,14 +135,15 @@ impl<T> JoinHandle<T> {
     /// Returns whether this is the calling thread.
     pub(super) fn is_current(&self) -> bool {
         // SAFETY: only compares ids.
-        self.id.is_some_and(|Id(id)| unsafe { libc::pthread_equal(id, libc::pthread_self()) } != 0)
+        let has_id = |Id(id)| unsafe { libc::pthread_equal(id, libc::pthread_self()) } != 0;
+        !self.fork.is_child() && self.id.is_some_and(has_id)
     }
 }
 
 impl<T> Drop for JoinHandle<T> {
     fn drop(&mut self) {
-        if let Some(Id(id)) = self.id.take() {
-            // SAFETY: the thread was neither joined nor detached.
+        if let Some(Id(id)) = self.take_id() {
+            // SAFETY: the thread is this process's, and was neither joined nor detached.
             unsafe { libc::pthread_detach(id) };
         }
     }
@@ -144,7 +157,10 @@ impl<T> std::fmt::Debug for JoinHandle<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::spawn;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use super::{JoinHandle, spawn};
 
     #[test]
     fn a_thread_leaves_its_result_or_its_panic() {
@@ -175,5 +191,47 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(end.result().take().unwrap().unwrap());
+    }
+
+    /// Starts a thread that ends when `gate` is unlocked.
+    fn behind(gate: &Arc<Mutex<()>>) -> JoinHandle<()> {
+        let gate = Arc::clone(gate);
+        spawn("behind a gate", move || drop(gate.lock().unwrap_or_else(PoisonError::into_inner))).unwrap()
+    }
+
+    /// Regression: a forked child dropped a handle that it had inherited, which detached a thread
+    /// of its own. The C library reuses the stacks of the parent's threads, and a thread's id is
+    /// the address of its stack. Here the child's threads use up all these stacks.
+    #[test]
+    fn a_child_can_drop_and_join_inherited_handles_beside_its_own_threads() {
+        const THREADS: usize = 64;
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().unwrap();
+        let inherited = [behind(&gate), behind(&gate)];
+        let in_child = AssertUnwindSafe(|| {
+            let gate = Arc::new(Mutex::new(()));
+            let closed = gate.lock().unwrap();
+            let own: Vec<_> = (0..THREADS).map(|_| behind(&gate)).collect();
+            let [one, other] = inherited;
+            drop(one);
+            drop(closed);
+            other.join().is_err() && own.into_iter().all(|thread| thread.join().is_ok())
+        });
+        // SAFETY: the child runs only the closure, which may allocate (glibc allows that), and
+        // leaves without unwinding.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: `alarm` touches no memory; the signal ends a child that hangs. `_exit` runs
+            // nothing of the parent's.
+            unsafe {
+                libc::alarm(120);
+                libc::_exit(i32::from(!catch_unwind(in_child).unwrap_or(false)));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is writable; no other thread waits for this child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's status");
+        drop(closed);
     }
 }
