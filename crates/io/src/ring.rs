@@ -119,6 +119,10 @@ const PUSHED_MAX: usize = 16;
 /// request.
 const PAUSES_MAX: u32 = 1000;
 
+/// The longest single wait for an answer, over a century. The kernel adds the time to that of its
+/// clock, in signed nanoseconds. It takes the end of a longer wait for one in the past.
+const WAIT_MAX: Duration = Duration::from_secs(1 << 32);
+
 /// The device number of the pool queue in which threads are summoned to submit. No file's device
 /// has this number.
 const RINGS_DEVICE: u64 = u64::MAX;
@@ -431,7 +435,7 @@ impl Ring {
 
     /// Waits for an answer, for at most the given time.
     fn wait(&self, at_most: Option<Duration>) {
-        let timespec = at_most.map(types::Timespec::from);
+        let timespec = at_most.map(|time| types::Timespec::from(capped(time)));
         let args = match &timespec {
             Some(timespec) => types::SubmitArgs::new().timespec(timespec),
             None => types::SubmitArgs::new(),
@@ -452,6 +456,11 @@ impl Ring {
             }
         }
     }
+}
+
+/// Returns the time for which a thread that may wait for `time` waits in one call of the kernel.
+fn capped(time: Duration) -> Duration {
+    time.min(WAIT_MAX)
 }
 
 /// Submits a request that does nothing, and takes its answer: a seccomp filter may allow creating a
@@ -633,5 +642,16 @@ mod tests {
         wait_until("the leader leaves", || thread::has_ended(&leader));
         vacate(&ring, another);
         leader.join().unwrap();
+    }
+    /// Regression: the kernel took a very long time for a negative one, so the wait was over at
+    /// once. A leader that could help for so long kept a CPU busy.
+    #[test]
+    fn a_wait_of_any_length_is_one_that_the_kernel_makes() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        assert_eq!(capped(HOUR), HOUR);
+        for time in [Duration::from_secs(i64::MAX as u64), Duration::from_secs(1 << 63), Duration::MAX] {
+            let nanoseconds = i64::try_from(capped(time).as_nanos()).expect("it isn't negative for the kernel");
+            assert!(nanoseconds < i64::MAX / 2, "the sum with the clock's time may be negative");
+        }
     }
 }
