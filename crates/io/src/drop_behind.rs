@@ -11,9 +11,9 @@
 //!
 //! The kernel can drop a written page only after the page was written back, and only a sync
 //! guarantees that it was. So [`Written`] records one span, from the first to the last written
-//! range, and after a sync drops the whole span with one call. This also drops pages of the span
-//! that weren't written. That is intended: Pagefold is the cache of this file, so the kernel's
-//! copies of these pages are second copies, too.
+//! range. After a sync that succeeded, the whole span is dropped with one call. This also drops
+//! pages of the span that weren't written. That is intended: Pagefold is the cache of this file, so
+//! the kernel's copies of these pages are second copies, too.
 
 use std::ops::Range;
 
@@ -91,7 +91,7 @@ impl List {
 /// Only whole pages can be dropped.
 const PAGE: u64 = 4096;
 
-/// The span of all bytes written to one file since its last sync, in whole pages.
+/// The span of all bytes written to one file since its last sync that succeeded, in whole pages.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     span: Mutex<Option<(u64, u64)>>,

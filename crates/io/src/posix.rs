@@ -337,9 +337,12 @@ impl BackingFile for PosixFile {
         self.check_writable()?;
         // Taken before the sync: ranges written during this sync are left to the next.
         let written = self.written.take();
-        self.durability.sync(self.fd.as_fd())?;
-        written.into_iter().for_each(|range| self.forget(range));
-        Ok(())
+        let synced = self.durability.sync(self.fd.as_fd());
+        written.into_iter().for_each(|range| match synced {
+            Ok(()) => self.forget(range),
+            Err(_) => self.written.note(range), // Left to the next sync that succeeds.
+        });
+        Ok(synced?)
     }
 
     fn set_len(&self, len: u64) -> Result<(), IoError> {

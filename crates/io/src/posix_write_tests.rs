@@ -345,6 +345,24 @@ fn the_kernel_keeps_no_copy_of_what_was_synced() {
     }
 }
 
+/// Regression: a sync failed, and the record of what had been written was lost. The next sync
+/// succeeded, but the kernel kept its copies of these pages until they were written again.
+#[test]
+fn what_a_failed_sync_left_is_dropped_by_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut file = open(&file_of(&dir, 4 * PAGE), DirectIo::Never, Access::Write);
+    file.written.note(PAGE as u64..3 * PAGE as u64);
+    // A socket can't be synced.
+    let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let fd = std::mem::replace(&mut file.fd, socket.into());
+    assert!(file.sync().is_err());
+    assert_eq!(file.written.take(), Some(PAGE as u64..3 * PAGE as u64));
+    file.written.note(PAGE as u64..3 * PAGE as u64);
+    file.fd = fd;
+    file.sync().unwrap();
+    assert_eq!(file.written.take(), None);
+}
+
 struct Mounted<'a>(&'a Path);
 
 impl Drop for Mounted<'_> {
