@@ -164,6 +164,8 @@ enum Look<'a> {
     Found(PinnedFrame<'a>),
     /// The page isn't available. The new state tells what to wait for.
     Wait,
+    /// The page isn't available. The future has begun a pause, whose end wakes the task.
+    Pause,
 }
 
 impl<'a> PageFuture<'a> {
@@ -431,7 +433,7 @@ impl<'a> PageFuture<'a> {
         let pause = (waited / 2).clamp(PAUSE_MIN, PAUSE_MAX);
         self.timer = Some(self.handle.file.manager.timers.after(pause, waker));
         self.state = State::Pausing;
-        Ok(Look::Wait)
+        Ok(Look::Pause)
     }
 
     /// Returns whether the known length of the file includes the byte that the future needs. This
@@ -480,7 +482,7 @@ impl<'a> PageFuture<'a> {
                 Poll::Ready(Came::Done(Done::Busy(page))) => {
                     self.asked = false;
                     self.come_again(waker, |handle| handle.file.page_busy(page))?;
-                    continue;
+                    return Poll::Pending; // As for `Look::Pause`.
                 }
                 Poll::Ready(Came::Done(Done::Len | Done::Room)) => self.short_since = None,
                 Poll::Ready(Came::Nothing) => {}
@@ -488,11 +490,18 @@ impl<'a> PageFuture<'a> {
             if !self.reach(start, waker)? {
                 continue;
             }
-            if let Look::Found(frame) = self.look(waker)? {
-                if !self.missed {
-                    handle.hits.counter.add(1);
+            match self.look(waker)? {
+                Look::Found(frame) => {
+                    if !self.missed {
+                        handle.hits.counter.add(1);
+                    }
+                    return Poll::Ready(self.page_of(frame));
                 }
-                return Poll::Ready(self.page_of(frame));
+                Look::Wait => {}
+                // Without looking at the timer: if the timers' thread couldn't be started, the
+                // pause is over at once, and the task has been woken. A poll that went on would
+                // keep the executor's thread busy until the future fails.
+                Look::Pause => return Poll::Pending,
             }
         }
     }
