@@ -1,9 +1,11 @@
 //! Files that differ, when they are opened, from what they seem to be.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use pagefold::io::IoError;
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use pagefold::{Error, Pagefold};
+use sync::SharedBytes;
 use test_disks::SimulatedDisk;
 
 use crate::support::{bytes_on, disk, manager, read};
@@ -54,4 +56,47 @@ fn two_files_with_the_same_numbers_are_two_files() {
     assert_eq!(&bytes_on(&disk, "f1")[100..109], b"in memory");
     read(&third, 2, 0, 1 << 16).unwrap();
     assert_eq!(mm.stats().files.len(), 1);
+}
+
+/// Panics when it opens a file, or when it is asked for a file's length.
+struct Panics {
+    in_open: bool,
+}
+
+impl Backend for Panics {
+    fn name(&self) -> &'static str {
+        "panics"
+    }
+
+    fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        assert!(!self.in_open, "on purpose");
+        Ok(Box::new(Self { in_open: false }))
+    }
+}
+
+impl BackingFile for Panics {
+    fn identity(&self) -> Identity {
+        Identity { device: 0, inode: 7 }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        panic!("on purpose")
+    }
+
+    fn read(&self, _: u64, _: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        Ok(0)
+    }
+}
+
+/// A backend panicked as a file was opened. What had been charged for the handle stayed charged.
+#[test]
+fn an_opening_in_which_the_backend_panics_leaves_nothing_charged() {
+    for in_open in [true, false] {
+        let mm = manager(64, Panics { in_open });
+        let group = mm.group("tenant").build().unwrap();
+        let before = mm.used();
+        let opened = catch_unwind(AssertUnwindSafe(|| group.open("f").map(drop)));
+        assert!(opened.is_err(), "the panic doesn't reach the caller: {opened:?}");
+        assert_eq!(mm.used(), before, "in_open: {in_open}");
+    }
 }

@@ -1,9 +1,12 @@
 //! What can be used as a swap area, and by how many Pagefolds at a time.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pagefold::io::{Access, Backend as _};
+use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use pagefold::{AddError, Error, Pagefold, Protection, RemoveError, Space, SwapArea};
+use sync::SharedBytes;
 use sync::one_cpu::stay_on_this_cpu;
 use sync::random::mix;
 use test_disks::SimulatedDisk;
@@ -94,6 +97,52 @@ fn an_area_on_a_full_file_system_is_refused() {
     assert_eq!((mm.stats().metadata_bytes, mm.stats().swap.len()), (before, 0));
     disk.set_capacity(1 << 20);
     mm.add_swap(SwapArea::path("/swap").overwrite(true)).unwrap();
+}
+
+/// Its files panic when they are asked how they are to be written.
+#[derive(Clone)]
+struct Panics;
+
+impl Backend for Panics {
+    fn name(&self) -> &'static str {
+        "panics"
+    }
+
+    fn open(&self, _: &Path, _: Access) -> Result<Box<dyn BackingFile>, IoError> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl BackingFile for Panics {
+    fn identity(&self) -> Identity {
+        Identity { device: 0, inode: 7 }
+    }
+
+    fn len(&self) -> Result<u64, IoError> {
+        Ok(1 << 20)
+    }
+
+    fn needs_stable_bytes(&self) -> bool {
+        panic!("on purpose")
+    }
+
+    fn read(&self, _: u64, _: &[SharedBytes<'_>]) -> Result<usize, IoError> {
+        Ok(0)
+    }
+}
+
+/// A backend panicked as an area was added. What had been charged for the area's tables stayed
+/// charged, and the area's number stayed taken. There are 32 numbers.
+#[test]
+fn an_area_whose_backend_panics_leaves_nothing_behind() {
+    let mm = Pagefold::builder().memory("8MiB").backend(Panics).build().unwrap();
+    let before = mm.used();
+    for _ in 0..33 {
+        let added = catch_unwind(AssertUnwindSafe(|| mm.add_swap(SwapArea::path("/swap").overwrite(true))));
+        assert!(added.is_err(), "the panic doesn't reach the caller: {added:?}");
+    }
+    assert_eq!(mm.used(), before);
+    mm.add_swap(SwapArea::memory("1MiB")).unwrap();
 }
 
 /// Half of the time that a removal waits for a guard. If the test's thread gets no CPU for longer,

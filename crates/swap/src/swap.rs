@@ -144,6 +144,28 @@ pub struct Swap {
     page_size: usize,
 }
 
+/// The number of an area that isn't listed yet. If this is dropped, because the area can't be added
+/// or its backend panics, the number is free again.
+struct TakenNumber<'a> {
+    swap: &'a Swap,
+    number: u32,
+}
+
+impl TakenNumber<'_> {
+    /// Returns the number, which is the listed area's from now on.
+    fn keep(self) -> u32 {
+        let number = self.number;
+        std::mem::forget(self);
+        number
+    }
+}
+
+impl Drop for TakenNumber<'_> {
+    fn drop(&mut self) {
+        self.swap.give_number(self.number);
+    }
+}
+
 impl Swap {
     /// Creates an empty list of areas, for pages of `page_size` bytes.
     #[must_use]
@@ -167,9 +189,9 @@ impl Swap {
     }
 
     /// Adds an area, if `admit` accepts the number of bytes that the area's tables take. `admit` is
-    /// called before the tables are allocated. If the area can't be added after that, the bytes
-    /// that `admit` accepted aren't used, and the caller must undo what `admit` did. See also
-    /// [`add`](Self::add).
+    /// called before the tables are allocated. If the area can't be added after that, or the
+    /// backend panics, the bytes that `admit` accepted aren't used, and the caller must undo what
+    /// `admit` did. See also [`add`](Self::add).
     ///
     /// # Errors
     /// The errors of [`add`](Self::add), and [`AddError::NoRoom`] if `admit` returns false.
@@ -181,12 +203,9 @@ impl Swap {
         admit: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Added, AddError> {
         let number = self.take_number()?;
-        let added =
-            Area::open(number, source, backend, options, self.page_size, admit).and_then(|area| self.list(area));
-        if added.is_err() {
-            self.give_number(number);
-        }
-        added.map(|area| Added { number, area })
+        let area = Area::open(number.number, source, backend, options, self.page_size, admit)?;
+        let area = self.list(area)?;
+        Ok(Added { number: number.keep(), area })
     }
 
     /// Enters a new area into all copies.
@@ -213,10 +232,11 @@ impl Swap {
 
     /// Allocates a number that no area has. Relaxed, like the update in `give_number`: the copies'
     /// locks publish everything that is reached by a number.
-    fn take_number(&self) -> Result<u32, AddError> {
+    fn take_number(&self) -> Result<TakenNumber<'_>, AddError> {
         let taken = |bits: u32| (bits != u32::MAX).then(|| bits | (bits + 1));
         let before = self.numbers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
-        before.map(u32::trailing_ones).map_err(|_| AddError::TooMany { max: AREAS_MAX })
+        let before = before.map_err(|_| AddError::TooMany { max: AREAS_MAX })?;
+        Ok(TakenNumber { swap: self, number: before.trailing_ones() })
     }
 
     fn give_number(&self, number: u32) {

@@ -74,10 +74,10 @@ impl File {
         manager.refuse_child()?;
         let (hits, place) = Hits::at_hand();
         let bytes = Handle::bytes() + place.bytes();
-        manager.charge_metadata(bytes)?;
-        let opened = group.pagefold().files().open(path, access);
-        let file = opened.inspect_err(|_| manager.frames.budget().uncharge(bytes))?;
+        let charge = manager.hold_metadata(bytes)?;
+        let file = group.pagefold().files().open(path, access)?;
         let handle = Handle::of(group.handle(), file, hits, access.writes(), bytes);
+        charge.hand_over();
         Ok(Self { map: handle.file.map.clone(), hits: place, handle, group: group.clone() })
     }
 

@@ -107,12 +107,10 @@ impl GroupBuilder {
         let manager = self.pagefold.manager();
         let max = self.max?.map(|size| pages_of(size, manager.frames.page_size())).transpose()?;
         let swap_max = self.swap_max?;
-        manager.charge_metadata(GROUP_BYTES)?;
+        let charge = manager.hold_metadata(GROUP_BYTES)?;
         let budget = || manager.frames.budget().max() / manager.frames.page_size() as u64;
-        let state = manager
-            .groups
-            .add(&self.name, max, budget)
-            .inspect_err(|_| manager.frames.budget().uncharge(GROUP_BYTES))?;
+        let state = manager.groups.add(&self.name, max, budget)?;
+        charge.hand_over();
         if let Some(size) = swap_max {
             state.swapped.set_max(size.0 / manager.frames.page_size() as u64);
         }

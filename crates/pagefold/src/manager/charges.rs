@@ -1,10 +1,12 @@
-//! Charges pages of files and of spaces to groups.
+//! Charges pages of files and of spaces to groups, and holds charges that an error or a panic may
+//! still take back.
 //!
 //! If a group's limit is large enough, CPUs keep stocks of charges that were made to the group in
 //! advance (`stocks`). Then a page takes its charge from the CPU's stock, and the group's counter
 //! changes only once for a batch of charges. For a group without stocks, each charge changes the
 //! counter.
 
+use frames::Budget;
 use sync::Arc;
 
 use crate::group::state::{GROUP_BYTES, GroupState};
@@ -122,6 +124,33 @@ impl<'a> Charge<'a> {
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
         self.manager.uncharge(self.group, 1);
+    }
+}
+
+/// A charge of Pagefold's own metadata to the budget, from before the metadata exists until it is
+/// the metadata's. If this is dropped before that, because of an error or because a user's backend
+/// panics, the bytes are uncharged.
+pub(crate) struct MetadataCharge<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+}
+
+impl<'a> MetadataCharge<'a> {
+    /// Takes over bytes that were charged.
+    pub(crate) fn new(budget: &'a Budget, bytes: u64) -> Self {
+        Self { budget, bytes }
+    }
+
+    /// Hands the charge over to the metadata: dropping the metadata uncharges the bytes from then
+    /// on.
+    pub(crate) fn hand_over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for MetadataCharge<'_> {
+    fn drop(&mut self) {
+        self.budget.uncharge(self.bytes);
     }
 }
 

@@ -15,6 +15,7 @@ use sync::wait::Backoff;
 use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
+use crate::manager::charges::MetadataCharge;
 use crate::manager::lowering::{Cost, MAPS_BATCH};
 use crate::manager::take_frame::Landings;
 use crate::size::Size;
@@ -168,6 +169,13 @@ impl Manager {
         let mut charge = ChargeInParts { missing: bytes };
         let made = self.make_room_until(&mut || charge.proceed(budget));
         made.inspect_err(|_| budget.uncharge(bytes - charge.missing))
+    }
+
+    /// Charges metadata like [`charge_metadata`](Self::charge_metadata), for a caller that may still
+    /// fail, or that calls a backend before the metadata exists.
+    pub(crate) fn hold_metadata(&self, bytes: u64) -> Result<MetadataCharge<'_>, Error> {
+        self.charge_metadata(bytes)?;
+        Ok(MetadataCharge::new(self.frames.budget(), bytes))
     }
 
     /// Makes room in the budget until `is_charged` succeeds in charging.

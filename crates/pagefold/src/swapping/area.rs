@@ -9,6 +9,7 @@ use sync::atomic::Ordering;
 
 use crate::error::Error;
 use crate::manager::Manager;
+use crate::manager::charges::MetadataCharge;
 use crate::manager::page_owners::SwapIn;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::swap_areas::SwapAreaStats;
@@ -201,10 +202,10 @@ impl Manager {
         let options = area.options;
         let source = area.source(&self.frames)?;
         let is_compressed = matches!(source, Source::Compressed { .. });
-        let (mut charged, mut refusal) = (0, None);
-        let mut admit = |bytes| match self.charge_metadata(bytes) {
-            Ok(()) => {
-                charged = bytes;
+        let (mut charge, mut refusal) = (None, None);
+        let mut admit = |bytes| match self.hold_metadata(bytes) {
+            Ok(held) => {
+                charge = Some(held);
                 true
             }
             Err(error) => {
@@ -213,10 +214,8 @@ impl Manager {
             }
         };
         let added = self.swap.add_admitted(&source, &*self.backend, options, &mut admit);
-        let added = added.map_err(|error| {
-            self.frames.budget().uncharge(charged);
-            refusal.unwrap_or(Error::SwapRefused(error))
-        })?;
+        let added = added.map_err(|error| refusal.unwrap_or(Error::SwapRefused(error)))?;
+        charge.into_iter().for_each(MetadataCharge::hand_over); // `remove_area` uncharges it.
         self.note_areas();
         self.list_anonymous();
         let stocked = if is_compressed { stock() } else { Ok(()) };
