@@ -12,6 +12,9 @@
 //! - Z2. The page with the new end is held from before the truncation until its tail is zeroed. In
 //!   between, no other thread pins the page, or loads its old content. If the page is in memory,
 //!   this thread holds it the way a writer does; otherwise it sets the page's word to *loading*.
+//!   This page is taken last. So while its word is in *loading*, this thread waits only for the
+//!   device, and never for a user of a later page. With `io_timeout`, a reader that waits for the
+//!   word too long reports that the device is silent.
 //! - Z3. Bytes past the new end may stay in memory in two cases. A page past the end may stay if
 //!   another thread began to use it just before the truncation. The tail of the page with the new
 //!   end may stay if this thread couldn't hold that page (Z2): if the page isn't in memory, holding
@@ -94,12 +97,12 @@ impl FileState {
     fn cut(&self, writer: &dyn BackingFile, len: u64) -> Result<(), Error> {
         let page = len >> self.page_shift();
         let tail = (len & (self.page_bytes() - 1)) as usize;
-        let cut_page = if tail > 0 { Some(self.hold_to_cut(page)?) } else { None };
         for page in self.map.pages_in_memory(len.div_ceil(self.page_bytes())..self.map.pages()) {
             if self.map.state(page) != PageState::Loading {
                 drop(self.take_to_cut(page)?);
             }
         }
+        let cut_page = if tail > 0 { Some(self.hold_to_cut(page)?) } else { None }; // Z2
         self.set_on_device(writer, len)?;
         self.length_is(len);
         if let Some(CutPage::InMemory(mut writing)) = cut_page {
@@ -159,13 +162,16 @@ impl FileState {
     }
 }
 
-#[cfg(all(test, not(pagefold_loom)))]
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
+    use crate::patience::WATCHDOG;
     use crate::read::call::Purpose;
     use crate::write::Written;
-    use crate::{File, Pagefold};
+    use crate::{Error, File, Pagefold};
+    use frames::BeginLoad;
     use io::Batch;
     use sync::atomic::{AtomicBool, Ordering};
+    use sync::time::{Duration, Instant};
     use test_disks::SimulatedDisk;
 
     const LEN: u64 = 8 * 4096;
@@ -193,6 +199,29 @@ mod tests {
         let mut bytes = [0; 4096];
         assert_eq!(file.read_at(&mut bytes, 2 * 4096).unwrap(), 4096);
         assert!(bytes == [1; 4096], "zeros in place of the file's bytes");
+    }
+
+    /// Regression: `set_len` put the word of the page with the new end in *loading*, and then waited
+    /// for seconds for a user of a later page. With `io_timeout`, a reader of the page with the new
+    /// end took that wait for one of the device, and reported that the device was silent. Here this
+    /// thread has that page's word in *loading*. So if `set_len` looks at the later page first, it
+    /// fails before it comes to the word.
+    #[test]
+    fn a_cut_waits_for_users_of_later_pages_before_it_takes_the_page_with_the_new_end() {
+        let file = file();
+        let BeginLoad::Begun(loading) = file.handle().file.map.begin_load(2) else { panic!("it is vacant") };
+        let _pin = file.page_at(5 * 4096).unwrap();
+        let cut = std::thread::scope(|scope| {
+            let cut = scope.spawn(|| file.set_len(2 * 4096 + 10));
+            let start = Instant::now();
+            while !cut.is_finished() && start.elapsed() < WATCHDOG {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let is_over = cut.is_finished();
+            drop(loading);
+            (is_over, cut.join().unwrap())
+        });
+        assert!(matches!(cut, (true, Err(Error::PageBusy { page: 5, .. }))), "{cut:?}");
     }
 
     /// Regression: a write was creating a page when another process truncated the file before that
