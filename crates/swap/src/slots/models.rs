@@ -22,10 +22,36 @@ impl Model {
     fn take(&self) -> Option<SlotId> {
         let mut batch = SlotBatch::new();
         self.slots.allocate(1, &mut batch);
+        self.taken(batch)
+    }
+
+    /// Makes only the last attempt of an allocation, after which the allocation would report that
+    /// the area is full.
+    fn search(&self) -> Option<SlotId> {
+        let mut batch = SlotBatch::new();
+        let mine = self.slots.mine();
+        let turn = self.slots.hands[mine].lock();
+        self.slots.search_everywhere(&turn, self.slots.way(mine), 1, &mut batch);
+        drop(turn);
+        self.taken(batch)
+    }
+
+    fn taken(&self, mut batch: SlotBatch) -> Option<SlotId> {
         let slot = batch.pop()?;
         assert!(!self.held[slot.number() as usize].swap(true, Ordering::Relaxed), "{slot:?} given twice");
         assert_eq!(self.slots.lookup(slot), Ok(SlotState::Taken));
         Some(slot)
+    }
+
+    /// Takes all slots that are free.
+    fn take_all(&self) -> Vec<SlotId> {
+        std::iter::from_fn(|| self.take()).collect()
+    }
+
+    /// Frees slots, and makes them available at once.
+    fn put_all(&self, slots: &[SlotId]) {
+        slots.iter().for_each(|&slot| self.put(slot));
+        self.slots.drain();
     }
 
     fn put(&self, slot: SlotId) {
@@ -50,6 +76,11 @@ impl Model {
         let is_in_hand = |cluster| hands.iter().any(|hand| hand.cluster() == cluster);
         self.slots.clusters.check(is_in_hand);
     }
+}
+
+/// Returns the slots of a cluster.
+fn of_cluster(all: &[SlotId], cluster: u32) -> Vec<SlotId> {
+    all.iter().copied().filter(|slot| slot.number() / SLOTS as u32 == cluster).collect()
 }
 
 fn thread(model: &Arc<Model>, body: impl FnOnce(&Model) + Send + 'static) -> JoinHandle<()> {
@@ -107,6 +138,45 @@ fn a_slot_freed_during_the_last_search_is_found_then_or_later() {
         let again = model.take().expect("it is free");
         model.put(again);
         model.all_there(1);
+    });
+}
+
+/// The free slot moves against the direction of the search. While the search looks at cluster 2,
+/// another thread frees a slot in cluster 1, which the search has passed, and then takes the one in
+/// cluster 2. A slot was free at every moment, so the search must be repeated ([`until_quiet`]).
+#[test]
+fn a_slot_that_is_freed_behind_the_search_is_found() {
+    sync::model(|| {
+        let model = Model::new(6);
+        let all = model.take_all();
+        model.put_all(&of_cluster(&all, 1));
+        let first = model.take_all(); // This CPU's next search begins after cluster 1.
+        assert_eq!(of_cluster(&first, 1).len(), 2);
+        model.put_all(&of_cluster(&all, 2)[..1]);
+        let other = thread(&model, |model| {
+            model.search().expect("a slot was free at every moment");
+        });
+        model.put(first[0]);
+        model.take().expect("there are two");
+        other.join().unwrap();
+    });
+}
+
+/// A cluster with a free slot goes from the list of partly used clusters to that of empty ones. The
+/// last search must find the cluster on one of them, even if the thread that moves it has it
+/// locked, and hasn't incremented `changes` yet ([`Effort::Last`]).
+#[test]
+fn a_cluster_that_moves_to_another_list_is_found() {
+    sync::model(|| {
+        let model = Model::new(4);
+        let all = model.take_all();
+        let moves = of_cluster(&all, 1);
+        model.put_all(&moves[..1]);
+        let other = thread(&model, move |model| model.put(moves[1]));
+        model.search().expect("a slot was free at every moment");
+        other.join().unwrap();
+        model.put_all(&of_cluster(&all, 0));
+        model.all_there(2);
     });
 }
 
