@@ -6,7 +6,7 @@
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
 //! - the policy's own objects, such as groups and open files, when they are made.
 //!
-//! I1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
+//! U1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
 //! excess is given back.
 //!
 //! Giving back the memory for a large lowering takes a while. If `max` fell to its goal in one
@@ -14,7 +14,7 @@
 //! thread gives back, it calls `Budget::give_up`, which lowers `max` to the memory that is still in
 //! use, plus a reserve for page maps.
 //!
-//! I2. `max` and `goal` are changed only under the lock `changing`, a leaf. A thread that lowers
+//! U2. `max` and `goal` are changed only under the lock `changing`, a leaf. A thread that lowers
 //! `max` computes it from the `max` and the `goal` that it loads. So without the lock, it could
 //! overwrite a limit that another thread has set in between:
 //! ```text
@@ -33,7 +33,7 @@ use sync::lock::Mutex;
 pub struct Budget {
     max: AtomicU64,
     goal: AtomicU64,
-    /// Held while `max` and `goal` change (I2).
+    /// Held while `max` and `goal` change (U2).
     changing: Mutex<()>,
     used: AtomicU64,
     peak: AtomicU64,

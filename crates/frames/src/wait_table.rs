@@ -4,13 +4,13 @@
 //! Waiters are few and short-lived, so one small table serves all pages. Each page word hashes to a
 //! bucket, which consists of a lock and a list of waiters.
 //!
-//! - W1. A waiter holds the bucket's lock while it sets `WAITED` in the loading word and then
+//! - K1. A waiter holds the bucket's lock while it sets `WAITED` in the loading word and then
 //!   enters the list. A loader that finds `WAITED` takes the same lock before it ends the load. So
 //!   the load can't end between the waiter's two steps. If it could, the wake-up would be lost.
-//! - W2. The loader changes the word and gives the outcome to the waiters in one critical section.
+//! - K2. The loader changes the word and gives the outcome to the waiters in one critical section.
 //!   So the outcome goes to the waiters of this load, and never to waiters of the previous or the
 //!   next load of the page.
-//! - W3. A waker is cloned, called and dropped only without the lock. Each of these operations may
+//! - K3. A waker is cloned, called and dropped only without the lock. Each of these operations may
 //!   run arbitrary code, for example code that ends a task that waits in the same bucket. Such code
 //!   takes the lock, so it would deadlock if this thread held the lock.
 
@@ -129,7 +129,7 @@ impl WaitTable {
     /// isn't loading.
     pub(crate) fn enter(&self, index: usize, word: &AtomicU64, waker: Option<&Waker>) -> Option<Waiting<'_>> {
         let bucket = self.bucket(index);
-        let mut waker = waker.cloned(); // W3
+        let mut waker = waker.cloned(); // K3
         let ticket = bucket.waiters.lock().enter(index, word, &mut waker)?;
         Some(Waiting { bucket, ticket: Some(ticket) })
     }
@@ -160,7 +160,7 @@ impl WaitTable {
         }
         bucket.woken.notify_all();
         drop(waiters);
-        wake_all(tasks); // W3
+        wake_all(tasks); // K3
     }
 }
 
@@ -222,7 +222,7 @@ impl Waiting<'_> {
         let mut waiters = self.bucket.waiters.lock();
         if let Some(outcome) = waiters.take_outcome(ticket) {
             self.ticket = None;
-            drop(waiters); // W3: before `waker`.
+            drop(waiters); // K3: before `waker`.
             return Poll::Ready(outcome);
         }
         if let Some(Some(waiter)) = waiters.places.get_mut(ticket) {
@@ -238,7 +238,7 @@ impl Drop for Waiting<'_> {
         if let Some(ticket) = self.ticket {
             let mut waiters = self.bucket.waiters.lock();
             let waiter = waiters.remove(ticket);
-            drop(waiters); // W3: before the waiter.
+            drop(waiters); // K3: before the waiter.
             drop(waiter);
         }
     }
@@ -280,7 +280,7 @@ mod models {
     /// Regression: two loads of one page followed each other. The first load succeeded: it changed
     /// the word, and only later gave its outcome to its waiters. In between, the second load began
     /// and failed. So the waiters of the first load got the second load's error. Now the loader
-    /// changes the word and gives the outcome in one critical section (W2).
+    /// changes the word and gives the outcome in one critical section (K2).
     #[test]
     fn a_waiter_gets_nobody_elses_outcome() {
         sync::model(|| {

@@ -5,6 +5,7 @@
 //! | a test is ignored for one of a few reasons, and its name says which; quarantined ones are counted | [`ignored`] |
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
 //! | a link in a page leads somewhere | [`links`] |
+//! | a label of an invariant is defined once in its crate | [`labels`] |
 //! | neither files nor folders of a crate import each other in a circle | [`layers`] |
 //! | what users depend on depends on nothing in `lab/`, and only for its tests on `test-disks` | [`lab`] |
 //! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
@@ -14,6 +15,7 @@
 
 mod ignored;
 mod lab;
+mod labels;
 mod layers;
 mod links;
 mod prose;
@@ -74,6 +76,7 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
         .flat_map(seam::check)
         .chain(ignored.violations)
         .chain(links::check(&pages, &root()))
+        .chain(labels::check(&sources))
         .chain(rows::check(contributing, gate))
         .chain(prose.violations)
         .chain(lab::check(&manifests))

@@ -21,7 +21,7 @@
 //! empty any stock. A group's stock on a CPU is at index `group number % STOCKS`. A group that
 //! finds another group's charges there displaces them.
 //!
-//! - S1. Charges in stock are in their group's `charged`. So a group with charges in stock isn't
+//! - C1. Charges in stock are in their group's `charged`. So a group with charges in stock isn't
 //!   forgotten, and its number isn't reused (`group::table`).
 //!
 //! All accesses are `Relaxed`: charges are only numbers, and publish no other memory.
