@@ -77,10 +77,11 @@ pub enum Error {
         /// The largest possible budget.
         max: Size,
     },
-    /// The budget can't shrink, because its pages are pinned or being loaded. It stays as it was.
-    #[error("the budget can't shrink to {size}: {used} are in use, and pinned or being loaded")]
+    /// The budget can't be lowered, or has no room for metadata, because the pages in memory are
+    /// pinned or being loaded. The budget stays as it was.
+    #[error("no room in a budget of {size}: {used} are in use, and pinned or being loaded")]
     BudgetBusy {
-        /// The requested budget.
+        /// The budget: the requested one, or the present one if the call needs room for metadata.
         size: Size,
         /// The memory that couldn't be freed.
         used: Size,

@@ -98,8 +98,9 @@ impl Pagefold {
     /// 20 bytes for each page that fits into the area.
     ///
     /// # Errors
-    /// [`Error::BadSize`]; [`Error::SwapRefused`], also for a file or device that is in use;
-    /// [`Error::BudgetBusy`] if the budget has no room for the tables.
+    /// [`Error::BadSize`]; [`Error::SwapRefused`], also for a file or device that is in use, and if
+    /// the budget has no room for the tables; [`Error::BudgetBusy`] if the budget has no room for
+    /// the stock of memory of a compressed area.
     pub fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
         self.manager().add_swap(area)
     }

@@ -356,7 +356,9 @@ mod tests {
         let (group, _file) = group_with_pages();
         let manager = group.manager();
         let max = manager.frames.budget().max();
-        assert!(matches!(manager.charge_metadata(max + 1), Err(Error::BudgetBusy { .. })));
+        let error = manager.charge_metadata(max + 1).unwrap_err();
+        assert!(matches!(error, Error::BudgetBusy { .. }));
+        assert!(error.to_string().starts_with("no room in a budget of 16 MiB: "), "it isn't lowered: {error}");
         assert_eq!(group.stats().evictions, 0);
     }
 

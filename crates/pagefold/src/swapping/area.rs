@@ -202,19 +202,14 @@ impl Manager {
         let options = area.options;
         let source = area.source(&self.frames)?;
         let is_compressed = matches!(source, Source::Compressed { .. });
-        let (mut charge, mut refusal) = (None, None);
-        let mut admit = |bytes| match self.hold_metadata(bytes) {
-            Ok(held) => {
-                charge = Some(held);
-                true
-            }
-            Err(error) => {
-                refusal = Some(error);
-                false
-            }
+        let mut charge = None;
+        // If the charge is refused, the call's error is the area's (`AddError::NoRoom`), which has
+        // the size of the tables.
+        let mut admit = |bytes| {
+            charge = self.hold_metadata(bytes).ok();
+            charge.is_some()
         };
-        let added = self.swap.add_admitted(&source, &*self.backend, options, &mut admit);
-        let added = added.map_err(|error| refusal.unwrap_or(Error::SwapRefused(error)))?;
+        let added = self.swap.add_admitted(&source, &*self.backend, options, &mut admit)?;
         charge.into_iter().for_each(MetadataCharge::hand_over); // `remove_area` uncharges it.
         self.note_areas();
         self.list_anonymous();
