@@ -201,8 +201,9 @@ impl Trouble {
             Ok(number) => areas.push(Area { id: random.next_u64(), number, path, is_leaving: false }),
             Err(Error::SwapRefused(AddError::OpenFailed { error, .. } | AddError::HeaderFailed { error, .. }))
                 if path.is_some() && self.was_injected(error) => {}
-            // The tables need memory, which other threads' pages in use may take.
-            Err(Error::BudgetBusy { .. }) => {}
+            // The tables, and the stock of a compressed area, need memory, which other threads'
+            // pages in use may take.
+            Err(Error::SwapRefused(AddError::NoRoom { .. }) | Error::BudgetBusy { .. }) => {}
             Err(error) => panic!("{error}\n{}", self.0.mm.stats()),
         }
     }
