@@ -34,8 +34,31 @@ pub fn spawn<T: Send + 'static>(
     #[cfg(pagefold_loom)]
     return {
         let _ = name;
-        Ok(loom::thread::spawn(body))
+        Ok(spawn_in_both_orders(body))
     };
+}
+
+/// Starts a thread of a model. First of all, this thread and the new one change one atomic. So loom
+/// also explores the order in which the new thread goes first.
+///
+/// loom 0.7 misses that order if the new thread loads an atomic before it changes it, and this
+/// thread only loads it. The reason: loom remembers only the last access to an atomic. When the new
+/// thread is about to make its change, this is its own load, and no longer the load of this thread.
+/// So loom finds no conflict, and never makes the change come before this thread's load.
+#[cfg(pagefold_loom)]
+fn spawn_in_both_orders<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::Arc;
+
+    let gate = Arc::new(AtomicU32::new(0));
+    let theirs = Arc::clone(&gate);
+    // Relaxed, twice: it must not order anything that the model is about.
+    let thread = loom::thread::spawn(move || {
+        theirs.fetch_add(1, Ordering::Relaxed);
+        body()
+    });
+    gate.fetch_add(1, Ordering::Relaxed);
+    thread
 }
 
 /// Returns a number that identifies this thread while the thread lives. Threads get the numbers 0,
@@ -88,5 +111,32 @@ pub fn has_ended<T>(handle: &JoinHandle<T>) -> bool {
     {
         let _ = handle;
         false
+    }
+}
+
+#[cfg(all(test, pagefold_loom))]
+mod models {
+    use super::spawn;
+    use loom::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::Arc;
+
+    /// Regression: loom never made the new thread's change come before this thread's load.
+    #[test]
+    fn a_new_thread_may_go_first() {
+        // Of `std`, because it outlasts the interleavings.
+        static SEEN: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        crate::model(|| {
+            let word = Arc::new(AtomicU32::new(0));
+            let theirs = Arc::clone(&word);
+            let changes = move || {
+                if theirs.load(Ordering::Relaxed) == 0 {
+                    theirs.store(1, Ordering::Relaxed);
+                }
+            };
+            let thread = spawn("changes", changes).unwrap();
+            SEEN.fetch_or(1 << word.load(Ordering::Relaxed), std::sync::atomic::Ordering::Relaxed);
+            thread.join().unwrap();
+        });
+        assert_eq!(SEEN.load(std::sync::atomic::Ordering::Relaxed), 0b11, "the orders that were explored");
     }
 }

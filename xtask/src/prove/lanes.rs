@@ -45,7 +45,7 @@ fn loom_models() -> Vec<Check> {
     vec![
         beside_frames("loom models: frames", "--lib --tests"),
         loom("loom models: io", "-p pagefold-io --no-default-features --lib --test loom_thread_pool"),
-        beside_frames("loom models: sync", "-p pagefold-sync --lib nearby"),
+        beside_frames("loom models: sync", "-p pagefold-sync --lib models"),
         loom("loom models: swap", "-p pagefold-swap --lib --test loom_areas"),
         beside_frames("loom models: span-lock", "-p span-lock --test loom_lock"),
         beside_frames("loom models: smp-list", "-p smp-list --test loom_lock --test loom_pairs"),

@@ -4,7 +4,6 @@
 
 use pagefold_frames::{BeginLoad, Config, Frames, IsolatedFrame, Labels, OwnedFrame, PageMap, PinnedFrame};
 use sync::Arc;
-use sync::atomic::{AtomicU32, Ordering};
 
 /// The size of a model's page: two words, so that a copy can be torn.
 pub const PAGE: usize = 16;
@@ -84,24 +83,9 @@ pub fn frame_of(map: &PageMap, page: u64) -> pagefold_frames::FrameId {
     frame
 }
 
-/// Starts a thread of the model. First of all, this thread and the new one change one atomic. So
-/// loom also explores the order in which the new thread goes first.
-///
-/// loom 0.7 misses that order if the new thread loads an atomic before it changes it, and this
-/// thread only loads it. The reason: loom remembers only the last access to an atomic. When the new
-/// thread is about to make its change, this is its own load, and no longer the load of this thread.
-/// So loom finds no conflict, and never makes the change come before this thread's load.
+/// Starts a thread of the model.
 pub fn thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> sync::thread::JoinHandle<T> {
-    let gate = Arc::new(AtomicU32::new(0));
-    let theirs = Arc::clone(&gate);
-    // Relaxed, twice: it must not order anything that the model is about.
-    let body = move || {
-        theirs.fetch_add(1, Ordering::Relaxed);
-        body()
-    };
-    let thread = sync::thread::spawn("model", body).unwrap();
-    gate.fetch_add(1, Ordering::Relaxed);
-    thread
+    sync::thread::spawn("model", body).unwrap()
 }
 
 /// Calls `ask` until it returns a value, and lets other threads run in between.
