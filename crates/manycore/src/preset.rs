@@ -11,14 +11,11 @@
 //! `transfer_overlap`, 0.5 for all presets, is an estimate that was chosen after one machine had
 //! been measured (0.5 to 0.65, an AMD EPYC).
 //!
-//! `transfer_hold` decides how much cores that fight for a line lose, and it hasn't been measured
-//! with more than two CPUs. For some time it was 0 in all presets, because published results on the
-//! Altix came out with 0 and not with 0.5. That was a choice by the result. The presets have a
 //! `transfer_hold` determines how much throughput cores lose that contend for a line. It has been
 //! measured only with two CPUs. For some time it was 0 in all presets, because with 0 the published
 //! results on the Altix came out, and with 0.5 they didn't. So the value was chosen by the result
-//! that it gave. Now the presets have a measured value, and a claim about Pagefold should hold with
-//! 0, 0.25 and 0.5.
+//! that it gave. Now the presets, and [`Costs::default`], have a measured value. A claim about
+//! Pagefold should hold with 0, 0.25 and 0.5.
 //!
 //! `window` was added when measurements on the EPYC showed that the model lacked it. Its values
 //! come from the sizes of reorder buffers, not from results.
@@ -247,6 +244,7 @@ mod tests {
         assert_eq!(cpus, [(44, 88), (48, 96), (40, 80), (4, 8), (64, 64)]);
         for preset in PRESETS {
             preset.table().check().unwrap();
+            assert_eq!(preset.table().transfer_hold, Costs::default().transfer_hold, "one value for all machines");
             assert!(preset.costs.iter().all(|sourced| !sourced.source.is_empty()));
         }
     }
