@@ -201,11 +201,11 @@ mod tests {
         assert!(bytes == [1; 4096], "zeros in place of the file's bytes");
     }
 
-    /// Regression: `set_len` put the word of the page with the new end in *loading*, and then waited
-    /// for seconds for a user of a later page. With `io_timeout`, a reader of the page with the new
-    /// end took that wait for one of the device, and reported that the device was silent. Here this
-    /// thread has that page's word in *loading*. So if `set_len` looks at the later page first, it
-    /// fails before it comes to the word.
+    /// Regression: `set_len` put the word of the page with the new end in *loading*, and then
+    /// waited for seconds for a user of a later page. With `io_timeout`, a reader of the page with
+    /// the new end took that wait for one of the device, and reported that the device was silent.
+    /// Here this thread has that page's word in *loading*. So if `set_len` looks at the later page
+    /// first, it fails before it comes to the word.
     #[test]
     fn a_cut_waits_for_users_of_later_pages_before_it_takes_the_page_with_the_new_end() {
         let file = file();

@@ -194,8 +194,8 @@ impl Manager {
         made.inspect_err(|_| budget.uncharge(bytes - charge.missing))
     }
 
-    /// Charges metadata like [`charge_metadata`](Self::charge_metadata), for a caller that may still
-    /// fail, or that calls a backend before the metadata exists.
+    /// Charges metadata like [`charge_metadata`](Self::charge_metadata), for a caller that may
+    /// still fail, or that calls a backend before the metadata exists.
     pub(crate) fn hold_metadata(&self, bytes: u64) -> Result<MetadataCharge<'_>, Error> {
         self.charge_metadata(bytes)?;
         Ok(MetadataCharge::new(self.frames.budget(), bytes))
