@@ -40,6 +40,7 @@ use crate::file::state::FileState;
 use crate::file::watch::Watch;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
+use crate::reclaim::room::RoomsMade;
 use crate::timers::{Measured, Timer};
 use io::{Identity, IoError, unless_it_panics};
 
@@ -89,11 +90,12 @@ pub struct PageFuture<'a> {
     state: State<'a>,
     /// Wakes the future at the end of a pause, or of the device's time limit.
     timer: Option<Timer>,
-    /// Three counts: the future's loads that brought no page; its loaded pages whose pins were
-    /// taken away; its tries for a frame.
+    /// Four counts: the future's loads that brought no page; its loaded pages whose pins were taken
+    /// away; its tries for a frame; its tries for room for the page's word.
     tries: u32,
     lost: u32,
     tries_pinned: u32,
+    rooms_made: RoomsMade,
     /// The future has tried its last resort (`reclaim_in_earnest`).
     in_earnest: bool,
     /// Since when the future has lacked a frame, or has waited for a writer that holds the page.
@@ -179,6 +181,7 @@ impl<'a> PageFuture<'a> {
             tries: 0,
             lost: 0,
             tries_pinned: 0,
+            rooms_made: RoomsMade::default(),
             in_earnest: false,
             short_since: None,
             asked: false,
@@ -352,8 +355,7 @@ impl<'a> PageFuture<'a> {
         // part of the map that holds the word. Making room may take a while, but it is seldom
         // needed, because one part holds the words of many pages.
         if handle.expected(page) > 0 && matches!(map.state(page), PageState::Vacant { .. }) {
-            self.tries_pinned += 1;
-            if self.tries_pinned > LOST_MAX {
+            if !self.rooms_made.may_make() {
                 return Err(manager.limit_reached(group));
             }
             let group = Arc::clone(group);
@@ -544,9 +546,11 @@ impl fmt::Debug for PageFuture<'_> {
 mod tests {
     use super::*;
     use crate::patience::WATCHDOG;
-    use crate::{File, Pagefold};
+    use crate::{Advice, File, Pagefold};
     use std::sync::mpsc;
     use test_disks::SimulatedDisk;
+
+    const PAGE: u64 = 4096;
 
     fn file(io_timeout: Duration) -> File {
         let disk = SimulatedDisk::default();
@@ -642,5 +646,31 @@ mod tests {
         watch.device.workers.is(u64::MAX);
         assert_eq!(rest(OnceCell::new()), time);
         assert!(rest(begun(0)) < time);
+    }
+
+    /// Regression: a future had tried often to get a frame. Then it got one, but the budget had no
+    /// room for the page's word. The future failed without making room.
+    #[test]
+    fn a_future_that_waited_long_for_a_frame_still_makes_room_for_its_word() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("file", vec![1; 2000 * PAGE as usize]);
+        let mm = Pagefold::builder().memory("1MiB").backend(disk).build().unwrap();
+        let file = mm.group("tenant").build().unwrap().open("file").unwrap();
+        file.advise(0..1, Advice::Random).unwrap();
+        // So that there are frames, in more than one extent.
+        (0..100).for_each(|page| file.read_exact_at(&mut [0], page * PAGE).unwrap());
+        let budget = mm.manager().frames.budget();
+        assert!(budget.try_charge(budget.room()));
+        let mut future = PageFuture::new(file.handle(), 1999);
+        future.tries_pinned = LOST_MAX;
+        let start = Instant::now();
+        let page = loop {
+            if let Poll::Ready(page) = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+                break page.expect("room can be made");
+            }
+            assert!(start.elapsed() < WATCHDOG, "no page comes");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!(page[..], [1; PAGE as usize]);
     }
 }

@@ -50,9 +50,17 @@ const LOWERINGS_MAX: u32 = 16;
 /// made as a whole.
 const PART_MIN: u64 = 64 << 10;
 
-/// How often a call has made room for one page's word.
+/// How often a call, or a future, has made room for one page's word.
 #[derive(Debug, Default)]
 pub(crate) struct RoomsMade(u32);
+
+impl RoomsMade {
+    /// Counts another time. Returns false if room was made `ROOMS_MAX` times already.
+    pub(crate) fn may_make(&mut self) -> bool {
+        self.0 += 1;
+        self.0 <= ROOMS_MAX
+    }
+}
 
 /// A charge that takes what room there is, each time that there is some. If it waited until there
 /// is room for all of it, other threads could take the room that one extent leaves before the next
@@ -90,8 +98,7 @@ impl Manager {
     /// [`Error::LimitReached`] if no room can be made, or other threads took it first each time.
     pub(crate) fn make_room_for_word(&self, group: &GroupState, made: &mut RoomsMade) -> Result<(), Error> {
         // Sometimes: a page needs room for its part of a page map.
-        made.0 += 1;
-        if made.0 > ROOMS_MAX { Err(self.limit_reached(group)) } else { self.make_room(group) }
+        if made.may_make() { self.make_room(group) } else { Err(self.limit_reached(group)) }
     }
 
     /// Makes room in the budget for another part of a page map. If need be, waits for write-back,
