@@ -75,17 +75,14 @@ impl FrameDrain<'_> {
         frames.free.sift(&frames.table, |batch| frames.extents.catch_all(&frames.table, batch));
     }
 
-    /// Returns whether a thread seems to have a frame of an extent in its hands. There are two
-    /// kinds:
-    /// - The frame is neither listed nor free nor retired, because its page is being loaded, or
-    ///   another thread has isolated it.
-    /// - The frame is listed and frozen, because another thread changes its page, or has a guard
-    ///   for changing it.
+    /// Returns whether a thread seems to have a frame of an extent in its hands: the frame is
+    /// neither listed nor free nor retired, because its page is being loaded, or another thread
+    /// has isolated it.
     #[must_use]
     pub fn has_held(&self, at: usize) -> bool {
         let table = &self.frames.table;
-        let may_go = |frame| table.is_listed(frame) && !table.is_frozen(frame) || table.is_retired(frame);
-        self.frames(at).filter(|&frame| !may_go(frame)).count() > self.drain.caught(at)
+        let others = self.frames(at).filter(|&frame| !table.is_listed(frame) && !table.is_retired(frame)).count();
+        others > self.drain.caught(at)
     }
 
     /// Returns whether the memory of an extent was given back.

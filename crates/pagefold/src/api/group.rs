@@ -230,7 +230,7 @@ impl Group {
             }
             if manager.reclaim_group(self.state(), beyond) > 0 {
                 clean.progressed();
-            } else if !clean.wait() && !manager.await_landings(self.state(), &mut awaited) {
+            } else if !clean.wait() && !manager.await_landings(Some(self.state()), &mut awaited) {
                 return Ok(());
             }
         }

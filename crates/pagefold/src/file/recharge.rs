@@ -80,7 +80,7 @@ impl Manager {
         to: &GroupState,
     ) -> Result<u64, Error> {
         let mut landings = Landings::default();
-        self.recharge_pausing(file, pages, from, to, &mut |group| self.await_landings(group, &mut landings))
+        self.recharge_pausing(file, pages, from, to, &mut |group| self.await_landings(Some(group), &mut landings))
     }
 
     /// Does the work of [`recharge`](Self::recharge). `pause` waits a moment for pages of a group
@@ -189,7 +189,7 @@ mod tests {
                 group.lists.put_back(&manager.frames, held, &mut leftovers);
                 manager.settle(group, leftovers);
             }
-            manager.await_landings(group, &mut landings)
+            manager.await_landings(Some(group), &mut landings)
         });
         assert_eq!((moved.unwrap(), pauses), (1, 3));
     }

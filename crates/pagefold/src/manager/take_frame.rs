@@ -203,7 +203,7 @@ impl Manager {
 
     /// Returns whether pages of `group`, or of any group, are being loaded, or are being looked at
     /// by reclaim. Such pages may become evictable without further action.
-    fn in_flight(&self, group: Option<&GroupState>) -> bool {
+    pub(crate) fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.has_in_flight(group, 0);
         group.map_or_else(|| self.groups.any(some), some)
     }
@@ -259,24 +259,18 @@ impl Manager {
         }
     }
 
-    /// Returns whether the caller, which has found no page of `group` to evict, should search
-    /// again. It should in two cases:
-    /// - Pages of `group` are in flight, so they can't be evicted yet. This function then first
-    ///   waits for a millisecond, at most [`LANDING_TURNS`] times.
+    /// Returns whether the caller, which has found no page to evict, should search again. It should
+    /// in two cases:
+    /// - Pages of `group`, or of any group, are in flight, so they can't be evicted yet. This
+    ///   function then first waits for a millisecond, at most [`LANDING_TURNS`] times.
     /// - Pages were in flight at the previous call: they may have arrived just after the caller's
     ///   search.
-    pub(crate) fn await_landings(&self, group: &GroupState, landings: &mut Landings) -> bool {
-        self.await_landings_if(landings, || self.in_flight(Some(group)))
+    pub(crate) fn await_landings(&self, group: Option<&GroupState>, landings: &mut Landings) -> bool {
+        self.await_landings_if(landings, || self.in_flight(group))
     }
 
-    /// As [`await_landings`](Self::await_landings), for a caller that has found no extent to drain.
-    /// It waits for pages of any group, and if `is_held` is set, for a frame that another thread
-    /// holds: that thread may have got no CPU for as long as the caller's search took.
-    pub(crate) fn await_frames(&self, is_held: bool, landings: &mut Landings) -> bool {
-        self.await_landings_if(landings, || is_held || self.in_flight(None))
-    }
-
-    fn await_landings_if(&self, landings: &mut Landings, are: impl FnOnce() -> bool) -> bool {
+    /// As [`await_landings`](Self::await_landings), while `are()` returns that pages are in flight.
+    pub(crate) fn await_landings_if(&self, landings: &mut Landings, are: impl FnOnce() -> bool) -> bool {
         self.drain_entries();
         let are = landings.turns < LANDING_TURNS && are();
         if are {
@@ -287,15 +281,15 @@ impl Manager {
     }
 }
 
-/// How often `await_landings` and `await_frames` wait: for a millisecond each time, beside what the
-/// caller's own attempts take.
+/// How often `await_landings` waits for pages in flight: for a millisecond each time, beside what
+/// the caller's own attempts take.
 const LANDING_TURNS: u32 = 200;
 
-/// What a call that may wait for pages in flight, or for held frames, remembers.
+/// What a call that may wait for pages in flight remembers.
 #[derive(Debug)]
 pub(crate) struct Landings {
     turns: u32,
-    /// Pages may have been in flight, or frames held, during the caller's last look.
+    /// Pages may have been in flight during the caller's last look.
     were: bool,
 }
 

@@ -27,8 +27,8 @@ const EXTENTS_LOOKED_AT: usize = 16;
 /// evictable moments later.
 const DRAIN_ATTEMPTS: u32 = 3;
 /// How long a drain waits for frames of its extents that other threads *hold*, because they are
-/// loading, evicting or changing the frames' pages. `BEGUN_WAIT` is for a drain that has evicted
-/// pages, but given back no extent yet.
+/// loading or evicting the frames' pages. `BEGUN_WAIT` is for a drain that has evicted pages, but
+/// given back no extent yet.
 const HELD_WAIT: Duration = Duration::from_millis(1);
 const BEGUN_WAIT: Duration = Duration::from_secs(1);
 /// The shortest and the longest pause between two attempts. Within these bounds, a pause is half of
@@ -38,9 +38,9 @@ const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(10);
 
 /// What a drain has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drained {
+pub(super) struct Drained {
     /// The number of extents given back.
-    pub(crate) given: usize,
+    pub(super) given: usize,
     /// In its last attempt, another thread held a frame of an extent. Moments later the extent may
     /// be drained.
     pub(super) is_held: bool,
@@ -63,10 +63,11 @@ impl Manager {
         drained
     }
 
-    /// Gives one extent of frames back to the system, if an extent can be drained now at this cost.
-    pub(crate) fn drain_extent(&self, cost: Cost) -> Drained {
+    /// Gives one extent of frames back to the system. Returns false if no extent can be drained now
+    /// at this cost.
+    pub(crate) fn drain_extent(&self, cost: Cost) -> bool {
         // While the budget is being lowered, only the lowering thread drains extents.
-        if self.lowers() { Drained::default() } else { self.drain(1, 1, EXTENTS_LOOKED_AT, cost) }
+        !self.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost).given > 0
     }
 
     /// Returns whether a thread that lowers the budget is giving extents back now. Relaxed: a hint.
@@ -241,7 +242,6 @@ impl Manager {
 pub(super) mod tests {
     use super::*;
     use crate::{Advice, Builder, File, Group, Pagefold, Protection, SwapArea};
-    use frames::{BeginWrite, KeptWriting};
     use test_disks::SimulatedDisk;
 
     const PAGE: u64 = 4096;
@@ -273,22 +273,17 @@ pub(super) mod tests {
         }
         let evictions = || group.stats().evictions;
         let before = evictions();
-        let is_drained = group.manager().drain_extent(Cost::Unused).given > 0;
+        let is_drained = group.manager().drain_extent(Cost::Unused);
         (is_drained, evictions() - before)
     }
 
     /// A group with [`PAGES`] pages of a file in memory, all in one extent.
     pub(in crate::reclaim) fn group_with_pages() -> (Group, File) {
-        group_with(PAGES)
-    }
-
-    /// A group with so many pages of a file in memory, all in one extent.
-    pub(in crate::reclaim) fn group_with(pages: u64) -> (Group, File) {
         loop {
             let group = group(builder());
             let file = group.open("file").unwrap();
             file.advise(0..1, Advice::Random).unwrap();
-            (0..pages).for_each(|page| file.read_at(&mut [0; 8], page * PAGE).map(drop).unwrap());
+            (0..PAGES).for_each(|page| file.read_at(&mut [0; 8], page * PAGE).map(drop).unwrap());
             group.manager().drain_entries();
             // If this thread moved to another CPU meanwhile, that CPU may have taken a frame of
             // another extent.
@@ -311,44 +306,27 @@ pub(super) mod tests {
     }
 
     /// Isolates a page, as any thread does that is about to evict or move it.
-    fn isolate_one(manager: &Manager) -> IsolatedFrame {
+    pub(in crate::reclaim) fn isolate_one(manager: &Manager) -> IsolatedFrame {
         manager.frames.populated().find_map(|frame| manager.frames.isolate(frame)).expect("a page on a list")
     }
 
-    /// What another thread does with a page of the file. The result ends that.
-    pub(in crate::reclaim) type Hold = for<'a> fn(&'a Manager, &File) -> Box<dyn FnOnce() + 'a>;
-    pub(in crate::reclaim) const HOLDS: [(Hold, &str); 2] = [(isolated, "isolated"), (changed, "being changed")];
-
-    fn isolated<'a>(manager: &'a Manager, _: &File) -> Box<dyn FnOnce() + 'a> {
-        let frame = isolate_one(manager);
-        Box::new(move || manager.frames.put_back(frame).unwrap())
-    }
-
-    fn changed<'a>(manager: &'a Manager, file: &File) -> Box<dyn FnOnce() + 'a> {
-        let BeginWrite::Begun(writing) = file.map().begin_write(0) else { panic!("no other thread uses it") };
-        let kept = KeptWriting::of(&manager.frames, writing);
-        Box::new(move || drop(kept))
-    }
-
-    /// A regression: another thread had isolated one page of an extent, or was changing one. A
-    /// drain evicted all other pages of the extent, and then couldn't give the extent back. If
-    /// pages were swapped out to compressed memory, a few such drains left no memory for the next
-    /// drain.
+    /// A regression: another thread had isolated one page of an extent. A drain evicted all other
+    /// pages of the extent, and then couldn't give the extent back. If pages were swapped out to
+    /// compressed memory, a few such drains left no memory for the next drain.
     #[test]
     fn a_drain_evicts_nothing_while_another_thread_has_a_frame_of_the_extent() {
-        for (hold, how) in HOLDS {
-            let (group, file) = group_with_pages();
-            let mut held = Some(hold(group.manager(), &file));
-            let mut pauses = 0;
-            assert_eq!(drain_with(&group, |number| pauses = number), (0, 0), "it stays {how}");
-            assert!(pauses > 2, "{pauses}");
-            let drained = drain_with(&group, |number| {
-                if let Some(end) = held.take_if(|_| number == 2) {
-                    end();
-                }
-            });
-            assert_eq!(drained, (1, PAGES), "it was {how}");
-        }
+        let (group, _file) = group_with_pages();
+        let frames = &group.manager().frames;
+        let mut isolated = Some(isolate_one(group.manager()));
+        let mut pauses = 0;
+        assert_eq!(drain_with(&group, |number| pauses = number), (0, 0), "it stays isolated");
+        assert!(pauses > 2, "{pauses}");
+        let drained = drain_with(&group, |number| {
+            if let Some(frame) = isolated.take_if(|_| number == 2) {
+                frames.put_back(frame).unwrap();
+            }
+        });
+        assert_eq!(drained, (1, PAGES), "another thread puts it back");
     }
 
     /// The same, if another thread isolates a page after the drain has begun to evict: the drain

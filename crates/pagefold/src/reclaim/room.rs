@@ -70,16 +70,6 @@ struct ChargeInParts {
     missing: u64,
 }
 
-/// The outcome of one attempt to make room for a part of a page map.
-enum Attempt {
-    Made,
-    InVain {
-        /// Another thread held a frame of an extent that was to be drained. Moments later the
-        /// extent may be drained.
-        is_held: bool,
-    },
-}
-
 impl ChargeInParts {
     /// Charges the next part. Returns whether all is charged.
     fn proceed(&mut self, budget: &Budget) -> bool {
@@ -101,22 +91,15 @@ impl Manager {
         if made.may_make() { self.make_room(group) } else { Err(self.limit_reached(group)) }
     }
 
-    /// Makes room in the budget for another part of a page map. If need be, waits for write-back,
-    /// and for a frame that another thread holds.
+    /// Makes room in the budget for another part of a page map. Waits for write-back if need be.
     pub(crate) fn make_room(&self, group: &GroupState) -> Result<(), Error> {
-        let budget = self.frames.budget();
-        self.make_room_for_map(group, &mut || budget.room() >= frames::map_room())
-    }
-
-    /// Does the work of [`make_room`](Self::make_room). `is_made` returns whether there is room.
-    fn make_room_for_map(&self, group: &GroupState, is_made: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         let (mut clean, mut awaited) = (self.clean_wait(None), Landings::default());
         loop {
-            if self.await_lowering(is_made) {
+            let mut is_made = || self.frames.budget().room() >= frames::map_room();
+            if self.await_lowering(&mut is_made) || self.try_make_room(group, is_made) {
                 return Ok(());
             }
-            let Attempt::InVain { is_held } = self.try_make_room(group, is_made) else { return Ok(()) };
-            if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !self.await_frames(is_held, &mut awaited) {
+            if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !self.await_landings(None, &mut awaited) {
                 return Err(self.limit_reached(group));
             }
         }
@@ -124,30 +107,24 @@ impl Manager {
 
     /// Tries once to make room for another part of a page map, without waiting for write-back. See
     /// also [`make_room`](Self::make_room).
-    fn try_make_room(&self, group: &GroupState, is_made: &mut dyn FnMut() -> bool) -> Attempt {
+    fn try_make_room(&self, group: &GroupState, is_made: impl Fn() -> bool) -> bool {
         let _turn = self.room_making.lock();
         if is_made() {
             // Sometimes: another thread has made room.
-            return Attempt::Made; // Another thread was faster.
+            return true; // Another thread was faster.
         }
-        let (mut evicted, mut is_held) = (0, false);
-        let mut drain = |cost| {
-            let drained = self.drain_extent(cost);
-            is_held |= drained.is_held;
-            drained.given > 0
-        };
+        let mut evicted = 0;
         let maps_are_large = self.frames.stats().map_bytes > self.frames.budget().max() / MAPS_SHARE;
-        let made = (maps_are_large && (self.frames.sweep_some_maps(MAPS_BATCH) > 0 || self.idle_maps(group)))
-            || drain(Cost::Unused)
+        (maps_are_large && (self.frames.sweep_some_maps(MAPS_BATCH) > 0 || self.idle_maps(group)))
+            || self.drain_extent(Cost::Unused)
             || self.frames.sweep_some_maps(MAPS_BATCH) > 0
-            || (1..DRAINS_MAX).any(|_| drain(Cost::Unused))
+            || (1..DRAINS_MAX).any(|_| self.drain_extent(Cost::Unused))
             || self.idle_maps(group)
             || self.reclaim_for_maps(group, &mut evicted)
-            || drain(Cost::Any)
+            || self.drain_extent(Cost::Any)
             || self.frames.sweep_maps(MAPS_BATCH) > 0
             // Something was evicted, so the caller's next attempt gets further.
-            || evicted > 0;
-        if made { Attempt::Made } else { Attempt::InVain { is_held } }
+            || evicted > 0
     }
 
     /// Evicts pages that are almost alone in their part of a page map, so that the part becomes
@@ -208,8 +185,7 @@ impl Manager {
         Ok(MetadataCharge::new(self.frames.budget(), bytes))
     }
 
-    /// Makes room in the budget until `is_charged` succeeds in charging. If need be, waits for
-    /// write-back, and for a frame that another thread holds.
+    /// Makes room in the budget until `is_charged` succeeds in charging.
     pub(crate) fn make_room_until(&self, is_charged: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.refuse_child()?;
         if self.await_lowering(is_charged) {
@@ -218,19 +194,15 @@ impl Manager {
         let (mut clean, mut awaited, mut lowerings) = (self.clean_wait(None), Landings::default(), 0);
         loop {
             let mut is_lowered = false;
-            let mut is_held;
             {
                 let _turn = self.room_making.lock();
                 loop {
                     if is_charged() {
                         return Ok(());
                     }
-                    is_held = false;
                     let mut drain = |cost| {
                         is_lowered |= self.lowers();
-                        let drained = self.drain_extent(cost);
-                        is_held |= drained.is_held;
-                        drained.given > 0
+                        self.drain_extent(cost)
                     };
                     let made = drain(Cost::Unused) || self.frames.sweep_maps(MAPS_BATCH) > 0 || drain(Cost::Any);
                     if !made {
@@ -241,7 +213,7 @@ impl Manager {
             }
             // Waits without the lock, which other tenants need.
             let may_go_on =
-                clean.wait() || self.mailboxes.take_pins(None) > 0 || self.await_frames(is_held, &mut awaited);
+                clean.wait() || self.mailboxes.take_pins(None) > 0 || self.await_landings(None, &mut awaited);
             if may_go_on {
                 continue;
             }
@@ -261,7 +233,9 @@ impl Manager {
     /// Lowers or raises the budget.
     pub(crate) fn resize(&self, size: Size) -> Result<(), Error> {
         let mut awaited = Landings::default();
-        self.resize_pausing(size, &mut |is_held| self.await_frames(is_held, &mut awaited))
+        self.resize_pausing(size, &mut |is_held| {
+            self.await_landings_if(&mut awaited, || is_held || self.in_flight(None))
+        })
     }
 
     /// Does the work of [`resize`](Self::resize). `pause` waits a moment for pages in flight, or,
@@ -348,8 +322,8 @@ impl Manager {
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
-    use crate::reclaim::drain::tests::{HOLDS, Hold, group_with, group_with_pages};
-    use crate::{Group, Pagefold};
+    use crate::Pagefold;
+    use crate::reclaim::drain::tests::{group_with_pages, isolate_one};
     use std::cell::Cell;
     use sync::atomic::Ordering;
     use test_disks::SimulatedDisk;
@@ -434,68 +408,24 @@ mod tests {
         assert!(made.is_ok() && charges == 1, "{made:?}");
     }
 
-    /// A regression: another thread held a frame, for example to free it or to change its page, and
-    /// got no CPU. A budget that was being lowered failed after milliseconds.
+    /// A regression: another thread held a frame, for example to free it, and got no CPU. A budget
+    /// that was being lowered failed after milliseconds.
     #[test]
     fn a_lowering_waits_for_a_frame_that_another_thread_holds() {
-        for (hold, how) in HOLDS {
-            let (group, file) = group_with_pages();
-            let manager = group.manager();
-            let mut held = Some(hold(manager, &file));
-            let used = manager.frames.budget().used();
-            let (mut pauses, mut asked) = (0, 0);
-            let made = manager.resize_pausing(Size(used - 1), &mut |is_held| {
-                pauses += 1;
-                asked += u32::from(is_held);
-                if let Some(end) = held.take_if(|_| pauses == 3) {
-                    end();
-                }
-                pauses < 10
-            });
-            assert!(made.is_ok() && asked == 3, "{how}: {made:?} after {pauses} pauses, {asked} for a frame");
-        }
-    }
-
-    /// A way to make room for a group. Its argument looks whether there is room.
-    type MakeRoom = fn(&Group, &mut dyn FnMut() -> bool) -> Result<(), Error>;
-    const MAKE_ROOM: [(MakeRoom, &str); 2] = [
-        (|group, is_made| group.manager().make_room_for_map(group.state(), is_made), "for a page map"),
-        (|group, is_made| group.manager().make_room_until(is_made), "for other metadata"),
-    ];
-
-    /// Makes room while another thread holds the only page that is in memory. The thread ends that
-    /// at look number `last`. There is room after the page's extent was given back. Returns the
-    /// result, and the number of looks.
-    fn make_room_beside(hold: Hold, last: u32, make_room: MakeRoom) -> (Result<(), Error>, u32) {
-        let (group, file) = group_with(1);
+        let (group, _file) = group_with_pages();
         let manager = group.manager();
-        while manager.frames.sweep_maps(MAPS_BATCH) > 0 {}
-        let mut held = Some(hold(manager, &file));
-        let mut looks = 0;
-        let made = make_room(&group, &mut || {
-            looks += 1;
-            if let Some(end) = held.take_if(|_| looks == last) {
-                end();
+        let mut held = Some(isolate_one(manager));
+        let used = manager.frames.budget().used();
+        let (mut pauses, mut asked) = (0, 0);
+        let made = manager.resize_pausing(Size(used - 1), &mut |is_held| {
+            pauses += 1;
+            asked += u32::from(is_held);
+            if let Some(frame) = held.take_if(|_| pauses == 3) {
+                manager.frames.put_back(frame).unwrap();
             }
-            manager.frames.extents() == 0
+            pauses < 10
         });
-        held.into_iter().for_each(|end| end());
-        (made, looks)
-    }
-
-    /// A regression: a thread that held a frame got no CPU for milliseconds. Meanwhile, calls that
-    /// needed room for metadata failed, although the frame's extent could be given back moments
-    /// later. A thread that never lets go of the frame delays such a call, but not without end.
-    #[test]
-    fn a_call_that_needs_room_waits_for_a_frame_that_another_thread_holds() {
-        for (hold, how) in HOLDS {
-            for (make_room, what) in MAKE_ROOM {
-                let (made, looks) = make_room_beside(hold, 20, make_room);
-                assert!(made.is_ok() && looks >= 20, "{what}, {how}: {made:?} after {looks} looks");
-                let (made, looks) = make_room_beside(hold, u32::MAX, make_room);
-                assert!(made.is_err() && looks < 1_000, "{what}, {how} for ever: {made:?} after {looks} looks");
-            }
-        }
+        assert!(made.is_ok() && asked == 3, "{made:?} after {pauses} pauses, {asked} for a frame");
     }
 
     /// A regression: the lowering ended just before the call checked whether it had to wait for the

@@ -68,7 +68,7 @@ impl Manager {
         }
         let Some(_turn) = self.room_making.try_lock() else { return true };
         for _ in 0..DRAINS_MAX {
-            if self.drain_extent(Cost::Any).given == 0 {
+            if !self.drain_extent(Cost::Any) {
                 break;
             }
             if self.swap.stock_up() {
