@@ -1,7 +1,6 @@
 //! Memory groups: a tenant's state, its limit, and what counts towards the limit.
 
 pub(crate) mod dirt;
-pub(crate) mod exchange_count;
 pub(crate) mod reserve;
 pub(crate) mod state;
 pub(crate) mod stocks;

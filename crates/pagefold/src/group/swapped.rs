@@ -18,7 +18,6 @@ use sync::{CachePadded, ThreadCounter};
 
 use io::IoError;
 
-use crate::group::exchange_count::ExchangeCount;
 use crate::lru::cost::{AnonymousCost, Cost};
 
 /// Slots that a group may have beyond its `swap_max` while pages are exchanged.
@@ -36,8 +35,6 @@ pub(crate) struct Swapped {
     /// How many pages were in slots when the limit was set, or fewer if an exchange has found fewer
     /// since. Exchanges may use this many slots even if the limit is lower.
     in_use: AtomicU64,
-    /// The group's exchanges.
-    pub(crate) exchanges: ExchangeCount,
     /// How many more pages are exchanged without trying reclaim first.
     reclaims_to_skip: AtomicU32,
     /// The numbers of pages swapped in and swapped out, and of pages swapped out that needed no
@@ -65,7 +62,6 @@ impl Swapped {
             pages: CachePadded::new(AtomicU64::new(0)),
             max: AtomicU64::new(u64::MAX),
             in_use: AtomicU64::new(0),
-            exchanges: ExchangeCount::default(),
             reclaims_to_skip: AtomicU32::new(0),
             ins: ThreadCounter::default(),
             outs: ThreadCounter::default(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod charges;
 pub(crate) mod doorbell;
+pub(crate) mod exchange_count;
 pub(crate) mod group_handle;
 pub(crate) mod listing;
 pub(crate) mod lowering;
@@ -24,12 +25,12 @@ use sync::{Arc, CachePadded};
 
 use crate::dirty::device::{Devices, Flusher};
 use crate::error::Error;
-use crate::group::exchange_count::ExchangeCount;
 use crate::group::stocks::ChargeStocks;
 use crate::group::table::GroupTable;
 use crate::group::unclean::UncleanCount;
 use crate::lru::entry_batches::EntryBatches;
 use crate::manager::doorbell::Doorbell;
+use crate::manager::exchange_count::ExchangeCount;
 use crate::manager::lowering::Lowering;
 use crate::manager::mailbox::Mailboxes;
 use crate::manager::page_owners::SpaceTable;
@@ -67,7 +68,6 @@ pub(crate) struct Manager {
     /// When memory for compressed pages last ran out.
     pub(crate) stocking_failed: Mutex<Option<Instant>>,
     pub(crate) swap_charges: ChargeStocks,
-    /// The exchanges of all groups.
     pub(crate) exchanges: ExchangeCount,
     pub(crate) spaces: SpaceTable,
     pub(crate) doorbell: Doorbell,

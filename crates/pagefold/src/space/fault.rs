@@ -35,7 +35,6 @@ use crate::manager::Manager;
 use crate::manager::take_frame::{ChargedFrame, Otherwise};
 use crate::read::load_error;
 use crate::reclaim::room::RoomsMade;
-use crate::swapping::exchange::NoExchange;
 
 /// Tells waiting threads that the page came back with a wrong checksum.
 const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);
@@ -143,12 +142,12 @@ impl SpaceState {
             state @ PageState::Swapped { entry } if fault.frees_slot() => match PageEntry::from_bits(entry) {
                 Some(PageEntry::Slot(slot)) => {
                     match manager.exchange(group, slot, &|| region.map.state(local) == state) {
-                        Ok((frame, begun)) => {
+                        Some((frame, begun)) => {
                             exchange.set(Some(begun));
                             Otherwise::Frame(frame)
                         }
-                        Err(NoExchange::Yet) => Otherwise::Soon,
-                        Err(NoExchange::Possible) => nothing(),
+                        None if manager.exchanges.is_any() => Otherwise::Soon,
+                        None => nothing(),
                     }
                 }
                 Some(PageEntry::SameFilled(_)) | None => nothing(),
@@ -306,7 +305,6 @@ impl SpaceState {
 mod tests {
     use super::super::for_tests::{PAGE, Tenant};
     use super::*;
-    use crate::group::exchange_count::ExchangeCount;
     use crate::manager::page_owners::SwapIn;
     use crate::{Pagefold, SwapArea};
     use io::IoError;
@@ -404,35 +402,13 @@ mod tests {
         let Some(PageEntry::Slot(slot)) = it.region().swapped_to(swapped) else { panic!() };
         backend.set_schedule(Schedule::From(1, DiskFault::Errno(IoError::IO.errno().unwrap())));
         let before = backend.calls_of(Call::Write);
-        assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_err());
+        assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_none());
         assert_eq!(backend.calls_of(Call::Write) - before, 1);
         assert_eq!(it.group_state().swapped.failure(), Some((0, IoError::IO)));
         // Later, when the disk is well again, the exchange succeeds.
         backend.set_schedule(Schedule::Never);
-        assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_ok());
+        assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_some());
         assert_eq!(it.group_state().swapped.failure(), None);
-    }
-
-    /// Regression: all pages of a group were pinned, and a fault found no page to exchange. While
-    /// any other group exchanged pages, the fault waited for that group's exchanges, and so failed
-    /// only after four seconds. It should wait only for exchanges of its own group, unless it lacks
-    /// a reserved slot.
-    #[test]
-    fn a_fault_that_can_exchange_no_page_does_not_wait_for_other_groups_exchanges() {
-        let it = swapping();
-        let other = it.mm.group("other").build().unwrap();
-        let (manager, group) = (it.manager(), it.group_state());
-        manager.drain_entries();
-        let _pins: Vec<_> = (0..300).filter_map(|page| it.space.try_page_at(Tenant::at(page))).collect();
-        let swapped = Tenant::at(it.swapped(0)) / PAGE;
-        let Some(PageEntry::Slot(slot)) = it.region().swapped_to(swapped) else { panic!() };
-        let exchange = || manager.exchange(group, slot, &|| true).map(|_| ()).unwrap_err();
-        let others = [&manager.exchanges, &other.state().swapped.exchanges].map(ExchangeCount::begin);
-        assert_eq!(exchange(), NoExchange::Possible);
-        let own = group.swapped.exchanges.begin();
-        assert_eq!(exchange(), NoExchange::Yet);
-        drop((others, own));
-        assert_eq!(exchange(), NoExchange::Possible);
     }
 
     /// Regression: a page that was touched while the first swap area was added stayed off the

@@ -29,13 +29,13 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use frames::{IsolatedFrame, OwnedFrame};
-use swap::{Owner, PageEntry, SlotId, SwapOutError};
+use swap::{Owner, PageEntry, SlotId};
 
-use crate::group::exchange_count::{ExchangeCount, Exchanging};
 use crate::group::state::GroupState;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::stripe::{Reach, Stripe};
 use crate::manager::Manager;
+use crate::manager::exchange_count::Exchanging;
 use crate::manager::take_frame::ChargedFrame;
 
 /// The most pages of a stripe that are looked at for one that can leave.
@@ -44,28 +44,8 @@ const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
 /// A half-finished exchange: one page has left memory.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
-    /// In the counts of all groups and of the page's group.
-    _under_way: [Exchanging<'a>; 2],
+    _under_way: Exchanging<'a>,
     gone: Owner,
-}
-
-/// Why there was no exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoExchange {
-    /// Other threads are about to give back what the exchange needs.
-    Yet,
-    /// No page can leave memory.
-    Possible,
-}
-
-/// What an exchange has found out from the pages that it has tried.
-#[derive(Debug, Default)]
-struct Tried {
-    /// A bit for each area that a page couldn't be written to
-    /// ([`Swap::swap_out_for`](swap::Swap::swap_out_for)).
-    in_vain: Cell<u32>,
-    /// No reserved slot was free.
-    lacks_slot: Cell<bool>,
 }
 
 /// The frame of a page that has left memory, and the page's owner.
@@ -84,38 +64,34 @@ impl Manager {
     /// Swaps out a page of the group so that the page in `slot` can come in. Calls `wanted` once
     /// the outgoing page is written. If `wanted` returns false, no thread needs the incoming page
     /// any more, and the outgoing page stays in memory. Returns the outgoing page's frame, and the
-    /// [`Exchange`], which the caller must keep until `slot` is free.
-    ///
-    /// # Errors
-    /// No page was swapped out.
+    /// [`Exchange`], which the caller must keep until `slot` is free. Returns `None` if no page was
+    /// swapped out.
     pub(crate) fn exchange<'a>(
         &'a self,
         group: &'a GroupState,
         slot: SlotId,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<(ChargedFrame<'a>, Exchange<'a>), NoExchange> {
-        let under_way = [&self.exchanges, &group.swapped.exchanges].map(ExchangeCount::begin);
+    ) -> Option<(ChargedFrame<'a>, Exchange<'a>)> {
+        let under_way = self.exchanges.begin();
         let start = group.lists.to_reclaim();
-        let tried = Tried::default();
-        'stripes: for step in 0..group.lists.stripe_count() {
+        let in_vain = Cell::new(0);
+        for step in 0..group.lists.stripe_count() {
             let stripe = group.lists.stripe((start + step) % group.lists.stripe_count());
             for _ in 0..stripe.len().min(LOOKED_AT_MAX) {
-                match self.leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, &tried, wanted)) {
+                match self.leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, &in_vain, wanted)) {
                     ControlFlow::Continue(()) => {}
-                    ControlFlow::Break(None) => break 'stripes,
-                    ControlFlow::Break(Some((mut frame, gone))) => {
+                    ControlFlow::Break(left) => {
+                        let (mut frame, gone) = left?;
                         if frame.renew() {
                             let exchange = Exchange { _under_way: under_way, gone };
-                            return Ok((ChargedFrame::new(self, group, frame), exchange));
+                            return Some((ChargedFrame::new(self, group, frame), exchange));
                         }
                         self.release(group, [frame]); // The frame has used up its generations.
                     }
                 }
             }
         }
-        drop(under_way);
-        let is_awaited = group.swapped.exchanges.is_any() || (tried.lacks_slot.get() && self.exchanges.is_any());
-        Err(if is_awaited { NoExchange::Yet } else { NoExchange::Possible })
+        None
     }
 
     /// Brings the outgoing page back after the incoming page didn't come in, if there is memory for
@@ -163,13 +139,14 @@ impl Manager {
         flow
     }
 
-    /// Writes a page to a reserved slot, and removes it from memory.
+    /// Writes a page to a reserved slot, and removes it from memory. `in_vain` is that of
+    /// [`Swap::swap_out_for`](swap::Swap::swap_out_for).
     fn leave_for(
         &self,
         group: &GroupState,
         slot: SlotId,
         frame: IsolatedFrame,
-        tried: &Tried,
+        in_vain: &Cell<u32>,
         wanted: &dyn Fn() -> bool,
     ) -> Result<Gone<'_>, Stays> {
         let page = if self.is_anonymous(&frame) { self.frames.look_unwritten(&frame) } else { None };
@@ -180,15 +157,14 @@ impl Manager {
             return Err(Stays::All(frame));
         }
         let out = Self::page_out(group, &page);
-        let mut in_vain = tried.in_vain.get();
-        let written = self.swap.swap_out_for(slot, &out, &mut in_vain);
-        tried.in_vain.set(in_vain);
+        let mut areas = in_vain.get();
+        let written = self.swap.swap_out_for(slot, &out, &mut areas);
+        in_vain.set(areas);
         group.swapped.was_written(written.map(|_| ()).map_err(|not| not.error));
         let reserved = match written {
             Ok(reserved) => reserved,
             Err(not) => {
                 self.uncharge_swapped(group, 1);
-                tried.lacks_slot.set(not.error == SwapOutError::Full);
                 // Another page that compresses better may fit.
                 return Err(if not.another_may_fit { Stays::This(frame) } else { Stays::All(frame) });
             }

@@ -1,4 +1,4 @@
-//! The number of threads that are exchanging pages (`swapping::exchange`), of one group or of all.
+//! The number of threads that are exchanging pages (`exchange`).
 
 use sync::atomic::{AtomicU32, Ordering};
 
@@ -7,9 +7,8 @@ use sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeCount(AtomicU32);
 
-/// One exchanging thread. Until this is dropped, the thread may still give back what other
-/// exchanges need: a frame, which is of use only to exchanges of the same group, or a reserved
-/// slot.
+/// One exchanging thread. Until this is dropped, the thread may still give back a frame or a slot
+/// that other exchanges need.
 #[derive(Debug)]
 pub(crate) struct Exchanging<'a>(&'a ExchangeCount);
 
