@@ -225,42 +225,6 @@ fn areas_come_and_go_beside_one_that_doesnt_answer() {
     assert!(stuck.wait().is_some());
 }
 
-/// All of swap was on a disk that didn't answer, and the tenant with most of the memory had pages
-/// without a file. Another tenant read a file on a healthy disk. For the memory that it needed, it
-/// swapped out the first tenant's pages, and waited for the swap disk. One thread after the other
-/// did so. The reader should have got memory by evicting its own pages.
-#[test]
-fn a_tenant_of_files_does_not_wait_for_a_swap_disk_that_doesnt_answer() {
-    const STUCK: u64 = 7;
-    const FILE_PAGES: u64 = 500;
-    let disk = GatedDisk::with_file("/swap", 4001 * PAGE);
-    disk.disk.add_generated("/file", 1, FILE_PAGES * PAGE);
-    let area = SwapArea::path("/swap").overwrite(true);
-    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
-    let reader = mm.group("reader").max(64 * PAGE).build().unwrap();
-    let file = reader.open("/file").unwrap();
-    let read_all = move || (0..FILE_PAGES).try_for_each(|page| file.read_at(&mut [0; 8], page * PAGE).map(drop));
-    read_all().unwrap(); // From now on there is room for the words of the file's pages.
-    reader.set_max("8MiB").unwrap();
-    let space = mm.group("hog").build().unwrap().space().unwrap();
-    let base = space.map(4000 * PAGE, Protection::ReadWrite).unwrap().start;
-    disk.hold_writes_of(STUCK);
-    let hog = Answer::of(move || {
-        (0..4000).try_for_each(|page| {
-            let mut bytes = contents(page);
-            bytes[PAGE as usize - 8..].copy_from_slice(&STUCK.to_le_bytes());
-            space.write_at(&bytes, base + page * PAGE)
-        })
-    });
-    disk.gate.wait_for_somebody();
-    eventually("the swap disk counts as answering", || mm.stats().swap[0].is_stalled);
-    let read = Answer::of(read_all).wait();
-    assert!(mm.stats().swap[0].is_stalled, "the disk has answered");
-    disk.gate.open();
-    read.expect("the reader waits for the swap disk").unwrap();
-    hog.wait().expect("the hog hangs").unwrap();
-}
-
 /// A swap file was on a full file system. The error said only that the group had reached its limit,
 /// and didn't mention the file system.
 #[test]

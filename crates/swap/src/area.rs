@@ -119,7 +119,7 @@ pub(crate) struct Area {
 pub(crate) enum NotWritten {
     /// There is no room for the contents of a page. Another page may fit.
     NoRoom,
-    /// No buffer became free in time. The next page would have to wait as well.
+    /// No buffer became free in [`STALLED_AFTER`]. The next page would have to wait as well.
     NoBuffer,
     /// The device reports an error.
     Failed(IoError),
@@ -327,12 +327,12 @@ impl Area {
         }
         let (Store::File(file), Some(first)) = (&self.store, slots.first()) else { return Ok(()) };
         if let Some(encryption) = &self.encryption {
-            let pages = encryption.encrypt(slots, pages, self.patience()).ok_or(NotWritten::NoBuffer)?;
+            let pages = encryption.encrypt(slots, pages, STALLED_AFTER).ok_or(NotWritten::NoBuffer)?;
             bytes = encrypted.insert(pages).pages();
         }
         // Encrypted pages have been copied already.
         let copies = self.copies.get().filter(|_| self.encryption.is_none());
-        let copy = copies.map(|copies| copies.wait_for(self.patience()).ok_or(NotWritten::NoBuffer)).transpose()?;
+        let copy = copies.map(|copies| copies.wait_for(STALLED_AFTER).ok_or(NotWritten::NoBuffer)).transpose()?;
         // The task begins only now that the device gets something to do, because its end counts as
         // progress. The end of a wait for a buffer is none: the buffer may not have become free.
         let _under_way = self.has_device().then(|| self.under_way.begin());
@@ -446,12 +446,6 @@ impl Area {
         self.under_way.has_stopped_for(STALLED_AFTER)
     }
 
-    /// Returns how long a write waits for a buffer. If the device seems not to answer, all buffers
-    /// that aren't free wait for it, and the write needn't wait as well.
-    fn patience(&self) -> Duration {
-        if self.is_stalled() { Duration::ZERO } else { STALLED_AFTER }
-    }
-
     /// Frees a slot, which the caller must own.
     pub(crate) fn free(&self, slot: SlotId) -> Result<(), StaleSlot> {
         if let Store::Compressed(compressed) = &self.store {
@@ -532,28 +526,4 @@ fn write_header(file: &dyn BackingFile, slots: u64, page_size: usize) -> Result<
 
 fn header_page() -> Box<HeaderPage> {
     Box::new(HeaderPage(std::array::from_fn(|_| AtomicU64::new(0))))
-}
-
-#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
-mod tests {
-    use test_disks::SimulatedDisk;
-
-    use super::*;
-
-    /// Regression: it was known that a device didn't answer, and all buffers for its copies were
-    /// waiting for it. Even so, each further write to its area waited 100 ms for a buffer.
-    #[test]
-    fn no_write_waits_for_a_buffer_of_a_device_that_is_known_not_to_answer() {
-        let source = Source::Memory { bytes: 100 * 4096 };
-        let area = Area::open(0, &source, &SimulatedDisk::default(), AreaOptions::default(), 4096, &mut |_| true);
-        let area = area.unwrap();
-        assert_eq!(area.patience(), STALLED_AFTER);
-        let pending = area.under_way.begin();
-        while !area.is_stalled() {
-            sync::thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(area.patience(), Duration::ZERO);
-        drop(pending);
-        assert_eq!(area.patience(), STALLED_AFTER);
-    }
 }

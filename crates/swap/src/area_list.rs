@@ -17,16 +17,6 @@ use crate::slot_word::{AREA_BITS, SlotBatch};
 /// The maximum number of areas at a time.
 pub(crate) const AREAS_MAX: usize = 1 << AREA_BITS;
 
-/// The areas that may be used for pages, by whether their devices answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Devices {
-    /// All. An area whose device doesn't answer is used only if no other area takes the pages. The
-    /// calling thread then waits for that device, perhaps for ever.
-    Any,
-    /// Only areas whose devices answer.
-    Answering,
-}
-
 /// One CPU's reference to an area.
 pub(crate) struct Handle(Arc<Area>);
 
@@ -97,18 +87,11 @@ impl AreaList {
 
     /// Allocates up to `want` slots in one area, the first that has free slots, and returns the
     /// area. Searches the areas in three rounds: first the areas that aren't in `avoid`, then those
-    /// in `avoid`, and finally those whose devices don't answer, unless only [`Devices::Answering`]
-    /// may be used. Each round goes by priority, and round robin among areas of equal priority.
-    /// Areas in `never` aren't used. `avoid` and `never` have a bit for each area.
-    pub(crate) fn allocate(
-        &self,
-        want: usize,
-        devices: Devices,
-        avoid: u32,
-        never: u32,
-        into: &mut SlotBatch,
-    ) -> Option<&Arc<Handle>> {
-        self.allocate_beside(Area::is_stalled, want, devices, avoid, never, into)
+    /// in `avoid`, and finally those whose devices don't answer. Each round goes by priority, and
+    /// round robin among areas of equal priority. Areas in `never` aren't used. `avoid` and `never`
+    /// have a bit for each area.
+    pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
+        self.allocate_beside(Area::is_stalled, want, avoid, never, into)
     }
 
     /// [`allocate`](Self::allocate), with the function that returns whether an area's device seems
@@ -117,21 +100,16 @@ impl AreaList {
         &self,
         is_stalled: impl Fn(&Area) -> bool,
         want: usize,
-        devices: Devices,
         avoid: u32,
         never: u32,
         into: &mut SlotBatch,
     ) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         let preference = |area: &Area| if is_stalled(area) { 2 } else { u32::from(is_in(avoid, area)) };
-        let rounds = match devices {
-            Devices::Any => 3,
-            Devices::Answering => 2,
-        };
         // Devices may stop or begin to answer between two rounds. So a round also tries the areas
         // that earlier rounds would try by now. No area is tried twice.
         let mut tried = never;
-        (0..rounds).filter(|&round| round != 1 || avoid != 0).find_map(|round| {
+        (0..3).filter(|&round| round != 1 || avoid != 0).find_map(|round| {
             self.order.iter().flat_map(Level::in_turn).find(|area| {
                 let is_due = !is_in(tried, area) && preference(area) <= round;
                 tried |= u32::from(is_due) << area.number;
@@ -178,27 +156,9 @@ mod tests {
                 let looks = Cell::new(0);
                 let is_stalled = |_: &Area| looks.replace(looks.get() + 1) < stalls;
                 let mut batch = SlotBatch::new();
-                let found = list.allocate_beside(is_stalled, 1, Devices::Any, avoid, 0, &mut batch).is_some();
+                let found = list.allocate_beside(is_stalled, 1, avoid, 0, &mut batch).is_some();
                 assert!(found && batch.len() == 1, "avoid {avoid}, stalled in {stalls} rounds");
             }
         }
-    }
-
-    /// Regression: a thread needed memory for a file of one tenant, and swapped out pages of
-    /// another tenant for it. The only swap area's device didn't answer, and the thread waited for
-    /// it.
-    #[test]
-    fn only_a_call_that_may_wait_uses_an_area_whose_device_doesnt_answer() {
-        let source = Source::Memory { bytes: 100 * 4096 };
-        let area = Area::open(0, &source, &SimulatedDisk::default(), AreaOptions::default(), 4096, &mut |_| true);
-        let (area, mut list) = (Arc::new(area.unwrap()), AreaList::default());
-        list.add(&area);
-        list.fill(&area);
-        let is_used = |devices, is_stalled| {
-            let mut batch = SlotBatch::new();
-            list.allocate_beside(|_| is_stalled, 1, devices, 0, 0, &mut batch).is_some()
-        };
-        assert!(is_used(Devices::Any, true) && is_used(Devices::Answering, false));
-        assert!(!is_used(Devices::Answering, true));
     }
 }

@@ -60,7 +60,6 @@ mod write_out;
 
 pub use allowance::{Memory, Need};
 pub use area::{AreaOptions, Source};
-pub use area_list::Devices;
 pub use compressed::CompressedInfo;
 pub use error::{AddError, NotExchanged, RemoveError, SwapInError, SwapOutError};
 pub use header::HeaderError;

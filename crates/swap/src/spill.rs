@@ -37,7 +37,7 @@ use sync::{Arc, SharedBytes};
 use crate::SwapOutError;
 use crate::allowance::Need;
 use crate::area::Area;
-use crate::area_list::{AREAS_MAX, Devices, Handle};
+use crate::area_list::{AREAS_MAX, Handle};
 use crate::compressed::{Compressed, Fate, Turn};
 use crate::page_out::PageOut;
 use crate::slot_word::{Note, Owner, SlotId, SlotState};
@@ -141,14 +141,13 @@ impl Swap {
         page: SharedBytes<'_>,
         without_buffer: &mut u32,
     ) -> Result<SlotId, SwapOutError> {
-        let compressed = |area: &&Arc<Handle>| area.compressed().is_some();
-        let tried = Tried::refused_by(self.here().all().filter(compressed).map(|area| 1 << area.number).sum());
+        let no_places = self.here().all().filter(|area| is_no_place(area)).map(|area| 1 << area.number).sum();
+        let tried = Tried::refused_by(no_places);
         // The page is in no frame. Frame number 0 does no harm, because frame 0 doesn't have this
         // slot.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
-        let mut done = |_: usize, result| written = result;
-        self.write_out(&[out], Need::Usual, Devices::Answering, tried, without_buffer, &mut done);
+        self.write_out(&[out], Need::Usual, tried, without_buffer, &mut |_, result| written = result);
         let new = written?;
         let _ = self.set_swapped(new, owner, note); // It was allocated just now.
         Ok(new)

@@ -35,7 +35,7 @@ use sync::{Arc, PerCpu, SharedBytes, Weak};
 use crate::StaleSlot;
 use crate::allowance::Need;
 use crate::area::{Area, AreaOptions, NotWritten, Source};
-use crate::area_list::{AREAS_MAX, AreaList, Devices, Handle};
+use crate::area_list::{AREAS_MAX, AreaList, Handle};
 use crate::compressed::{Compressed, CompressedInfo};
 use crate::error::{AddError, NotExchanged, RemoveError, SwapInError, SwapOutError};
 use crate::page_out::PageOut;
@@ -342,19 +342,18 @@ impl Swap {
         }
     }
 
-    /// Writes pages to slots of areas with these `devices`; pages in consecutive slots are written
-    /// in one request. Calls `done` for each page, with the page's index in `pages`. On success
-    /// `done` also gets the page's slot, in state *cached*, which the caller then owns; otherwise
-    /// it gets the error. A page whose write fails is retried in other areas before a failure is
-    /// reported. Waits at most once for each area that has no free buffer.
+    /// Writes pages to slots; pages in consecutive slots are written in one request. Calls `done`
+    /// for each page, with the page's index in `pages`. On success `done` also gets the page's
+    /// slot, in state *cached*, which the caller then owns; otherwise it gets the error. A page
+    /// whose write fails is retried in other areas before a failure is reported. Waits at most once
+    /// for each area that has no free buffer.
     pub fn swap_out(
         &self,
         pages: &[PageOut<'_>],
         need: Need,
-        devices: Devices,
         mut done: impl FnMut(usize, Result<SlotId, SwapOutError>),
     ) {
-        self.write_out(pages, need, devices, Tried::default(), &mut 0, &mut |at, result| done(at, result));
+        self.write_out(pages, need, Tried::default(), &mut 0, &mut |at, result| done(at, result));
     }
 
     /// Calls [`write_out()`] with the areas in this CPU's copy.
@@ -362,13 +361,12 @@ impl Swap {
         &self,
         pages: &[PageOut<'_>],
         need: Need,
-        devices: Devices,
         tried: Tried,
         without_buffer: &mut u32,
         done: &mut dyn FnMut(usize, Result<SlotId, SwapOutError>),
     ) {
         let allocate =
-            |want, avoid, never, into: &mut SlotBatch| self.here().allocate(want, devices, avoid, never, into).cloned();
+            |want, avoid, never, into: &mut SlotBatch| self.here().allocate(want, avoid, never, into).cloned();
         write_out(&allocate, pages, need, tried, without_buffer, done);
     }
 
@@ -531,8 +529,8 @@ impl Swap {
 
     /// Searches for pages that are in a slot and in memory as well. Calls `visit` for each slot
     /// whose page is in memory at that moment, with the slot and the page's frame. Looks at up to
-    /// `looks` slots, starting at `from` and going round all areas whose devices answer. Advances
-    /// `from`, so that the next call continues there. Ends early if `visit` breaks.
+    /// `looks` slots, starting at `from` and going round all areas. Advances `from`, so that the
+    /// next call continues there. Ends early if `visit` breaks.
     pub fn look_for_cached(
         &self,
         from: &mut Position,
@@ -542,8 +540,8 @@ impl Swap {
         let (mut left, mut areas_left) = (looks, AREAS_MAX);
         while left > 0 && areas_left > 0 {
             // One area at a time, because no lock may be held while `visit` calls the owner of a
-            // page. A slot of an area whose device doesn't answer would be of little use.
-            let Some(area) = self.here().get(from.area).filter(|area| !area.is_stalled()).cloned() else {
+            // page.
+            let Some(area) = self.here().get(from.area).cloned() else {
                 *from = Position { area: (from.area + 1) % AREAS_MAX as u32, slot: 0 };
                 areas_left -= 1;
                 continue;

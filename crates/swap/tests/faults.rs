@@ -5,7 +5,7 @@
 mod support;
 
 use io::{Access, Backend as _, IoError};
-use pagefold_swap::{AreaOptions, Devices, Need, SlotId, Source, Swap, SwapInError, SwapOutError};
+use pagefold_swap::{AreaOptions, Need, SlotId, Source, Swap, SwapInError, SwapOutError};
 use support::*;
 use sync::SharedBytes;
 use test_disks::{Call, Fault, FaultKind, FaultyBackend, Schedule, SimulatedDisk};
@@ -273,7 +273,7 @@ fn a_page_that_changes_while_it_is_written_does_not_spoil_its_neighbours() {
             let page_of = |at: usize| if at == 5 { &*watchful.victim } else { &bytes[at] };
             let pages: Vec<_> = (0..10).map(|at| page(page_of(at), numbers[at])).collect();
             let mut slots = vec![Err(SwapOutError::Full); 10];
-            swap.swap_out(&pages, Need::Usual, Devices::Any, |at, result| slots[at] = result);
+            swap.swap_out(&pages, Need::Usual, |at, result| slots[at] = result);
             for (at, slot) in slots.into_iter().enumerate() {
                 let slot = slot.unwrap();
                 if at == 5 {

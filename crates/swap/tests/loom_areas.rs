@@ -22,9 +22,7 @@
 //! ```
 #![cfg(pagefold_loom)]
 
-use pagefold_swap::{
-    AreaOptions, Devices, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapOutError,
-};
+use pagefold_swap::{AreaOptions, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapOutError};
 use sync::atomic::AtomicU64;
 use sync::lock::Mutex;
 use sync::{Arc, SharedBytes};
@@ -75,7 +73,7 @@ impl Page {
         let owner = Owner::new(1).unwrap();
         let page = PageOut { bytes: SharedBytes::new(&bytes), frame: 0, owner, group: 0 };
         let mut outcome = Ok(());
-        self.swap.swap_out(&[page], Need::Usual, Devices::Any, |_, result| match result {
+        self.swap.swap_out(&[page], Need::Usual, |_, result| match result {
             Ok(slot) => *self.place.lock() = Place::Both(slot),
             Err(error) => outcome = Err(error),
         });

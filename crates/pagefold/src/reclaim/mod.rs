@@ -34,7 +34,7 @@ pub(crate) mod unwanted;
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
-use swap::{Devices, Need};
+use swap::Need;
 
 use crate::group::reserve::Shortage;
 use crate::group::state::GroupState;
@@ -72,25 +72,16 @@ pub(crate) struct Pass {
     is_last_resort: bool,
 }
 
-/// For which group pages are freed, and when that group needs them.
+/// For which group pages are freed.
 ///
 /// A group's youngest pages are evicted only for the group itself. Suppose that all its other pages
 /// are dirty and can't be written. Then the group can still load pages, because it evicts its own
 /// youngest pages, one after the other. If other groups took these pages, the group could load no
 /// page at all: it may not take pages of groups with smaller shares. Exception: a group that has
 /// next to nothing ([`For::First`]) gets the youngest pages of others, too, before its call fails.
-///
-/// A group's pages are written to a swap area whose device doesn't answer only for a call of the
-/// group itself. All other threads would wait for that device in vain: it may never answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
-    /// For a call of the group itself that can't go on without them.
     Own,
-    /// For the group's own reserve.
-    Reserve,
-    /// For another group, which has next to nothing, and whose call would fail otherwise.
-    First,
-    /// For other groups.
     Others,
 }
 
@@ -98,30 +89,6 @@ impl Whose {
     /// Returns for which group a page of `giver` is freed if `need` is to be met.
     fn of(need: For<'_>, giver: &GroupState) -> Self {
         if need.is_of(giver) { Whose::Own } else { Whose::Others }
-    }
-
-    /// Returns the same for a call that would fail otherwise.
-    fn in_earnest(need: For<'_>, giver: &GroupState) -> Self {
-        match Self::of(need, giver) {
-            Whose::Others if matches!(need, For::First(_)) => Whose::First,
-            whose => whose,
-        }
-    }
-
-    /// Returns which pages may be evicted if reclaim insists.
-    fn reach(self) -> Reach {
-        match self {
-            Whose::Own | Whose::Reserve | Whose::First => Reach::All,
-            Whose::Others => Reach::Window,
-        }
-    }
-
-    /// Returns the swap areas that pages may be written to.
-    fn devices(self) -> Devices {
-        match self {
-            Whose::Own => Devices::Any,
-            Whose::Reserve | Whose::First | Whose::Others => Devices::Answering,
-        }
     }
 }
 
@@ -155,12 +122,6 @@ impl Manager {
     /// looked at moments ago and none could.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
         self.reclaim_from(group, wanted, Whose::Own)
-    }
-
-    /// Frees about `wanted` pages of a group for its reserve. See also
-    /// [`reclaim_group`](Self::reclaim_group).
-    pub(crate) fn reclaim_for_reserve(&self, group: &GroupState, wanted: usize) -> usize {
-        self.reclaim_from(group, wanted, Whose::Reserve)
     }
 
     fn reclaim_from(&self, group: &GroupState, wanted: usize, need: Whose) -> usize {
@@ -203,10 +164,9 @@ impl Manager {
         }
         let need = self.page_for(group);
         let candidates = self.ranking.all_candidates(&self.groups, need, self.budget_pages());
+        let whose = |it: &GroupState| if matches!(need, For::First(_)) { Whose::Own } else { Whose::of(need, it) };
         let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
-        groups
-            .find_map(|it| Some(look_through(&it, Whose::in_earnest(need, &it))).filter(|&freed| freed > 0))
-            .unwrap_or(0)
+        groups.find_map(|it| Some(look_through(&it, whose(&it))).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
     /// Frees up to about `wanted` pages of the first candidate group that can give any. Looks at a
@@ -349,7 +309,11 @@ impl Manager {
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
         let now = group.time_of_pass(stripe);
-        let reach = if insist { need.reach() } else { Reach::Usual };
+        let reach = match need {
+            _ if !insist => Reach::Usual,
+            Whose::Own => Reach::All,
+            Whose::Others => Reach::Window,
+        };
         let cost = group.swapped.cost();
         stripe.set_anonymous_cost(cost);
         let batch = stripe.batch(wanted, cost == Cost::WRITTEN);
@@ -374,12 +338,12 @@ impl Manager {
             }
         }
         stripe.spared(sorting.spared);
-        let (mut freed, unclean) = self.evict_victims(group, now, need.devices(), &mut sorting);
+        let (mut freed, unclean) = self.evict_victims(group, now, &mut sorting);
         let staying = (unclean + sorting.spared).min(BATCH_MAX);
         if staying > 0 {
             // Sometimes: pages that stay are replaced by others in a pass.
             looked_at += cut_substitutes(frames, stripe, now, staying, insist, &mut sorting, &mut leftovers);
-            freed += self.evict_victims(group, now, need.devices(), &mut sorting).0;
+            freed += self.evict_victims(group, now, &mut sorting).0;
         }
 
         stripe.returned(away);
@@ -390,17 +354,16 @@ impl Manager {
         Pass { freed, looked_at, is_last_resort: false }
     }
 
-    /// Evicts the victims; anonymous pages go to swap areas with these `devices`. Victims that are
-    /// pinned or dirty are kept. Returns the number of pages evicted, and the number of dirty
-    /// victims kept.
-    fn evict_victims(&self, group: &GroupState, now: Now, devices: Devices, sorting: &mut Sorting) -> (usize, usize) {
+    /// Evicts the victims. Victims that are pinned or dirty are kept. Returns the number of pages
+    /// evicted, and the number of dirty victims kept.
+    fn evict_victims(&self, group: &GroupState, now: Now, sorting: &mut Sorting) -> (usize, usize) {
         let mut unclean_victims = 0;
         let victims = std::mem::take(&mut sorting.victims).into_iter();
         let (anonymous, of_files) = victims.partition::<Batch<VICTIMS_MAX>, _>(|frame| self.is_anonymous(frame));
         let SwappedOut { gone: mut evicted, stay: mut refused } = if anonymous.is_empty() {
             SwappedOut::default()
         } else {
-            self.swap_out(group, anonymous, Need::Usual, devices, now)
+            self.swap_out(group, anonymous, Need::Usual, now)
         };
         for frame in of_files {
             match self.evict(group, frame, now) {

@@ -59,7 +59,7 @@ impl Manager {
         if let Some(group) = self.groups.get(self.doorbell.last())
             && let Shortage::Deep(pages) = group.shortage()
         {
-            self.reclaim_for_reserve(&group, pages);
+            self.reclaim_group(&group, pages);
         }
         if let Shortage::Deep(pages) = self.shortage() {
             self.reclaim_any(For::All, pages);

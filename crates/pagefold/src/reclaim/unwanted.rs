@@ -19,7 +19,6 @@
 //! pages in use.
 
 use frames::{Frames, IsolatedFrame, Use};
-use swap::Devices;
 
 use super::{Pass, Sorting, sort_cut};
 use crate::group::state::GroupState;
@@ -118,7 +117,7 @@ impl Manager {
         // There are no challengers: main has room for all pages that are in use.
         let challengers = sort_cut(frames, stripe, now, cut, false, &mut sorting);
         debug_assert!(challengers.usual.is_empty() && challengers.hot.is_empty(), "main has room");
-        let (mut freed, _) = self.evict_victims(group, now, Devices::Answering, &mut sorting);
+        let (mut freed, _) = self.evict_victims(group, now, &mut sorting);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
         self.settle(group, leftovers);

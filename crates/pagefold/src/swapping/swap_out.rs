@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
-use swap::{Devices, Fill, Need, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
+use swap::{Fill, Need, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
 use sync::atomic::{Ordering, fence, fence_after_update};
 
 use crate::group::state::GroupState;
@@ -63,14 +63,12 @@ impl Manager {
         self.frames.owner(frame.id()) == ANONYMOUS
     }
 
-    /// Swaps out isolated anonymous pages of a group, to areas with these `devices`. `now` is the
-    /// group's time.
+    /// Swaps out isolated anonymous pages of a group. `now` is the group's time.
     pub(crate) fn swap_out<'a, const N: usize>(
         &'a self,
         group: &GroupState,
         pages: Batch<N>,
         need: Need,
-        devices: Devices,
         now: Now,
     ) -> SwappedOut<'a, N> {
         let mut result = SwappedOut::default();
@@ -97,8 +95,7 @@ impl Manager {
                 writes.push((frame, page));
             }
         }
-        let written =
-            if writes.is_empty() { None } else { self.write_out(group, writes, need, devices, now, &mut result) };
+        let written = if writes.is_empty() { None } else { self.write_out(group, writes, need, now, &mut result) };
         if let Some(slot) = written.or(kept) {
             let on_device = if written.is_some() { Cost::WRITTEN } else { Cost::READ };
             group.swapped.set_cost(if self.swap.is_on_device(slot) { on_device } else { Cost::COPIED });
@@ -116,7 +113,6 @@ impl Manager {
         group: &GroupState,
         mut writes: ArrayVec<(IsolatedFrame, Unwritten<'a>), N>,
         need: Need,
-        devices: Devices,
         now: Now,
         result: &mut SwappedOut<'a, N>,
     ) -> Option<SlotId> {
@@ -132,7 +128,7 @@ impl Manager {
         let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
             outs.iter().map(|_| Err(SwapOutError::Full)).collect();
         // The closure does nothing else: it runs under a lock.
-        self.swap.swap_out(&outs, need, devices, |at, slot| slots[at] = slot);
+        self.swap.swap_out(&outs, need, |at, slot| slots[at] = slot);
         group.swapped.written.add(slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let written = slots.iter().find_map(|slot| slot.ok());
         let (mut unused, mut full) = (0, false);
@@ -250,8 +246,7 @@ impl Manager {
     }
 
     /// Swaps out pages from memory that is to be given back, whether or not reclaim would choose
-    /// these pages. The caller's call is seldom one of the pages' group, so no device that doesn't
-    /// answer is waited for.
+    /// these pages.
     pub(crate) fn evict_anonymous(&self, pages: Batch<BATCH_MAX>) {
         let kind_of =
             |frame: &IsolatedFrame| (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted());
@@ -261,7 +256,7 @@ impl Manager {
                 let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
                 group.lists.unlink(&self.frames, &ids);
             }
-            let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain, Devices::Answering, group.now());
+            let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain, group.now());
             self.count_wasted(&gone, &group);
             self.count_left(&group, &gone);
             if is_unlisted {

@@ -5,8 +5,7 @@ use test_disks::SimulatedDisk;
 
 use super::*;
 use crate::{
-    AreaOptions, Devices, GaveWay, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError,
-    SwapOutError,
+    AreaOptions, GaveWay, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, Source, Swap, SwapInError, SwapOutError,
 };
 
 const PAGE: usize = 4096;
@@ -157,7 +156,7 @@ impl Holder {
         let owner = Owner::new(number).unwrap();
         let out = PageOut { bytes: SharedBytes::new(bytes), frame: 1, owner, group: 2 };
         let mut written = Err(SwapOutError::Full);
-        swap.swap_out(&[out], Need::Usual, Devices::Any, |_, slot| written = slot);
+        swap.swap_out(&[out], Need::Usual, |_, slot| written = slot);
         written.inspect(|&slot| {
             swap.set_swapped(slot, owner, Note::new(2, number)).unwrap();
             self.slots.lock().insert(owner, slot);

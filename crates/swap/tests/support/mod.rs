@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use pagefold_swap::{
-    AreaOptions, Devices, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, SlotState, Source, Swap, SwapOutError,
+    AreaOptions, Need, NotBack, Note, Owner, Owners, PageOut, SlotId, SlotState, Source, Swap, SwapOutError,
 };
 use sync::SharedBytes;
 use sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +66,7 @@ pub fn out(swap: &Swap, numbers: &[u64], version: u64) -> Vec<Result<SlotId, Swa
     let bytes: Vec<Bytes> = numbers.iter().map(|&number| contents(number, version)).collect();
     let pages: Vec<PageOut<'_>> = bytes.iter().zip(numbers).map(|(bytes, &number)| page(bytes, number)).collect();
     let mut results = vec![Err(SwapOutError::Full); pages.len()];
-    swap.swap_out(&pages, Need::Usual, Devices::Any, |at, result| results[at] = result);
+    swap.swap_out(&pages, Need::Usual, |at, result| results[at] = result);
     for (&number, slot) in numbers.iter().zip(&results) {
         if let Ok(slot) = *slot {
             assert_eq!(swap.lookup(slot), Ok(SlotState::Cached { frame: number as u32 }));
