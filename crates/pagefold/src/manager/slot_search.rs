@@ -1,4 +1,4 @@
-//! The state of the search for swap slots that pages in memory keep (`swap_out`).
+//! The state of the search for outdated swap slots, which pages in memory still hold (`swap_out`).
 
 use swap::Position;
 

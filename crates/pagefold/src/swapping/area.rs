@@ -278,7 +278,7 @@ impl Owners for Manager {
     }
 
     fn give_up_slot(&self, frame: u32, slot: SlotId) {
-        let _ = self.take_slot(slot, frame, false); // If not, the removal looks at it again.
+        self.take_slot(slot, frame, false);
     }
 }
 

@@ -152,7 +152,7 @@ impl Manager {
         }
         self.uncharge_swapped(group, unused);
         if full {
-            self.take_kept_slots();
+            self.take_slots_in_vain();
         }
         written
     }
@@ -208,41 +208,31 @@ impl Manager {
     fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
         let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
-        kept.inspect(|&(slot, frame)| _ = self.take_slot(slot, frame.number(), true)).count() > 0
+        kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
     }
 
-    /// Frees slots that pages in memory keep. First looks for outdated slots: those whose pages
-    /// were written to since they were read back. If there aren't enough for a batch of pages,
-    /// takes other kept slots, too; the pages that lose these are written again when they leave
-    /// memory. A fault waits for this, so only a few slots are looked at and freed at a time.
-    fn take_kept_slots(&self) {
+    /// Frees outdated slots: those whose pages were written to since they were read back. A fault
+    /// waits for this, so only a few slots are freed at a time.
+    fn take_slots_in_vain(&self) {
         // One thread at a time is enough, and only now and then.
         let Some(mut search) = self.slot_search.try_lock() else { return };
         if search.last.is_some_and(|last| last.elapsed() < TAKING_INTERVAL) {
             return;
         }
         search.last = Some(sync::time::Instant::now());
-        let (from, mut taken) = (search.position, 0);
-        for only_in_vain in [true, false] {
-            search.position = from;
-            let mut tried = 0;
-            self.swap.look_for_cached(&mut search.position, LOOKS_MAX, |slot, frame| {
-                taken += usize::from(self.take_slot(slot, frame, only_in_vain));
-                tried += 1;
-                if tried < TAKEN_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            });
-            if tried == 0 || taken >= BATCH_MAX {
-                return; // There are no kept slots, or enough were outdated.
-            }
-        }
+        let mut tried = 0;
+        self.swap.look_for_cached(&mut search.position, LOOKS_MAX, |slot, frame| {
+            self.take_slot(slot, frame, true);
+            tried += 1;
+            if tried < TAKEN_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
     }
 
-    /// Takes a slot from the page in `frame`, if the page keeps it, and frees the slot. With
-    /// `only_in_vain`, takes only an outdated slot. Returns whether the slot is free now.
-    pub(crate) fn take_slot(&self, slot: SlotId, frame: u32, only_in_vain: bool) -> bool {
-        let taken_of = self.frames.take_slot(FrameId::new(frame), slot.bits(), only_in_vain);
-        let group = taken_of.and_then(|group| self.groups.get(group));
-        group.inspect(|group| self.free_slots(group, [slot])).is_some()
+    pub(crate) fn take_slot(&self, slot: SlotId, frame: u32, only_in_vain: bool) {
+        let Some(group) = self.frames.take_slot(FrameId::new(frame), slot.bits(), only_in_vain) else { return };
+        if let Some(group) = self.groups.get(group) {
+            self.free_slots(&group, [slot]);
+        }
     }
 
     /// Swaps out pages from memory that is to be given back, whether or not reclaim would choose
@@ -317,9 +307,9 @@ impl Manager {
     }
 }
 
-/// The limits of the search for kept slots (`take_kept_slots`): the shortest time between two
-/// searches, the most slots that each of a search's two rounds looks at (which takes about 100 µs),
-/// and the most slots that it frees.
+/// The limits of the search for outdated slots (`take_slots_in_vain`): the shortest time between
+/// two searches, the most slots that a search looks at (which takes about 100 µs), and the most
+/// slots that it frees.
 const TAKING_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 const LOOKS_MAX: u32 = 1 << 15;
 const TAKEN_MAX: u32 = 1024;

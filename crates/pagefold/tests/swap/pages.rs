@@ -135,33 +135,6 @@ fn slots_kept_in_vain_are_found_when_there_are_no_others() {
     (0..2 * ROOM).for_each(|page| check(&space, more, page, 5));
 }
 
-/// Regression: a group had read its pages back from swap, and they kept their slots. Then another
-/// group filled swap. It was refused memory while more than two hundred slots had nothing but
-/// copies of the first group's pages. Only outdated slots were taken from pages in memory.
-#[test]
-fn slots_of_pages_that_are_in_memory_unchanged_are_found_when_there_are_no_others() {
-    const PAGES: u64 = 300;
-    let (mm, group) = with_swap(800);
-    let (space, base) = filled(&group, PAGES);
-    group.set_max("4MiB").unwrap();
-    (0..PAGES).for_each(|page| check(&space, base, page, 0));
-    let kept = used(&mm);
-    assert!(kept >= PAGES - ROOM && group.stats().charged_bytes >= PAGES * PAGE, "they keep {kept} slots");
-    let other = mm.group("b").max((ROOM + INDEX) * PAGE).build().unwrap();
-    let theirs = other.space().unwrap();
-    let start = theirs.map(1000 * PAGE, Protection::ReadWrite).unwrap().start;
-    let is_refused = |page: u64| theirs.write_at(&contents(page, 7), start + page * PAGE).is_err();
-    let refused = (0..1000).find(|&page| is_refused(page)).expect("there is no room for all");
-    let all = mm.stats().swap[0].bytes;
-    assert_eq!((other.stats().swapped_bytes, group.stats().swapped_bytes), (all, 0), "{:?}", mm.stats());
-    (0..PAGES).for_each(|page| check(&space, base, page, 0));
-    // The pages that lost their slots are written again.
-    theirs.discard(start..start + 500 * PAGE).unwrap();
-    group.set_max((ROOM + INDEX) * PAGE).unwrap();
-    (0..PAGES).for_each(|page| check(&space, base, page, 0));
-    (500..refused).for_each(|page| check(&theirs, start, page, 7));
-}
-
 #[test]
 fn a_group_has_no_more_slots_than_it_may() {
     let (mm, group) = with_swap(1000);
