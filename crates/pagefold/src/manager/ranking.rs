@@ -1,8 +1,8 @@
 //! Decides which groups give up pages when the whole budget is short.
 //!
 //! The choice depends on two numbers of each group, both divided by `min(limit, budget)`. The
-//! *share* of a group counts everything that is charged to the group. Its *spare share* leaves out
-//! dirty pages.
+//! *share* of a group counts everything that is charged to the group, also charges in stock. (These
+//! are given back before a call of the group fails.) Its *spare share* leaves out dirty pages.
 //!
 //! - R1. A group takes pages only from itself, and from groups whose share is at least its own. So
 //!   a group that pins, maps or dirties all of its pages can't empty smaller groups: if only

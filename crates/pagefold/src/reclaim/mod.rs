@@ -153,7 +153,7 @@ impl Manager {
     /// Frees about `wanted` pages for a group. Called before a user's call would fail because it
     /// gets no page. Frees pages of the group itself if `of_its_own` is set, otherwise of any group
     /// that may have to give pages to it. Looks at all of these pages, even if earlier looks freed
-    /// none. Returns the number of pages freed.
+    /// none. First empties the group's stocks of charges. Returns the number of pages freed.
     pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
         let look_through = |group: &GroupState, need: Whose| {
             group.walk.wake(group.lists.len());
@@ -162,6 +162,8 @@ impl Manager {
         if of_its_own {
             return look_through(group, Whose::Own);
         }
+        // Charges in stock count in the group's share (R1), but no page uses them.
+        self.drain_charges(Some(group.id));
         let need = self.page_for(group);
         let candidates = self.ranking.all_candidates(&self.groups, need, self.budget_pages());
         let whose = |it: &GroupState| if matches!(need, For::First(_)) { Whose::Own } else { Whose::of(need, it) };
@@ -553,6 +555,28 @@ mod tests {
             assert!(pass.freed > 0 && pass.looked_at < 800, "batch {batch}: {pass:?}");
             assert!(pass.freed == 1 || !pass.is_last_resort, "batch {batch}: {pass:?}");
         }
+    }
+
+    /// A regression: charges in CPUs' stocks, which no page uses, counted in a group's share. So a
+    /// call of the group failed, although another group had as many pages, none of them pinned.
+    #[test]
+    fn charges_in_stock_keep_no_group_from_the_pages_of_others() {
+        const PINNED: u64 = 60;
+        let disk = SimulatedDisk::default();
+        disk.add_generated("file", 1, 1 << 20);
+        let mm = Pagefold::builder().memory("1MiB").backend(disk).build().unwrap();
+        let (large, other) = (mm.group("large").build().unwrap(), mm.group("other").build().unwrap());
+        let (ours, theirs) = (large.open("file").unwrap(), other.open("file").unwrap());
+        ours.advise(0..1, Advice::Random).unwrap();
+        theirs.advise(0..1, Advice::Random).unwrap();
+        let _pins: Vec<_> = (0..PINNED).map(|page| ours.page_at(page * 4096).unwrap()).collect();
+        (PINNED..2 * PINNED).for_each(|page| theirs.read_exact_at(&mut [0; 8], page * 4096).unwrap());
+        let manager = mm.manager();
+        manager.drain_entries();
+        manager.drain_charges(None);
+        assert_eq!(large.state().try_charge(PINNED, 0), PINNED);
+        assert_eq!(manager.charges.put(large.state().id, PINNED, PINNED), (0, None));
+        assert!(manager.reclaim_in_earnest(large.state(), false, 1) > 0);
     }
 
     /// A regression with a thousand groups: a few had all of their pages pinned, most had one page,
