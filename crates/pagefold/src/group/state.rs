@@ -33,7 +33,13 @@ pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 const UNLIMITED: u64 = 1 << 63;
 /// The group is within its limit, and remains so until the limit changes.
 const WITHIN: u64 = u64::MAX;
-/// A page that comes back after more loads than this many times the group's size counts as new.
+/// A page that comes back after more loads than this many times the group's size counts as new. It
+/// keeps its mean interval, to which this absence isn't added.
+///
+/// Suppose that the mean were forgotten. Then the page's next interval would be its whole history.
+/// Of many pages that are seldom used, some come back once soon by chance, and would win places in
+/// main from pages that are used more often. Suppose on the other hand that the absence were added.
+/// Then pages of an earlier phase, which are used often again, would stay out of main for long.
 const FORGOTTEN: u64 = 16;
 
 /// Everything about a group. Sizes are in pages.
@@ -330,7 +336,7 @@ impl GroupState {
         let now = self.recent_now();
         let age = shadow.age(now);
         if age > FORGOTTEN * now.size {
-            return History { is_refault: true, ..History::default() };
+            return History { interval: shadow.interval, is_refault: true, ..History::default() };
         }
         let left = shadow.left_since(now);
         let origin = match shadow.from {
@@ -457,5 +463,16 @@ mod tests {
         let forgotten = History { is_refault: true, ..History::default() };
         assert_eq!(shadows.map(|shadow| group.history(shadow)), [forgotten; 2]);
         assert_eq!(GroupState::new(8, "b", None, 100).history(shadows[0]), forgotten, "another group's");
+    }
+
+    #[test]
+    fn a_page_that_was_away_for_long_is_new_but_keeps_its_interval() {
+        let group = GroupState::new(7, "a", None, 100);
+        assert_eq!(group.try_charge(100, 0), 100);
+        let interval = Interval::rounded(800, 0);
+        let rank = Rank::young(Origin::Back, interval).used_at(group.now()).settled(Kind::Window);
+        let shadow = group.shadow(rank, group.now());
+        group.evicted(0, FORGOTTEN * 100 + 100);
+        assert_eq!(group.history(shadow), History { interval, origin: Origin::New, is_refault: true });
     }
 }

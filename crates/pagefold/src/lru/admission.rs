@@ -10,7 +10,8 @@
 //!
 //! | the page | enters with |
 //! |---|---|
-//! | is new, or was away for long | no interval |
+//! | is new | no interval |
+//! | was away for long: it counts as new | its mean interval, without this absence |
 //! | comes back (`GroupState::history`) | its mean interval |
 //! | is read in sequence, as was advised | no interval |
 //! | moves within its space | its mean interval |
@@ -29,7 +30,8 @@ pub(crate) const ANONYMOUS: u32 = u32::MAX;
 /// The history of a page that enters memory, from its earlier residencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// The page's mean interval, updated with the interval that ends with this load.
+    /// The page's mean interval, updated with the interval that ends with this load. Not updated if
+    /// the page was away for so long that it counts as new.
     pub(crate) interval: Interval,
     pub(crate) origin: Origin,
     /// Whether the page was evicted before.

@@ -52,7 +52,7 @@ impl Place {
 /// How a page entered memory. Kept until the page gets its place in main or in the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The page is new, or was away for so long that its history doesn't count.
+    /// The page is new, or was away for so long that it counts as new.
     #[default]
     New,
     /// The page came back.
