@@ -306,12 +306,13 @@ impl DirtyPart {
 
     /// Counts pages that have become clean, also in `all`.
     pub(crate) fn became_clean(&self, all: &UncleanCount, pages: u64) {
+        // First: a waiting thread that finds no dirty page must see that there was progress
+        // (`clean_wait`). Relaxed: the Release in `remove` orders it.
+        self.group.dirt.cleaned.fetch_add(pages, Ordering::Relaxed);
         self.pages.remove(pages);
         self.group.unclean.remove(pages);
         self.group.walk.cleaned(pages);
         all.remove(pages);
-        // Shows waiting threads that there is progress.
-        self.group.dirt.cleaned.fetch_add(pages, Ordering::Relaxed);
     }
 
     /// Returns whether the file may drop the part: no handle uses it, and it has no dirty pages.

@@ -14,7 +14,8 @@ impl UncleanCount {
         if pages > u64::MAX / 2 { 0 } else { pages }
     }
 
-    /// Returns the count as it is, even if negative. SeqCst: see PART-2 of `dirty::device`.
+    /// Returns the count as it is, even if negative. SeqCst: see PART-2 of `dirty::device`. It is
+    /// also an Acquire, for `clean_wait`.
     pub(crate) fn exact(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -24,7 +25,8 @@ impl UncleanCount {
         self.0.fetch_add(1, Ordering::SeqCst) == 0
     }
 
+    /// Subtracts pages. Release pairs with the Acquire in `exact`, for `clean_wait`.
     pub(crate) fn remove(&self, pages: u64) {
-        self.0.fetch_sub(pages, Ordering::Relaxed);
+        self.0.fetch_sub(pages, Ordering::Release);
     }
 }

@@ -78,11 +78,14 @@ impl CleanWait<'_> {
         let is_first = !std::mem::replace(&mut self.waited, true);
         let mut something = false;
         loop {
+            let is_dirty = self.manager.ask_for_clean(self.group);
+            // A page counts as cleaned before it no longer counts as dirty. So if no page is dirty
+            // any more, this thread sees here that the last one has become clean.
             let cleaned = self.cleaned_so_far();
             if cleaned != self.cleaned {
                 (self.cleaned, self.quiet_since, something) = (cleaned, Instant::now(), true);
             }
-            if !self.manager.ask_for_clean(self.group) {
+            if !is_dirty {
                 return something || is_first;
             }
             if something && start.elapsed() >= self.pause {
@@ -97,7 +100,7 @@ impl CleanWait<'_> {
     }
 
     fn cleaned_so_far(&self) -> u64 {
-        // Relaxed: only shows that there is progress.
+        // Relaxed: ordered by the Release and the Acquire of `UncleanCount`.
         self.group.map_or(&self.manager.cleaned, |group| &group.dirt.cleaned).load(Ordering::Relaxed)
     }
 }

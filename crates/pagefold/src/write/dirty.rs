@@ -221,8 +221,8 @@ impl Manager {
 
     /// Counts pages of a part that have become clean.
     pub(crate) fn became_clean(&self, part: &DirtyPart, pages: u64) {
+        self.cleaned.fetch_add(pages, Ordering::Relaxed); // First, as in `DirtyPart::became_clean`.
         part.became_clean(&self.unclean, pages);
-        self.cleaned.fetch_add(pages, Ordering::Relaxed); // Shows waiting threads progress.
     }
 
     /// Returns the milliseconds since the manager was created.
