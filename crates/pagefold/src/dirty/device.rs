@@ -191,11 +191,14 @@ impl Device {
         self.silent.load(Ordering::Relaxed)
     }
 
-    /// Marks the device as silent, for a call that gives up waiting for its request. Then calls
-    /// `outcome` to check once more whether that request has completed. If it has, removes the mark
-    /// again (WATCH-1 of `watchdog`) and returns the outcome.
-    pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
-        self.silent.store(true, Ordering::Relaxed);
+    /// Marks the device as silent, for a call that gives up waiting for its request. Calls `begins`
+    /// if the device wasn't silent before. Then calls `outcome` to check once more whether that
+    /// request has completed. If it has, removes the mark again (WATCH-1 of `watchdog`) and returns
+    /// the outcome.
+    pub(crate) fn fall_silent<T>(&self, begins: impl FnOnce(), outcome: impl FnOnce() -> Option<T>) -> Option<T> {
+        if !self.silent.swap(true, Ordering::Relaxed) {
+            begins();
+        }
         // Pairs with the fence in `answered`.
         fence(Ordering::SeqCst);
         outcome().inspect(|_| self.silent.store(false, Ordering::Relaxed))

@@ -22,7 +22,7 @@ pub(crate) struct Watch<F> {
     delay: AtomicU8,
     /// The number of closings that wait for `extension`, or hold it.
     closings_at_length: AtomicUsize,
-    /// How many waits of the file's calls were given up: each may have made the device silent.
+    /// How many waits of the file's calls were given up and made the device silent.
     given_up: AtomicU64,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,
@@ -133,9 +133,9 @@ impl<F> Watch<F> {
     /// Marks the device as silent, for a call of the file that gives up waiting, unless `outcome`
     /// shows that the wait is over. Then returns the outcome.
     pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
-        // Release pairs with the Acquire in `load_without_device`.
-        self.given_up.fetch_add(1, Ordering::Release);
-        self.device.fall_silent(outcome)
+        // If the device is silent already, its next answer ends the silence. Release pairs with the
+        // Acquire in `load_without_device`.
+        self.device.fall_silent(|| _ = self.given_up.fetch_add(1, Ordering::Release), outcome)
     }
 
     /// Called before a page is put in *loading* without a request to the device. The page's load

@@ -111,6 +111,23 @@ thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Marks this thread as a worker until it is dropped.
+struct Working {
+    before: bool,
+}
+
+impl Working {
+    fn begin() -> Self {
+        Self { before: IS_WORKER.replace(true) }
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        IS_WORKER.set(self.before);
+    }
+}
+
 /// A job that a worker does for a call.
 struct Errand<T> {
     stage: Mutex<Stage<T>>,
@@ -204,8 +221,7 @@ impl Watch<FileState> {
             if its.begin(pace, its_file.manager.now_ms()) {
                 let result = unless_it_panics(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
                 its_file.worker_progresses();
-                its.end(its_file, &left, result);
-                device.answered(); // WATCH-1
+                its.end(its_file, &device, &left, result);
             }
         })?;
         Ok(errand)
@@ -226,13 +242,15 @@ impl<T> Errand<T> {
         true
     }
 
-    fn end(&self, file: Arc<FileState>, left: &AtomicUsize, result: Result<T, Error>) {
+    /// Ends the errand, and then any silence of the device (WATCH-1).
+    fn end(&self, file: Arc<FileState>, device: &Device, left: &AtomicUsize, result: Result<T, Error>) {
         let mut stage = self.stage.lock();
         if matches!(*stage, Stage::Left) {
             // Transition: errand, left → over.
             *stage = Stage::LeftAndOver;
             left.fetch_sub(1, Ordering::Relaxed);
             drop(stage);
+            device.answered(); // First: dropping the file may take long.
             // The last handle may have been dropped meanwhile. If this is the last reference, the
             // backend's file is dropped, too.
             unless_it_panics(|| {
@@ -244,8 +262,9 @@ impl<T> Errand<T> {
             *stage = Stage::Over(result);
             unless_it_panics(|| drop(file)); // Before the caller goes on: it may be closing the file.
             drop(stage);
+            self.changed.notify_all();
+            device.answered();
         }
-        self.changed.notify_all();
     }
 
     /// Waits for the result, at most for the timeout.
@@ -395,9 +414,8 @@ impl FileState {
     pub(crate) fn run_by_worker(self: Arc<Self>, what: impl FnOnce(Arc<Self>) + Send + 'static) -> Result<(), Error> {
         let (manager, identity) = (Arc::clone(&self.manager), self.backing.identity());
         manager.workers()?.run(identity, move || {
-            let before = IS_WORKER.replace(true);
+            let _working = Working::begin();
             what(self);
-            IS_WORKER.set(before);
         });
         Ok(())
     }

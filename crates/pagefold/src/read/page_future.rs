@@ -130,6 +130,15 @@ struct Work {
     begun_ms: OnceCell<u64>,
 }
 
+/// Whether a worker has begun the work that a future waits for, and when, in milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// The future waits for no worker.
+    NoWork,
+    InLine,
+    At(u64),
+}
+
 /// The identity under which workers make room and reclaim. It has a device number of its own, so
 /// this work doesn't queue behind the work for a device that doesn't answer.
 const MEMORY: Identity = Identity { device: u64::MAX - 1, inode: 0 };
@@ -254,18 +263,20 @@ impl<'a> PageFuture<'a> {
             && self.waits_for_device()
             && let Some(watch) = file.watch()
         {
+            // Looked at once: a worker may begin it now.
+            let begun = self.begun();
             let measured = self.timer.as_ref().filter(|timer| timer.is_over(waker)).map(Timer::measured);
             let rest = match measured {
                 None if self.timer.is_none() => Some(watch.time()),
                 Some(Measured::StoppedFor(time)) => Some(time.min(watch.time())), // WATCH-4
-                Some(Measured::Whole) => self.rest_of_work(watch),
+                Some(Measured::Whole) => self.rest_of_work(watch, begun),
                 _ => None,
             };
             if let Some(rest) = rest {
                 self.timer = Some(file.manager.timers.after(rest, waker));
             }
             if measured == Some(Measured::Whole) && rest.is_none() || watch.is_silent() {
-                came = Some(self.give_up(watch, waker));
+                came = Some(self.give_up(watch, waker, begun));
             }
         }
         let Some(came) = came else { return Poll::Pending };
@@ -282,22 +293,32 @@ impl<'a> PageFuture<'a> {
         }
     }
 
+    /// Returns whether a worker has begun the work that the future waits for.
+    fn begun(&self) -> Begun {
+        match &self.state {
+            State::Elsewhere(work) => work.begun_ms.get().map_or(Begun::InLine, |&ms| Begun::At(ms)),
+            _ => Begun::NoWork,
+        }
+    }
+
     /// Returns the rest of the device's time limit after the future has waited for the whole limit,
     /// if there is a rest. The time of a worker's work starts again when a worker begins it; until
     /// then, with the progress of the device's workers (WATCH-3 of `watchdog`).
-    fn rest_of_work(&self, watch: &Watch<FileState>) -> Option<Duration> {
-        let State::Elsewhere(work) = &self.state else { return None };
-        let last_ms = work.begun_ms.get().copied().unwrap_or_else(|| watch.device.workers.get());
+    fn rest_of_work(&self, watch: &Watch<FileState>, begun: Begun) -> Option<Duration> {
+        let last_ms = match begun {
+            Begun::NoWork => return None,
+            Begun::InLine => watch.device.workers.get(),
+            Begun::At(ms) => ms,
+        };
         let waited_ms = self.handle.file.manager.now_ms().saturating_sub(last_ms);
         watch.time().checked_sub(Duration::from_millis(waited_ms)).filter(|rest| !rest.is_zero())
     }
 
     /// Gives up the wait, unless it is over. Marks the device as silent, unless the future waits
     /// for work that no worker has begun: such a wait says nothing of the device.
-    fn give_up(&mut self, watch: &Watch<FileState>, waker: &Waker) -> Result<Came<'a>, Error> {
+    fn give_up(&mut self, watch: &Watch<FileState>, waker: &Waker, begun: Begun) -> Result<Came<'a>, Error> {
         let file = &self.handle.file;
-        let is_in_line = matches!(&self.state, State::Elsewhere(work) if work.begun_ms.get().is_none());
-        if is_in_line {
+        if begun == Begun::InLine {
             self.arrival(waker).unwrap_or_else(|| Err(file.device_timeout()))
         } else {
             watch.give_up(file, || self.arrival(waker)).flatten()
@@ -634,7 +655,7 @@ mod tests {
             let mut future = PageFuture::new(file.handle(), 0);
             let work = Work { mailbox: Mailbox::new(Waker::noop()), asks_device: true, begun_ms };
             future.state = State::Elsewhere(Arc::new(work));
-            future.rest_of_work(watch).unwrap()
+            future.rest_of_work(watch, future.begun()).unwrap()
         };
         let begun = |ms| {
             let cell = OnceCell::new();

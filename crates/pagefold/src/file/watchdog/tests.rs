@@ -465,6 +465,23 @@ fn a_silence_that_began_while_a_page_was_made_ends_with_it() {
     }
 }
 
+/// Regression: calls that gave up while the device was silent already counted, too. If one did so
+/// while a page was made, the older silence ended, although the device had answered nothing.
+#[test]
+fn an_older_silence_outlasts_a_call_that_gives_up_while_a_page_is_made() {
+    let (_disk, _mm, group) = world();
+    let file = open(&group, "large");
+    let (state, watch) = state_of(&file);
+    fall_silent(&state);
+    let give_up = || {
+        fall_silent(&state);
+        true
+    };
+    assert_eq!(file.handle().overwrite(&[2; PAGE as usize], 8 * PAGE, &give_up).unwrap(), Written::Done);
+    assert!(watch.is_silent());
+    watch.device.answered();
+}
+
 /// A backend whose files panic when they are dropped. Once it is closed, questions for a length
 /// wait until it is opened again.
 #[derive(Clone, Default)]
