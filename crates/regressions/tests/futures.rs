@@ -11,15 +11,15 @@ use std::time::Duration;
 use sync::atomic::{AtomicU64, Ordering};
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
-use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold, Protection, SwapArea};
+use pagefold::{Advice, Error, File, Group, PageFuture, Pagefold, Protection};
 use sync::SharedBytes;
-use sync::random::mix;
 use test_disks::SimulatedDisk;
 
 use crate::gated_disk::GatedDisk;
 use crate::hooked::{Answer, Hooked, fill};
 use crate::support::devices::Devices;
 use crate::support::{check, disk, eventually, manager, read};
+use crate::swap_areas::swapping_to;
 
 const PAGE: u64 = 4096;
 
@@ -401,15 +401,8 @@ fn a_file_that_a_waker_drops_is_closed_by_another_thread() {
 #[test]
 fn a_space_that_a_waker_drops_is_not_waited_for() {
     let disk = GatedDisk::with_file("/swap", 1001 * PAGE);
-    let area = SwapArea::path("/swap").overwrite(true);
-    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
-    let group = mm.group("tenant").max(64 * PAGE).build().unwrap();
-    let space = group.space().unwrap();
-    let base = space.map(300 * PAGE, Protection::ReadWrite).unwrap().start;
-    for page in 0..300 {
-        let bytes: Vec<u8> = (0..PAGE / 8).flat_map(|word| mix(page << 32 | word).to_le_bytes()).collect();
-        space.write_at(&bytes, base + page * PAGE).unwrap();
-    }
+    let (mm, space, _) = swapping_to(&disk);
+    let group = space.group().clone();
     group.set_max("4MiB").unwrap();
     disk.fail_reads();
     let removal = Answer::of(move || mm.remove_swap(0).is_ok());

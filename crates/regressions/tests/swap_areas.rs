@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
-use pagefold::{AddError, Error, Pagefold, Protection, RemoveError, Space, SwapArea};
+use pagefold::{AddError, Builder, Error, Pagefold, Protection, RemoveError, Space, SwapArea};
 use sync::SharedBytes;
 use sync::one_cpu::stay_on_this_cpu;
 use sync::random::mix;
@@ -24,7 +24,17 @@ fn contents(page: u64) -> Vec<u8> {
 /// Returns a Pagefold that swaps to `area`, a space of 300 pages most of which are in swap, and its
 /// first address.
 fn swapping(area: SwapArea) -> Result<(Pagefold, Space, u64), Error> {
-    let mm = Pagefold::builder().memory("8MiB").swap_area(area).build()?;
+    swapping_by(Pagefold::builder().swap_area(area))
+}
+
+/// The same, with an area on a disk that can hold up its calls.
+pub(crate) fn swapping_to(disk: &GatedDisk) -> (Pagefold, Space, u64) {
+    let area = SwapArea::path("/swap").overwrite(true);
+    swapping_by(Pagefold::builder().backend(disk.clone()).swap_area(area)).unwrap()
+}
+
+fn swapping_by(builder: Builder) -> Result<(Pagefold, Space, u64), Error> {
+    let mm = builder.memory("8MiB").build()?;
     let group = mm.group("tenant").max(64 * PAGE).build()?;
     let space = group.space()?;
     let base = space.map(300 * PAGE, Protection::ReadWrite)?.start;
@@ -347,12 +357,7 @@ fn a_compressed_area_gives_way_to_a_lower_budget_beside_a_fault_that_spills() {
 #[test]
 fn a_write_of_a_whole_page_goes_on_although_anothers_read_of_it_fails() {
     let disk = GatedDisk::with_file("/swap", 1001 * PAGE);
-    let area = SwapArea::path("/swap").overwrite(true);
-    let mm = Pagefold::builder().memory("8MiB").backend(disk.clone()).swap_area(area).build().unwrap();
-    let group = mm.group("tenant").max(64 * PAGE).build().unwrap();
-    let space = group.space().unwrap();
-    let base = space.map(300 * PAGE, Protection::ReadWrite).unwrap().start;
-    (0..300).for_each(|page| space.write_at(&contents(page), base + page * PAGE).unwrap());
+    let (_mm, space, base) = swapping_to(&disk);
     let in_swap = (0..300).map(|page| base + page * PAGE).find(|&page| space.try_page_at(page).is_none()).unwrap();
     disk.fail_reads();
     let (ours, theirs) = (space.clone(), space.clone());

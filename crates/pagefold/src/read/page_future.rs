@@ -568,7 +568,7 @@ mod tests {
     use super::*;
     use crate::patience::WATCHDOG;
     use crate::{Advice, File, Pagefold};
-    use std::sync::mpsc;
+    use sync::lock::RwLock;
     use test_disks::SimulatedDisk;
 
     const PAGE: u64 = 4096;
@@ -601,9 +601,10 @@ mod tests {
         let state = &file.handle().file;
         let watch = state.watch().unwrap();
         let mut future = PageFuture::new(file.handle(), 0);
-        let (ends, end) = mpsc::channel();
+        let gate = Arc::new(RwLock::new(()));
+        let (closed, its) = (gate.write(), Arc::clone(&gate));
         let wait = move |_: &FileState| {
-            let _ = end.recv();
+            drop(its.read());
             Ok(Done::Room)
         };
         future.elsewhere(Waker::noop(), false, wait).unwrap();
@@ -614,7 +615,7 @@ mod tests {
         assert!(poll(&mut future) && future.timer.is_none());
         assert!(watch.give_up(state, || None::<()>).is_err(), "another call gives up");
         assert!(poll(&mut future), "the future needs no device now");
-        ends.send(()).unwrap();
+        drop(closed);
         let error = error_of(future); // When there is room, it needs the device.
         assert!(matches!(error, Error::DeviceTimeout { .. }), "{error}");
         assert!(watch.is_silent());
@@ -626,7 +627,7 @@ mod tests {
     fn work_that_no_worker_has_begun_makes_no_device_silent() {
         let file = file(Duration::from_millis(1));
         let state = &file.handle().file;
-        let (workers, gate) = (state.manager.workers().unwrap(), Arc::new(sync::lock::RwLock::new(())));
+        let (workers, gate) = (state.manager.workers().unwrap(), Arc::new(RwLock::new(())));
         let closed = gate.write();
         for _ in 0..100 {
             let gate = Arc::clone(&gate);
