@@ -91,8 +91,8 @@ impl World {
         let kept = |it: &GroupStats| u64::from(it.name != own.name && !has_few(own)).min(clean_pages(it));
         let at_budget = giving.map(|it| clean_pages(it) - kept(it)).sum::<u64>() <= pinned
             && (stats.groups.len() > 1 || stats.free_bytes == 0);
-        // A call that changes a page holds the copy's charge while it needs the words, and gives the
-        // charge back when it fails.
+        // A call that changes a page holds the copy's charge while it needs the words, and gives
+        // the charge back when it fails.
         let words = [0, WORDS, COPY + WORDS][pages as usize];
         assert!(at_limit || at_budget || lacks(words), "{what}");
     }
