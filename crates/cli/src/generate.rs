@@ -137,9 +137,9 @@ impl Generator {
 /// A permutation of `0..n` that spreads the hot ranks over the file. A permutation preserves the
 /// distribution of accesses; a hash wouldn't, because it would map several ranks to one place.
 ///
-/// Each step permutes the numbers that have as many bits as `n` needs. If all steps together give
-/// `n` or more, they are all applied again to the result. More than half of the numbers are below
-/// `n`, so this takes fewer than two rounds on average.
+/// The steps permute the numbers below 2^b, where b is the number of bits that `n - 1` needs. A
+/// result of `n` or more is permuted again, until it is below `n`. More than half of the numbers are
+/// below `n`, so this takes fewer than two rounds on average.
 #[derive(Clone, Copy, Debug)]
 struct Scramble {
     n: u64,

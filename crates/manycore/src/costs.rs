@@ -58,9 +58,9 @@ costs! {
     /// travels to the owner, which can still use the line. Exception: if the transfer is for a
     /// store, the owner loses the line as soon as the transfer begins.
     transfer_overlap: 0.5, "fraction";
-    /// The time for which a core keeps a line that it just got, even if other cores already wait
-    /// for the line, as a fraction of a transfer's time. In this time the next core's request
-    /// travels to the new owner. With 0, each core makes one access before it loses the line.
+    /// How long a core keeps a line that it just got although other cores wait for it, as a
+    /// fraction of a transfer's time. Meanwhile the next core's request travels to the new owner.
+    /// With 0, the core makes one access and then loses the line.
     //
     // The default is the value of the presets, which was measured with two CPUs of a Xeon (0.26 to
     // 0.38; on an EPYC 0.5 to 0.65). With 0, the model was further off on the Xeon than with any

@@ -367,8 +367,8 @@ impl File {
     /// whichever group they were charged to. Returns the number of bytes that were recharged. Skips
     /// pages that are pinned or being changed. Also skips dirty pages: [sync](Self::sync) first.
     ///
-    /// Makes room in `group` beforehand by evicting the group's coldest pages, but not if the pages
-    /// exceed the group's whole limit.
+    /// First makes room by evicting `group`'s coldest pages. If the pages to be charged exceed the
+    /// group's whole limit, nothing is evicted.
     ///
     /// # Errors
     /// [`Error::LimitReached`] if there is no room for a further page; the pages before it are

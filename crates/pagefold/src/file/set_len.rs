@@ -15,13 +15,13 @@
 //!   This page is taken last. So while its word is in *loading*, this thread waits only for the
 //!   device, and never for a user of a later page. With `io_timeout`, a reader that waits for the
 //!   word too long reports that the device is silent.
-//! - Z3. Bytes past the new end may stay in memory in two cases. A page past the end may stay if
-//!   another thread began to use it just before the truncation. The tail of the page with the new
-//!   end may stay if this thread couldn't hold that page (Z2): if the page isn't in memory, holding
-//!   it requires its word, and the page map may have no room for the word. Then another thread may
-//!   make room and load the page just before the truncation. No reader finds these bytes, and
-//!   write-back doesn't write them. They are corrected before the file grows again (N3 of
-//!   `length`).
+//! - Z3. Two kinds of bytes past the new end may stay in memory. The first are pages past the end
+//!   that another thread began to use just before the truncation. The second are those in the tail
+//!   of the page with the new end, if this thread couldn't hold that page (Z2). To hold a page that
+//!   isn't in memory, a thread needs the page's word. If the page map has no room for the word,
+//!   another thread may make room and load the page just before the file is truncated. No reader
+//!   finds bytes of either kind, and write-back doesn't write them, because both go by `len`. Both
+//!   are corrected before the file grows again (N3 of `length`).
 //! - Z4. While the file is made longer on its device, other threads may load the page with the old
 //!   end, if it isn't in memory. If another process appends to the page just after such a load, the
 //!   page in memory lacks the appended bytes. So this thread prepares the page once more when the

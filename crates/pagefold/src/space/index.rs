@@ -150,8 +150,8 @@ impl Index {
         (Entry(found.entry), end)
     }
 
-    /// Returns a page's entry, and the first of the pages before it that are known to have the same
-    /// entry.
+    /// Returns a page's entry, and the first page of a run that ends with this page: all pages of
+    /// the run have this entry. Earlier pages may have it, too.
     pub(super) fn run_back(&self, page: u64) -> (Entry, u64) {
         let found = self.tree.look(&self.maps, page);
         (Entry(found.entry), page >> found.shift << found.shift)

@@ -18,8 +18,7 @@ use crate::manager::Manager;
 
 /// The caller gives up after this time in which no page has become clean.
 const QUIET_MAX: Duration = Duration::from_secs(2);
-/// It also gives up after this time in which pages have become clean, but the caller itself has
-/// made no progress.
+/// The caller also gives up if it has made no progress for this long although pages became clean.
 const IN_VAIN_MAX: Duration = Duration::from_secs(4);
 /// The shortest time between two attempts of the caller: begins at `PAUSE_MIN` and doubles up to
 /// `PAUSE_MAX`. Attempts are costly.
