@@ -25,7 +25,7 @@
 //! that gets the line then keeps it for the fraction `transfer_hold` of a transfer's time, even if
 //! other requests already wait. So cores that contend for a line take turns. In its turn, each core
 //! makes at least one access, and as many as fit into the hold. If no request waits when the line
-//! arrives, the core also makes the accesses that it gets to while the next request is on its way:
+//! arrives, the core continues to access the line until the next request has reached it:
 //! ```text
 //!   A  has it … … … … …|                        gets it … … …|
 //!                 B's request … … …|line moves|has it … … … |line moves|
@@ -53,9 +53,9 @@
 //! of the loads and stores that follow. It requests the line of a read-modify-write only after the
 //! wait. It requests no line ahead for accesses that follow the end of a spin, or a fence.
 //!
-//! A request made ahead is too early if the line's owner uses the line again after the time at
-//! which the request would have taken it away. Then the request has no effect, and is repeated when
-//! the access is executed.
+//! A request made ahead can be too early: it would take the line away at a certain time, but the
+//! line's owner uses the line again after that time. Then the request has no effect, and is
+//! repeated when the access is executed.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|

@@ -28,8 +28,9 @@ impl Paths {
     }
 
     /// Reserves the links of two sockets for `time`, for a message that is ready at `ready`.
-    /// Returns when the message is sent. The time is reserved from `now` or `ready` on, whichever
-    /// is earlier. So while a message isn't ready yet, the links can carry other messages.
+    /// Returns when the message is sent. The time is reserved from `now` on, or from `ready` on if
+    /// that is earlier. So even if the message will be ready only later, the links can carry other
+    /// messages until then.
     pub(crate) fn link(&mut self, sockets: [u16; 2], now: Ticks, ready: Ticks, time: Ticks) -> Ticks {
         let first = ready.min(now);
         let start = sockets.iter().fold(first, |start, &socket| start.max(self.links[usize::from(socket)]));

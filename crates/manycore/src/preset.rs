@@ -13,9 +13,9 @@
 //!
 //! `transfer_hold` determines how much throughput cores lose that contend for a line. It has been
 //! measured only with two CPUs. For some time it was 0 in all presets, because with 0 the published
-//! results on the Altix came out, and with 0.5 they didn't. So the value was chosen by the result
+//! results on the Altix came out, and with 0.5 they didn't. So 0 had been chosen for the result
 //! that it gave. Now the presets, and [`Costs::default`], have a measured value. A claim about
-//! Pagefold should hold with 0, 0.25 and 0.5.
+//! Pagefold should hold if `transfer_hold` is 0, 0.25 or 0.5.
 //!
 //! `window` was added when measurements on the EPYC showed that the model lacked it. Its values
 //! come from the sizes of reorder buffers, not from results.

@@ -64,8 +64,8 @@ pub(crate) fn operation_took(time: Duration) {
     }
 }
 
-/// Returns for how long memory buses have been reserved so far, at the beginning of a task's
-/// window.
+/// Returns the total time for which memory buses have been reserved so far. Called at the beginning
+/// of a task's window.
 pub(crate) fn window_begins() -> Ticks {
     world::current().map_or(0, |world| world.state.borrow().paths.reserved)
 }

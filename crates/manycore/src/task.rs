@@ -152,7 +152,8 @@ impl Task {
 /// The most lines that a CPU holds at the same time although others have requested them.
 const KEPT: usize = 4;
 
-/// A line that came to a CPU. The CPU keeps it until the next request can have reached it.
+/// A line that came to a CPU. The CPU keeps the line until the next core's request can have reached
+/// this CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
     line: LineId,

@@ -59,7 +59,7 @@ fn lines_cost_what_the_table_says() {
     near(cost(&machine, 2, write, look), costs.line_hit + costs.transfer_machine);
     // A core keeps its copy until another core writes.
     near(cost(&machine, 2, write, || (0..3).for_each(|_| look())), 3.0 * costs.line_hit + costs.transfer_machine);
-    // A core that has a copy still has to take the others' away, and they have to get theirs again.
+    // A core that has a copy must still take away the other cores' copies before it writes.
     let both = 2.0 * (costs.line_hit + costs.transfer_machine) + costs.rmw;
     let look_and_exchange = || (look(), exchange()).0;
     near(cost(&machine, 2, look, look_and_exchange), both);

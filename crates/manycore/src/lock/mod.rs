@@ -32,7 +32,7 @@ pub(crate) enum Label {
 }
 
 impl Label {
-    /// Returns a number that tells this label from others, at little cost.
+    /// Returns a number that identifies this label, at little cost.
     fn key(self) -> usize {
         match self {
             Self::Name(name) => name.as_ptr().addr(),
