@@ -270,9 +270,9 @@ pub trait BackingFile: Send + Sync {
     /// requests of other files that wait in the same queue.
     ///
     /// Calls `done` repeatedly, in this thread. `done` may submit more requests, for example one
-    /// for each that has completed, to keep a certain number of them in flight during this call. No
-    /// other thread needs to be woken to attend to this thread's [`queue`](Self::queue), because
-    /// this thread already does so.
+    /// for each that has completed, to keep a certain number of them in flight during this call. If
+    /// `done` submits requests to this thread's [`queue`](Self::queue), no other thread needs to be
+    /// woken for them, because this thread already completes that queue's requests.
     ///
     /// `done()` should become true through a completion in this queue. If another event makes it
     /// true, this call notices that only at the queue's next completion, or when the time limit has

@@ -7,10 +7,10 @@
 //! The pool limits the number of its threads that work for one device at a time (`threads_max`). So
 //! a device that doesn't answer ties up that many threads and no more.
 //!
-//! | a piece of work is | with | becomes |
+//! | a piece of work is | owned by | becomes |
 //! |---|---|---|
 //! | in line | its file's line | under way: taken by a thread of the pool, or by a helper of its batch |
-//! | under way | that thread, without any lock | over |
+//! | under way | the thread that has taken it, without any lock | over |
 //!
 //! - T1. One lock protects all queues. It isn't held while a thread reads or writes.
 //! - T2. Work counts as `unfinished` for its file from the moment it is queued until it has

@@ -4,8 +4,9 @@ use sync::tasks::survive;
 
 use crate::IoError;
 
-/// Calls `what`. Returns `None` if it panics, as the user's backend may. For callers that have to
-/// go on then: a worker has to tell the thread or the task that waits for it.
+/// Calls `what`. Returns `None` if it panics, as the user's backend may. This is for callers that
+/// have to continue after a panic. For example, a worker still has to notify the thread or the task
+/// that waits for it.
 pub fn unless_it_panics<T>(what: impl FnOnce() -> T) -> Option<T> {
     let mut result = None;
     if !survive(|| result = Some(what())) {

@@ -6,9 +6,9 @@
 //! file that is opened for writing is returned with its directory, and the file's first sync also
 //! syncs the directory.
 //!
-//! A new file is created relative to its open directory, so the open directory is the right one
-//! even if directories are renamed meanwhile. For an existing file, the directory is found through
-//! the file's path, and is used only if it contains the file.
+//! A new file is created relative to its open directory. So the open directory is the one that
+//! contains the file's name, even if directories are renamed meanwhile. For an existing file, the
+//! directory is found through the file's path, and is used only if it contains the file.
 //!
 //! Some directories can't be opened for a sync, for example those that the process may write and
 //! search, but not read. In that case, the file's whole file system is synced instead.

@@ -14,10 +14,12 @@
 //! reaper. The reaper then becomes the leader, completes the answers that are available, and
 //! leaves.
 //!
+//! In the table, *left by* says which thread ends the state, and which state follows:
+//!
 //! | `led` | `watched` | the ring is | left by |
 //! |---|---|---|---|
 //! | no | no | idle; or has followers on their way to lead it | a submission: watched; a thread that helps: led |
-//! | no | yes | the reaper's: an answer makes it come | the reaper, or a thread that helps: led |
+//! | no | yes | the reaper's: an answer wakes the reaper | the reaper, or a thread that helps: led |
 //! | yes | no | the leader's | the leader: watched, unless there is nothing to wait for or there are followers |
 //!
 //! - L1. Only the leader reaps, that is, takes answers and completes their requests. So a request
@@ -29,9 +31,9 @@
 //!   either finds `passes` changed, or is woken by the leader.
 //! - L3. A submitter counts its requests as unfinished before it checks for a leader. A leader
 //!   checks for unfinished requests as it leaves. Both checks are made under the lock. If the
-//!   submitter's check comes first, the leader finds the requests as it leaves; otherwise the
-//!   submitter finds no leader. In both cases, the thread whose check comes last makes sure that
-//!   the ring is watched:
+//!   submitter's check comes first, the leader finds the requests as it leaves. If the leader's
+//!   check comes first, the submitter finds no leader. In both cases, the thread whose check comes
+//!   last makes sure that the ring is watched:
 //!
 //! ```text
 //! leader: nothing unfinished ─────────────────────────── lock, leave

@@ -2,7 +2,7 @@
 //!
 //! | error | means | the call is made again |
 //! |---|---|---|
-//! | `EINTR` | a signal arrived, or a file server (FUSE, NFS) was interrupted; nothing is wrong | until it completes. A caller with a time limit stops waiting all the same: then another thread makes the call |
+//! | `EINTR` | a signal arrived, or a file server (FUSE, NFS) was interrupted; nothing is wrong | until it completes. A caller with a time limit has another thread make the call, and can stop waiting for it |
 //! | `EAGAIN`, to a read or write | the system temporarily has no room for the request, and doesn't report when it has | after pauses, [`AGAIN_MAX`] times, within about 20 ms |
 //!
 //! A file system may return these errors forever. So a thread that retries gives up its CPU at

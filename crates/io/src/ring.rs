@@ -119,8 +119,9 @@ const PUSHED_MAX: usize = 16;
 /// request.
 const PAUSES_MAX: u32 = 1000;
 
-/// The longest single wait for an answer, over a century. The kernel adds the time to that of its
-/// clock, in signed nanoseconds. It takes the end of a longer wait for one in the past.
+/// The longest single wait for an answer: more than a century. The kernel adds the length of the
+/// wait to its clock's time, in signed nanoseconds. With a longer wait this sum could overflow, and
+/// the kernel would take the wait to have ended already.
 const WAIT_MAX: Duration = Duration::from_secs(1 << 32);
 
 /// The device number of the pool queue in which threads are summoned to submit. No file's device

@@ -22,7 +22,7 @@
 //! | requests for files on tmpfs, which are the kernel's memory | the submitter |
 //! | requests for files on other file systems (FUSE, NFS, overlays), where the kernel might keep the submitter waiting | threads |
 //! | what is left of a request that was answered short; the part page at the end of a file with direct I/O | threads |
-//! | the requests of a ring, if the kernel has had no memory for a second | threads |
+//! | the requests of a ring, if the kernel has lacked memory for them for about a second | threads |
 //! | all requests, once the kernel has refused an io_uring call: a seccomp filter may be installed after the start | threads |
 //!
 //! After a fork the child has no rings: its callers perform their requests themselves, and it

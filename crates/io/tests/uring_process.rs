@@ -52,8 +52,8 @@ fn read_all(file: &dyn BackingFile) {
     assert!(batch.is_over() && batch.results().iter().all(|(_, result)| *result == Ok(4096)));
 }
 
-/// From now on, the system call fails with `EPERM` in this thread and in threads that it starts.
-/// This can't be undone.
+/// Makes the system call fail with `EPERM` from now on, in this thread and in threads that it
+/// starts. This can't be undone.
 fn forbid(system_call: libc::c_long) {
     install(system_call, 0);
 }
