@@ -4,12 +4,12 @@
 //! A file consists of *cells* of 16 bytes, at multiples of 16. Each write has a *stamp*, and writes
 //! it to all of its cells. In each cell, the stamp consists of these bytes, little endian:
 //!
-//! | bytes | |
+//! | bytes | contents |
 //! |---|---|
-//! | 0 to 7 | version: when the write began, in ns since the run did; a thread never uses one twice |
+//! | 0 to 7 | version: when the write began, in ns since the run's start; a thread never uses a version twice |
 //! | 8, 9 | thread |
 //! | 10, 11 | group |
-//! | 12 to 15 | checksum of these, of the cell's place in the file, and of a key that each run has of its own |
+//! | 12 to 15 | checksum of bytes 0 to 11, of the cell's place in the file, and of a key that differs from run to run |
 //!
 //! A write changes only the requested bytes. A write of whole pages fills whole cells. A write of
 //! 10 bytes changes only a part of one or two cells, and leaves their other bytes as they were.
@@ -23,7 +23,8 @@
 //! - C3. If a write begins or ends inside a cell, the cell may hold parts of several writes
 //!   (`MixedCells`). Reads don't check such a cell. A read that begins or ends inside a cell
 //!   doesn't check that cell, either.
-//! - C4. At the end each byte, those of C3 too, must come from a last write (`reread`).
+//! - C4. At the end, each byte must come from a last write (`reread`). This includes the bytes of
+//!   the cells that C3 doesn't check.
 //!
 //! The checksum is [`mix`], as in `content`: a few multiplications for each cell.
 

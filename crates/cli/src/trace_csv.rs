@@ -269,7 +269,8 @@ pub(crate) fn goes_on(line: &[u8]) -> bool {
     let last = before_last.map_or(line, |at| &line[at..]);
     match last.contains(&b'"') {
         true => Record::default().take_apart(line).0 == ReadRecordResult::InputEmpty,
-        // The same holds for the lines before: the caller has asked about those.
+        // This line has no quotes, so it ends within quotes if the line before did. It did, if
+        // there is one: the caller appends a line only while this function returns true.
         false => before_last.is_some(),
     }
 }

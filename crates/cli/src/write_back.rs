@@ -41,7 +41,7 @@ pub(crate) fn unclean_bytes(stats: &Stats) -> u64 {
 /// file through each of its handles, so that each handle reports its pending error.
 ///
 /// # Errors
-/// The system's error if the thread for it can't be started.
+/// The system's error if the thread for this sync can't be started.
 pub(crate) fn run(
     pagefold: &Pagefold,
     files: &Arc<Vec<Subject>>,

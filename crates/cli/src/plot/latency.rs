@@ -108,7 +108,8 @@ impl Ranged for PercentileAxis {
         if hint.weight().allow_light_points() {
             return vec![];
         }
-        // A label for each whole nine that fits; to the left of them 0 and one half.
+        // A label for each whole number of nines that fits, and to the left of these labels 0 and
+        // one half.
         let whole = (1..=9).map(f64::from).filter(|nines| *nines <= self.end);
         [0.0, nines(50.0)].into_iter().chain(whole).collect()
     }

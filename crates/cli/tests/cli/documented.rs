@@ -1,4 +1,5 @@
-//! The commands of `pagefold` that the README shows, as a reader would type them, only smaller.
+//! Runs the commands of `pagefold` that the README shows, as a reader would type them, but with
+//! smaller sizes.
 
 use std::process::Command;
 

@@ -24,7 +24,7 @@ pub(crate) fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// For a test that can't go on: the machine hasn't got `what`.
+/// Reports that a test can't go on, because the machine lacks `what`.
 pub(crate) fn not_here(what: &str) {
     println!("not here: {what}");
 }

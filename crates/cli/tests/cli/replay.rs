@@ -171,7 +171,7 @@ fn the_threads_of_a_trace_are_dealt_to_those_that_there_are() {
     }
 }
 
-/// The form of the MSR traces, whose writes were replayed as reads.
+/// Regression: a trace in the form of the MSR traces was replayed with its writes as reads.
 #[test]
 fn writes_are_found_under_another_name_of_the_column() {
     let place = Place::new();
@@ -208,7 +208,8 @@ fn a_signal_ends_what_waits_for_a_trace() {
     }
 }
 
-/// The run was over, and the pipe for its metrics had no reader.
+/// When the run is over, the command waits, because the pipe for its metrics has no reader. A
+/// signal must end the process.
 #[test]
 fn a_signal_ends_what_waits_for_a_reader() {
     let place = Place::new();
