@@ -11,9 +11,9 @@ pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU
 pub use crate::wait::{Backoff, spin_hint};
 
 /// Acts as a `SeqCst` fence. The caller must have made an atomic read-modify-write just before the
-/// call, with any ordering. This operation, and everything before it, is ordered before everything
-/// after the call. On x86-64 a read-modify-write is a full fence itself, so this function needs
-/// only a compiler fence.
+/// call, with any ordering. That read-modify-write, and everything before it, is ordered before
+/// everything after the call. On x86-64 a read-modify-write is a full fence itself, so this
+/// function needs only a compiler fence.
 #[inline]
 #[cfg_attr(pagefold_manycore, track_caller)]
 pub fn fence_after_update() {

@@ -104,8 +104,9 @@ impl Default for ThreadCounter {
 }
 
 impl ThreadCounter {
-    /// Creates a counter at zero. Returns its place too, which it has at once unless there are too
-    /// many such counters.
+    /// Creates a counter at zero that has a place from the beginning. Returns the counter and its
+    /// place. If too many counters have been created with a place already, the counter begins
+    /// without one, and the returned place is 0 (no place).
     #[must_use]
     pub fn at_hand() -> (Self, CounterPlace) {
         let Some(place) = registry::take_place_at_hand() else { return (Self::default(), CounterPlace::NONE) };

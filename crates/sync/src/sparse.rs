@@ -14,7 +14,8 @@ use crate::fork::Wiped;
 use crate::memory;
 use crate::zeroed::zeroed;
 
-/// The alignment of parts that return all of their memory: a multiple of every system's page size.
+/// If a part of the array begins and ends at multiples of this many bytes, all of its memory can be
+/// returned. This is a multiple of every system's page size.
 const ALIGNMENT: usize = if cfg!(pagefold_loom) { WORD } else { 64 << 10 };
 const WORD: usize = size_of::<u64>();
 

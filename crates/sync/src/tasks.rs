@@ -40,9 +40,10 @@ pub fn is_waking() -> bool {
     WAKING.with(|depth| depth.get() > 0)
 }
 
-/// Calls `what` once the waker that this thread is calling has returned. For a destructor that
-/// leaves work to another thread: by then, this thread has dropped all that the waker drops. At the
-/// thread's end, when it has dropped its own values, calls `what` at once.
+/// Calls `what` once the waker that this thread is calling has returned. By then, everything that
+/// the waker drops has been dropped. A destructor that runs in a waker uses this to leave its work
+/// to another thread. If the thread is ending, and has dropped its thread-local values already,
+/// calls `what` at once.
 pub fn after_waking(what: impl FnOnce() + 'static) {
     let mut what: Option<Box<dyn FnOnce()>> = Some(Box::new(what));
     let _ = AFTERWARDS.try_with(|calls| calls.borrow_mut().extend(what.take()));

@@ -38,13 +38,14 @@ pub fn spawn<T: Send + 'static>(
     };
 }
 
-/// Starts a thread of a model. First of all, this thread and the new one change one atomic. So loom
-/// also explores the order in which the new thread goes first.
+/// Starts a thread of a model. First of all, the calling thread and the new thread change one
+/// atomic. So loom also explores the order in which the new thread goes first.
 ///
-/// loom 0.7 misses that order if the new thread loads an atomic before it changes it, and this
-/// thread only loads it. The reason: loom remembers only the last access to an atomic. When the new
-/// thread is about to make its change, this is its own load, and no longer the load of this thread.
-/// So loom finds no conflict, and never makes the change come before this thread's load.
+/// Without this measure, loom 0.7 can miss that order. Suppose that the calling thread loads an
+/// atomic, and that the new thread loads the same atomic and then changes it. loom remembers only
+/// the last access to an atomic. When the new thread is about to make its change, the last access
+/// is the new thread's own load, and no longer the calling thread's. So loom finds no conflict, and
+/// never makes the change come before the calling thread's load.
 #[cfg(pagefold_loom)]
 fn spawn_in_both_orders<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
     use loom::sync::atomic::{AtomicU32, Ordering};
