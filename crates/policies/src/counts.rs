@@ -1,6 +1,7 @@
-//! Counts about how often each page was used lately, in little memory: a counting Bloom filter with
-//! minimal increment. From time to time, all counters are halved, and so is the number of uses
-//! since. The method comes from the paper on [W-TinyLFU](crate::w_tiny_lfu).
+//! Estimates how often each page was used lately, in little memory: a counting Bloom filter with
+//! minimal increment. After a fixed number of uses, all counters are halved, so that old uses count
+//! less. The number of uses is halved, too, and counting goes on from there. The method comes from
+//! the paper on [W-TinyLFU](crate::w_tiny_lfu).
 
 /// Counters for each page of the cache.
 const COUNTERS_A_PAGE: usize = 16;
@@ -45,7 +46,7 @@ impl Counts {
         }
     }
 
-    /// Returns about how often the page was used, and seldom less.
+    /// Estimates how often the page was used. The estimate is seldom too low.
     pub(crate) fn of(&self, page: u32) -> u8 {
         self.places(page).map(|place| self.counters[place]).into_iter().min().unwrap_or(0)
     }

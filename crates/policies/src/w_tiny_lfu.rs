@@ -3,9 +3,10 @@
 //! Later versions adapt it.
 //!
 //! A new page enters the *window*, an LRU list of a hundredth of the cache. A page that leaves the
-//! window is compared with the page that the main part would evict next. It replaces that page if
-//! it was used more often lately, and is evicted otherwise. The main part is a segmented LRU list:
-//! a page enters it on *probation*, and becomes *protected* when it is used there.
+//! window is compared with the page that the main part would evict next. If the page from the
+//! window was used more often lately, it replaces the other page; otherwise the page from the
+//! window is evicted. The main part is a segmented LRU list: a page enters it on *probation*, and
+//! becomes *protected* when it is used there.
 
 use crate::counts::Counts;
 use crate::lists::Lists;

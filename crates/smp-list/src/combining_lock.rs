@@ -53,11 +53,11 @@ impl<T, C> CombiningLock<T, C> {
         Self { value: TwoModeLock::new(value), changes: Mutex::new(Vec::new()) }
     }
 
-    /// Enters shared mode. Waits while another thread is in exclusive mode, or waits for it. A
-    /// change that another thread [left](Self::change) may not be made yet.
+    /// Enters shared mode. Waits while another thread is in exclusive mode, or waits for exclusive
+    /// mode. A change that another thread has [left](Self::change) may not have been made yet.
     ///
-    /// A thread that is in shared mode already must not call this: the other thread may wait for
-    /// its first guard.
+    /// A thread that is in shared mode already must not call this. It could wait for a thread that
+    /// wants exclusive mode, while that thread waits for the caller's first guard to be dropped.
     pub fn shared(&self) -> SharedMode<'_, T> {
         self.value.shared()
     }
@@ -94,7 +94,7 @@ impl<T, C> CombiningLock<T, C> {
     }
 }
 
-/// Changes that a thread is making. If it panics, the rest of them are put back.
+/// Changes that a thread is making. If the thread panics, the remaining changes are put back.
 struct Taken<'a, C> {
     changes: vec::IntoIter<C>,
     of: &'a Mutex<Vec<C>>,

@@ -104,10 +104,11 @@ impl<T> TwoModeLock<T> {
         Self { slots: PerCpu::new(Slot::default), phase: Mutex::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Enters shared mode. Waits while another thread is in exclusive mode, or waits for it.
+    /// Enters shared mode. Waits while another thread is in exclusive mode, or waits for exclusive
+    /// mode.
     ///
-    /// A thread that is in shared mode already must not call this: the other thread may wait for
-    /// its first guard.
+    /// A thread that is in shared mode already must not call this. It could wait for a thread that
+    /// wants exclusive mode, while that thread waits for the caller's first guard to be dropped.
     pub fn shared(&self) -> SharedMode<'_, T> {
         let slot = self.slots.here();
         let before = slot.entered.fetch_add(ONE, Ordering::Acquire);

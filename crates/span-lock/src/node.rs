@@ -5,13 +5,16 @@
 //! claim, and one releases it. Readers of the full range are counted in the word. All other claims
 //! are in the queue, under the queue's mutex.
 //!
+//! The table has a row for each state of a node. The last two columns say what a new claim does if
+//! it finds this state, and what a release does:
+//!
 //! | word | in the queue | a claim | a release |
 //! |---|---|---|---|
-//! | empty | nothing | swap it in | |
-//! | one claim | nothing | compatible: becomes `LISTED`; else spins, then waits | swap it out |
-//! | readers of the full range | nothing | another one: counted; else as above | counted down |
-//! | … `LISTED` | holders | looks at both under the mutex | from the word, or from the list |
-//! | … `WAITED` | waiters | may overtake, see N4 | through the queue |
+//! | empty | nothing | swapped in | |
+//! | one claim | nothing | if compatible: sets `LISTED`, and joins the list; else spins, then waits | swaps the claim out |
+//! | readers of the full range | nothing | if another such reader: counted; else as above | counts down |
+//! | … `LISTED` | holders | looks at the word and the list under the mutex | removes the claim from the word, or from the list |
+//! | … `WAITED` | waiters | may overtake waiters, see N4 | goes through the queue |
 //!
 //! - N1. Claims in the word and in the list never exclude each other.
 //! - N2. `LISTED` is set and cleared only under the mutex. While it is set, no thread adds a claim

@@ -78,8 +78,9 @@ fn two(world: fn() -> Shared, ours: fn(&World), theirs: fn(&World)) {
         let other = thread(&world, theirs);
         ours(&world);
         other.join().unwrap();
-        // A waiter that is left in a queue doesn't exclude anybody at first. But each release that
-        // overtakes it counts, and it is soon made a holder.
+        // If a waiter was left in a queue by mistake, it doesn't exclude other claims at first. But
+        // each release that overtakes it counts, so it soon becomes a holder. Then an attempt below
+        // fails.
         for _ in 0..3 {
             for range in [range(0, 2), LockRange::FULL] {
                 assert!(world.lock.try_write(range).is_some(), "somebody never gave a range back");

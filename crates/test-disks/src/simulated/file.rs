@@ -6,8 +6,9 @@
 //! | `written` | all versions of each page written since then, in order | a sync makes the last versions `durable` |
 //! | `lens` | all lengths since then, `low` being the shortest | a sync makes the last length `durable`'s |
 //!
-//! At an offset below the length, readers see the last version in `written`, if there is one.
-//! Otherwise they see `durable` if the offset is below `low`, and zero if it isn't. Invariants:
+//! At an offset below the length, readers see the last version of the page in `written`, if there
+//! is one. If there is none, they see `durable` at offsets below `low`, and zeros from `low` on.
+//! Invariants:
 //!
 //! - S1. `durable` is zero from its length on, and `filled` is at most its length.
 //! - S2. In the last version of each page in `written`, the bytes past the file's current length
@@ -44,7 +45,7 @@ pub(crate) struct File {
     state: RwLock<State>,
     space: Arc<Mutex<Space>>,
     /// The opening that holds the lock, and the number of power cuts when it took the lock. A power
-    /// cut releases it.
+    /// cut releases the lock.
     locked_by: Mutex<Option<(Weak<()>, u64)>>,
 }
 
@@ -164,7 +165,7 @@ impl File {
         Ok(done)
     }
 
-    /// Sets the length to the result of `len`, which gets the current length.
+    /// Sets a new length. `len` is called with the current length, and returns the new one.
     pub(crate) fn set_len(&self, len: impl FnOnce(u64) -> u64) {
         let mut state = self.state.write();
         let len = len(state.len());
