@@ -31,8 +31,8 @@ pub(crate) enum Wrong {
 pub(crate) enum Before {
     /// Content that this command created, up to a length, and zeros beyond.
     Made { content: Content, len: u64 },
-    /// The bytes are read from the file through the kernel. They are the bytes from before the run
-    /// only where nothing has been written back since.
+    /// The bytes are read from the file through the kernel. Where the run has written bytes back,
+    /// these bytes are read instead of those from before the run.
     Kernel(Arc<std::fs::File>),
 }
 

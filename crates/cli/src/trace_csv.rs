@@ -269,8 +269,9 @@ pub(crate) fn goes_on(line: &[u8]) -> bool {
     let last = before_last.map_or(line, |at| &line[at..]);
     match last.contains(&b'"') {
         true => Record::default().take_apart(line).0 == ReadRecordResult::InputEmpty,
-        // This line has no quotes, so it ends within quotes if the line before did. It did, if
-        // there is one: the caller appends a line only while this function returns true.
+        // The last line has no quotes, so it ends within quotes exactly if the line before it does.
+        // If there is a line before it, that line does: the caller appends a line only while this
+        // function returns true.
         false => before_last.is_some(),
     }
 }

@@ -42,8 +42,8 @@ impl Durability {
         Self { failures: Mutex::new(failures), name: Mutex::new(name) }
     }
 
-    /// Syncs the file, always through the same descriptor. Never retries after a failure, because
-    /// an `Ok` would then mean nothing.
+    /// Syncs the file, always through the same descriptor. Never retries after a failure: the
+    /// kernel then treats the lost pages as clean, so an `Ok` of the retry would mean nothing.
     pub(crate) fn sync(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         self.in_turn(|unsynced| match unsynced {
             None => retry_interrupted(|| fs::fdatasync(fd)),

@@ -199,8 +199,8 @@ impl State {
 }
 
 /// Counts the pieces of work that were ever queued, and those of them that have completed. A thread
-/// that read [`over`](Self::over) can tell later whether any work was unfinished then, or was
-/// queued since.
+/// that has read [`over`](Self::over) can tell later whether any work was unfinished at the time of
+/// the read, or has been queued since.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     entered: AtomicU64,

@@ -167,9 +167,9 @@ impl Request {
     /// this request, the function that returns the file's length, and the answer. So a backend that
     /// passes requests on to another backend can limit, observe and change each attempt.
     ///
-    /// `answered` passes the answer, or another one, to [`complete`](Self::complete), and returns
-    /// the request that remains. It may intercept the next attempt too. It runs in the thread that
-    /// reaps the answer, and must not wait.
+    /// `answered` passes the answer, or a different one, to [`complete`](Self::complete), and
+    /// returns the request that remains. `answered` may intercept the next attempt, too. It runs in
+    /// the thread that reaps the answer, and must not wait.
     #[must_use]
     pub fn intercepted<F>(mut self, most: usize, answered: F) -> Self
     where

@@ -46,10 +46,10 @@
 //!   but it counts as unfinished here until it is in the pool's queue. So a leader that checked
 //!   only for unfinished requests could sleep forever. A slot in flight doesn't guarantee an answer
 //!   either: the submitter may have to take back all requests that it is just submitting (U6).
-//!   Requests in lanes may be handed over, too. So the kernel certainly answers all unfinished
-//!   requests only if there are as many slots in flight, and none is just being submitted. Only
-//!   then does a thread sleep here without a time limit (L7 of [`reaping`](crate::reaping)).
-//!   Otherwise it checks again after a pause:
+//!   Requests in lanes may be handed over, too. So the kernel is certain to answer all unfinished
+//!   requests only if as many slots are in flight as requests are unfinished, and no request is
+//!   just being submitted. Only then does a thread sleep here without a time limit (L7 of
+//!   [`reaping`](crate::reaping)). Otherwise it checks again after a pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off

@@ -151,8 +151,8 @@ impl Drop for Rings {
 
 /// How often the reaper polls for answers if it can't be notified of them.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long the reaper continues to poll after all rings became idle. Rings are refused by then,
-/// but a thread that hasn't noticed this yet may still submit to one.
+/// How long the reaper continues to poll after all rings became idle. No new requests should go to
+/// rings by then, but a thread that hasn't noticed this yet may still submit some.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {

@@ -94,8 +94,8 @@ pub(crate) struct State {
     pub(crate) events: u64,
     /// Threads that wait to start together, and the delay of each.
     pub(crate) gate: Vec<(TaskId, Ticks)>,
-    /// The number of those threads that have stopped, the thread that waits for all of them, and
-    /// the report of that moment.
+    /// How many of the threads that started together have stopped, the thread that waits until all
+    /// have, and the report at that moment.
     pub(crate) stopped: usize,
     pub(crate) stop_waiter: Option<TaskId>,
     pub(crate) report: Option<Report>,

@@ -1,5 +1,5 @@
-//! Reference counting for objects (*things*) that many CPUs use. Each CPU has a count of its own
-//! for a thing, on its own cache line, but only for things that the CPU used recently.
+//! Reference counting for objects (*things*) that many CPUs use. For each thing that a CPU used
+//! recently, the CPU has a count of its own, on a cache line of its own.
 //!
 //! A thing is stored at its *home* ([`Home`]). Each CPU has a few *handles*, for the things that it
 //! used recently ([`Nearby`]). A handle holds one reference to its thing, and has a reference count
@@ -183,7 +183,7 @@ impl<T> Nearby<T> {
     }
 
     /// Takes away the thing at `home`. The caller must drop the result without holding a lock,
-    /// because that may end the thing.
+    /// because this drop may be the one that destroys the thing.
     pub fn take(&self, home: &Home<T>) -> Option<Arc<T>> {
         let (thing, noted) = {
             let mut state = home.state.lock();

@@ -52,8 +52,8 @@ impl SparseWords {
         let mut sparse = Self { words, first: first / WORD, len, wiped: None };
         if let Some(pages) = sparse.whole_pages(0..len) {
             let (start, bytes) = (NonNull::from(pages).cast(), size_of_val(pages));
-            // SAFETY: whole pages within an allocation of ours, of atomics, for which all values
-            // are valid. `drop` ends the promise.
+            // SAFETY: the range consists of whole pages within an allocation of ours. The pages
+            // contain only atomics, for which all values are valid. `drop` ends the promise.
             sparse.wiped = Some(unsafe {
                 memory::keep_out_of_dumps(start, bytes);
                 Wiped::new(start, bytes)

@@ -85,8 +85,9 @@ impl InFlight {
     pub(super) fn complete(self, result: i32, pool: &Pool) -> Result<(), Box<dyn Any + Send>> {
         let Self { submitted: Submitted { file, request }, way, .. } = self;
         let completed = catch_unwind(AssertUnwindSafe(|| process(&file, request, &way, result, pool)));
-        // The last handle may have been dropped meanwhile. Then this was the last reference, and
-        // closing the file may wait for the device.
+        // The file's last handle may have been dropped meanwhile. Then the request had the last
+        // reference to the file. Dropping this reference closes the file, which may wait for the
+        // device.
         if let Some(last) = Arc::into_inner(file) {
             // Sometimes: a file is closed after its last request.
             pool.put(last.identity(), std::iter::once(Work::Call(Box::new(move || drop(last)))));

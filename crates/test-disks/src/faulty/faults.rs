@@ -87,7 +87,7 @@ impl Faults {
     }
 
     /// Notes that a request is over, after its completion was called. Release, so that a thread
-    /// that finds no request under way finds what the completions did.
+    /// that finds no request under way also sees the effects of the completions.
     pub(crate) fn is_over(&self) {
         self.under_way.fetch_sub(1, Ordering::Release);
     }

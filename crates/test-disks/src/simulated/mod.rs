@@ -173,8 +173,8 @@ impl SimulatedDisk {
     ///
     /// - each sector of 512 bytes that was written has the contents of one of these writes, or its
     ///   contents before them;
-    /// - the length is one of those that the file had; bytes below all of these lengths that
-    ///   weren't written are unchanged;
+    /// - the length is one of those that the file had; bytes that weren't written, and lie below
+    ///   all of these lengths, are unchanged;
     /// - bytes that were cut off by a truncation, and exist again, are zeros or their earlier
     ///   contents;
     /// - a file that was created and not synced may be gone.
