@@ -244,11 +244,11 @@ impl File {
     /// earlier: with [`sync`](Self::sync), when the file's last handle is dropped, or when the
     /// process ends normally. If the process is killed before that, the data is lost.
     ///
-    /// If the file ends before the written range, it becomes longer, and the gap is filled with
-    /// zeros. To fill the gap, the call first makes the file longer on its device. The file then
-    /// ends after those bytes of `buf` that go into the first page of the written range, so no
-    /// other process appends into the gap. If the call fails after that, the file may stay that
-    /// long, with zeros after its old end.
+    /// If the file ends before the written range, the file becomes longer, and the gap is filled
+    /// with zeros. To keep other processes from appending into the gap, the call first makes the
+    /// file longer on its device: up to the last byte that the call writes to the first page of the
+    /// range. If the call fails after that, the file may keep this length, with zeros after its old
+    /// end.
     ///
     /// Other threads see each page as it was before the write or after the write. Exception: if the
     /// write starts past the end of the file, they may first see the file extended with zeros. A
@@ -325,7 +325,7 @@ impl File {
     /// the file is longer although the call fails:
     /// - Another thread pins the page with the old end just as the file is made longer, and keeps
     ///   it pinned for seconds.
-    /// - The page with the old end is dirty, and what the file has of it can't be read
+    /// - The page with the old end is dirty, and its bytes in the file can't be read
     ///   ([`Error::ReadFailed`]).
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.handle.check_writable()?;
@@ -336,11 +336,12 @@ impl File {
     /// Does nothing if no handle has had the file open for writing since this Pagefold opened it.
     ///
     /// # Errors
-    /// [`Error::WriteFailed`] if that failed, or if there was an earlier failure that wasn't
-    /// reported through this handle yet. If several calls wait for the same failing write, all of
-    /// them fail. Data that the file lacks stays in memory: a later `Ok` guarantees that the file
-    /// has it. Exception: with [`IoError::CutOff`](crate::io::IoError::CutOff) changes are lost,
-    /// because another process has truncated the file below them.
+    /// [`Error::WriteFailed`] if this call couldn't make the data durable, or if there was an
+    /// earlier failure that wasn't reported through this handle yet. If several calls wait for the
+    /// same failing write, all of them fail. Data that the file lacks stays in memory: a later `Ok`
+    /// guarantees that the file has it. Exception: with
+    /// [`IoError::CutOff`](crate::io::IoError::CutOff) changes are lost, because another process
+    /// has truncated the file below them.
     pub fn sync(&self) -> Result<(), Error> {
         self.handle.sync(None)
     }

@@ -41,8 +41,8 @@ impl Pagefold {
         GroupBuilder { pagefold: self.clone(), name: name.to_owned(), max: Ok(None), swap_max: Ok(None) }
     }
 
-    /// Returns the group with this name, if it is in use: users hold it, or a file that was opened
-    /// through it.
+    /// Returns the group with this name, if it is in use. A group is in use while there is a
+    /// [`Group`] of it, or a file or a space that was opened through it.
     ///
     /// ```
     /// # fn main() -> Result<(), pagefold::Error> {

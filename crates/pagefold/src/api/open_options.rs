@@ -87,12 +87,12 @@ impl OpenOptions {
     /// # Errors
     /// Those of [`Group::open`]. [`Error::System`] if a thread for write-back can't be started.
     /// [`Error::ReadFailed`] and [`Error::DeviceTimeout`] if a pinned page has to be compared with
-    /// the file, and can't be read. [`Error::NotForWriting`] if an option requires
-    /// [`write`](Self::write), and that isn't set. [`Error::FileInUse`] if another Pagefold or
-    /// process has the file [locked](Self::lock). [`Error::PageBusy`] if a pinned page differs from
-    /// the file because another process has changed the file since the page was read. With
-    /// [`truncate`](Self::truncate), those of [`File::set_len`]. The file may have been created
-    /// despite an error: a second [`create_new`](Self::create_new) then finds it.
+    /// the file, and its bytes in the file can't be read. [`Error::NotForWriting`] if an option
+    /// requires [`write`](Self::write), and that isn't set. [`Error::FileInUse`] if another
+    /// Pagefold or process has the file [locked](Self::lock). [`Error::PageBusy`] if a pinned page
+    /// differs from the file because another process has changed the file since the page was read.
+    /// With [`truncate`](Self::truncate), those of [`File::set_len`]. The file may have been
+    /// created despite an error: a second [`create_new`](Self::create_new) then finds it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         if !self.write && (self.create || self.create_new || self.truncate) {

@@ -109,9 +109,9 @@ impl Pagefold {
     /// area's device, and about two seconds for pages that are in use. Other areas may be added and
     /// removed during the wait.
     ///
-    /// If only a compressed area is left, it may refuse pages that don't shrink, and memory may
-    /// fill with them. Accesses to pages in that area then fail with [`Error::LimitReached`] until
-    /// memory is unmapped, or another area is added.
+    /// If only a compressed area is left, that area may refuse pages that don't shrink, and memory
+    /// may fill with such pages. Accesses to pages in the compressed area then fail with
+    /// [`Error::LimitReached`] until memory is unmapped, or another area is added.
     ///
     /// # Errors
     /// [`Error::SwapInUse`], which contains how much memory is missing, how many pages are in use

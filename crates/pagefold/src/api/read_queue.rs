@@ -118,8 +118,8 @@ impl<'b, T> ReadQueue<'b, T> {
                 .help_until(&self.call, &|| self.under_way.iter().any(|entry| !self.is_loading(entry)));
             self.look();
         }
-        // If helping completed nothing, other threads load the oldest read's pages. Waits for these
-        // loads.
+        // If helping completed nothing, other threads load the oldest read's pages. The oldest read
+        // then waits for these loads.
         let oldest = || if self.under_way.is_empty() { None } else { Some(self.under_way.remove(0)) };
         let Entry { mut request, pages, tag } = self.there.pop_front().or_else(oldest)?;
         self.pages -= pages.end - pages.start;
