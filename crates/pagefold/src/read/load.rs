@@ -186,8 +186,8 @@ impl Handle {
         }
     }
 
-    /// Counts a lookup of a page that another thread has just loaded: as a wait if the call waited
-    /// for a load that wasn't its own, otherwise as a hit.
+    /// Counts a lookup of a page that was being loaded, or that another thread has just loaded: as
+    /// a wait if the call waited for another thread's load, otherwise like a hit.
     fn count_found(&self, call: &mut Call, waited: bool) {
         if waited && call.counted == 0 {
             Counters::add(&self.file.counters.waits, 1);
@@ -305,10 +305,12 @@ impl Handle {
             drop(frame);
             return Ok(Loaded::FileIsShorter);
         }
-        // If the file was cut off within the page since `want` was compared with the file's length,
-        // `expected` may be the number of bytes that are left, and zeros follow them in the frame.
-        // So `want` is compared again. A cut lowers the length before it lowers `expected` (N6 of
-        // `length`), and the file can't become longer there while the word is in *loading* (N3).
+        // `want` was compared with the file's length before the read. If the file has been cut off
+        // within this page since, `expected` may be only the number of bytes that are left, and
+        // zeros follow them in the frame. So `want` is compared again. This comparison is right: a
+        // cut lowers the length before it lowers `disk_len`, which `expected` comes from (N6 of
+        // `length`), and the file can't grow within this page while the page's word is in *loading*
+        // (N3).
         let there = self.clip_want(page, want);
         Ok(Loaded::Page(there, self.publish(loading, frame, got, matches!(want, Want::Pin))))
     }

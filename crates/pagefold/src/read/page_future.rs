@@ -301,9 +301,10 @@ impl<'a> PageFuture<'a> {
         }
     }
 
-    /// Returns the rest of the device's time limit after the future has waited for the whole limit,
-    /// if there is a rest. The time of a worker's work starts again when a worker begins it; until
-    /// then, with the progress of the device's workers (WATCH-3 of `watchdog`).
+    /// Returns how much longer the future may wait, although its timer has measured the device's
+    /// whole time limit; `None` if it may wait no longer. The limit for a worker's work starts
+    /// again when a worker begins the work. Before that, it starts again with the progress of the
+    /// device's workers (WATCH-3 of `watchdog`).
     fn rest_of_work(&self, watch: &Watch<FileState>, begun: Begun) -> Option<Duration> {
         let last_ms = match begun {
             Begun::NoWork => return None,
@@ -521,9 +522,9 @@ impl<'a> PageFuture<'a> {
                     return Poll::Ready(self.page_of(frame));
                 }
                 Look::Wait => {}
-                // Without looking at the timer: if the timers' thread couldn't be started, the
-                // pause is over at once, and the task has been woken. A poll that went on would
-                // keep the executor's thread busy until the future fails.
+                // Returns without looking at the timer. If the timers' thread couldn't be started,
+                // the pause is over at once, and the task has been woken. If this poll went on, it
+                // would keep the executor's thread busy until the future fails.
                 Look::Pause => return Poll::Pending,
             }
         }
