@@ -73,7 +73,7 @@ const BLOCKS_MAX: u64 = 64;
 /// The group's allowance of evictions, while a reader uses one window, is 1/`WAITING_SHARE` of the
 /// number of pages that can wait on the lists. If the group evicts more, the next window shrinks.
 /// The allowance is only a part of that number, because a stream has two windows at a time, and
-/// other readers may follow the stream's reader.
+/// other readers may come behind the stream's reader and use the same pages.
 const WAITING_SHARE: u64 = 4;
 /// The evictions of other readers shrink a window to no less than this many pages, because with
 /// smaller windows a disk's throughput is much lower.

@@ -46,8 +46,8 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Returns the bytes that this takes without any shares, which are charged when they are
-    /// created.
+    /// Returns the bytes that this takes before any share is created. Each share is charged when it
+    /// is created.
     pub(crate) fn bytes_at_first() -> u64 {
         ((sync::cpu::count().div_ceil(CPUS_SHARING) - 1) * size_of::<OnceShare>()) as u64
     }
