@@ -162,7 +162,7 @@ pub struct GroupStats {
     /// estimate, from the intervals after which pages come back; see `docs/log/policy.md`.
     pub more_memory_saves: f64,
     /// The loads that 10 % less memory would have added, as a part of the recent loads: 0.5 stands
-    /// for half as many again. A rough estimate, too.
+    /// for 50 % more loads. A rough estimate, too.
     pub less_memory_costs: f64,
     /// Loads that failed.
     pub errors: u64,

@@ -15,7 +15,7 @@ pub enum AccessPattern {
     /// Pages come back after intervals of about equal length, which are longer than a page can stay
     /// in memory: as in a loop over more pages than there is memory for.
     Loop,
-    /// Pages that were used lately are used again: what was used long ago gives way.
+    /// Most of the pages that are used again were used lately.
     Recency,
     /// Some pages are used more often than others, for long.
     Skew,
