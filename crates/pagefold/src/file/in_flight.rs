@@ -5,13 +5,14 @@
 //! reference. So the thread that completes a load never drops the file's state, nor anything that
 //! only this state keeps alive.
 //!
-//! The backend keeps its own file open until the closure of the last request has returned. This may
-//! be after the file's state was dropped. A thread that completes the requests of a ring doesn't
-//! close the file even then: it leaves that to the threads of the pool (`io`'s `ring`).
+//! The backend keeps its own file open until the completion closure of the last request has
+//! returned. This may be after the file's state was dropped. A thread that completes the requests
+//! of a ring doesn't close the file even then: it leaves that to the threads of the pool (`io`'s
+//! `ring`).
 //!
-//! If the file is opened again during this wait, the wait ends early. The new handle is then the
-//! file's last handle, and will wait when it is closed. So closing a file doesn't wait for the
-//! loads of later readers:
+//! If the file is opened again while its last handle waits, the wait ends early. The new handle is
+//! then the file's last handle, and will wait when it is closed. So closing a file doesn't wait for
+//! the loads of later readers:
 //!
 //! ```text
 //! last handle A: handles 1 -> 0 ── waits for loads in flight ──────────────────── returns

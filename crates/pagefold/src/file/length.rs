@@ -40,10 +40,10 @@
 //!
 //! Lock order: `extension` → `writeback`'s `turn` → the page.
 //!
-//! The page with the old end may be pinned, or being loaded or changed. [`FileState::refresh_len`]
-//! releases `extension` while it waits for that page. A caller that must keep `extension` (for
-//! example `close_gap`) waits at most some seconds for a page in use, and then fails. It waits
-//! without a limit for a page that is being loaded.
+//! When the length grows, the page with the old end may be pinned, or being loaded or changed.
+//! [`FileState::refresh_len`] releases `extension` while it waits for that page. A caller that must
+//! keep `extension` (for example `close_gap`) waits at most some seconds for a page in use, and
+//! then fails. It waits without a limit for a page that is being loaded.
 //!
 //! ```text
 //!   takes over growth (extension held)          loader of the page with the old end
@@ -54,9 +54,10 @@
 //!   disk_len = len = the new one
 //! ```
 //! A writer that holds `extension` doesn't read a page if it overwrites the page's bytes up to the
-//! file's end. A writer without `extension` must not do so: another process may append bytes to the
-//! page, and the writer would miss them. So a writer that doesn't hold `extension` reads every page
-//! that starts below `disk_len`, unless it overwrites the whole page (`Handle::needs_reading`).
+//! file's end. A writer without `extension` has to read such a page: another process may append
+//! bytes to the page, and without the read the page would lack these bytes. So a writer that
+//! doesn't hold `extension` reads every page that starts below `disk_len`, unless it overwrites the
+//! whole page (`Handle::needs_reading`).
 
 use std::ops::Range;
 
@@ -203,8 +204,8 @@ impl FileState {
         Ok(self.is_len_cheap() && !self.has_other_len()?)
     }
 
-    /// Refreshes the length like [`try_refresh_len`](Self::try_refresh_len), but without a limit:
-    /// in a worker, or if there is no timeout.
+    /// Refreshes the length like [`try_refresh_len`](Self::try_refresh_len), but waits for the
+    /// device without a limit. So if there is a timeout, only workers call this.
     pub(crate) fn refresh_len_once(&self) -> Result<Attempt<u64>, Error> {
         if !self.has_other_len()? || self.is_being_cut() {
             return Ok(Attempt::Done(self.len()));
@@ -219,16 +220,16 @@ impl FileState {
         self.is_cutting.load(Ordering::Relaxed)
     }
 
-    /// Adopts the length that the file has on its device, without a limit: in a worker, or if there
-    /// is no timeout.
+    /// Adopts the length that the file has on its device. Waits for the device without a limit. So
+    /// if there is a timeout, only workers call this.
     pub(crate) fn adopt_len(&self) -> Result<Attempt<u64>, Error> {
         let _turn = self.lock_extension_in_errand();
         self.take_over_whole()
     }
 
     /// Refreshes the length like [`refresh_len`](Self::refresh_len). The caller must hold
-    /// `extension`. `load` waits for the load of a page; nothing else that this waits for has a
-    /// limit.
+    /// `extension`. `load` waits for the load of a page, and may limit this wait. The device's
+    /// other answers are waited for without a limit.
     pub(crate) fn refresh_len_in_turn(&self, load: LoadWait) -> Result<u64, Error> {
         let mut end = EndWait::default();
         loop {
@@ -316,10 +317,10 @@ impl FileState {
     }
 
     /// Adopts a truncation by another process to `len` bytes (N5). The caller must ensure that no
-    /// write is in flight. The file may still be at least as long as the length that readers see,
-    /// because `disk_len` can be greater than that length. Then readers lose nothing, and only
-    /// `disk_len` changes. The caller then treats the file's bytes past the readers' length as
-    /// growth.
+    /// write is in flight. `disk_len` can be greater than the length that readers see, so the
+    /// truncated file may still be at least as long as the readers' length. Then readers lose
+    /// nothing, and only `disk_len` changes. The caller then treats the file's bytes past the
+    /// readers' length as growth.
     pub(super) fn take_over_cut(&self, len: u64) {
         let before = self.len();
         if len < before {
@@ -355,9 +356,9 @@ impl FileState {
         }
     }
 
-    /// Returns whether the truncations that were adopted since `cuts` were counted have spared the
-    /// bytes before `end`. False if there were several. The caller has executed a fence (L5 of
-    /// `write`).
+    /// Returns true if no truncation was adopted since the caller read the count `cuts`, or if only
+    /// one was, and it spared the bytes before `end`. Returns false after several truncations. The
+    /// caller has executed a fence (L5 of `write`).
     pub(crate) fn cuts_spared(&self, end: u64, cuts: u64) -> bool {
         // Relaxed: ordered by the caller's fence.
         self.cuts.load(Ordering::Relaxed) == cuts || {
@@ -428,9 +429,9 @@ impl FileState {
         Ok(uninterrupted(|| self.backing.len())? < known)
     }
 
-    /// Adopts a truncation by another process, before the file is written back. A failure is
-    /// ignored: a write-back that finds a truncation fails itself (B6 of `writeback`), so that it
-    /// doesn't bring the truncated bytes back.
+    /// Adopts a truncation by another process, before the file is written back. If the adoption
+    /// fails, the failure is ignored: a write-back that finds the truncation fails, too (B6 of
+    /// `writeback`), and so doesn't bring the truncated bytes back.
     pub(crate) fn notice_cut(&self) {
         if self.writer().is_none() {
             return;

@@ -10,8 +10,8 @@
 //! - *clean*; otherwise nothing is done. A dirty page is counted in its group until it is written
 //!   back.
 //!
-//! A walk that reaches the frame through an outdated link isolates it, finds that it is on another
-//! list, and puts it back (`lru::list`).
+//! A thread that walks the old group's list may reach the frame through an outdated link. That
+//! thread isolates the frame, finds that it is on another list, and puts it back (`lru::list`).
 
 use std::ops::Range;
 

@@ -13,8 +13,8 @@
 //!   between, no other thread pins the page, or loads its old content. If the page is in memory,
 //!   this thread holds it the way a writer does; otherwise it sets the page's word to *loading*.
 //!   This page is taken last. So while its word is in *loading*, this thread waits only for the
-//!   device, and never for a user of a later page. With `io_timeout`, a reader that waits for the
-//!   word too long reports that the device is silent.
+//!   device, and never for a user of a later page. This matters with `io_timeout`: a reader that
+//!   waits too long for the word reports that the device is silent.
 //! - Z3. Two kinds of bytes past the new end may stay in memory. The first are pages past the end
 //!   that another thread began to use just before the truncation. The second are those in the tail
 //!   of the page with the new end, if this thread couldn't hold that page (Z2). To hold a page that
@@ -127,8 +127,8 @@ impl FileState {
     }
 
     /// Removes a page past the new end from memory, unless it is in use (Z3). If there are very
-    /// many pages, this takes longer than any answer. So each page is progress (WATCH-3 of
-    /// `watchdog`).
+    /// many such pages, removing them takes longer than any answer of the device. So each page that
+    /// was looked at counts as progress (WATCH-3 of `watchdog`).
     pub(super) fn drop_cut_page(&self, page: u64) {
         if self.map.state(page) == PageState::Loading {
             self.wait_to_cut(page);

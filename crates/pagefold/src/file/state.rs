@@ -216,18 +216,19 @@ impl FileState {
         Ok(pinned.bytes().iter().zip(&in_file[..len]).all(|(one, other)| one == other))
     }
 
-    /// Releases the lock, if it is held and the file has neither a handle nor a dirty page, nor an
-    /// errand that its caller left: such an errand may still change the file, and calls this when
-    /// it ends. If there is a dirty page, the flusher may still write that page, so the lock is
-    /// held until this state is dropped. Closing the descriptor wouldn't reliably release the lock,
-    /// because the flusher or a forked child may keep the descriptor open.
+    /// Releases the lock, if it is held, and if the file has no handle, no dirty page, and no
+    /// errand whose caller has given up. Such an errand may still change the file; it calls this
+    /// function when it ends. If there is a dirty page, the flusher may still write that page, so
+    /// the lock is held until this state is dropped. Closing the descriptor wouldn't reliably
+    /// release the lock, because the flusher or a forked child may keep the descriptor open.
     pub(crate) fn release_lock(&self) {
         let Some(writer) = self.writer() else { return };
         let mut is_locked = self.is_locked.lock();
         // A handle that is opened concurrently is counted before it locks `is_locked`. So either
         // this thread sees the handle here, or the handle finds the file unlocked, and locks it
-        // again. Both the thread that drops the last handle and the thread that ends the last such
-        // errand lock `is_locked` afterwards, so the later one sees both (Relaxed).
+        // again. The thread that drops the last handle and the thread that ends the last such
+        // errand both lock `is_locked` after that. So the later of the two sees that neither a
+        // handle nor an errand is left (Relaxed).
         let has_errands = self.watch().is_some_and(|watch| watch.left.load(Ordering::Relaxed) > 0);
         if *is_locked && self.handles.load(Ordering::Acquire) == 0 && self.unclean() == 0 && !has_errands {
             writer.unlock();

@@ -13,8 +13,8 @@ pub(crate) struct Watch<F> {
     pub(crate) device: Arc<Device>,
     pub(crate) file: Weak<F>,
     /// When the holder of `extension`, the holder of the file's `turn`, and a closing last made
-    /// progress (WATCH-3 of `watchdog`). Each is written only by the thread that it is named for,
-    /// and for a closing also by the loads that it waits for.
+    /// progress (WATCH-3 of `watchdog`). Each time is written only by the thread that it is named
+    /// for; the time of a closing is also written by the loads that the closing waits for.
     length: LastTime,
     cycle: LastTime,
     closing: LastTime,
@@ -37,13 +37,13 @@ pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
 pub(crate) enum Pace {
     /// A single request, made without a lock.
     Answer,
-    /// That of the thread that holds `extension`.
+    /// The progress of the thread that holds `extension`.
     Length,
-    /// That of the thread that holds the file's `turn`.
+    /// The progress of the thread that holds the file's `turn`.
     Cycle,
-    /// That of a closing: its own, that of the thread that holds `turn`, and, if a closing needs
-    /// `extension`, that of the thread that holds it. If the file was opened again meanwhile, other
-    /// threads may hold these locks.
+    /// The progress of a closing itself, of the thread that holds `turn` and, if a closing needs
+    /// `extension`, of the thread that holds `extension`. If the file was opened again meanwhile,
+    /// other threads than the closing may hold these locks.
     Closing,
 }
 
@@ -78,7 +78,7 @@ impl<F> Watch<F> {
             Pace::Answer => 0,
             Pace::Cycle => self.cycle.get(),
             // Acquire pairs with the Release in `Delayed::drop`: a thread that finds the delay over
-            // also finds its end.
+            // also finds the time at which it ended.
             Pace::Length => match self.delay.load(Ordering::Acquire) {
                 delay if delay == Delay::Memory as u8 => now_ms,
                 delay if delay == Delay::Turn as u8 => self.length.get().max(self.cycle.get()),
@@ -131,7 +131,7 @@ impl<F> Watch<F> {
     }
 
     /// Marks the device as silent, for a call of the file that gives up waiting, unless `outcome`
-    /// shows that the wait is over. Then returns the outcome.
+    /// shows that the wait is over. In that case returns the outcome.
     pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
         // If the device is silent already, its next answer ends the silence. Release pairs with the
         // Acquire in `load_without_device`.
@@ -139,9 +139,10 @@ impl<F> Watch<F> {
     }
 
     /// Called before a page is put in *loading* without a request to the device. The page's load
-    /// must be over before the returned value is dropped. If one of the file's calls gave up
-    /// meanwhile, it may have waited for this page, so the device isn't silent any more (WATCH-1 of
-    /// `watchdog`). An older silence stays: the device has answered nothing.
+    /// must be over before the returned value is dropped. If one of the file's calls has made the
+    /// device silent meanwhile, dropping the value ends the silence, because that call may have
+    /// waited for this page (WATCH-1 of `watchdog`). A silence that began earlier stays: the device
+    /// has answered nothing.
     pub(crate) fn load_without_device(&self) -> impl Drop + use<'_, F> {
         struct Over<'a, F>(&'a Watch<F>, u64);
         impl<F> Drop for Over<'_, F> {
@@ -160,16 +161,16 @@ impl<F> Watch<F> {
         Over(self, self.given_up.load(Ordering::Acquire))
     }
 
-    /// Notes that the calling thread, which holds `extension`, waits for something else than its
+    /// Notes that the calling thread, which holds `extension`, waits for something other than its
     /// device, until the returned value is dropped. `clock` returns the time in milliseconds.
     pub(crate) fn delayed<C: Fn() -> u64>(&self, delay: Delay, clock: C) -> Delayed<'_, F, C> {
-        // Relaxed: if the store is seen late, the caller has waited for the device until then.
+        // Relaxed: until the store is seen, the caller counts as waiting for the device.
         self.delay.store(delay as u8, Ordering::Relaxed);
         Delayed { watch: self, clock }
     }
 }
 
-/// The holder of `extension` waits for something else than its device until this is dropped.
+/// The holder of `extension` waits for something other than its device until this is dropped.
 pub(crate) struct Delayed<'a, F, C: Fn() -> u64> {
     watch: &'a Watch<F>,
     clock: C,

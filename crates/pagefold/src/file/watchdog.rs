@@ -6,7 +6,7 @@
 //! |---|---|
 //! | a page in *loading* | the request goes on: it owns the frame, the charge and the file (`flight`) |
 //! | an *errand*: a sync, a new length, a closing | the worker goes on, and keeps its locks and the file |
-//! | `extension`, which an errand may hold | |
+//! | `extension`, which an errand may hold | the errand goes on, and keeps `extension` |
 //!
 //! Without a timeout, the calling thread does all of this itself.
 //!
@@ -58,14 +58,14 @@
 //! | a closing | the holder of `turn`, or a load that the closing waits for; while it adopts a length, the holder of `extension` |
 //! | an errand that no worker has begun | a worker that does work for the device |
 //!
-//!   A thread that waits for a request while it holds a lock makes no progress. So neither appends
-//!   nor other errands excuse a sync that hangs, or a new length that hangs. While the holder of
-//!   `extension` also waits for `turn`, or holds it, the progress of the holder of `turn` is its
-//!   own. While it waits for memory, no time counts. An errand has its full time when a worker
-//!   begins it. Before that, it waits for the workers: if all of them hang, it times out, even if
-//!   the device answers other threads. An errand that gets `extension` begins with its full time,
-//!   unless the device is silent: then the last holder may have given up, and released the lock
-//!   without an answer.
+//!   A thread that waits for a request while it holds a lock makes no progress. So a sync or a new
+//!   length that hangs times out, even if appends and other errands go on. While the holder of
+//!   `extension` also waits for `turn`, or holds it, the progress of the holder of `turn` counts as
+//!   its own. While the holder of `extension` waits for memory, no time counts. An errand has its
+//!   full time when a worker begins it. Before that, it waits for the workers: if all of them hang,
+//!   it times out, even if the device answers other threads. An errand that gets `extension` begins
+//!   with its full time, unless the device is silent: then the last holder may have given up, and
+//!   released the lock without an answer.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
 //!   if a wait returns much later than it should, the caller's timeout starts anew. A call that
@@ -202,7 +202,7 @@ impl Watch<FileState> {
         wait.rest(self.time, last_ms, now_ms)
     }
 
-    /// Returns how long a thread that waits for `extension` sleeps before it looks why it waits.
+    /// Returns how long a thread that waits for `extension` sleeps before it checks again.
     fn slice(&self) -> Duration {
         (self.time / HEARING_PART).clamp(SLICE_MIN, HEARING_MAX)
     }
@@ -384,7 +384,8 @@ impl FileState {
     }
 
     /// Keeps write-back from running, for a thread that holds `extension`, until the returned value
-    /// is dropped. Until then, the thread progresses as the holder of `turn` (WATCH-3).
+    /// is dropped. Until then, the progress of the holder of `turn` also counts as that of the
+    /// holder of `extension` (WATCH-3).
     pub(crate) fn pause_write_back(&self) -> impl Drop + use<'_> {
         struct Paused<'a, D> {
             file: &'a FileState,
@@ -438,8 +439,8 @@ impl FileState {
         watch.send(pace, what)?.wait(self, watch, pace)
     }
 
-    /// Runs a closing like [`in_time`](Self::in_time), but even if the caller gives up before it
-    /// begins.
+    /// Runs a closing like [`in_time`](Self::in_time). But if the caller gives up before a worker
+    /// has begun the closing, a worker still does it later.
     pub(crate) fn close_in_time(&self, what: impl FnOnce(&Self) + Send + 'static) {
         let Some(watch) = self.watch() else { return what(self) };
         let what = move |file: &Self| {
@@ -538,8 +539,8 @@ impl FileState {
         }
     }
 
-    /// Locks `extension` without a limit: in an errand, or if there is no timeout. The errand's own
-    /// requests begin when it has the lock.
+    /// Locks `extension` without a limit: in an errand, or if there is no timeout. Unless the
+    /// device is silent, the errand has its full time once it has the lock (WATCH-3).
     pub(crate) fn lock_extension_in_errand(&self) -> MutexGuard<'_, ()> {
         let turn = self.extension.lock();
         if !self.is_device_silent() {

@@ -109,8 +109,9 @@ fn a_holder_of_extension_that_waits_for_memory_is_noticed() {
     assert!((1..LATER).contains(&watch.last_ms(Pace::Length, LATER)));
 }
 
-/// While the holder of `extension` waits for write-back's `turn`, or has it, the threads that wait
-/// for `extension` wait for the holder of `turn`. Otherwise they don't.
+/// While the holder of `extension` waits for write-back's `turn`, or has it, the progress of the
+/// holder of `turn` starts the time of threads that wait for `extension` again. Otherwise it
+/// doesn't.
 #[test]
 fn a_holder_of_extension_that_waits_for_a_cycle_is_noticed() {
     let (_disk, _mm, group) = world();
@@ -176,8 +177,8 @@ fn progress_does_not_go_back() {
     assert_eq!(watch.last_ms(Pace::Cycle, 9), 7);
 }
 
-/// Regression: a thread that waited for `extension` while its holder waited for memory didn't
-/// sleep, and didn't fail, if the device was silent.
+/// Regression: a device was silent, and a thread waited for `extension` while the holder of
+/// `extension` waited for memory. The waiting thread neither slept nor failed.
 #[test]
 fn a_silent_device_is_not_waited_for_beside_a_wait_for_memory() {
     let (_disk, _mm, group) = world();
@@ -242,8 +243,8 @@ fn an_errand_that_gets_extension_has_its_full_time_unless_the_device_is_silent()
     assert!(progressed(watch, Pace::Length));
 }
 
-/// The timeout starts again with the last progress. A slice that was late is left out after that,
-/// too.
+/// The timeout starts again with the last progress. Time that was left out (WATCH-4) stays left out
+/// after that, too.
 #[test]
 fn the_rest_of_a_wait_counts_from_the_last_progress() {
     let time = Duration::from_millis(100);
@@ -256,8 +257,9 @@ fn the_rest_of_a_wait_counts_from_the_last_progress() {
     assert_eq!([rest(&mut wait, 1050, 1190), rest(&mut wait, 1050, 5000), rest(&mut wait, 4950, 5000)], [0, 0, 50]);
 }
 
-/// Regression: a file was closed while loads of it were in flight. The device answered one after
-/// another, but the answers didn't count, so it was taken for silent after the timeout.
+/// Regression: a file was closed while loads of it were in flight. The device answered one load
+/// after another, but the answers didn't count as progress, so it was taken for silent after the
+/// timeout.
 #[test]
 fn loads_that_a_closing_waits_for_are_answers() {
     let (disk, _mm, group) = world();
@@ -278,8 +280,8 @@ fn loads_that_a_closing_waits_for_are_answers() {
     assert!(progressed(watch, Pace::Closing));
 }
 
-/// Regression: `set_len` waited for loads past the new end. The device answered one after another,
-/// but the answers didn't count.
+/// Regression: `set_len` waited for loads past the new end. The device answered one load after
+/// another, but the answers didn't count as progress.
 #[test]
 fn loads_that_a_new_length_waits_for_are_answers() {
     let (disk, _mm, group) = world();
@@ -299,7 +301,7 @@ fn loads_that_a_new_length_waits_for_are_answers() {
 }
 
 /// Regression: a new length, or a truncation by another process, removed very many pages from
-/// memory. A sync that had very many pages to settle took as long. None of this counted, so the
+/// memory, or a sync settled very many pages. None of these pages counted as progress. So the
 /// device was taken for silent, although it had answered all requests.
 #[test]
 fn each_page_that_is_dropped_or_settled_is_progress() {
@@ -324,8 +326,8 @@ fn each_page_that_is_dropped_or_settled_is_progress() {
     assert!((60..63).all(|page| matches!(state.map.state(page), PageState::Vacant { .. })));
 }
 
-/// The file may be open again while a closing waits for the device. Then an append must not excuse
-/// the closing.
+/// The file may be open again while a closing waits for the device. Then the progress of an append
+/// must not start the closing's time again, unless the closing needs `extension`.
 #[test]
 fn an_append_excuses_no_closing_that_needs_no_length() {
     let (_disk, _mm, group) = world();

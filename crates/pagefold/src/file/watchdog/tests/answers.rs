@@ -9,8 +9,8 @@ use crate::file::length::{Attempt, End};
 use io::{Access, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 
-/// A backend that looks, after each call, whether the call's answer is noted before the next call.
-/// Looks at the calls of the thread that called [`look_at`](Notes::look_at).
+/// A backend that checks, for each call, that the answer was noted before the next call began. It
+/// checks only calls of the thread that called [`look_at`](Notes::look_at).
 #[derive(Clone)]
 struct Noting(SimulatedDisk, Arc<Notes>);
 
@@ -153,9 +153,10 @@ fn each_answer_to_an_errand_that_changes_the_length_counts() {
     drop((end, no_cycle));
 }
 
-/// Each answer to write-back counts, also a failure, and those to the pieces of a request that
-/// failed. Regression: these didn't count. When they counted for syncs, they didn't count for the
-/// device's cycles, so writers that had to wait for write-back took the device for silent.
+/// Each answer to write-back counts as progress: also a failure, and the answers to the pieces of a
+/// request that failed. Regression: these answers didn't count. Later they counted for syncs, but
+/// not for the device's cycles. So writers that had to wait for write-back took the device for
+/// silent.
 #[test]
 fn each_answer_to_a_cycle_counts() {
     let (disk, notes, _mm, file) = noting();

@@ -9,8 +9,8 @@ use crate::write::Written;
 use io::{Access, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 
-/// Regression: a page that was being loaded was taken for one in use: the call failed with
-/// `PageBusy` after seconds, although it waited for the device, and excused other calls meanwhile.
+/// Regression: a page that was being loaded was taken for one in use. So a call that waited for the
+/// device failed with `PageBusy` after seconds, and until then its wait counted as progress.
 #[test]
 fn a_page_that_is_being_loaded_is_waited_for_as_the_device() {
     let (disk, _mm, group) = world();
@@ -34,7 +34,7 @@ fn a_page_that_is_being_loaded_is_waited_for_as_the_device() {
 }
 
 /// Regression: a write that made a page in memory ended the device's silence, although the device
-/// had answered nothing. So did a write that waited for a load, and gave up.
+/// had answered nothing. A write that waited for a load, and gave up, ended the silence, too.
 #[test]
 fn a_write_to_memory_ends_no_silence() {
     let (disk, _mm, group) = world();
@@ -75,8 +75,9 @@ fn a_silence_that_began_while_a_page_was_made_ends_with_it() {
     }
 }
 
-/// Regression: calls that gave up while the device was silent already counted, too. If one did so
-/// while a page was made, the older silence ended, although the device had answered nothing.
+/// Regression: a call that gave up was counted even if the device was silent already. If it gave up
+/// while a page was made, the older silence ended with the page's load, although the device had
+/// answered nothing.
 #[test]
 fn an_older_silence_outlasts_a_call_that_gives_up_while_a_page_is_made() {
     let (_disk, _mm, group) = world();
