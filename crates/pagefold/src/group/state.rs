@@ -47,8 +47,9 @@ const FORGOTTEN: u64 = 16;
 pub(crate) struct GroupState {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// The limit. With the [`UNLIMITED`] bit set, the limit is the whole budget. Both are in one
-    /// word, so that a change of the budget can't overwrite a limit that is set concurrently.
+    /// The limit. With the [`UNLIMITED`] bit set, the limit is the whole budget. The limit and the
+    /// bit are in one word, so that a change of the budget can't overwrite a limit that is set
+    /// concurrently.
     max: AtomicU64,
     /// If the limit has changed and the group may still be above it: the limit. Otherwise
     /// [`WITHIN`]. Seldom written, unlike `charged`.

@@ -211,7 +211,7 @@ mod tests {
         for (number, cpu) in stocks.cpus.iter().enumerate() {
             cpu.of(3).store(Stock { group: 3, pages: 5 }.to_word(), Ordering::Relaxed);
             // Each CPU's looks go on where its last one ended. The thread may move to another CPU
-            // between two looks. But in so many looks, one of the CPUs has looked at all.
+            // between two looks. But after so many looks, at least one CPU has looked at all CPUs.
             let mut looks = (0..cpus * cpus.div_ceil(LOOKED_AT)).map(|_| stocks.take_elsewhere(3, 1));
             assert_eq!(looks.find(|&got| got > 0), Some(5), "that of CPU {number}");
             assert_eq!(stocks.of(3), 0);

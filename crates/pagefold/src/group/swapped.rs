@@ -2,14 +2,14 @@
 //!
 //! CPUs keep stocks of slots, as they do of charges for memory, and slots in stock count as charged
 //! (`stocks` has the invariants). Slots are charged in batches, from the CPU's stock first. Slots
-//! that are freed one by one go to that stock. So a page that is swapped in writes to no memory
-//! that CPUs share.
+//! that are freed one by one go to that stock. So swapping in a page writes to no counter that CPUs
+//! share.
 //!
 //! The limit holds at every moment, with one exception: an exchange, in which one page is swapped
 //! out so that another can be swapped in (`swapping::exchange`), may take more slots. With
 //! exchanges, the group may have up to max(limit, `in_use`) + [`BEYOND_MAX`] slots. `in_use` is the
 //! number of slots in use when the limit was set, or less if an exchange has found fewer in use
-//! since. It matters after the limit was lowered, which frees no slots.
+//! since. `in_use` matters after the limit was lowered, because that frees no slots.
 
 use swap::SwapOutError;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

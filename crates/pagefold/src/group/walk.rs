@@ -8,9 +8,9 @@
 //!
 //! Once reclaim has looked at every page a second time, no page can be evicted: all are pinned,
 //! dirty, or have no slot in swap. The group then *rests*: reclaim doesn't look at its pages, for
-//! about eight times the duration of the walk. Each page that becomes clean allows a few looks at
-//! once. A page that is unpinned doesn't, because pins aren't counted anywhere: such a page is
-//! found only after the rest.
+//! about eight times the duration of the walk. Each page that becomes clean allows a few looks even
+//! before the rest ends. A page that is unpinned doesn't, because pins aren't counted anywhere:
+//! such a page is found only after the rest.
 //!
 //! If a group has several stripes, a walk visits one after the other, and looks at as many pages of
 //! each as the stripe has. So when a single thread has counted as many looks as the group has
@@ -76,7 +76,7 @@ impl Walk {
         self.in_vain.fetch_add(SLACK / 4, Ordering::Relaxed);
     }
 
-    /// Returns the stripe at which to go on, if the last looks were in vain, and more than a few.
+    /// Returns the stripe at which to go on, if more than a few looks in vain were counted.
     pub(crate) fn place(&self) -> Option<usize> {
         (self.in_vain.load(Ordering::Relaxed) > SLACK).then(|| self.stripe.load(Ordering::Relaxed))
     }
