@@ -78,8 +78,8 @@ impl CleanWait<'_> {
         let mut something = false;
         loop {
             let is_dirty = self.manager.ask_for_clean(self.group);
-            // A page counts as cleaned before it no longer counts as dirty. So if no page is dirty
-            // any more, this thread sees here that the last one has become clean.
+            // A page is counted as cleaned before it stops being counted as dirty. So if no page is
+            // dirty any more, this thread sees here that the last one has become clean.
             let cleaned = self.cleaned_so_far();
             if cleaned != self.cleaned {
                 (self.cleaned, self.quiet_since, something) = (cleaned, Instant::now(), true);

@@ -38,15 +38,16 @@
 //!   count before it puts the page's word in *loading*, and again once the page is in memory and
 //!   dirty. Each of the two threads has a fence between its two steps. So either the adopting
 //!   thread finds the dirty page, or the writer finds another count, and looks at the page again:
-//!   if the file now ends before the page, the writer writes past the end, as in L1. Both may
-//!   happen. Then the next sync fails with `CutOff`, although these bytes are in the file.
+//!   if the file now ends before the page, the writer writes past the end, as in L1. If both
+//!   happen, the next sync fails with `CutOff`, although these bytes are in the file.
 //!
-//!   The writer can't compare the length instead. The file may have grown again since, and the
-//!   thread that adopted this growth has then discarded the page. But if only one truncation was
-//!   counted, and it spared the bytes, the writer is done: another thread may have read them, and
-//!   overwritten them, by now. After several truncations, the writer writes in any case. If another
-//!   write has changed the page in between, the order of the two writes is as if that one had come
-//!   first.
+//!   Comparing only the length wouldn't suffice. The file may have grown again since the
+//!   truncation, and the thread that adopted this growth has then discarded the page. In one case
+//!   the writer is done without a second look: only one truncation was counted, and it spared the
+//!   bytes. Another thread may have read the bytes by now, and overwritten them, so the writer must
+//!   not write them again. After several truncations, the writer writes its bytes again in any
+//!   case. If another write has changed the page in between, the result is as if that write had
+//!   come first.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -87,9 +88,9 @@ pub(crate) enum Written {
 }
 
 /// A callback that returns whether a write may happen. The writer calls it once it holds the page
-/// exclusively. A thread that withdraws the permission must then wait for the writers that hold a
-/// page at that time, because their writes may have been permitted before: those that have the page
-/// frozen, and those that make it ([`FileState::has_makers`]).
+/// exclusively. A thread that withdraws the permission must then wait for writers whose writes may
+/// have been permitted before. These are the writers that have a page frozen at that time, and
+/// those that are making a page ([`FileState::has_makers`]).
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
@@ -197,8 +198,8 @@ impl Handle {
         write()
     }
 
-    /// Calls `change` with exclusive access to a page, if the file reaches to `within`. `change`
-    /// returns whether the page was clean before.
+    /// Calls `change` with exclusive access to a page, if the file's length is at least `within`.
+    /// `change` returns whether the page was clean before.
     pub(crate) fn change_within(
         &self,
         page: u64,
@@ -357,8 +358,8 @@ impl Handle {
             return Ok(None);
         }
         let frame = file.wait_for_memory(grows, || file.manager.take_frame(group))?;
-        // A thread that withdraws the permission waits for this one, though not for threads that
-        // only read a page: these may wait for the device.
+        // A thread that withdraws the permission waits for threads that make a page, like this one.
+        // It doesn't wait for threads that only read a page, which may wait for the device.
         let maker = permitted.map(|_| file.counted_maker());
         // Acquire pairs with the Release in `take_over_cut`: if a truncation is counted by now,
         // this thread also sees the length that was adopted then, or a later one.

@@ -53,11 +53,11 @@
 //!   were unclean when it began. While the cycle writes `n` pages, writers make another `n` dirty.
 //!   Half of these lie ahead of the cycle, which has to write them, too: 1 + 1/2 + 1/4 + … = 2.
 //! - B6. If a cycle finds that another process has shortened the file, the cycle fails. Nothing is
-//!   written to the file until the cache has the new length (`length`), because write-back would
-//!   bring the truncated bytes back. If the system knows the file's length without asking a device
-//!   or a server, the cycle checks the length again before it submits further requests. A gap
-//!   remains: requests that are under way at that time still write. For all other files, the later
-//!   requests of the cycle still write, too.
+//!   written to the file until Pagefold has adopted the new length (`length`), because write-back
+//!   would bring the truncated bytes back. If the system knows the file's length without asking a
+//!   device or a server, the cycle checks the length again before it submits further requests. A
+//!   gap remains: requests that are under way at that time still write. If the system would
+//!   have to ask, the cycle doesn't check again, so its later requests still write, too.
 //!
 //! - B7. When a file's last handle is dropped, its dirty pages are written but not synced. The
 //!   operating system then has the bytes, as after `write` and `close`. The pages then count as
@@ -114,8 +114,8 @@ impl FileState {
         if self.writeback.ended.load(Relaxed) < wanted {
             let number = self.writeback.begun.fetch_add(1, Relaxed) + 1;
             fence(SeqCst);
-            // `started_ms` is read before the cycle: a page that becomes dirty during the cycle may
-            // be as old as the cycle's beginning.
+            // `started_ms` is read before the cycle: a page that is still dirty after the cycle may
+            // have become dirty just when the cycle began.
             let started_ms = self.manager.now_ms();
             turn.error = self.cycle(Course::round(turn.hand), Kind::Full).2.err();
             if turn.error.is_none() {
