@@ -43,9 +43,9 @@
 //! much dirty data waits for write-back.
 //!
 //! # Features
-//! | feature | | what it adds | what it needs |
+//! | feature | by default | what it adds | what it needs |
 //! |---|---|---|---|
-//! | `uring` | on by default | [`io::Uring`], and its use by [`io::automatic`]; without it, a pool of threads performs requests | the crate `io-uring` |
+//! | `uring` | on | [`io::Uring`], and its use by [`io::automatic`]; without it, a pool of threads performs requests | the crate `io-uring` |
 //! | `prometheus` | off | [`Stats::to_prometheus`] | `prometheus-client`, 7 crates in all |
 //! | `serde` | off | `Serialize` for [`Stats`] and the structs in it | `serde` with its macro |
 //! | `zstd` | off | [compressed swap](SwapArea::compressed) recompresses pages that have been in it for long | Zstandard's library, and a C compiler |

@@ -10,9 +10,9 @@
 //! that come after the removal wait for it.
 //!
 //! A number belongs to a value until the last reference to the value is gone, even if the value was
-//! removed from the table before. So a thread that holds a value can tell by the value's number
-//! what belongs to this value, and not to a later one. The number that was freed last is reused
-//! first.
+//! removed from the table before. So while a thread holds a value, the value's number means this
+//! value, and no later one. For example, while a thread holds a group, a page whose frame has the
+//! group's number is a page of that group. The number that was freed last is reused first.
 //!
 //! No destructor frees a number, because a forked child runs destructors as well, and the table's
 //! lock may be locked in the child for ever. Instead, each insertion and each removal looks at a

@@ -35,8 +35,9 @@ pub(crate) fn was_stopped(asked: Duration, began: Instant) -> bool {
     began.elapsed().saturating_sub(asked) > STOPPED_MIN
 }
 
-/// Returns how much of a wait that began at `began` counts as waiting for a device: none of it, if
-/// the process was stopped or got no CPU. `asked` is how long the wait was to last at most.
+/// Returns how much of a wait that began at `began` counts as waiting for a device: nothing, if the
+/// process was stopped or got no CPU; otherwise all of it. `asked` is how long the wait was to last
+/// at most.
 pub(crate) fn counted_wait(asked: Option<Duration>, began: Instant) -> Duration {
     let waited = began.elapsed();
     if asked.is_some_and(|asked| was_stopped(asked, began)) { Duration::ZERO } else { waited }
