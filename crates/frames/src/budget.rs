@@ -10,9 +10,9 @@
 //! excess is given back.
 //!
 //! Giving back the memory for a large lowering takes a while. If `max` fell to its goal in one
-//! step, no thread could charge anything meanwhile. So `max` falls in steps: for each extent that a
-//! thread gives back, it calls `Budget::give_up`, which lowers `max` to the memory that is still in
-//! use, plus a reserve for page maps.
+//! step, no thread could charge anything meanwhile. So `max` falls in steps: a thread that gives
+//! back an extent calls `Budget::give_up`, which lowers `max` to the memory that is still in use,
+//! plus a reserve for page maps.
 //!
 //! U2. `max` and `goal` are changed only under the lock `changing`, a leaf. A thread that lowers
 //! `max` computes it from the `max` and the `goal` that it loads. So without the lock, it could
@@ -23,7 +23,7 @@
 //!                                            goal: → 100, max: → 100
 //!   max: → 50
 //! ```
-//! Readers of both take no lock.
+//! A thread that only reads `max` or `goal` takes no lock.
 
 use sync::atomic::{AtomicU64, Ordering, fence, fence_after_update};
 use sync::lock::Mutex;
@@ -79,7 +79,9 @@ impl Budget {
     /// Charges `bytes` if the limit allows it.
     ///
     /// All accesses here are `Relaxed`, because nothing else is published through them. The
-    /// read-modify-write enforces the limit; a fence orders it with a limit that is being lowered.
+    /// read-modify-write of `used` enforces the limit. If another thread lowers the limit at the
+    /// same time, a fence in each of the two threads ensures that at least one of them sees the
+    /// other's change.
     #[must_use]
     pub fn try_charge(&self, bytes: u64) -> bool {
         self.try_charge_leaving(bytes, 0)

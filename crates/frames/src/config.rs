@@ -112,10 +112,10 @@ const ADDRESS_SHARE: u64 = 8;
 const WRITABLE_SHARE: u64 = 2;
 
 /// Returns the size that a budget of `memory` bytes may grow to: `wanted`, halved until the process
-/// has room for it, but at least `memory`. A size above `memory` needs eight times as much address
-/// space. It also needs twice as much writable memory, so that the frames take at most half of
-/// that: frames are reserved as writable memory, which counts against `RLIMIT_DATA`, and with
-/// `vm.overcommit_memory=2` against the system's commit limit.
+/// has room for it, but at least `memory`. The process has room for a size if it can reserve eight
+/// times that size of address space, and twice that size of writable memory. Frames are reserved as
+/// writable memory, so they take at most half of what the process may have. (Writable memory counts
+/// against `RLIMIT_DATA`, and with `vm.overcommit_memory=2` against the system's commit limit.)
 #[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {

@@ -66,8 +66,8 @@
 //!   the page away and leave the frame `ORPHANED`.
 //! - I4. A generation (a number in the frame's record) is used for one *stay*: a period that one
 //!   page spends in the frame. The generation is incremented when the frame is freed, before
-//!   another thread can get the frame. It is also incremented when the page is settled
-//!   (`page_word`); then the page begins another stay in the same frame.
+//!   another thread can get the frame. It is also incremented when a written page has become clean
+//!   and is *settled* (`page_word`); then the page begins another stay in the same frame.
 //!
 //! Orderings: freezing is `Acquire` and pairs with the `Release` of unpinning and of unfreezing, so
 //! the owner's writes come after the last pinned read.

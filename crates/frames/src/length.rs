@@ -1,6 +1,6 @@
 //! The length of an object, such as a file, in bytes and in pages. A page is *near* if its word is
-//! in the first block of words that the object's map got (L3 of `lookup`). Hits read only near pages
-//! that are whole, that is, that don't contain the object's end.
+//! in the run (consecutive words) that the object's map got when it was made (L3 of `lookup`). Hits
+//! read only near pages that are whole, that is, that don't contain the object's end.
 //!
 //! Lengths lie in one reserved array, like page words. Their index is the number of the map. The
 //! array lives as long as the frames, so a lookup's reference to a length stays valid even after
@@ -22,8 +22,7 @@ pub(crate) struct Length {
     /// The number of whole pages among the near ones. A hit checks only this number. A last page
     /// that isn't whole, and far pages, are read on a slower path.
     whole_pages: AtomicU64,
-    /// The number of pages whose words are the map's first block. It never changes while the map
-    /// lives.
+    /// The number of near pages. It never changes while the map lives.
     near_pages: AtomicU64,
 }
 

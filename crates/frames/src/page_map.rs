@@ -118,10 +118,10 @@ impl PageMap {
         self.len() == 0
     }
 
-    /// Returns the memory in bytes that the map's length takes. All lengths lie in one array,
-    /// indexed by map number. A map with several segments of words takes up several numbers but
-    /// uses only one entry. Its unused entries are included, up to a system page in all, because no
-    /// other map can use them.
+    /// Returns the memory in bytes that the map takes in the array of all lengths. The array is
+    /// indexed by map number. A map with several segments of words takes up several numbers, but
+    /// uses only one entry. Its unused entries count as well, up to a system page in all, because
+    /// no other map can use them.
     #[must_use]
     pub fn length_bytes(&self) -> u64 {
         self.shared.length_bytes()

@@ -167,9 +167,10 @@ impl PageMaps {
     }
 
     /// Begins to write like [`PageMap::begin_write`](crate::PageMap::begin_write). `page` is taken
-    /// modulo the length of the shortest map, as in [`read_hot_shortest`](Self::read_hot_shortest).
-    /// The page may belong to a later map with the same number. So once the caller has the page for
-    /// writing, it must check that the intended map lives.
+    /// modulo the number of words of the shortest map, as in
+    /// [`read_hot_shortest`](Self::read_hot_shortest). The page may belong to a later map with the
+    /// same number. So once the caller has the page for writing, it must check that the intended
+    /// map lives.
     #[inline(always)]
     #[must_use]
     pub fn begin_write(&self, map: MapInWord, page: u64) -> BeginWrite<'_> {
@@ -178,7 +179,8 @@ impl PageMaps {
     }
 
     /// Creates a writer like [`PageMap::writer`](crate::PageMap::writer). `page` is taken modulo
-    /// the length of the shortest map, as in [`read_hot_shortest`](Self::read_hot_shortest).
+    /// the number of words of the shortest map, as in
+    /// [`read_hot_shortest`](Self::read_hot_shortest).
     #[inline]
     #[must_use]
     pub fn writer(&self, map: MapInWord, page: u64) -> Writer<'_> {

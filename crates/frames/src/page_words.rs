@@ -36,10 +36,10 @@ use crate::region::{Protection, Region};
 use crate::segments::Segments;
 use crate::word_geometry::{BLOCKS_SHIFT, WordGeometry};
 
-/// The starting position within a segment advances by this many chunks from one visit of sparse
-/// chunks to the next, whichever segments are visited. The step has no factor in common with 512,
-/// the number of chunks in a segment, so 512 successive visits start at 512 different positions.
-/// With a fixed start, visits that end early would always see the same chunks.
+/// A visit of the sparse (nearly idle) chunks of a segment starts this many chunks further on than
+/// the visit before, which may have been to another segment. The step has no factor in common with
+/// 512, the number of chunks in a segment, so 512 successive visits start at 512 different
+/// positions. With a fixed start, visits that end early would always see the same chunks.
 const SPARSE_STEP: usize = 61;
 
 /// A lower limit for `segment_shift`. Maps are at least one segment apart, so the upper bits of the

@@ -31,9 +31,9 @@
 //! - W4. A page owns the slot that it keeps. The ownership passes to a thread only while the frame
 //!   is frozen; this thread is the page's remover, the swapper, or the caller of
 //!   [`Frames::take_slot`].
-//! - W5. By mistake, a flusher can hold the page that the swapper is working on. The flusher loads
-//!   the word of a file page. Before the flusher holds the frame that this word names, the frame
-//!   goes to the swapper's page (S2 and S4 of `write_state`). The swapper must not swap out a page
+//! - W5. A flusher can by mistake hold the page that is being swapped out: the flusher loads the
+//!   word of a file page, and before the flusher holds the frame that this word names, the frame
+//!   gets the swapper's page (S2 and S4 of `write_state`). The swapper must not swap out a page
 //!   that is held, even by mistake.
 //!
 //!   So while the swapper has the frame frozen, it changes the write state to `CLEAN` by one

@@ -2,17 +2,18 @@
 //! chunk. Some chunks are charged in advance, and kept in a *stock* for when nothing more can be
 //! charged.
 //!
-//! To get more memory from the budget, extents of frames must be drained, and the pages in an
-//! extent must be compressed first. That takes memory from the stock. So each kind of use
-//! ([`Need`]) gets only a part of the stock:
+//! To get more memory from the budget, an extent of frames must be drained, and the pages in the
+//! extent must be compressed first. That takes memory from the stock. So each use of the stock
+//! ([`Need`]) must leave a part of it to the uses above it in this table:
 //!
-//! | part of the stock | used for | if it were used up |
+//! | use | must leave in the stock | otherwise |
 //! |---|---|---|
-//! | the last chunk, with a limit of 8 chunks or more | *exchanges* ([`Need::Last`]): one page is swapped out so that another can be swapped in | no page could come back when memory and the area are full |
-//! | before that, enough for an extent | pages in memory that is being given back ([`Need::Drain`]) | no extent could be drained, so the area would never get more memory |
-//! | before that, a quarter as much | all other pages | these would wait until an extent is drained |
+//! | *exchanges* ([`Need::Last`]): one page is swapped out so that another can be swapped in | nothing | |
+//! | pages in memory that is being given back ([`Need::Drain`]) | the last chunk, if the limit is 8 chunks or more | no page could come back when memory and the area are full |
+//! | all other pages ([`Need::Usual`]) | this chunk, and enough chunks to drain an extent | no extent could be drained, so the area would never get more memory |
 //!
-//! At its limit the area gets no more memory, so all pages may use the part for drains.
+//! For all other pages, a full stock has a quarter of the chunks that it has for an extent. At its
+//! limit the area gets no more memory. So all other pages may then also use the part for drains.
 
 use std::fmt;
 
@@ -64,7 +65,7 @@ pub enum Need {
     Last,
 }
 
-/// A limit of fewer chunks keeps none for the last need.
+/// An area whose limit is fewer chunks than this keeps no chunk for [`Need::Last`].
 const KEEPING_MIN: u64 = 8;
 
 impl Allowance {
@@ -128,7 +129,8 @@ impl Allowance {
         }
     }
 
-    /// Returns whether the chunk for the last need is in stock, or has its room below the limit.
+    /// Returns whether the chunk that is kept for [`Need::Last`] is in stock, or has its room below
+    /// the limit. Returns true if no chunk is kept.
     pub(crate) fn has_kept(&self) -> bool {
         let missing = self.kept.saturating_sub(self.stock.load(Ordering::Relaxed));
         missing == 0 || self.held_bytes() + missing * self.chunk <= self.limit()

@@ -357,7 +357,8 @@ impl Area {
         written.map_err(NotWritten::Failed)
     }
 
-    /// Writes pages from copies of them. One copy after the other holds as many pages as fit.
+    /// Writes pages from `copy`, a buffer: copies as many pages as fit into it, writes them, and
+    /// repeats this until all pages are written.
     fn write_from(
         &self,
         mut copy: Copy,

@@ -5,12 +5,15 @@
 //! all blocks have the same size, a page can use the blocks that another page freed, and no page
 //! has to be moved. A chunk's memory is given back when all its blocks are free.
 //!
-//! | list | memory | free blocks | found by |
+//! Each CPU has a *hand*, which names the chunk that the CPU stores pages into. Each chunk is in
+//! one of four states. The *absent* and the *open* chunks are on lists:
+//!
+//! | state | memory | free blocks | found by |
 //! |---|---|---|---|
 //! | *absent* | none | | a CPU that finds no *open* chunk, and may take more memory |
 //! | *held* | yes | some, or all | the CPU whose hand names it; other CPUs if they find no *open* or *absent* chunk |
 //! | *open* | yes | more than an eighth, not all | a CPU that needs a chunk |
-//! | *full* | yes | fewer | the CPU whose hand still names it; else no CPU, until enough of its blocks are freed |
+//! | *full* | yes | at most an eighth | the CPU whose hand still names it; no other CPU, until enough of its blocks are freed |
 //!
 //! Invariants:
 //!
@@ -20,10 +23,10 @@
 //! - B3. Memory is charged ([`Allowance`]) for the chunks, and for a *stock* from which more chunks
 //!   can get their memory. No charge raises the total above the limit at that moment.
 //! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; see `allowance`). While
-//!   exchanges use it, all other pages are stored only into *held* chunks, and no CPU
-//!   takes the last *open* chunk into its hand to store such a page. So other pages can't use the
-//!   blocks that exchanges free in *full* chunks or in the last *open* chunk. These blocks stay
-//!   available for later exchanges, which search every chunk.
+//!   exchanges are using this memory, pages that leave memory for another reason are stored only
+//!   into *held* chunks, and no CPU takes the last *open* chunk into its hand to store such a page.
+//!   So these pages can't use the blocks that exchanges free in *full* chunks or in the last *open*
+//!   chunk. These blocks stay available for later exchanges, which search every chunk.
 //!
 //! When no more memory can be charged, pages are stored into *open* chunks until these are *full*.
 //! A full chunk has at most an eighth of its blocks free. So at most an eighth of the pool's blocks
@@ -49,8 +52,8 @@ use crate::cluster_list::ClusterList;
 
 /// Blocks of an uncompressed page.
 const PAGE_BLOCKS: usize = if cfg!(pagefold_loom) { 2 } else { 32 };
-/// The number of free blocks from which on a full chunk becomes *open*: at least as many as the
-/// largest page takes.
+/// A *full* chunk becomes *open* again when it has at least this many free blocks. They are enough
+/// for any page.
 const OPEN_MIN: usize = BLOCKS / 8 + 1;
 
 const _: () = assert!(cfg!(pagefold_loom) || BlockPool::PAGE_BLOCKS_MAX <= OPEN_MIN);
@@ -178,8 +181,8 @@ impl BlockPool {
         }
     }
 
-    /// Returns the largest length that saves an eighth of the blocks that `len` bytes take, rounded
-    /// up: at least one block.
+    /// Returns the largest length that takes at least an eighth fewer blocks than `len` bytes take.
+    /// The eighth is rounded up, so that at least one block is saved.
     pub(crate) fn tighter(&self, len: usize) -> usize {
         let blocks = self.blocks(len);
         (blocks - blocks.div_ceil(8)) * self.block_bytes

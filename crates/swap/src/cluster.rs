@@ -1,14 +1,15 @@
 //! A cluster: 512 consecutive slots on the device, with a lock under which one CPU at a time
-//! allocates.
+//! allocates. Each CPU has a *hand*, which names the cluster that the CPU allocates from (`hand`).
+//! Each cluster is in one of four states, which its field `list` names. The *partial* and the
+//! *empty* clusters are on lists, which are bits in
+//! [`ClusterList`](crate::cluster_list::ClusterList)s:
 //!
-//! | list | free slots | found by |
+//! | state | free slots | found by |
 //! |---|---|---|
 //! | *full* | none | no CPU, until a slot is freed |
 //! | *partial* | some | a CPU that finds no *empty* cluster |
 //! | *empty* | all | a CPU that needs a cluster |
 //! | *held* | some | the CPU whose hand names it; other CPUs if they find none of the above |
-//!
-//! Lists are bits in [`ClusterList`](crate::cluster_list::ClusterList)s.
 //!
 //! - C1. Four things change only under the cluster's lock: a slot's bit, the number of free slots,
 //!   `list`, and the cluster's bits in the [`ClusterList`](crate::cluster_list::ClusterList)s.

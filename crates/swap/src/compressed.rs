@@ -110,7 +110,7 @@ pub(crate) enum Fate {
     Gone,
 }
 
-/// While there seems to be no room, one page in this many is tried all the same.
+/// While there seems to be no room, the area still tries to store one in this many pages.
 const TRIED_SHARE: u64 = 64;
 
 /// How many slots one call looks at, while no page can go to another area.

@@ -69,10 +69,10 @@ impl Swap {
         crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Makes room in areas that exceed their limits because the budget shrank. Spills from each of
-    /// these areas in turn, until one of them has moved or recompressed a page. Returns
-    /// [`Nothing`](GaveWay::Nothing) at once if no other area takes pages. The caller must not hold a
-    /// page word.
+    /// Makes room in areas that exceed their limits because the budget shrank. Spills from one of
+    /// these areas after the other, and ends as soon as a page was moved or recompressed. Returns
+    /// [`Nothing`](GaveWay::Nothing) at once if no other area takes pages. The caller must not hold
+    /// a page word.
     pub fn give_way(&self, owners: &dyn Owners) -> GaveWay {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
         // Both rounds of the clock: the first may only mark pages.

@@ -111,8 +111,8 @@ pub struct AreaInfo {
     pub compressed: Option<CompressedInfo>,
 }
 
-/// An area that was added. The area stays identified by this when it is removed, even if another
-/// area gets its number.
+/// Identifies an area that was added. If the area is removed, and another area gets its number,
+/// this still identifies the removed area.
 pub struct Added {
     number: u32,
     area: Weak<Area>,

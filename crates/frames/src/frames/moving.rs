@@ -9,12 +9,12 @@
 //! ```
 //! - M1. The page's word is resident all the time. So no other thread loads the page again, and the
 //!   chunk of the word counts the page only once.
-//! - M2. A page is moved only if it wasn't written to since it was loaded or last settled, and its
-//!   word says so. The reason: a flusher that writes a page back *holds* the page by the write
-//!   state in the frame's record (S4 of `write_state`), and a move would lose this hold. A flusher
-//!   finds frames only through the words of written pages, so it never holds a page that may be
-//!   moved. If the page was in use when it was settled, its word still says *written*. Then the
-//!   mover corrects the word first.
+//! - M2. A page is moved only if its word isn't *written*; such a page is clean. The reason: a
+//!   flusher that writes a page back *holds* the page by the write state in the frame's record (S4
+//!   of `write_state`), and a move would lose this hold. A flusher finds frames only through words
+//!   that are *written*, so it never holds a page that may be moved. The word of a clean page may
+//!   still be *written*, if the page was in use when it was settled. Then the mover corrects the
+//!   word first.
 //! - M3. f2 is unfrozen before the word names f2, as when a loaded page is published. So a pinner
 //!   that finds f2 through the word can pin it.
 //!
