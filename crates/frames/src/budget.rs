@@ -145,8 +145,8 @@ impl Budget {
         self.limit(max);
     }
 
-    /// If the limit is being lowered, lowers it to what is in use without `bytes`, plus `rest`. The
-    /// caller must hold `changing`.
+    /// If the limit is being lowered, lowers it to `used - bytes + rest`, but not below the goal.
+    /// The caller must hold `changing`.
     fn lower(&self, bytes: u64, rest: u64) {
         let (max, goal) = (self.max(), self.goal());
         if goal < max {

@@ -66,8 +66,8 @@ pub(crate) struct PageWords {
     strides: Region<AtomicU32>,
     /// The lengths of the objects, indexed by the numbers of their maps.
     pub(crate) lengths: Region<Length>,
-    /// For each segment outside a map's first run: the number of the part of the object whose words
-    /// the segment holds (`far_words`).
+    /// For each segment that holds the words of one part of an object (`far_words`): the part's
+    /// number.
     parts: Region<AtomicU64>,
     /// Held by the thread that allocates a segment for a part of an object (`far_words`).
     pub(crate) growing: Mutex<()>,

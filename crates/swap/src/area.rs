@@ -333,8 +333,9 @@ impl Area {
         // Encrypted pages have been copied already.
         let copies = self.copies.get().filter(|_| self.encryption.is_none());
         let copy = copies.map(|copies| copies.wait_for(STALLED_AFTER).ok_or(NotWritten::NoBuffer)).transpose()?;
-        // The task begins only now that the device gets something to do, because its end counts as
-        // progress. The end of a wait for a buffer is none: the buffer may not have become free.
+        // The task begins only now that the device gets something to do: the end of a task counts
+        // as progress of the device. The end of a wait for a buffer mustn't count, because the
+        // buffer may not have become free.
         let _under_way = self.has_device().then(|| self.under_way.begin());
         if let Some(copy) = copy {
             return self.write_from(copy, &**file, *first, &bytes);

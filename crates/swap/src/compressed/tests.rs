@@ -299,8 +299,8 @@ impl Memory for Shrinking {
     }
 }
 
-/// An owner of pages. Each time that it holds a page, that is, while a thread spills, a thread that
-/// lowers the budget wants pages to move.
+/// An owner of pages. Each time that it holds a page for a thread that spills, it plays a second
+/// thread: one that lowers the budget, and wants pages to move.
 struct Beside<'a> {
     swap: &'a Swap,
     pages: &'a Holder,
