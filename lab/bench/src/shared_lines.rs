@@ -2,9 +2,10 @@
 //! work on two CPUs?
 //!
 //! Virtual CPUs see every atomic operation that goes through crate `sync`, but neither the counts
-//! in `Arc` nor the allocator's locks. Here all atomic read-modify-writes are seen: one thread does
-//! an operation on one CPU and then on another, and the kernel stops it at each instruction. If it
-//! wrote to a line on both CPUs, two threads on these CPUs would move the line between them.
+//! in `Arc` nor the allocator's locks. This experiment sees all atomic read-modify-writes: one
+//! thread does an operation on one CPU and then on another, and the kernel stops the thread at each
+//! instruction. If the operation wrote to a line on both CPUs, two threads on these CPUs would move
+//! the line between them.
 
 use std::env;
 use std::ops::Range;

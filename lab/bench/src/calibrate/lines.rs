@@ -1,4 +1,4 @@
-//! Single instructions on lines that the core has.
+//! The cost of single instructions on cache lines that the core has in its own cache.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering, fence};

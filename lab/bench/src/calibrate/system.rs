@@ -1,4 +1,4 @@
-//! What the operating system takes.
+//! The cost of calls of the operating system.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

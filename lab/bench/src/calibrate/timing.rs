@@ -1,4 +1,4 @@
-//! Many short rounds, and what is left of them.
+//! Times operations in many short rounds, and computes the median and the quartiles of the rounds.
 
 use std::time::{Duration, Instant};
 

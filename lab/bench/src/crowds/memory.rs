@@ -1,10 +1,10 @@
 //! What a crowd takes of the system's memory, and how much of that the budget counts.
 //!
 //! The process pretends to have `cpus` CPUs, and starts a thread for each of them. Up to 64 of
-//! these threads use every object of the crowd. If there are more CPUs, the memory for the others
-//! is computed: each is assumed to need as much as each of the last 32 of those threads on average.
-//! Memory that the threads, the disk and the program took before Pagefold was created isn't
-//! included.
+//! these threads use every object of the crowd, one thread after the other. If there are more CPUs,
+//! the memory that their threads would need is computed: for each, the average of what the last 32
+//! of the 64 threads needed. Memory that the threads, the disk and the program took before Pagefold
+//! was created isn't included.
 
 use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, Sender, channel};

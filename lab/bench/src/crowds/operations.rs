@@ -1,4 +1,4 @@
-//! What is done to objects, and what that takes.
+//! The operations on objects, and how long they take.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! The processes that a measurement is made of.
+//! The processes that together make a measurement.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -2,11 +2,11 @@
 //! proposed design and Pagefold, and has a verdict for each published gain. Also checks whether the
 //! page is up to date.
 //!
-//! A table belongs to an experiment's [`Published`]: it has its machine, its workload, the numbers
-//! of CPUs for which figures were published, and all schemes. Some experiments have a table without
-//! published figures. Each table has three files in the directory `results` beside the page: a
-//! chapter, a plot, and a [`Table`], from which the page is made and checked. So one table can be
-//! made again without the others.
+//! A table shows one [`Published`] result of an experiment: on its machine, with its workload and
+//! the numbers of CPUs for which figures were published, and with all schemes. Some experiments
+//! have a table without published figures. Each table has three files in the directory `results`
+//! beside the page: a chapter, a plot, and a [`Table`], from which the page is made and checked. So
+//! one table can be made again without the others.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};

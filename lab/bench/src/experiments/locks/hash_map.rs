@@ -1,5 +1,5 @@
 //! A hash map in stripes, with a mutex for each stripe. The hash of a key names a slot of a stripe.
-//! The key is stored in the first slot from there on that was free.
+//! If the slot has another key, the next slots are tried, until one is free or has the key.
 
 use sync::atomic::{AtomicU64, Ordering};
 use sync::lock::Mutex;

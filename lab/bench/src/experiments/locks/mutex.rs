@@ -1,4 +1,4 @@
-//! The seam's mutex, which spins for a while and then sleeps.
+//! The mutex of `sync`, which spins for a while and then sleeps.
 
 use sync::lock::Mutex;
 

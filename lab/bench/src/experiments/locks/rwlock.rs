@@ -1,4 +1,4 @@
-//! The seam's reader/writer lock, mostly for reading.
+//! The reader/writer lock of `sync`, mostly for reading.
 
 use sync::lock::RwLock;
 

@@ -1,6 +1,7 @@
-//! The parts of the older designs of free frames and LRU lists, scheme by scheme: those of Linux
-//! 4.16, and those that were proposed in their place. All that CPUs share is made of `sync`'s
-//! atomics and locks, so that on virtual CPUs each access has its cost.
+//! Parts of the older designs: free pages, LRU lists, charges and locks. There are two kinds of
+//! free pages and of LRU lists: those of Linux 4.16, and those that were proposed in their place.
+//! All that CPUs share is made of `sync`'s atomics and locks, so that on virtual CPUs each access
+//! has its cost.
 
 pub(crate) mod charges;
 pub(crate) mod free_pages;

@@ -2,8 +2,8 @@
 //! its own until it is the first in the queue.
 //!
 //! After J. Mellor-Crummey and M. Scott, "Algorithms for scalable synchronization on shared-memory
-//! multiprocessors" (TOCS 1991). Unlike there, the first task in the queue then takes a separate
-//! word, as in Linux's `qspinlock`.
+//! multiprocessors" (TOCS 1991). In that paper, the first task in the queue holds the lock. Here it
+//! has to take a separate word first, as in Linux's `qspinlock`.
 
 use sync::atomic::{AtomicBool, AtomicUsize, Ordering, spin_hint};
 

@@ -7,7 +7,8 @@
 //! queue but no holder, the task that made it serves the queue, even if this task never held the
 //! lock.
 //!
-//! Linux's writers also spin while another writer runs; here all waiters spin shortly.
+//! Linux's writers also spin while another writer runs. In this copy, every waiting task spins for
+//! a short time.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! The older designs: Linux 4.16's fault path, with each kind of free pages and each kind of lists.
+//! The older designs: Linux 4.16's fault path, with each kind of free pages ([`FreePages`]) and of
+//! LRU lists ([`LruLists`]).
 //!
 //! A fault holds its space's semaphore for reading. It takes a page from the CPU's stock, charges
 //! it, and zeroes it; pages are listed 15 at a time. Unmapping holds the semaphore for writing, and

@@ -1,5 +1,5 @@
-//! `disk`: reading a file of ten budgets from a disk, in random order, in sequence and in between,
-//! compared with `fio` on the same file.
+//! `disk`: reading a file ten times as large as the budget from a disk, in random order, in
+//! sequence and in between, compared with `fio` on the same file.
 //!
 //! Each round of a subject runs in a process and, where that is permitted, a memory cgroup of its
 //! own. A disk's speed changes from second to second. So the subjects of a workload take turns,

@@ -1,7 +1,6 @@
 //! The contents of the file's pages: words that are computed from the page's number and the version
-//! written. For each page there is one sum, to which the words of every version add up. So a check
-//! of all bytes of a page takes tens of nanoseconds. Comparing each word with the expected one
-//! would take longer.
+//! written. All versions of a page have the same sum of their words. So a check of all bytes of a
+//! page takes tens of nanoseconds. Comparing each word with the expected one would take longer.
 
 use std::fs::File;
 

@@ -1,4 +1,5 @@
-//! Random overwrites of a file of four budgets, while another thread syncs the file every second.
+//! Random overwrites of a file four times as large as the budget, while another thread syncs the
+//! file every second.
 
 use std::path::Path;
 use std::time::Instant;

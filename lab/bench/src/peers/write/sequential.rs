@@ -1,4 +1,4 @@
-//! Writing a file of ten budgets from its beginning to its end, and syncing it.
+//! Writing a file ten times as large as the budget from its beginning to its end, and syncing it.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! A swap area as in Linux since 6.18: each CPU takes slots from a cluster of 512 of its own. A
-//! cluster's lock protects its part of the map and of the swap cache, an array that is read without
-//! a lock.
+//! A swap area as in Linux since 6.18: each CPU takes slots from a cluster of its own, which has
+//! 512 slots. A cluster's lock protects its part of the map and of the swap cache, an array that is
+//! read without a lock.
 //!
 //! At the beginning, all clusters have free slots and are listed. A full cluster is listed again as
 //! soon as one of its slots is freed. The list, with the area's lock, is what CPUs share.

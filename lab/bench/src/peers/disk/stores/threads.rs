@@ -1,4 +1,4 @@
-//! As many threads as there are to be operations at the same time.
+//! Runs one thread for each operation that is to be in flight.
 
 use std::thread;
 use std::time::Instant;

@@ -6,7 +6,7 @@
 //! | top byte | state | meaning |
 //! |---|---|---|
 //! | 0 | unlocked | resident; recently used, as far as the clock knows |
-//! | 1..=252 | shared | resident; so many readers |
+//! | 1..=252 | shared | resident; this many readers |
 //! | 253 | locked | one thread loads or evicts it |
 //! | 254 | marked | resident; not used since the clock passed |
 //! | 255 | evicted | absent |
