@@ -186,8 +186,8 @@ pub(crate) struct ReplayArgs {
     #[arg(conflicts_with_all = ["file", "groups", "sync_every", "allow_writes", "temp_dir"])]
     pub(crate) anonymous: bool,
 
-    /// Swap for --anonymous: FILE:SIZE, a new file without a name; or a directory, or `memory`, for
-    /// FILE; a list
+    /// Swap areas for --anonymous: a list of FILE:SIZE, each a new file without a name. In place of
+    /// FILE, a directory or `memory`
     ///
     /// `compressed:SIZE` keeps compressed pages in memory, in up to SIZE of the budget. It is
     /// filled before the other swap areas. A page that doesn't shrink to at most three quarters of
@@ -287,9 +287,9 @@ pub(crate) struct ReplayArgs {
     /// policies read nothing ahead. A write to a page that isn't in memory counts as a miss. For
     /// Pagefold, the report counts its misses plus the pages that it read ahead.
     ///
-    /// With one thread and without --depth, the simulated accesses have the order of the run;
-    /// otherwise they have the order of the plan. The report takes memory besides the budget: about
-    /// 12 bytes for each access.
+    /// With one thread and without --depth, the simulated accesses have the order of the run.
+    /// Otherwise that order isn't known exactly, and each thread's accesses are spread evenly over
+    /// the run. The report takes memory besides the budget: about 12 bytes for each access.
     #[arg(long, conflicts_with = "anonymous", help_heading = "Checks and output")]
     pub(crate) policy_report: bool,
 
@@ -321,17 +321,14 @@ pub(crate) struct ReplayArgs {
 
 const BACKENDS: &str = "How pages are read and written
 
-auto: uring, or threads if the system refuses it. uring: single pages by the thread that misses, several at once and \
-ahead of \
-their use through io_uring; past the kernel's page cache where the file system allows it. threads[:N]: the same with \
-up to N threads \
-(default 32) for io_uring. posix: all by the thread that misses, reads ahead or writes back. direct: as posix, past \
-the kernel's page cache, or not at all. \
-buffered: as posix, through the kernel's page cache, and dropped there soon after. simulated[:CAPACITY]: from a disk \
-that \
-exists in memory only, with a clock of its own, and room for the file to grow by so much (default: no limit). Its \
-power \
-is cut before the comparison at the end.";
+auto: uring, or threads if the system refuses io_uring. uring: the thread that misses reads a single page itself; \
+several pages at once, and pages read ahead, go through io_uring; both bypass the kernel's page cache where the file \
+system allows it. threads[:N]: like uring, with up to N threads (default 32) in place of io_uring. posix: the thread \
+that misses, reads ahead or writes back makes each system call itself. direct: like posix, but always past the \
+kernel's page cache; an error if the file system doesn't allow that. buffered: like posix, but through the kernel's \
+page cache; pages are dropped from it soon after. simulated[:CAPACITY]: a disk that exists in memory only, with a \
+clock of its own. The file can grow by CAPACITY there (default: no limit). The disk's power is cut before the \
+comparison at the end.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -365,19 +362,16 @@ Examples:
 Sizes are in bytes, or in KiB, MiB, GiB and TiB; K and KB, M and MB and so on mean the same (1 MB is \
 1 MiB). Times are in seconds, or in ms, s, m and h.
 
-PAGEFOLD_LOG says how much of what the library notices is printed on standard error: off, error, warn (the default), \
-info, debug or trace.
+PAGEFOLD_LOG sets how much of the library's log is printed on standard error: off, error, warn (the default), info, \
+debug or trace.
 
-In the table, `hits` is the share of page lookups that found the page in memory. Percentiles are the time that a read \
-took, hit or miss, and in the table of writes, a write. `in` is what came from the backend; a refault is the return \
-of a page that was evicted. `peak` is \
-the most memory that was charged at any moment; a page is charged to the group that loads it, and other groups that \
-read \
-it hit. `CPU/op` of a group is the time of its threads, which \
-includes choosing and checking; that of the total is all of the process. In the table of writes, `written` is what the \
-threads wrote into memory, `out` is what went to the backend in whole pages, and `unclean` what hadn't when the \
-operations \
-ended; the sync at the end writes it.
+In the table, `hits` is the share of page lookups that found the page in memory. Percentiles are of the time that \
+reads took, hits and misses alike; in the table of writes, of the time that writes took. `in` is what came from the \
+backend; a refault is the return of a page that was evicted. `peak` is the most memory that was charged at any \
+moment. A page is charged to the group that loads it; if other groups then read it, that is a hit. `CPU/op` of a \
+group is the time of its threads, which includes choosing and checking; that of the total is all of the process. In \
+the table of writes, `written` is what the threads wrote into memory, `out` is what went to the backend in whole \
+pages, and `unclean` is what hadn't gone there yet when the operations ended; the sync at the end writes it.
 
 Ctrl-C stops the run, writes back what was written, prints what was done so far and removes the temporary file; \
 pressed \
