@@ -80,8 +80,9 @@ impl Account {
         Ok(())
     }
 
-    /// Charges the group for the pages that `bytes` more bytes need. `pages` of them are charged
-    /// already, and more after this call, even if it fails.
+    /// Charges the group for the pages that `bytes` more bytes need. `pages` is the number of them
+    /// that the caller has charged already. This call adds the pages that it charges to `pages`,
+    /// even if it then fails.
     fn pay(&self, payer: Payer<'_>, bytes: u64, pages: &mut u64) -> Result<(), Error> {
         loop {
             let needed = self.charged.lock().pages_for(payer, bytes);

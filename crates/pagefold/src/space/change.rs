@@ -35,8 +35,8 @@ pub(super) enum Awaited {
     OfFiles,
     /// Writers, and holders of pins on own pages.
     All,
-    /// As `All`, for a change of own pages only. If no guards exist, these pages are waited for
-    /// when they are freed, not earlier.
+    /// Like `All`, for a change of which all pages are the space's own. If the space has no guards,
+    /// the change doesn't wait: the threads are waited for when the pages are freed.
     AllOwn,
 }
 
@@ -241,8 +241,9 @@ impl SpaceState {
         self.await_pages(pages, whom, protection, Guards::Expected)
     }
 
-    /// Gives prepared pages another protection for now, and waits for the threads that act on the
-    /// old one.
+    /// Stores a new protection in the pages' entries, beside the old one. Then waits for the
+    /// threads that act on the old protection. If that fails, restores the old protection. The
+    /// caller must have [prepared](Self::prepare) the pages.
     fn begin_change(&self, pages: Pages, whom: Awaited, protection: Protection) -> Result<(), Error> {
         self.change_entries(pages, |entry| entry.changing(protection));
         fence(Ordering::SeqCst); // S1
@@ -294,8 +295,8 @@ impl SpaceState {
 
     /// Waits until no thread holds `page` of the map and, if `whom` is `All`, no pin of the page is
     /// left. Returns an error if this takes too long. `at` is the page's number in the space, and
-    /// is needed only for the error. A thread that has the page's word in *loading* is waited for
-    /// only as long as `may_write` says that it may be a writer.
+    /// is needed only for the error. While a thread has the page's word in *loading*, this waits
+    /// only as long as `may_write` returns true: that thread may then be a writer.
     fn await_page(
         &self,
         map: &PageMap,

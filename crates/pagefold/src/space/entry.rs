@@ -2,7 +2,7 @@
 //!
 //! | bits | |
 //! |---|---|
-//! | 0 | own memory (no file's) that may be read |
+//! | 0 | own memory (anonymous memory: no file's) that may be read |
 //! | 1 | a part of a file that may be read |
 //! | 2 | may be written; without bits 0 and 1: own memory that may not be accessed |
 //! | 3, 4 | advice: random accesses; sequential accesses |

@@ -1,4 +1,5 @@
-//! A page fault: how a page of own memory comes into memory, either new or back from swap.
+//! A page fault: how a page of own memory (the space's anonymous memory) comes into memory, either
+//! new or back from swap. The steps, in this order:
 //!
 //! | | |
 //! |---|---|
@@ -354,8 +355,8 @@ mod tests {
     }
 
     /// Regression: a thread that wrote a whole page waited for memory. Meanwhile another thread
-    /// read the page into the group's last frame. Its read failed, and the frame was free again.
-    /// But the write failed with `LimitReached`.
+    /// read the page into the group's last frame. The read failed, so the frame became free again.
+    /// Even so, the write failed with `LimitReached`.
     #[test]
     fn a_write_of_a_whole_page_that_waits_for_memory_goes_on_although_anothers_read_fails() {
         let it = swapping();

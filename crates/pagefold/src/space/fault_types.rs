@@ -19,8 +19,8 @@ pub(super) enum Fault<'a> {
     /// Brings the page back from swap, because its slot is wanted.
     BringBack,
     /// Brings the page back so that it can be moved. The thread has already taken `isolated` other
-    /// pages off their lists, so these can't be evicted until it is done. If there are any, the
-    /// page's entry permits nothing.
+    /// pages off their lists, so these can't be evicted until the move has ended. If `isolated`
+    /// isn't 0, the page is vacated: its entry permits no access.
     Move { isolated: u64 },
 }
 
@@ -134,7 +134,8 @@ pub(super) struct NoMemory {
 /// What a page that comes into memory keeps from its time in swap.
 #[derive(Default)]
 pub(super) struct Past {
-    /// The page's slot, if it has to be freed; or, in `kept`, if the page keeps it.
+    /// The page's slot, if the slot has to be freed. If the page keeps its slot, the slot is in
+    /// `kept` instead.
     pub(super) unused: Option<SlotId>,
     pub(super) kept: Option<SlotId>,
     pub(super) history: History,

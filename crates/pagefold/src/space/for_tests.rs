@@ -92,8 +92,9 @@ impl Tenant {
         (from..).find(|&page| matches!(self.page(page), PageState::Swapped { .. })).unwrap()
     }
 
-    /// Takes all memory that the group can get. Its pages leave memory. For other threads, the
-    /// returned frames are in flight, so these threads wait for memory for about four seconds.
+    /// Takes all memory that the group can get, so the group's pages are evicted. To other threads,
+    /// the returned frames look like pages in flight, so a thread that needs memory waits for them,
+    /// about four seconds.
     pub(super) fn take_all(&self) -> Vec<ChargedFrame<'_>> {
         let (manager, group, mut taken) = (self.manager(), self.group_state(), Vec::new());
         loop {
@@ -107,8 +108,8 @@ impl Tenant {
     }
 
     /// Runs `waiting`, which waits for memory. Once it waits, runs `meanwhile`. Returns the result
-    /// of `waiting`, and whether it surely still waited then. If not, this thread got no CPU for
-    /// seconds.
+    /// of `waiting`, and whether `waiting` surely still waited when `meanwhile` ended. If that
+    /// isn't sure, this thread got no CPU for seconds.
     pub(super) fn while_it_waits<T: Send>(
         &self,
         waiting: impl FnOnce() -> T + Send,

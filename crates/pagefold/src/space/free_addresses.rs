@@ -1,7 +1,7 @@
 //! Free addresses: the ranges that a space chooses from when it maps something.
 //!
-//! An address that isn't mapped is in the set of free ranges, or in the stock of a CPU, or with a
-//! thread that is about to map it.
+//! An address that isn't mapped is in the set of free ranges, in the *stock* of a CPU, or with a
+//! thread that is about to map it. A stock is a cache of free ranges.
 //!
 //! The set may also contain ranges that are mapped, because a caller may choose the addresses
 //! itself, and only the index knows what is mapped. A thread that takes such a range from the set
@@ -10,9 +10,9 @@
 //! addresses come back to the set when they are unmapped, as all addresses do.
 //!
 //! CPUs get stocks only after threads have contended for the set a few times. So a space with one
-//! user at a time takes no more memory than it needs. A stock is a cache of ranges. Ranges return
-//! from a stock to the set a few at a time. If the set has no range that is long enough for a
-//! caller, all ranges in stocks return at once.
+//! user at a time takes no more memory than it needs. Ranges return from a stock to the set a few
+//! at a time. If the set has no range that is long enough for a caller, all ranges in stocks return
+//! at once.
 //!
 //! A thread holds the set's lock while it moves ranges between the set and a stock. So a caller
 //! that returns the ranges of all stocks misses none on their way. Lock order: the set → a stock.

@@ -158,7 +158,8 @@ impl SpaceState {
         PageRef::zeros(&self.manager().zeros)
     }
 
-    /// Pins a page of own memory. Returns `None` if the page's entry has changed.
+    /// Pins a page of own memory (anonymous memory). Returns `None` if the page's entry has
+    /// changed.
     fn pin_own<'a>(&'a self, trail: &Trail<'a>, page: u64, waits: bool) -> Result<Option<PageRef<'a>>, Error> {
         self.expect_guards();
         let region = self.index.region_of(trail);
@@ -175,8 +176,9 @@ impl SpaceState {
             };
             let is_vacant = matches!(region.map.state(local), frames::PageState::Vacant { .. });
             fence(Ordering::SeqCst); // S1
-            // If the entry is the same now, it was the same all the time (ENTRY-1). So the frame is
-            // that of the mapped page. A page without a frame that was vacant just now was vacant
+            // If the entry is the same now, it was the same all the time (ENTRY-1). So if a frame
+            // was pinned, it is that of the mapped page. If no frame was pinned, and the state that
+            // was loaded just before the fence is *vacant*, then the page was vacant
             // while it was mapped, and reads as zeros (S3).
             if !trail.is_still() && region.entry(page).0 != trail.entry() {
                 return Ok(None);

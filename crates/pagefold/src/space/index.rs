@@ -53,7 +53,7 @@ struct Records {
     made: u32,
     /// Records that are no region's, and may be used again.
     unused: Vec<u32>,
-    /// Records that are no region's, but had a word in use when last checked (REGION-1).
+    /// Records that belong to no region now, but had a word in use when last checked (REGION-1).
     in_use: Vec<u32>,
 }
 

@@ -63,11 +63,11 @@
 //!   of the file in *loading*.
 //! - S2. A touch takes no range lock, and a hit writes nothing that CPUs share. A fault obtains its
 //!   frame before it puts the page word in *loading*.
-//! - S3. A reader may treat a vacant page as zeros, and a same-filled page in swap as copies of its
-//!   fill word, on one condition: the page's entry was the same before and after the reader looked
-//!   at the page word. After a page of own memory was unmapped, it never has the same mapping
-//!   number again (ENTRY-1 of `entry`). So if the reader finds the same entry both times, the page
-//!   was mapped all the time in between.
+//! - S3. A reader may treat a vacant page as zeros, and a same-filled page in swap as copies of the
+//!   word that the page repeats, on one condition: the page's entry was the same before and after
+//!   the reader looked at the page word. After a page of own memory was unmapped, it never has the
+//!   same mapping number again (ENTRY-1 of `entry`). So if the reader finds the same entry both
+//!   times, the page was mapped all the time in between.
 //! - S4. If a page has a swap slot, the thread that unmaps the page finds that slot, even while
 //!   another thread swaps the page out or in. If the page is in swap, its page word has the slot.
 //!   If the page kept its slot when it came back into memory, the record of its frame has the slot
@@ -411,10 +411,10 @@ impl SpaceState {
         }
     }
 
-    /// Handles addresses that were meant for a new mapping, but didn't get it. Perhaps another
-    /// caller had mapped something in a part of them, at an address of its own choice. Gives the
-    /// free parts back to the free addresses. Removes each mapped run from the free addresses,
-    /// including the part of the run past the end of `pages`, if there is one.
+    /// Handles addresses at which something was to be mapped, but wasn't. Perhaps another caller
+    /// had mapped something in a part of them, at an address of its own choice. Gives the free
+    /// parts back to the free addresses. Removes each mapped run from the free addresses, including
+    /// the part of the run past the end of `pages`, if there is one.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {

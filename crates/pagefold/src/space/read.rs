@@ -82,8 +82,8 @@ impl Space {
         })
     }
 
-    /// Copies bytes of one page that is in memory, if that needs nothing else (S5). Returns whether
-    /// it did.
+    /// Copies bytes of one page on the fast path (S5). Returns false if the page needs the slow
+    /// path.
     #[inline(always)]
     fn read_hot(&self, page_shift: u32, into: &mut [u8], address: u64) -> bool {
         let state = &*self.state;

@@ -83,7 +83,7 @@ struct Coming<'a> {
 }
 
 impl SpaceState {
-    /// Takes memory for the neighbours that should come along with a page which this thread is
+    /// Takes memory for the neighbours that should be read along with a page that this thread is
     /// about to bring in. The caller must hold no page word.
     pub(super) fn look_along<'a>(
         &'a self,
@@ -117,7 +117,8 @@ impl SpaceState {
         is_there.then(|| Along { region, slot, neighbours: neighbours.to_vec(), frames })
     }
 
-    /// Returns the pages beside a slot that a thread which faults on the slot will want next.
+    /// Returns the pages in neighbouring slots that a thread is expected to need next after its
+    /// fault on `slot`.
     fn neighbours(
         &self,
         manager: &Manager,

@@ -1,4 +1,5 @@
-//! The record of a region of a space: it has the page words of the region's own memory.
+//! The record of a region of a space. It has the page words of the region's own memory (anonymous
+//! memory, which belongs to no file).
 //!
 //! A *region* is an aligned part of a space, 2^18 pages. It gets a record when a page in it is
 //! first written, or when entries are changed in a range that begins or ends inside it. A region
@@ -94,8 +95,8 @@ impl Region {
         self.in_word.number()
     }
 
-    /// Returns the number of the region's first page in the space. If the record is no region's, or
-    /// its stay is pending, returns a number past the end of the space.
+    /// Returns the number of the region's first page in the space. If the record belongs to no
+    /// region, or its stay is pending, returns a number past the end of the space.
     pub(super) fn first(&self) -> u64 {
         (self.stay.load(Ordering::Acquire) >> COUNT_BITS).wrapping_sub(1) << REGION_SHIFT
     }

@@ -38,7 +38,8 @@ pub(super) struct Noted {
     in_vain: AtomicBool,
 }
 
-/// Locked pages of a space. After dropping the lock, this tidies if tables were made in vain.
+/// Locked pages of a space. Dropping this unlocks the pages, and then runs `tidy` if tables were
+/// made in vain.
 pub(super) struct Locked<'a> {
     guard: Option<RangeWriteGuard<'a>>,
     space: &'a SpaceState,

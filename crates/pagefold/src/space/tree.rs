@@ -1,11 +1,11 @@
 //! The words of a space's index: four levels of tables, which are read without a lock.
 //!
-//! | level | a word covers | | a link leads to |
-//! |---|---|---|---|
-//! | top | 2^27 pages | in the space itself | a *part*: a table that is at this place as long as the space exists |
-//! | part | 2^18 pages, a *region* | | the table of a page map, which has page words for the region's pages |
-//! | region | 2^9 pages, a *granule* | | a *leaf*: a table |
-//! | leaf | a page | | |
+//! | level | a word covers | a link leads to |
+//! |---|---|---|
+//! | top, in the space itself | 2^27 pages | a *part*: a table that is at this place as long as the space exists |
+//! | part | 2^18 pages, a *region* | the region's table, which belongs to the page map that has the region's page words |
+//! | region | 2^9 pages, a *granule* | a *leaf*: a table |
+//! | leaf | a page | |
 //!
 //! A word holds either an entry or a link. An entry (`entry`) is what is mapped at every page that
 //! the word covers. A link has bit 63 set, and leads to a table of the next level. If bit 62 of a
