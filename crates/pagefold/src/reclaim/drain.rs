@@ -41,8 +41,8 @@ const DRAIN_PAUSE_MAX: Duration = Duration::from_millis(10);
 pub(super) struct Drained {
     /// The number of extents given back.
     pub(super) given: usize,
-    /// In its last attempt, another thread held a frame of an extent. Moments later the extent may
-    /// be drained.
+    /// Whether another thread held a frame of an extent in the drain's last attempt. If so, the
+    /// extent may be drainable moments later.
     pub(super) is_held: bool,
 }
 
@@ -64,7 +64,7 @@ impl Manager {
     }
 
     /// Gives one extent of frames back to the system. Returns false if no extent can be drained now
-    /// at this cost.
+    /// by evicting only the pages that `cost` permits.
     pub(crate) fn drain_extent(&self, cost: Cost) -> bool {
         // While the budget is being lowered, only the lowering thread drains extents.
         !self.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost).given > 0

@@ -52,8 +52,8 @@ use crate::swapping::swap_out::SwappedOut;
 /// The most frames that a pass may put back: all that it cut off.
 const STAY_MAX: usize = 4 * BATCH_MAX;
 
-/// The most frames that a pass can evict: all that it cut off the window and main, or the loser of
-/// each challenge.
+/// The most frames that a pass can evict at a time. It cuts at most `BATCH_MAX` pages off the
+/// window and as many off main. Each challenger adds at most one: the loser of its challenge.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
 
 /// A group with fewer pages than this may take pages of any group, whatever else is charged to it

@@ -285,9 +285,9 @@ impl Manager {
     }
 
     /// Moves pages out of compressed areas that exceed their limits. Returns whether another call
-    /// may move more. If another thread is moving pages out of such an area, this call only waits a
-    /// turn of `busy`. It returns false if `busy` has waited for long without any page moved,
-    /// because the other thread may be writing to a device that doesn't answer.
+    /// may move more. If another thread is moving pages out of such an area, this call only waits
+    /// once, as long as `busy` says. If calls have waited for long and no page was moved, returns
+    /// false, because the other thread may be writing to a device that doesn't answer.
     fn give_way(&self, busy: &mut Backoff) -> bool {
         match self.swap.give_way(self) {
             GaveWay::Some => {

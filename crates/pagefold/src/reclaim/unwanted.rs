@@ -1,12 +1,11 @@
-//! Reclaim for pages that an advice asks for (`Advice::WillNeed`). Pages in use aren't evicted for
-//! them.
+//! Frees frames for pages that are loaded because an advice asks for them (`Advice::WillNeed`). No
+//! page in use is evicted to make room for these pages.
 //!
 //! Ordinary reclaim may look at a page several times while it frees many, and by the second look a
 //! page in use may count as unused. Here no page is looked at more than once for the whole advice.
 //!
-//! For one advice, at most as many pages of a group are looked at as the group had when it was
-//! first asked to give pages for this advice. Pages of the LRU list *window* come first (see
-//! `lru`):
+//! An advice looks at no more pages of a group than the group had when the advice first asked it
+//! for pages. Pages of the LRU list *window* come first (see `lru`):
 //! - A page of the window that was used since reclaim last looked at it moves to main.
 //! - A page that was read ahead, and not used yet, is spared for some time (`Stripe::waiting`).
 //! - A page of main stays if it was used since reclaim last looked at it. It also stays if its mean
