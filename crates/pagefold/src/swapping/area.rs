@@ -289,8 +289,8 @@ mod tests {
     use test_disks::SimulatedDisk;
 
     /// Regression: while the stock of a new compressed area was being filled, another thread
-    /// removed the area, and a third one added an area, which got the number. When the stock
-    /// couldn't be filled, the third thread's area was removed.
+    /// removed the area. A third thread then added an area, which got the number of the removed
+    /// one. When the stock couldn't be filled, the third thread's area was removed.
     #[test]
     fn an_area_that_cannot_be_stocked_is_removed_and_no_other_that_got_its_number() {
         let mm = Pagefold::builder().memory("8MiB").backend(SimulatedDisk::default()).build().unwrap();

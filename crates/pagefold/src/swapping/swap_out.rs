@@ -10,13 +10,13 @@
 //!   else: charged to the group's `swap_max`, one write for
 //!   each run of slots ── written ── unchanged since? ── yes ▶ its slot as its entry
 //!                          │            └─ no: the slot is freed, the page stays
-//!                          └─ failed, or no slot: the page stays, as one that its file doesn't have
+//!                          └─ failed, or no slot: the page stays; reclaim treats it as dirty
 //! ```
 //! If a page stays in memory, reclaim puts the page back on its list, and looks at it again later.
 //! In between, reclaim evicts other pages, for example pages of files, as long as there are any.
 //!
-//! The caller must hold no page word, no list and no lock except `room_making`, because this waits
-//! for the device.
+//! The caller must hold no page word, no list and no lock except `room_making`, because swapping
+//! out waits for the device.
 
 use std::ops::ControlFlow;
 
@@ -275,8 +275,9 @@ impl Manager {
         self.frames.populated().for_each(|frame| self.list_page(frame));
     }
 
-    /// Puts an anonymous page on a list if there are swap areas by now. The caller has published
-    /// the page on no list, or has ended the isolation of such a page, by an atomic update.
+    /// Puts an anonymous page on a list if there are swap areas by now. Just before, the caller has
+    /// published the page without listing it, or has ended the isolation of an unlisted page.
+    /// Either was an atomic update.
     #[inline]
     pub(crate) fn list_if_swapping(&self, frame: FrameId) {
         // Pairs with the fence in `list_anonymous`: either this thread sees that there is a swap
@@ -287,8 +288,8 @@ impl Manager {
         }
     }
 
-    /// Puts a page on a list if it is an anonymous page that is on none, and no thread has isolated
-    /// it.
+    /// Puts a page on a list if the page is anonymous, is on no list, and isn't isolated by another
+    /// thread.
     #[cold]
     fn list_page(&self, frame: FrameId) {
         let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
