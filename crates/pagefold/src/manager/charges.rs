@@ -127,9 +127,9 @@ impl Drop for Charge<'_> {
     }
 }
 
-/// A charge of Pagefold's own metadata to the budget, from before the metadata exists until it is
-/// the metadata's. If this is dropped before that, because of an error or because a user's backend
-/// panics, the bytes are uncharged.
+/// A charge of Pagefold's own metadata to the budget, made before the metadata exists. Once the
+/// metadata exists, the charge is [handed over](Self::hand_over) to it. If this is dropped before
+/// that, because of an error or because a user's backend panics, the bytes are uncharged.
 pub(crate) struct MetadataCharge<'a> {
     budget: &'a Budget,
     bytes: u64,

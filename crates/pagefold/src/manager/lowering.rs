@@ -1,5 +1,6 @@
-//! What `reclaim::room` and `reclaim::drain` keep for taking memory back from pages: the batch
-//! size, which pages may be evicted ([`Cost`]), and the state of lowering the budget.
+//! What `reclaim::room` and `reclaim::drain` share: how many parts of page maps are given back at a
+//! time, which pages may be evicted to give an extent back ([`Cost`]), and the state of lowering
+//! the budget.
 
 use sync::atomic::AtomicBool;
 use sync::lock::Mutex;

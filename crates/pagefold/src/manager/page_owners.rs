@@ -1,7 +1,8 @@
 //! The table of page owners: finds the region and the space of a page word in O(1).
 //!
 //! Three callers know a page only by the number of its page word: the removal of a swap area, the
-//! compressed tier, and an exchange. They *visit* the page's region through this table.
+//! writeback of pages from a compressed area to other areas, and an exchange. They *visit* the
+//! page's region through this table.
 //!
 //! The number of a page word, shifted right by [`SEGMENT_SHIFT`], is the number of the word's
 //! *segment*. Each region's record has exactly one segment. The table has one *place* for each
@@ -28,9 +29,9 @@
 //!   empties all of the space's places, and only then drops the space. So that thread or worker
 //!   tears the space down, and never a visitor, which works for another tenant.
 //!
-//! Lock order: a thread that locks a place may hold only a compressed area's clock and, in a visit
-//! within a visit, other places (O2). A thread that holds a place may put a page word in *loading*,
-//! and may take all locks that a fault takes.
+//! Lock order: a thread that locks a place may hold only the lock of a compressed area's clock and,
+//! in a visit within a visit, other places (O2). A thread that holds a place may put a page word in
+//! *loading*, and may take all locks that a fault takes.
 
 use std::any::Any;
 
@@ -91,8 +92,8 @@ impl Default for SpaceTable {
 }
 
 impl SpaceTable {
-    /// Returns the state that all spaces share beyond this table, of a type that isn't known here.
-    /// The first space creates the state.
+    /// Returns the other state that all spaces of a Pagefold share. The spaces choose its type,
+    /// `T`, which this module doesn't know. The first space creates the state.
     ///
     /// # Panics
     /// If two callers ask for different types.

@@ -208,8 +208,8 @@ impl Manager {
         group.map_or_else(|| self.groups.any(some), some)
     }
 
-    /// As [`in_flight`](Self::in_flight), for a thread that has taken `own.1` pages of the group
-    /// `own.0` off their lists. It doesn't wait for these.
+    /// Like [`in_flight`](Self::in_flight), but doesn't count the pages that this thread itself has
+    /// taken off their lists: `own.1` pages of the group `own.0`.
     fn in_flight_beside(&self, group: Option<&GroupState>, own: (&GroupState, u64)) -> bool {
         let some = |group: &GroupState| self.has_in_flight(group, if group.id == own.0.id { own.1 } else { 0 });
         group.map_or_else(|| self.groups.any(some), some)
@@ -310,8 +310,8 @@ pub(crate) enum Otherwise<'a> {
     Frame(ChargedFrame<'a>),
     /// No frame now, but other threads are about to free one.
     Soon,
-    /// The caller has taken that many pages of the group off their lists, and puts them back only
-    /// after it has got a frame, or an error.
+    /// No frame. The caller has taken `isolated` pages of the group off their lists, and puts them
+    /// back only after it has got a frame, or an error.
     Nothing {
         isolated: u64,
     },
