@@ -21,9 +21,9 @@ const FULL_SHARE: u64 = 256;
 
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
-/// How many pages may wait in a batch: as many as the group of its first page allowed when that
-/// page was added. The group's counters are on cache lines that other CPUs write to, so they aren't
-/// read for each page.
+/// How many pages may wait in a batch. The group of the batch's first page sets this when that page
+/// is added. It isn't computed again for each page, because the group's counters are on cache lines
+/// that other CPUs write to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience {
     pages: u64,

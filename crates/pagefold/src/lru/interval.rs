@@ -15,8 +15,8 @@ impl Interval {
     /// The longest interval, in loads.
     const MAX: u64 = 15 << 30;
 
-    /// Rounds `loads`, at least 1, up or down, as `chance` decides: any number whose lower bits are
-    /// evenly distributed. So even a mean that moves by less than a step moves on average.
+    /// Rounds `loads` (at least 1) up or down at random: `chance` is any number whose lower bits
+    /// are evenly distributed. So even a mean that moves by less than a step moves on average.
     pub(crate) fn rounded(loads: u64, chance: u64) -> Self {
         let place = |loads: u64| loads.ilog2().saturating_sub(DIGITS);
         let loads = loads.clamp(1, Self::MAX);
@@ -31,9 +31,9 @@ impl Interval {
         (self != Self::UNKNOWN).then(|| u64::from(self.0 - (place << DIGITS)) << place)
     }
 
-    /// Returns the mean after a refault, `loads` after the page's last known use. The new interval
-    /// counts one eighth. A first interval is doubled, because short intervals are observed more
-    /// often than long ones.
+    /// Returns the mean after a refault that came `loads` loads after the page's last known use.
+    /// The new interval counts one eighth. A first interval is doubled, because short intervals are
+    /// observed more often than long ones.
     pub(crate) fn after_refault(self, loads: u64, chance: u64) -> Self {
         let mean = self.loads().map_or(2 * loads, |mean| (7 * mean + loads) / 8);
         Self::rounded(mean, chance)

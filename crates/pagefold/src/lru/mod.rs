@@ -48,11 +48,12 @@
 //! the pages of main are no longer used, their ages exceed twice their means. Then each page that
 //! comes back beats one of them.
 //!
-//! *Sources.* That intervals tell more than recency alone: LIRS (Jiang, Zhang, SIGMETRICS 2002).
-//! Clocks in place of its stack: CLOCK-Pro (Jiang, Chen, Zhang, USENIX ATC 2005). More than one
-//! interval of a page: LIRS2 (Zhong et al., SYSTOR 2021). The delay line: S3-FIFO (Yang et al.,
-//! SOSP 2023). A window before main: W-TinyLFU (Einziger, Friedman, Manes, ACM ToS 2017). Sizes
-//! were chosen by simulation (`docs/log/policy.md` has the tables).
+//! *Sources.* LIRS (Jiang, Zhang, SIGMETRICS 2002) showed that intervals tell more than recency
+//! alone. CLOCK-Pro (Jiang, Chen, Zhang, USENIX ATC 2005) replaces the stack of LIRS by clocks.
+//! LIRS2 (Zhong et al., SYSTOR 2021) uses more than one interval of a page. S3-FIFO (Yang et al.,
+//! SOSP 2023) delays new pages in a small list, as young does. W-TinyLFU (Einziger, Friedman,
+//! Manes, ACM ToS 2017) has a window before main. Sizes were chosen by simulation
+//! (`docs/log/policy.md` has the tables).
 //!
 //! *What concurrency does to the order.* The order differs in three ways from the order of a single
 //! list. Pages enter the lists in batches, one batch for each CPU (`entry_batches`). Reclaim cuts

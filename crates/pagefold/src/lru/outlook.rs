@@ -14,8 +14,8 @@ use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::lru::rank::{ORIGINS, Origin};
 
-/// The fixed-point value 1 of a share. A share stops falling at `MEMORY` / `ONE`, because smaller
-/// steps are rounded to 0. So `ONE` is large.
+/// How a share of 1 is stored, in fixed point. A share stops falling at `MEMORY` / `ONE`, because
+/// smaller steps are rounded to 0. So `ONE` is large.
 const ONE: u32 = 1 << 30;
 /// The fixed-point value 1 of a rate, in uses per load.
 const ONCE: u64 = 1 << 32;
@@ -78,14 +78,14 @@ impl Outlook {
         f64::from(self.from[origin as usize].load(Ordering::Relaxed)) / f64::from(ONE)
     }
 
-    /// Returns how many loads a tenth of `pages` pages more would have avoided, as a fraction of
-    /// all loads.
+    /// Returns how many loads `pages` / 10 more pages would have avoided, as a fraction of all
+    /// loads.
     pub(crate) fn more(&self, pages: usize) -> f64 {
         let lost = f64::from(self.lost.load(Ordering::Relaxed)) / f64::from(ONE);
         self.soon().max(self.uses(pages).min(lost))
     }
 
-    /// Returns how many loads a tenth of `pages` pages less would have added, as a fraction of all
+    /// Returns how many loads `pages` / 10 fewer pages would have added, as a fraction of all
     /// loads.
     pub(crate) fn less(&self, pages: usize) -> f64 {
         self.soon().max(self.uses(pages))
@@ -98,8 +98,8 @@ impl Outlook {
         to_window * TENTH / SOON[0] + self.share(Origin::SoonToMain) * TENTH / SOON[1]
     }
 
-    /// Returns how often per load `pages` / 10 pages are used that are like those that lost
-    /// challenges.
+    /// Returns the uses of `pages` / 10 pages per load, if these pages are used as often as the
+    /// pages that have lost challenges.
     fn uses(&self, pages: usize) -> f64 {
         pages as f64 * TENTH * self.rate.load(Ordering::Relaxed) as f64 / ONCE as f64
     }

@@ -439,9 +439,9 @@ impl Stripe {
     /// one page, this is 1 (R6).
     ///
     /// A thread frees all pages that it wants from one stripe. The more stripes a group has, the
-    /// larger is the part of the stripe that these pages are. So the limit on a pass grows with the
-    /// number of stripes: one large pass writes less often than many small ones to cache lines that
-    /// the stripe's CPUs share.
+    /// fewer pages are in a stripe, and the larger is the part of them that the thread frees. So
+    /// the limit on a pass grows with the number of stripes: one large pass writes less often than
+    /// many small ones to cache lines that the stripe's CPUs share.
     pub(crate) fn batch(&self, wanted: usize, writes: bool) -> usize {
         let (pages, stripes) = (self.pages(), self.of.load(Ordering::Relaxed));
         let least = if writes && wanted > 1 { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };
@@ -462,8 +462,8 @@ impl Stripe {
         let mut result = Cut { main_room: self.main_room(), uses_tell: self.window.is_long(), ..Cut::default() };
         let kept = match reach {
             Reach::Usual => self.window.target(),
-            // As many pages as may be young. If the window was empty, and the young pages have just
-            // moved to it, these pages stay.
+            // Keeps as many pages as may be young. If the window was empty, and the young pages
+            // have just moved to it, they stay there.
             Reach::Window => young_max(pages).min(self.window.target()),
             Reach::All => 0,
         };

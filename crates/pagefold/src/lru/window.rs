@@ -19,9 +19,9 @@
 //! the same distance, e. If e > d, no page is among the last d, so s = 0. If e ≤ d, then s × e ≤ d,
 //! because s ≤ 1. So in a loop the window doesn't grow.
 //!
-//! The window grows fast if many challenges are won, because then the working set changes, and
-//! slowly if few are. A step is a fixed number of pages, whatever the memory's size. So if memory
-//! has N pages, about N misses can move the window from one extreme to the other.
+//! If many challenges are won, the working set is changing, and the window grows fast. If few are
+//! won, it grows slowly. A step is a fixed number of pages, whatever the memory's size. So if
+//! memory has N pages, about N misses can move the window from one extreme to the other.
 
 use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -32,7 +32,7 @@ use crate::lru::rank::Origin;
 const LEAST: usize = 100;
 const MOST: (usize, usize) = (9, 10);
 /// Each time that reclaim frees pages, the largest number of pages so far (`full`) falls by
-/// 1/`FORGETS_MOST` of its distance to the number now.
+/// 1/`FORGETS_MOST` of its distance to the present number.
 const FORGETS_MOST: usize = 8;
 /// Each pass that meets no unused page of readahead gives back 1/`FORGETS_AHEAD` of the room that
 /// such pages took (`ahead`).
@@ -46,7 +46,8 @@ pub(crate) const AT_ONCE: u64 = 32;
 /// A look at the end of main has a weight of 1/`END_MEMORY` in the expected interval of the pages
 /// there.
 const END_MEMORY: u64 = 64;
-/// The window grows by this many pages, slowly or fast, and shrinks by this many.
+/// The window grows by `GROWS` or, if it grows fast, by `GROWS_FAST` pages. It shrinks by `SHRINKS`
+/// pages.
 const GROWS: usize = 2;
 const GROWS_FAST: usize = 8;
 const SHRINKS: usize = 1;
