@@ -1,4 +1,5 @@
-//! Finds files of a crate that import each other in a circle. Does the same for folders.
+//! Finds files of a crate that import each other in a circle. Does the same for folders. Finds
+//! folders of `pagefold` that import one above them in the drawing of ARCHITECTURE.md.
 //!
 //! A module is a file. A module imports another one if it names the other in a `use`, or in a path
 //! that begins with `crate`, `self` or `super`. So a path that begins with the name of a child
@@ -10,36 +11,65 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemFn, ItemMod, ItemUse, UseTree};
+use syn::{Item, ItemFn, ItemMod, ItemUse, UseTree};
 
-use super::{Source, Violation, is_test};
+use super::{Source, Violation, is_for_tests, is_test};
 
 /// The names that lead from a crate's root to a module.
 type Module = Vec<String>;
 
-/// Looks at each crate of the product.
-pub(super) fn check(sources: &[Source]) -> Vec<Violation> {
-    let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
+/// Looks at each crate, and at the drawing in `architecture`.
+pub(super) fn check(sources: &[Source], architecture: &str) -> Vec<Violation> {
+    let mut crates: BTreeMap<PathBuf, Vec<&Source>> = BTreeMap::new();
     for source in sources.iter().filter(|source| !is_test(&source.path)) {
-        let mut parts = source.path.iter().filter_map(|part| part.to_str());
-        if let (Some("crates"), Some(name), Some("src")) = (parts.next(), parts.next(), parts.next()) {
-            crates.entry(name).or_default().push(source);
+        let mut parts = source.path.iter();
+        let folder: PathBuf = parts.by_ref().take_while(|part| *part != "src").collect();
+        if folder.components().count() < source.path.components().count() - 1 {
+            crates.entry(folder).or_default().push(source);
         }
     }
     let mut violations = Vec::new();
-    for (name, sources) in crates {
+    for (path, sources) in crates {
         let files = imports(&sources);
         let folders = of_folders(&files);
+        if path.ends_with("pagefold") {
+            violations.extend(arrows_up(&folders, &rows(architecture)).map(|what| Violation {
+                path: path.clone(),
+                line: 1,
+                what,
+            }));
+        }
         // Usually, a circle of files is one of their folders, too.
         let in_files = circles(&files);
         let (kind, found) = if in_files.is_empty() { ("folders", circles(&folders)) } else { ("files", in_files) };
         for circle in found {
             let names: Vec<_> = circle.iter().map(|name| name.join("::")).collect();
             let what = format!("{} {kind} import each other in a circle: {}", circle.len(), names.join(" "));
-            violations.push(Violation { path: Path::new("crates").join(name), line: 1, what });
+            violations.push(Violation { path: path.clone(), line: 1, what });
         }
     }
     violations
+}
+
+/// Returns the names of folders that stand in each row of the drawing below `pagefold`, from the
+/// top. `a · b` are two in one row.
+fn rows(architecture: &str) -> Vec<Vec<&str>> {
+    let below = architecture.lines().skip_while(|line| !line.starts_with(" pagefold ")).skip(1);
+    let rows = below.take_while(|line| line.starts_with("   "));
+    rows.map(|row| row.trim_start().split("  ").next().unwrap_or_default().split(" · ").collect()).collect()
+}
+
+/// Describes each import of a folder that stands higher in the drawing, and each folder of the
+/// drawing that doesn't exist.
+fn arrows_up(folders: &Imports, rows: &[Vec<&str>]) -> impl Iterator<Item = String> {
+    let height = |folder: &Module| rows.iter().position(|row| row.contains(&&*folder[0]));
+    let is_up = |from: &Module, to: &Module| height(from).zip(height(to)).is_some_and(|(from, to)| to < from);
+    let up = folders.iter().flat_map(|(from, imported)| imported.iter().map(move |to| (from, to)));
+    let up = up.filter(|(from, to)| is_up(from, to));
+    let missing = rows.iter().flatten().filter(|name| !folders.contains_key(&vec![(**name).to_owned()]));
+    let up = up.map(|(from, to)| format!("`{}` imports `{}`, which is above it in ARCHITECTURE.md", from[0], to[0]));
+    let missing = missing.map(|name| format!("`{name}` is in the drawing of ARCHITECTURE.md, and isn't a folder"));
+    up.chain(missing).collect::<Vec<_>>().into_iter()
 }
 
 /// Which modules each module imports.
@@ -90,8 +120,8 @@ fn reachable<'a>(from: &'a Module, imports: &'a Imports) -> BTreeSet<&'a Module>
     found
 }
 
-/// The module that a file is: `src/a/b.rs` and `src/a/b/mod.rs` are `a::b`, `src/lib.rs` is the
-/// root.
+/// The module that a file is: `src/tidy/layers.rs` is `tidy::layers`, `src/tidy/mod.rs` is `tidy`,
+/// and `src/lib.rs` is the root.
 fn module_of(path: &Path) -> Module {
     let inner: PathBuf = path.iter().skip_while(|part| *part != "src").skip(1).collect();
     let mut names: Module = inner.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -143,17 +173,6 @@ impl Search<'_> {
         }
         self.paths.push(at);
     }
-}
-
-fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("test")
-            || attribute.path().is_ident("cfg")
-                && attribute.meta.require_list().is_ok_and(|list| {
-                    let condition = list.tokens.to_string();
-                    condition.contains("test") && !condition.contains("not (test")
-                })
-    })
 }
 
 impl<'ast> Visit<'ast> for Search<'_> {
@@ -212,7 +231,7 @@ mod tests {
 
     fn found(files: &[(&str, &str)]) -> usize {
         let sources: Vec<_> = files.iter().map(|(path, text)| source(&format!("crates/a/src/{path}"), text)).collect();
-        check(&sources).len()
+        check(&sources, "").len()
     }
 
     #[test]
@@ -230,6 +249,20 @@ mod tests {
             ("a/c.rs", "use crate::a::b::B; pub struct C;"),
         ];
         assert_eq!(found(&folders), 1);
+    }
+
+    #[test]
+    fn an_import_of_a_higher_folder_is_found() {
+        let drawing = "```\n cli  x\n pagefold   policy, `unsafe`:\n   high      one\n   low · lower   two\n ────\n frames  x\n";
+        assert_eq!(rows(drawing), [vec!["high"], vec!["low", "lower"]]);
+        let found = |low| {
+            let files = [("high.rs", "pub struct H;"), ("low.rs", low), ("lower.rs", "")];
+            let of = |(path, text): &(&str, &str)| source(&format!("crates/pagefold/src/{path}"), text);
+            check(&files.iter().map(of).collect::<Vec<_>>(), drawing).len()
+        };
+        assert_eq!(found("use crate::lower::L;"), 0);
+        assert_eq!(found("use crate::high::H;"), 1);
+        assert_eq!(check(&[source("crates/pagefold/src/low.rs", "")], drawing).len(), 2, "two are missing");
     }
 
     #[test]

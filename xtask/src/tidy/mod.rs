@@ -6,18 +6,22 @@
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
 //! | a link in a page leads somewhere | [`links`] |
 //! | a label of an invariant is defined once in its crate | [`labels`] |
-//! | neither files nor folders of a crate import each other in a circle | [`layers`] |
+//! | a file that orders memory accesses says in a comment what pairs with what | [`orderings`] |
+//! | a source that a comment or a page names exists | [`file_names`] |
+//! | neither files nor folders of a crate import each other in a circle, or one above them in the drawing | [`layers`] |
 //! | what users depend on depends on nothing in `lab/`, and only for its tests on `test-disks` | [`lab`] |
 //! | each check of the gate has a row in CONTRIBUTING.md | [`rows`] |
 //! | prose has 100 columns, and says who or what acts (60 lines may not); code has 120 | [`prose`] |
 //!
 //! Sources are parsed. Each rule has a test that plants a violation.
 
+mod file_names;
 mod ignored;
 mod lab;
 mod labels;
 mod layers;
 mod links;
+mod orderings;
 mod prose;
 mod rows;
 mod seam;
@@ -27,6 +31,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use syn::Attribute;
 
 use crate::workspace::root;
 
@@ -68,7 +74,7 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let contributing = pages.iter().find(|(path, _)| path == Path::new("CONTRIBUTING.md")).map_or("", |(_, text)| text);
+    let page = |name: &str| pages.iter().find(|(path, _)| path == Path::new(name)).map_or("", |(_, text)| text);
     let ignored = ignored::check(&sources);
     let prose = prose::check(&sources, &pages);
     let violations: Vec<Violation> = sources
@@ -77,10 +83,12 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
         .chain(ignored.violations)
         .chain(links::check(&pages, &root()))
         .chain(labels::check(&sources))
-        .chain(rows::check(contributing, gate))
+        .chain(rows::check(page("CONTRIBUTING.md"), gate))
         .chain(prose.violations)
         .chain(lab::check(&manifests))
-        .chain(layers::check(&sources))
+        .chain(sources.iter().filter_map(orderings::check))
+        .chain(file_names::check(&sources, &pages))
+        .chain(layers::check(&sources, page("ARCHITECTURE.md")))
         .collect();
     violations.iter().for_each(|violation| eprintln!("{violation}"));
     ignored.quarantined.iter().for_each(|test| println!("in quarantine: {test}"));
@@ -138,6 +146,17 @@ pub(crate) fn is_test(path: &Path) -> bool {
     let is_one =
         |name: &str| ["tests", "models", "patience"].iter().any(|of| name == *of || name.ends_with(&format!("_{of}")));
     path.with_extension("").iter().any(|part| is_one(&part.to_string_lossy()))
+}
+
+/// Whether an item is compiled for tests alone.
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let condition =
+            attribute.meta.require_list().map(|list| list.tokens.to_string().replace(' ', "")).unwrap_or_default();
+        let has = |word| condition.split(|c: char| !c.is_alphanumeric()).any(|part| part == word);
+        attribute.path().is_ident("test")
+            || attribute.path().is_ident("cfg") && has("test") && !condition.contains("not(test)")
+    })
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{Attribute, ItemFn, ItemMod, ItemUse, UseTree};
+use syn::{ItemFn, ItemMod, ItemUse, UseTree};
 
-use super::{Source, Violation, is_test};
+use super::{Source, Violation, is_for_tests, is_test};
 
 /// Crates that go through the seam.
 const CRATES: [&str; 7] = ["pagefold", "frames", "swap", "io", "test-disks", "span-lock", "smp-list"];
@@ -71,17 +71,6 @@ impl Search<'_> {
             UseTree::Group(group) => group.items.iter().for_each(|tree| self.look_at_imports(before, tree)),
         }
     }
-}
-
-/// Whether it is compiled for tests alone.
-fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let condition =
-            attribute.meta.require_list().map(|list| list.tokens.to_string().replace(' ', "")).unwrap_or_default();
-        let has = |word| condition.split(|c: char| !c.is_alphanumeric()).any(|part| part == word);
-        attribute.path().is_ident("test")
-            || attribute.path().is_ident("cfg") && has("test") && !condition.contains("not(test)")
-    })
 }
 
 impl Visit<'_> for Search<'_> {

@@ -169,6 +169,7 @@ impl Drop for Handle {
         self.hits.settle(&self.file.hits, [&self.file.counters, &group.counters]);
         self.hits.leave(&group.hits);
         self.file.manager.frames.budget().uncharge(self.charged + self.read_ahead.charged());
+        // Release and Acquire: the thread that closes the file sees all that other handles did.
         if self.file.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.file.last_handle_closed(&self.group);
         }

@@ -77,6 +77,7 @@ pub(super) fn spawn<T: Send + 'static>(
     let its = Arc::clone(&end);
     let body = move || {
         *its.result() = Some(catch_unwind(AssertUnwindSafe(body)));
+        // Pairs with the Acquire of `is_finished`: then the result is there, too.
         its.is_there.store(true, Ordering::Release);
     };
     let given = Box::into_raw(Box::new(Start { name: CString::new(name)?, body: Box::new(body) }));
