@@ -138,8 +138,8 @@ impl Generator {
 /// distribution of accesses; a hash wouldn't, because it would map several ranks to one place.
 ///
 /// The steps permute the numbers below 2^b, where b is the number of bits that `n - 1` needs. A
-/// result of `n` or more is permuted again, until it is below `n`. More than half of the numbers are
-/// below `n`, so this takes fewer than two rounds on average.
+/// result of `n` or more is permuted again, until it is below `n`. More than half of the numbers
+/// are below `n`, so this takes fewer than two rounds on average.
 #[derive(Clone, Copy, Debug)]
 struct Scramble {
     n: u64,

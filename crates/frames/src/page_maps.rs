@@ -129,10 +129,10 @@ impl PageMaps {
         }
     }
 
-    /// Reads like [`read_hot`](Self::read_hot), but doesn't check a length. The page number is taken
-    /// modulo 2^`MAP_SHIFT`, the smallest number of page words that a map can have. The caller must
-    /// ensure that the intended object has at least that many pages; otherwise this could return
-    /// bytes past the object's end.
+    /// Reads like [`read_hot`](Self::read_hot), but doesn't check a length. The page number is
+    /// taken modulo 2^`MAP_SHIFT`, the smallest number of page words that a map can have. The
+    /// caller must ensure that the intended object has at least that many pages; otherwise this
+    /// could return bytes past the object's end.
     #[inline(always)]
     pub fn read_hot_shortest(&self, map: MapInWord, start: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         match self.first.of_smallest_pages() {

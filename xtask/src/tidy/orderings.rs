@@ -1,6 +1,8 @@
 //! Comments on memory ordering. A file that orders memory accesses says in a comment what pairs
 //! with what, so one of its comments names an ordering or a fence.
 
+use std::ffi::OsStr;
+
 use syn::visit::{self, Visit};
 use syn::{ItemFn, ItemMod};
 
@@ -14,7 +16,8 @@ const WORDS: [&str; 8] = ["Acquire", "Release", "AcqRel", "SeqCst", "Relaxed", "
 /// Looks at the sources of what users depend on, but for their tests and models.
 pub(super) fn check(source: &Source) -> Option<Violation> {
     let mut parts = source.path.iter();
-    let is_product = parts.next().is_some_and(|part| part == "crates") && parts.nth(1).is_some_and(|part| part == "src");
+    let is = |part: Option<&OsStr>, name| part.is_some_and(|part| part == name);
+    let is_product = is(parts.next(), "crates") && is(parts.nth(1), "src");
     let mut comments = source.text.lines().filter_map(|line| Some(line.split_once("//")?.1));
     let is_word = |word: &str| WORDS.contains(&word);
     let tells = comments.any(|text| text.split(|c: char| !c.is_alphanumeric()).any(is_word));

@@ -165,9 +165,9 @@ impl SpaceState {
         self.read_ahead.here(may_charge, missed).flatten().unwrap_or_default()
     }
 
-    /// Reads the page in the slot `wanted` into `frame`, and the pages of `along` into frames of their
-    /// own, with as few requests as possible. Returns false if `frame` wasn't filled. Then the caller
-    /// reads the wanted page alone.
+    /// Reads the page in the slot `wanted` into `frame`, and the pages of `along` into frames of
+    /// their own, with as few requests as possible. Returns false if `frame` wasn't filled. Then
+    /// the caller reads the wanted page alone.
     pub(super) fn read_along(&self, along: Along<'_>, wanted: (SlotId, Owner), frame: &OwnedFrame<'_>) -> bool {
         let (manager, group) = (&**self.manager(), self.group.state());
         if along.slot != wanted.0 {
