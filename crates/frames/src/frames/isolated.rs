@@ -241,3 +241,22 @@ pub(crate) fn vacate(word: &AtomicU64, seen: PageWord, shadow: u64) -> bool {
         }
     }
 }
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+
+    /// Between the load of the word and the exchange, another thread may reference the page, or the
+    /// page may leave the frame.
+    #[test]
+    fn a_page_that_becomes_hot_meanwhile_is_vacated_and_another_stay_is_not() {
+        let seen = PageWord::resident(FrameId::new(3), 7);
+        let word = AtomicU64::new(seen.with_hot(true).bits());
+        assert!(vacate(&word, seen, 5));
+        assert_eq!(word.load(Ordering::Relaxed), PageWord::vacant(5).bits());
+        let later = PageWord::resident(FrameId::new(3), 8).bits();
+        let word = AtomicU64::new(later);
+        assert!(!vacate(&word, seen, 5));
+        assert_eq!(word.load(Ordering::Relaxed), later);
+    }
+}
