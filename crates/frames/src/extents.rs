@@ -55,7 +55,7 @@ struct Caught {
     is_over: bool,
 }
 
-/// The number of pages in an extent that could be drained, and the extent.
+/// The rank of an extent that could be drained, and the extent. The lowest ranks are drained.
 type Choice = (usize, usize);
 
 /// All extents of the arena.
@@ -138,16 +138,15 @@ impl Extents {
     }
 
     /// Starts to drain up to `wanted` extents. Continues where the last call ended: examines at
-    /// most `looks` of the extents that have memory, and chooses those with the fewest pages in
-    /// memory. If `wanted` is 1, stops after it has found `CHOICES / 4` extents that may be
-    /// drained. `pages` returns the number of pages of an extent, or `None` if the extent mustn't
-    /// be drained. If another drain is running, waits until it ends. Returns `None` if there is no
-    /// extent to drain.
+    /// most `looks` of the extents that have memory, and chooses those with the lowest ranks. If
+    /// `wanted` is 1, stops after it has found `CHOICES / 4` extents that may be drained. `rank`
+    /// returns the rank of an extent, or `None` if the extent mustn't be drained. If another drain
+    /// is running, waits until it ends. Returns `None` if there is no extent to drain.
     pub(crate) fn begin_drain(
         &self,
         wanted: usize,
         looks: usize,
-        mut pages: impl FnMut(usize) -> Option<usize>,
+        mut rank: impl FnMut(usize) -> Option<usize>,
     ) -> Option<Drain<'_>> {
         let mut choices = self.drain_turn.lock();
         choices.clear();
@@ -156,7 +155,7 @@ impl Extents {
             if choices.iter().any(|&(_, other)| other == extent) {
                 break; // Extents were given back meanwhile; all others were examined.
             }
-            choices.extend(pages(extent).map(|pages| (pages, extent)));
+            choices.extend(rank(extent).map(|rank| (rank, extent)));
             if wanted == 1 && choices.len() == CHOICES / 4 {
                 break;
             }
@@ -227,7 +226,7 @@ impl Drain<'_> {
         self.choices.len()
     }
 
-    /// Returns the extent at position `at`; extents with the fewest pages come first.
+    /// Returns the extent at position `at`; extents with the lowest ranks come first.
     pub(crate) fn extent(&self, at: usize) -> usize {
         self.choices[at].1
     }

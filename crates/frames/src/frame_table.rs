@@ -330,6 +330,12 @@ impl FrameTable {
         self.record(frame).place.load(Ordering::Relaxed) == LISTED
     }
 
+    /// Returns whether a thread seems to be changing the frame's page, or keeps a guard for
+    /// changing it: the frame is listed, and has an owner. A hint.
+    pub(crate) fn is_being_changed(&self, frame: FrameId) -> bool {
+        self.is_listed(frame) && self.is_frozen(frame)
+    }
+
     /// Makes an isolated frame a listed one. Returns false if the frame was orphaned.
     pub(crate) fn put_back(&self, frame: FrameId) -> bool {
         // Release pairs with the Acquire of `isolate`. Acquire on failure pairs with the Release of

@@ -14,9 +14,9 @@ pub struct FrameDrain<'a> {
 
 impl Frames {
     /// Starts to give back up to `wanted` extents of frames to the system. Examines the next
-    /// `looks` extents that have memory and chooses those with the fewest pages in memory. Never
-    /// chooses an extent with a frame that `may_move` rejects. Returns `None` if no extent can be
-    /// chosen.
+    /// `looks` extents that have memory and chooses those with the fewest pages in memory, or, if
+    /// there are too few, extents in which a page is being changed. Never chooses an extent with a
+    /// frame that `may_move` rejects. Returns `None` if no extent can be chosen.
     ///
     /// The caller must then evict or move every page in the frames that [`FrameDrain::frames`]
     /// returns, and call [`FrameDrain::finish`] for each extent. Meanwhile no thread can allocate
@@ -31,11 +31,18 @@ impl Frames {
         looks: usize,
         may_move: impl Fn(FrameId) -> bool,
     ) -> Option<FrameDrain<'_>> {
-        let pages = |extent| {
+        let rank = |extent| {
             let frames = || self.extents.frames_of(extent).map(|number| FrameId::new(number as u32));
-            frames().all(&may_move).then(|| frames().filter(|&frame| !self.table.is_frozen(frame)).count())
+            frames().all(&may_move).then(|| {
+                // The user of a guard for changing a page may keep it for ever, so such an extent
+                // comes last. It isn't left out: most changes take a moment, and in a small budget
+                // each extent may have a page that is just being changed.
+                let is_being_changed = frames().any(|frame| self.table.is_being_changed(frame));
+                let pages = frames().filter(|&frame| !self.table.is_frozen(frame)).count();
+                pages + if is_being_changed { frames().len() } else { 0 }
+            })
         };
-        let drain = FrameDrain { frames: self, drain: self.extents.begin_drain(wanted, looks, pages)? };
+        let drain = FrameDrain { frames: self, drain: self.extents.begin_drain(wanted, looks, rank)? };
         drain.sift();
         Some(drain)
     }
@@ -63,8 +70,9 @@ impl FrameDrain<'_> {
     }
 
     /// Returns all frames of the extent at position `at`, in use or not. Positions begin at 0; the
-    /// extents with the fewest pages come first. The caller must isolate each of these frames that
-    /// counts as listed ([`Frames::isolate`]), and evict or move its page.
+    /// extents come in the order of [`begin_drain`](Frames::begin_drain)'s choice. The caller must
+    /// isolate each of these frames that counts as listed ([`Frames::isolate`]), and evict or move
+    /// its page.
     pub fn frames(&self, at: usize) -> impl Iterator<Item = FrameId> + use<> {
         self.frames.extents.frames_of(self.drain.extent(at)).map(|number| FrameId::new(number as u32))
     }
@@ -83,6 +91,13 @@ impl FrameDrain<'_> {
         let table = &self.frames.table;
         let others = self.frames(at).filter(|&frame| !table.is_listed(frame) && !table.is_retired(frame)).count();
         others > self.drain.caught(at)
+    }
+
+    /// Returns whether a thread seems to be changing a page of an extent, or keeps a guard for
+    /// changing it. Until then, the page can't leave its frame.
+    #[must_use]
+    pub fn is_being_changed(&self, at: usize) -> bool {
+        self.frames(at).any(|frame| self.frames.table.is_being_changed(frame))
     }
 
     /// Returns whether the memory of an extent was given back.
