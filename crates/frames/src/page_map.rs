@@ -225,29 +225,25 @@ impl PageMap {
     /// `into`, if the bytes aren't all in one page, if the page isn't in memory or leaves it during
     /// the copy, or if writers keep changing the page.
     pub fn read(&self, start: u64, into: &mut [u8]) -> bool {
-        self.read_first(start, into, &mut Ahead::No)
-    }
-
-    /// Copies bytes like [`read`](Self::read), and sets `ahead` if this was the first use of a page
-    /// that was read ahead.
-    pub fn read_first(&self, start: u64, into: &mut [u8], ahead: &mut Ahead) -> bool {
-        self.read_at(start, into, ahead, || true)
+        self.read_while(start, into, || true)
     }
 
     /// Copies bytes like [`read`](Self::read), but under an extra condition, `still`. Returns true
     /// only if `still` returns true at a moment when the page is in memory with the bytes that were
     /// copied. May call `still` several times.
     pub fn read_while(&self, start: u64, into: &mut [u8], still: impl Fn() -> bool) -> bool {
-        self.read_at(start, into, &mut Ahead::No, still)
+        self.read_first(start, into, &mut Ahead::No, still)
     }
 
-    fn read_at(&self, start: u64, into: &mut [u8], ahead: &mut Ahead, still: impl Fn() -> bool) -> bool {
+    /// Copies bytes like [`read_while`](Self::read_while), and sets `ahead` if this was the first
+    /// use of a page that was read ahead.
+    pub fn read_first(&self, start: u64, into: &mut [u8], ahead: &mut Ahead, still: impl Fn() -> bool) -> bool {
         let Some((word, offset)) = self.locate(start, into.len()) else { return false };
         self.read_word(word, offset, into, ahead, still)
     }
 
     /// Copies bytes like [`read_first`](Self::read_first), but takes the page's word instead of a
-    /// position in the object, and the condition `still` of [`read_while`](Self::read_while).
+    /// position in the object.
     pub(crate) fn read_word(
         &self,
         word: &AtomicU64,

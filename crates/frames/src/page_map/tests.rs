@@ -75,7 +75,7 @@ fn what_a_page_was_read_ahead_for_is_no_use_of_it() {
     let used = || map.frames().take_use(isolated.id());
     let read = || {
         let mut ahead = Ahead::No;
-        assert!(map.read_first(0, &mut [0; 8], &mut ahead));
+        assert!(map.read_first(0, &mut [0; 8], &mut ahead, || true));
         ahead
     };
     assert_eq!(used(), Use::None);

@@ -198,10 +198,22 @@ impl Handle {
         self.fault(call, page, Want::Copy { at, into }).map(|(copied, _)| copied)
     }
 
-    /// Copies bytes of a page if it is in memory. Returns whether it is.
+    /// Copies bytes of a page if it is in memory. Returns false if it isn't, or if the file no
+    /// longer has all of the bytes.
     pub(crate) fn read_in_memory(&self, at: u64, into: &mut [u8]) -> bool {
+        self.read_in_memory_of(|| self.file.len(), at, into)
+    }
+
+    /// Does the work of [`read_in_memory`](Self::read_in_memory). `len` returns the file's length.
+    ///
+    /// The caller has compared the range with the length, but the file may be cut off within the
+    /// page since. A cut lowers the length before it zeroes the page from the new end on (Z1 of
+    /// `set_len`, N6 of `length`). So if zeros were copied that aren't the file's, the length that
+    /// this function finds after the copy is below the end of the range.
+    fn read_in_memory_of(&self, len: impl Fn() -> u64, at: u64, into: &mut [u8]) -> bool {
+        let end = at + into.len() as u64;
         let mut ahead = Ahead::No;
-        let there = self.file.map.read_first(at, into, &mut ahead);
+        let there = self.file.map.read_first(at, into, &mut ahead, || len() >= end);
         if ahead == Ahead::Marked {
             self.mark_reached(at >> self.file.page_shift());
         }
@@ -306,4 +318,45 @@ fn copy_from(page: &[u8], from: u64, into: &mut [u8]) -> usize {
     let n = rest.len().min(into.len());
     into[..n].copy_from_slice(&rest[..n]);
     n
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::Pagefold;
+    use test_disks::SimulatedDisk;
+
+    /// Regression: a reader was about to copy a page when the file was cut off within the page. The
+    /// reader got zeros in place of the bytes past the new end.
+    #[test]
+    fn a_reader_whose_page_is_cut_off_in_memory_gets_no_zeros() {
+        const PAGE: usize = 4096;
+        let (page, end) = (PAGE as u64, PAGE as u64 + 100);
+        for by_another_process in [false, true] {
+            let disk = SimulatedDisk::default();
+            disk.add_bytes("file", vec![1; 3 * PAGE]);
+            let mm = Pagefold::builder().memory("4MiB").backend(disk).build().unwrap();
+            let file = mm.group("a").build().unwrap().open_options().write(true).open("file").unwrap();
+            let state = &file.handle().file;
+            state.manager.flusher.stop(); // However long the test takes, the page stays dirty.
+            file.write_at(&[1; PAGE], page).unwrap();
+            let is_cut = Cell::new(false);
+            let cut_once = || {
+                if !is_cut.replace(true) {
+                    if by_another_process {
+                        state.writer().unwrap().set_len(end).unwrap();
+                        state.refresh_len().unwrap();
+                    } else {
+                        file.set_len(end).unwrap();
+                    }
+                }
+                state.len()
+            };
+            let mut bytes = [1; PAGE];
+            let was_read = file.handle().read_in_memory_of(cut_once, page, &mut bytes);
+            assert!(!was_read, "by another process: {by_another_process}, zeros: {}", bytes != [1; PAGE]);
+            assert_eq!(file.read_at(&mut bytes, page).unwrap(), 100);
+        }
+    }
 }
