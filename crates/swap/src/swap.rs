@@ -18,8 +18,8 @@
 //!
 //! To remove an area, a thread first takes the area out of all orders. Then it asks the owner of
 //! each page to bring the page back into memory ([`Owners`]). Finally it takes the area out of all
-//! tables. If memory is short, a page can't be read, or a page stays in use, the thread puts the
-//! area back into the orders instead.
+//! tables. If memory is short, a page can't be read, a page stays in use, or an owner panics, the
+//! thread puts the area back into the orders instead.
 //!
 //! Lock order: `changing` → CPU's copy → the locks of [`Slots`](crate::Slots). Neither `changing`
 //! nor a copy's lock is held during device I/O or calls of [`Owners`].
@@ -166,6 +166,26 @@ impl Drop for TakenNumber<'_> {
     }
 }
 
+/// An area that this thread has taken out of the orders (A3). Dropping this takes the area out of
+/// the tables if it is empty; otherwise puts it back into the orders.
+struct Leaving<'a> {
+    swap: &'a Swap,
+    area: Arc<Area>,
+    is_empty: bool,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let Self { swap, ref area, is_empty } = *self;
+        let _turn = swap.changing.lock();
+        for copy in swap.copies.iter() {
+            if is_empty { copy.write().remove(area) } else { copy.write().fill(area) }
+        }
+        area.leaving.store(false, Ordering::Relaxed); // Under the lock.
+        swap.look_for_devices();
+    }
+}
+
 impl Swap {
     /// Creates an empty list of areas, for pages of `page_size` bytes.
     #[must_use]
@@ -270,30 +290,26 @@ impl Swap {
         is_it: impl FnOnce(&Arc<Area>) -> bool,
         owners: &dyn Owners,
     ) -> Result<u64, RemoveError> {
-        let area = {
-            let _turn = self.changing.lock();
-            let area = self.here().get(number).map(|area| (**area).clone()).filter(is_it);
-            let area = area.ok_or(RemoveError::Unknown { area: number })?;
-            // Relaxed: under the lock.
-            if area.leaving.swap(true, Ordering::Relaxed) {
-                return Err(RemoveError::InUse { area: number, pages: area.slots.used() });
-            }
-            self.copies.iter().for_each(|copy| copy.write().stop_filling(&area));
-            area
-        };
-        let emptied = self.empty(&area, owners);
-        let _turn = self.changing.lock();
-        for copy in self.copies.iter() {
-            match emptied {
-                Ok(()) => copy.write().remove(&area),
-                Err(_) => copy.write().fill(&area),
-            }
-        }
-        area.leaving.store(false, Ordering::Relaxed);
-        self.look_for_devices();
-        emptied?;
+        let mut leaving = self.begin_leaving(number, is_it)?;
+        self.empty(&leaving.area, owners)?; // May also panic: a backend may be a user's code.
+        leaving.is_empty = true;
+        let bytes = leaving.area.table_bytes();
+        drop(leaving);
         self.give_number(number);
-        Ok(area.table_bytes())
+        Ok(bytes)
+    }
+
+    /// Takes an area out of all orders.
+    fn begin_leaving(&self, number: u32, is_it: impl FnOnce(&Arc<Area>) -> bool) -> Result<Leaving<'_>, RemoveError> {
+        let _turn = self.changing.lock();
+        let area = self.here().get(number).map(|area| (**area).clone()).filter(is_it);
+        let area = area.ok_or(RemoveError::Unknown { area: number })?;
+        // Relaxed: under the lock.
+        if area.leaving.swap(true, Ordering::Relaxed) {
+            return Err(RemoveError::InUse { area: number, pages: area.slots.used() });
+        }
+        self.copies.iter().for_each(|copy| copy.write().stop_filling(&area));
+        Ok(Leaving { swap: self, area, is_empty: false })
     }
 
     fn look_for_devices(&self) {

@@ -7,16 +7,18 @@ mod support;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use io::{Access, Backend, BackingFile, Identity, IoError, Posix};
 use pagefold_swap::{
-    AddError, AreaOptions, HeaderError, NotExchanged, Placement, PlacementReason, Position, RemoveError, SlotId,
-    Source, Swap, SwapOutError,
+    AddError, AreaOptions, HeaderError, NotBack, NotExchanged, Owner, Owners, Placement, PlacementReason, Position,
+    RemoveError, SlotId, Source, Swap, SwapOutError,
 };
 use support::*;
+use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::{Condvar, Mutex};
 use sync::{Arc, SharedBytes};
 use test_disks::SimulatedDisk;
@@ -151,6 +153,43 @@ fn removal_brings_pages_back_or_says_what_is_missing() {
     assert_eq!(swap.remove(number, &pages), Err(RemoveError::Unknown { area: number }));
     assert_eq!(swap.remove(4711, &pages), Err(RemoveError::Unknown { area: 4711 }));
     assert_eq!(out(&swap, &[1], 0), [Err(SwapOutError::Full)]);
+}
+
+/// The owner of pages, whose backend panics when the first page is brought back.
+struct Panicking<'a> {
+    pages: Pages<'a>,
+    has_panicked: AtomicBool,
+}
+
+impl Owners for Panicking<'_> {
+    fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack> {
+        assert!(self.has_panicked.swap(true, Ordering::Relaxed), "on purpose");
+        self.pages.bring_back(owner, slot)
+    }
+
+    fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
+        self.pages.move_slot(owner, slot, moved);
+    }
+
+    fn give_up_slot(&self, frame: u32, slot: SlotId) {
+        self.pages.give_up_slot(frame, slot);
+    }
+}
+
+/// Regression: a backend panicked while an area was being removed. The area got no more pages, and
+/// couldn't be removed: each later removal reported that the area was in use.
+#[test]
+fn an_area_whose_removal_panics_is_in_use_as_before() {
+    let swap = Swap::new(PAGE);
+    let number = memory(&swap, 100, 0);
+    let slots = Mutex::new(HashMap::from([(owner(1), out(&swap, &[1], 0)[0].unwrap())]));
+    let pages = Pages { swap: &swap, slots, room: u64::MAX.into(), version: 0 };
+    let pages = Panicking { pages, has_panicked: AtomicBool::new(false) };
+    assert!(catch_unwind(AssertUnwindSafe(|| swap.remove(number, &pages))).is_err());
+    let slot = out(&swap, &[2], 0)[0].expect("the area gets pages");
+    pages.pages.slots.lock().insert(owner(2), slot);
+    swap.remove(number, &pages).unwrap();
+    assert_eq!(swap.areas(), []);
 }
 
 /// Regression: while swap was full, every fault that found no free slot searched all slots of all
