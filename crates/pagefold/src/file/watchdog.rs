@@ -252,11 +252,10 @@ impl<T> Errand<T> {
             drop(stage);
             device.answered(); // First: dropping the file may take long.
             // The last handle may have been dropped meanwhile. If this is the last reference, the
-            // backend's file is dropped, too.
-            unless_it_panics(|| {
-                file.release_lock();
-                drop(file);
-            });
+            // backend's file is dropped, too. That may panic as well. It must not do so during the
+            // unwinding of another panic, which would end the process.
+            unless_it_panics(|| file.release_lock());
+            unless_it_panics(|| drop(file));
         } else {
             // Transition: errand, begun → over.
             *stage = Stage::Over(result);

@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use super::*;
 use crate::file::length::EndWait;
 use crate::write::Written;
 use io::{Access, BackingFile, Identity, IoError};
 use sync::SharedBytes;
+use sync::lock::RwLock;
 
 /// Regression: a page that was being loaded was taken for one in use. So a call that waited for the
 /// device failed with `PageBusy` after seconds, and until then its wait counted as progress.
@@ -93,8 +95,8 @@ fn an_older_silence_outlasts_a_call_that_gives_up_while_a_page_is_made() {
     watch.device.answered();
 }
 
-/// A backend whose files panic when they are dropped. Once it is closed, questions for a length
-/// wait until it is opened again.
+/// A backend whose files panic when they are unlocked, and when they are dropped. Once it is
+/// closed, questions for a length wait until it is opened again.
 #[derive(Clone, Default)]
 struct Panicking(SimulatedDisk, Arc<(Mutex<bool>, Condvar)>);
 
@@ -134,6 +136,10 @@ impl BackingFile for PanickingFile {
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         self.0.read(offset, into)
     }
+
+    fn unlock(&self) {
+        panic!("on purpose");
+    }
 }
 
 impl Drop for PanickingFile {
@@ -170,4 +176,41 @@ fn a_file_that_panics_when_a_worker_drops_it_ends_the_silence() {
         other.advise(0..u64::MAX, Advice::DontNeed).unwrap();
     }
     std::mem::forget(other);
+}
+
+/// Regression: a caller had left an errand, and the file's last handle was dropped. When the errand
+/// was over, the worker unlocked the file, which panicked. So the worker dropped the backend's file
+/// while it unwound. This panicked, too, and the process ended.
+#[test]
+fn a_worker_survives_a_file_that_panics_when_it_is_unlocked_and_when_it_is_dropped() {
+    let disk = Panicking::default();
+    let (mm, group) = world_on(&disk.0, disk.clone());
+    let other = group.open("f1").unwrap();
+    let file = group.open_options().write(true).open("f0").unwrap();
+    let (state, watch) = state_of(&file);
+    let left = Arc::clone(&watch.left);
+    // All workers but one hang. So further work is done only once that worker is through.
+    let (workers, identity) = (mm.manager().workers().unwrap(), state.backing.identity());
+    let (gate, is_through) = (Arc::new(RwLock::new(())), Arc::new(OnceLock::new()));
+    let closed = gate.write();
+    for _ in 1..WORKERS_MAX {
+        let gate = Arc::clone(&gate);
+        workers.run(identity, move || drop(gate.read()));
+    }
+    disk.close(true);
+    let errand = watch.send(Pace::Closing, |file| Ok(file.is_cut_off())).unwrap();
+    eventually(|| matches!(*errand.stage.lock(), Stage::Begun(_)));
+    fall_silent(&state);
+    // A closing doesn't wait for a silent device.
+    let result = errand.wait(&state, watch, Pace::Closing);
+    assert!(matches!(result, Err(Error::DeviceTimeout { .. })), "{result:?}");
+    assert_eq!(left.load(Ordering::Relaxed), 1);
+    drop((state, file));
+    let its = Arc::clone(&is_through);
+    workers.run(identity, move || its.set(()).unwrap());
+    disk.close(false);
+    eventually(|| is_through.get().is_some());
+    assert!(left.load(Ordering::Relaxed) == 0 && !other.stats().device_silent);
+    std::mem::forget(other);
+    drop(closed);
 }
