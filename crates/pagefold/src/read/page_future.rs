@@ -91,12 +91,12 @@ pub struct PageFuture<'a> {
     /// Wakes the future at the end of a pause, or of the device's time limit.
     timer: Option<Timer>,
     /// Four counts: the future's loads that brought no page; its loaded pages whose pins were taken
-    /// away; its tries for a frame; its tries for room for the page's word.
+    /// away; its tries for a frame since it last got one; its tries for room for the page's word.
     tries: u32,
     lost: u32,
     tries_pinned: u32,
     rooms_made: RoomsMade,
-    /// The future has tried its last resort (`reclaim_in_earnest`).
+    /// The future has tried its last resort (`reclaim_in_earnest`) since it last got a frame.
     in_earnest: bool,
     /// Since when the future has lacked a frame, or has waited for a writer that holds the page.
     short_since: Option<Instant>,
@@ -370,6 +370,7 @@ impl<'a> PageFuture<'a> {
         if handle.launch_for(page, frame, &load)? {
             self.missed = true;
             self.wait_in(State::Loading(load));
+        (self.tries_pinned, self.in_earnest) = (0, false); // The future may lack a frame once more.
             return Ok(Look::Wait);
         }
         // Here the page is in memory or is being loaded, the file was cut off before the page, or
@@ -697,3 +698,20 @@ mod tests {
         assert_eq!(page[..], [1; PAGE as usize]);
     }
 }
+    /// Regression: a future had got a frame by its last resort, but lost its page again, before it
+    /// was polled. When it lacked a frame once more, it failed without its last resort.
+    #[test]
+    fn a_future_that_got_a_frame_has_its_last_resort_again() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("file", vec![1; PAGE as usize]);
+        let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).build().unwrap();
+        let file = mm.group("a").build().unwrap().open("file").unwrap();
+        disk.answer_by_hand();
+        let mut future = PageFuture::new(file.handle(), 0);
+        (future.tries_pinned, future.in_earnest) = (TRIES_PINNED_MAX, true);
+        let polled = future.poll_found(&mut Context::from_waker(Waker::noop())).is_pending();
+        while disk.answer_next() {} // Before a check fails: the file's closing waits for the load.
+        assert!(polled && matches!(future.state, State::Loading(_)));
+        assert_eq!((future.tries_pinned, future.in_earnest), (0, false));
+    }
+
