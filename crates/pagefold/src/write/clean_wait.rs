@@ -69,6 +69,13 @@ impl CleanWait<'_> {
     /// the last dirty page may have become clean after the caller's attempt failed, so another
     /// attempt may succeed.
     pub(crate) fn wait(&mut self) -> bool {
+        let (manager, group) = (self.manager, self.group);
+        self.wait_asking(|| manager.ask_for_clean(group))
+    }
+
+    /// Does the work of [`wait`](Self::wait). `ask` asks the flusher to write, and returns whether
+    /// any page is dirty.
+    fn wait_asking(&mut self, ask: impl Fn() -> bool) -> bool {
         let start = Instant::now();
         if !self.waited {
             (self.quiet_since, self.in_vain_since) = (start, start);
@@ -77,9 +84,9 @@ impl CleanWait<'_> {
         let is_first = !std::mem::replace(&mut self.waited, true);
         let mut something = false;
         loop {
-            let is_dirty = self.manager.ask_for_clean(self.group);
-            // A page is counted as cleaned before it stops being counted as dirty. So if no page is
-            // dirty any more, this thread sees here that the last one has become clean.
+            let is_dirty = ask();
+            // A page counts as cleaned before it no longer counts as dirty. So if no page is dirty
+            // any more, this thread sees here that the last one has become clean.
             let cleaned = self.cleaned_so_far();
             if cleaned != self.cleaned {
                 (self.cleaned, self.quiet_since, something) = (cleaned, Instant::now(), true);
@@ -101,5 +108,29 @@ impl CleanWait<'_> {
     fn cleaned_so_far(&self) -> u64 {
         // Relaxed: ordered by the Release and the Acquire of `UncleanCount`.
         self.group.map_or(&self.manager.cleaned, |group| &group.dirt.cleaned).load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::Pagefold;
+    use test_disks::SimulatedDisk;
+
+    /// Regression: the last dirty page became clean after the caller had looked how many pages had,
+    /// and before it asked whether any page is dirty. The caller gave up, although it could have
+    /// had the page's frame.
+    #[test]
+    fn a_last_page_that_becomes_clean_meanwhile_is_seen() {
+        let mm = Pagefold::builder().memory("4MiB").backend(SimulatedDisk::default()).build().unwrap();
+        let manager = mm.manager();
+        let mut clean = manager.clean_wait(None);
+        assert!(clean.wait(), "the first call");
+        assert!(!clean.wait(), "no page is dirty");
+        let becomes_clean = || {
+            manager.cleaned.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        assert!(clean.wait_asking(becomes_clean));
     }
 }
