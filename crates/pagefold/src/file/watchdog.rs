@@ -104,7 +104,7 @@ const HEARING_MAX: Duration = Duration::from_secs(1);
 /// The least time for which a thread sleeps that waits for `extension`.
 const SLICE_MIN: Duration = Duration::from_millis(1);
 /// The most workers for one device. They are started on demand.
-const WORKERS_MAX: usize = 64;
+pub(crate) const WORKERS_MAX: usize = 64;
 
 thread_local! {
     /// Whether this thread is a worker, in a call of [`FileState::run_by_worker`].

@@ -38,6 +38,7 @@ use crate::file::length::Attempt;
 use crate::file::page_ref::PageRef;
 use crate::file::state::FileState;
 use crate::file::watch::Watch;
+use crate::group::state::GroupState;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
 use crate::read::load_error::decode;
 use crate::reclaim::room::RoomsMade;
@@ -139,9 +140,12 @@ enum Begun {
     At(u64),
 }
 
-/// The identity under which workers make room and reclaim. It has a device number of its own, so
-/// this work doesn't queue behind the work for a device that doesn't answer.
-const MEMORY: Identity = Identity { device: u64::MAX - 1, inode: 0 };
+/// Returns the identity under which workers make room and reclaim for a group. The device number is
+/// used for nothing else, so this work doesn't queue behind the work for a device that doesn't
+/// answer. Each group has a queue of its own, so no group waits for all the work of another.
+fn memory_for(group: &GroupState) -> Identity {
+    Identity { device: u64::MAX - 1, inode: group.id.into() }
+}
 
 /// What a future found.
 pub(crate) enum Found<'a> {
@@ -366,11 +370,11 @@ impl<'a> PageFuture<'a> {
         let mut frames = Vec::new();
         manager.spare_frames(group, 1, &mut frames);
         let Some(frame) = frames.pop() else { return self.come_again_for_frame(waker) };
+        (self.tries_pinned, self.in_earnest) = (0, false); // The future may lack a frame once more.
         let load = LoadMailbox::new(handle.file.owner, page, group.id, waker);
         if handle.launch_for(page, frame, &load)? {
             self.missed = true;
             self.wait_in(State::Loading(load));
-        (self.tries_pinned, self.in_earnest) = (0, false); // The future may lack a frame once more.
             return Ok(Look::Wait);
         }
         // Here the page is in memory or is being loaded, the file was cut off before the page, or
@@ -417,7 +421,8 @@ impl<'a> PageFuture<'a> {
         if asks_device {
             file.run_by_worker(does)?;
         } else {
-            self.handle.file.manager.workers()?.run(MEMORY, move || does(file));
+            let identity = memory_for(self.handle.group.state());
+            self.handle.file.manager.workers()?.run(identity, move || does(file));
         }
         // `short_since` stays: a worker may find again and again that a page is in use.
         (self.state, self.timer) = (State::Elsewhere(work), None);
@@ -568,9 +573,12 @@ impl fmt::Debug for PageFuture<'_> {
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
+
+    use crate::file::watchdog::WORKERS_MAX;
     use crate::patience::WATCHDOG;
     use crate::{Advice, File, Pagefold};
-    use sync::lock::RwLock;
+    use sync::lock::{Mutex, RwLock};
     use test_disks::SimulatedDisk;
 
     const PAGE: u64 = 4096;
@@ -643,6 +651,42 @@ mod tests {
         drop(closed);
     }
 
+    /// Regression: workers made room for the futures of all groups in one queue. A group's first
+    /// future waited behind thousands of another group.
+    #[test]
+    fn a_group_does_not_queue_behind_another_for_memory() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("file", vec![1; 4096]);
+        let mm = Pagefold::builder().memory("4MiB").backend(disk).build().unwrap();
+        let [many, one] = ["many", "one"].map(|name| mm.group(name).build().unwrap().open("file").unwrap());
+        let (ends, end) = mpsc::channel::<()>();
+        let (end, begun) = (Arc::new(Mutex::new(end)), Arc::new(Mutex::new(Vec::new())));
+        let add = |file: &File, name: &'static str| {
+            let (end, begun) = (Arc::clone(&end), Arc::clone(&begun));
+            let does = move |_: &FileState| {
+                begun.lock().push(name);
+                let _ = end.lock().recv();
+                Ok(Done::Room)
+            };
+            PageFuture::new(file.handle(), 0).elsewhere(Waker::noop(), false, does).unwrap();
+        };
+        let await_begun = |count| {
+            let start = Instant::now();
+            while begun.lock().len() < count {
+                assert!(start.elapsed() < WATCHDOG, "no worker begins");
+                std::thread::yield_now();
+            }
+        };
+        (0..WORKERS_MAX + 100).for_each(|_| add(&many, "many"));
+        await_begun(WORKERS_MAX);
+        add(&one, "one");
+        (0..2).for_each(|_| ends.send(()).unwrap());
+        await_begun(WORKERS_MAX + 2);
+        let next = begun.lock()[WORKERS_MAX..].to_vec();
+        drop(ends);
+        assert!(next.contains(&"one"), "{next:?}");
+    }
+
     /// Work has the device's full time when a worker begins it. Before that, its time starts again
     /// with the progress of the device's workers.
     #[test]
@@ -672,6 +716,23 @@ mod tests {
         assert!(rest(begun(0)) < time);
     }
 
+    /// Regression: a future had got a frame by its last resort, but lost its page again, before it
+    /// was polled. When it lacked a frame once more, it failed without its last resort.
+    #[test]
+    fn a_future_that_got_a_frame_has_its_last_resort_again() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("file", vec![1; PAGE as usize]);
+        let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).build().unwrap();
+        let file = mm.group("a").build().unwrap().open("file").unwrap();
+        disk.answer_by_hand();
+        let mut future = PageFuture::new(file.handle(), 0);
+        (future.tries_pinned, future.in_earnest) = (TRIES_PINNED_MAX, true);
+        let polled = future.poll_found(&mut Context::from_waker(Waker::noop())).is_pending();
+        while disk.answer_next() {} // Before a check fails: the file's closing waits for the load.
+        assert!(polled && matches!(future.state, State::Loading(_)));
+        assert_eq!((future.tries_pinned, future.in_earnest), (0, false));
+    }
+
     /// Regression: a future had tried often to get a frame. Then it got one, but the budget had no
     /// room for the page's word. The future failed without making room.
     #[test]
@@ -698,20 +759,3 @@ mod tests {
         assert_eq!(page[..], [1; PAGE as usize]);
     }
 }
-    /// Regression: a future had got a frame by its last resort, but lost its page again, before it
-    /// was polled. When it lacked a frame once more, it failed without its last resort.
-    #[test]
-    fn a_future_that_got_a_frame_has_its_last_resort_again() {
-        let disk = SimulatedDisk::default();
-        disk.add_bytes("file", vec![1; PAGE as usize]);
-        let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).build().unwrap();
-        let file = mm.group("a").build().unwrap().open("file").unwrap();
-        disk.answer_by_hand();
-        let mut future = PageFuture::new(file.handle(), 0);
-        (future.tries_pinned, future.in_earnest) = (TRIES_PINNED_MAX, true);
-        let polled = future.poll_found(&mut Context::from_waker(Waker::noop())).is_pending();
-        while disk.answer_next() {} // Before a check fails: the file's closing waits for the load.
-        assert!(polled && matches!(future.state, State::Loading(_)));
-        assert_eq!((future.tries_pinned, future.in_earnest), (0, false));
-    }
-
