@@ -1,7 +1,11 @@
 //! What a child process may do with a Pagefold that it inherited over `fork`: calls are refused,
 //! and take no lock that could block forever.
 
+use std::task::{Wake, Waker};
+
 use pagefold::{Advice, Error, File, Group, Pagefold};
+use sync::Arc;
+use sync::lock::Mutex;
 use sync::random::Random;
 
 use crate::meanwhile::meanwhile;
@@ -257,4 +261,41 @@ fn a_child_cannot_advise() {
     for advice in [Advice::Cold, Advice::DontNeed, Advice::WillNeed, Advice::PageOut, Advice::Random] {
         in_child(|| matches!(file.advise(0..4096, advice), Err(Error::Forked)));
     }
+}
+
+/// Drops a file, and then forks.
+struct Forks {
+    file: Mutex<Option<File>>,
+    child: Mutex<libc::pid_t>,
+}
+
+impl Wake for Forks {
+    fn wake(self: Arc<Self>) {
+        drop(self.file.lock().take());
+        // SAFETY: the child runs what follows the waker, and leaves without unwinding.
+        let child = unsafe { libc::fork() };
+        *self.child.lock() = child;
+        if child == 0 {
+            // SAFETY: `alarm` touches no memory; the signal ends a child that hangs.
+            unsafe { libc::alarm(WATCHDOG.as_secs() as u32) };
+        }
+    }
+}
+
+/// A task's waker dropped a file's last handle, and then forked. When the waker had returned in the
+/// child, the child closed the file: it locked what threads of the parent may have held at the
+/// fork, and started a thread.
+#[test]
+fn a_child_does_not_close_what_a_waker_dropped_before_the_fork() {
+    let (_mm, _group, file) = used();
+    let forks = Arc::new(Forks { file: Mutex::new(Some(file)), child: Mutex::new(-1) });
+    sync::tasks::wake_all([Waker::from(Arc::clone(&forks))]);
+    let child = *forks.child.lock();
+    if child == 0 {
+        let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+        // SAFETY: leaves at once, and runs nothing that belongs to the parent.
+        unsafe { libc::_exit(i32::from(threads > 1)) };
+    }
+    assert!(child > 0, "fork failed");
+    expect_success(child);
 }

@@ -304,6 +304,9 @@ impl FileState {
     }
 
     fn close_by_worker(self: Arc<Self>, group: Arc<GroupHandle>) {
+        if self.manager.frames.forked() {
+            return; // The waker has forked after it dropped the handle.
+        }
         if self.manager.workers().is_err() {
             return self.close();
         }
