@@ -19,7 +19,7 @@ use crate::manager::Manager;
 use crate::manager::group_handle::GroupHandle;
 use crate::stats::Counters;
 use crate::stats::hits::HitsList;
-use io::{Access, BackingFile, IoError, uninterrupted};
+use io::{Access, BackingFile, Identity, IoError, uninterrupted};
 
 /// What an open file takes besides its page map, path and handles, rounded up: its state, its
 /// counters, the backend's file, entries in tables.
@@ -32,6 +32,12 @@ const GROWTH: u64 = 2;
 const PAGES_MIN: u64 = 1 << 18;
 /// The least number of these pages if the file is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
+
+/// Workers close idle files, which have neither loads nor dirty pages, under a device number of
+/// their own: the device's, with this bit inverted. Such a closing seldom needs the device, so it
+/// doesn't queue behind work for a device that doesn't answer. Its worker isn't one of those whose
+/// progress starts the time of errands in line again (WATCH-3 of `watchdog`).
+const IDLE: u64 = 1 << 63;
 
 /// The state of one file, identified by device and inode.
 pub(crate) struct FileState {
@@ -289,33 +295,43 @@ impl FileState {
     /// call returns at once. The thread that calls the waker may be the one that completes the
     /// loads, so it must not wait for them, nor for pages in use, nor free very many pages. Until
     /// the worker is done, it keeps the handle's group, and so the Pagefold. So dirty pages are
-    /// written even if the process ends meanwhile.
+    /// written even if the process ends meanwhile. A file without dirty pages or loads doesn't
+    /// queue behind work that may hang on the device: its lock may be wanted elsewhere.
     pub(crate) fn last_handle_closed(self: &Arc<Self>, group: &Arc<GroupHandle>) {
+        let is_idle = self.in_flight.is_empty() && self.unclean() == 0;
         if tasks::is_waking() {
             let (file, group) = (Arc::clone(self), Arc::clone(group));
             // The handle that is being dropped has a reference to the file. The worker's is the
             // last one.
-            tasks::after_waking(move || file.close_by_worker(group));
-        } else if self.in_flight.is_empty() && self.unclean() == 0 {
+            tasks::after_waking(move || file.close_by_worker(group, is_idle));
+        } else if is_idle {
             self.release_lock();
         } else {
             self.close_in_time(Self::close);
         }
     }
 
-    fn close_by_worker(self: Arc<Self>, group: Arc<GroupHandle>) {
-        if self.manager.frames.forked() {
+    fn close_by_worker(self: Arc<Self>, group: Arc<GroupHandle>, is_idle: bool) {
+        let manager = Arc::clone(&self.manager);
+        if manager.frames.forked() {
             return; // The waker has forked after it dropped the handle.
         }
-        if self.manager.workers().is_err() {
-            return self.close();
+        let Ok(workers) = manager.workers() else { return self.close() };
+        if is_idle {
+            let own = self.backing.identity();
+            workers.run(Identity { device: own.device ^ IDLE, ..own }, move || {
+                self.close();
+                drop(self);
+                drop(group);
+            });
+        } else {
+            let _ = self.run_by_worker(move |file| {
+                file.close();
+                file.worker_progresses();
+                drop(file);
+                drop(group);
+            });
         }
-        let _ = self.run_by_worker(move |file| {
-            file.close();
-            file.worker_progresses();
-            drop(file);
-            drop(group);
-        });
     }
 
     fn close(&self) {
@@ -393,5 +409,52 @@ impl Drop for FileState {
         self.table.remove(self, self.backing.identity());
         self.manager.sweep_groups(SWEPT_GROUPS);
         self.manager.frames.budget().uncharge(self.bytes);
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use std::task::{Wake, Waker};
+
+    use super::*;
+    use crate::patience::WATCHDOG;
+    use crate::{File, Pagefold};
+    use io::Backend as _;
+    use sync::lock::RwLock;
+    use sync::time::Instant;
+    use test_disks::SimulatedDisk;
+
+    /// Drops a file when it is woken.
+    struct Drops(Mutex<Option<File>>);
+
+    impl Wake for Drops {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().take());
+        }
+    }
+
+    /// Regression: a task's waker dropped the last handle of a file without changes, while all
+    /// workers of the file's device were waiting for the device. The closing waited behind them, so
+    /// the file stayed locked.
+    #[test]
+    fn an_idle_file_that_a_waker_drops_is_closed_beside_workers_that_hang() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("file", vec![1; 4096]);
+        let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).build().unwrap();
+        let file = mm.group("tenant").build().unwrap().open_options().write(true).open("file").unwrap();
+        let (workers, gate) = (mm.manager().workers().unwrap(), Arc::new(RwLock::new(())));
+        let closed = gate.write();
+        for _ in 0..100 {
+            let gate = Arc::clone(&gate);
+            workers.run(file.handle().file.backing.identity(), move || drop(gate.read()));
+        }
+        let other = disk.open(Path::new("file"), Access::Write).unwrap();
+        assert_eq!(other.lock(), Err(IoError::BUSY));
+        tasks::wake_all([Waker::from(Arc::new(Drops(Mutex::new(Some(file)))))]);
+        let start = Instant::now();
+        while other.lock().is_err() {
+            assert!(start.elapsed() < WATCHDOG, "the file stays locked");
+        }
+        drop(closed);
     }
 }
