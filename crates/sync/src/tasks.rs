@@ -42,12 +42,24 @@ pub fn is_waking() -> bool {
 
 /// Calls `what` once the waker that this thread is calling has returned. By then, everything that
 /// the waker drops has been dropped. A destructor that runs in a waker uses this to leave its work
-/// to another thread. If the thread is ending, and has dropped its thread-local values already,
-/// calls `what` at once.
+/// to another thread. If a waker calls another one, `what` is called once the inner one has
+/// returned. Outside of a waker, calls `what` at once; so it does if the thread is ending, and has
+/// dropped its thread-local values already.
 pub fn after_waking(what: impl FnOnce() + 'static) {
+    let depth = WAKING.get();
     let mut what: Option<Box<dyn FnOnce()>> = Some(Box::new(what));
-    let _ = AFTERWARDS.try_with(|calls| calls.borrow_mut().extend(what.take()));
+    if depth > 0 {
+        let put = |what| AfterWaking { depth, what };
+        let _ = AFTERWARDS.try_with(|calls| calls.borrow_mut().extend(what.take().map(put)));
+    }
     what.into_iter().for_each(|what| what());
+}
+
+/// What to call after a waker.
+struct AfterWaking {
+    /// The number of nested calls of wakers, down to that waker.
+    depth: u32,
+    what: Box<dyn FnOnce()>,
 }
 
 thread_local! {
@@ -55,8 +67,8 @@ thread_local! {
     /// complete other work, and so wake other tasks.
     static WAKING: Cell<u32> = const { Cell::new(0) };
 
-    /// What to call after the outermost waker.
-    static AFTERWARDS: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+    /// What to call after the wakers that this thread is calling.
+    static AFTERWARDS: RefCell<Vec<AfterWaking>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A call of a waker.
@@ -71,11 +83,12 @@ impl Waking {
 
 impl Drop for Waking {
     fn drop(&mut self) {
-        let depth = WAKING.with(|depth| depth.replace(depth.get() - 1));
-        if depth == 1 {
-            for call in AFTERWARDS.try_with(RefCell::take).unwrap_or_default() {
-                survive(call);
-            }
+        let depth = WAKING.replace(WAKING.get() - 1);
+        let is_due = |call: &mut AfterWaking| call.depth >= depth;
+        let take =
+            |calls: &RefCell<Vec<AfterWaking>>| -> Vec<_> { calls.borrow_mut().extract_if(.., is_due).collect() };
+        for call in AFTERWARDS.try_with(take).unwrap_or_default() {
+            survive(call.what);
         }
     }
 }
@@ -138,6 +151,27 @@ mod tests {
         let too_early = Arc::new(AtomicBool::new(true));
         wake_all([Waker::from(Arc::new(Leaves(Arc::clone(&too_early))))]);
         assert!(!too_early.load(Ordering::SeqCst));
+    }
+
+    /// An executor that runs tasks in its own waker: calls another waker, and notes whether what
+    /// comes after that one has been called.
+    struct Nested(Arc<AtomicBool>);
+
+    impl Wake for Nested {
+        fn wake(self: Arc<Self>) {
+            let is_due = Arc::new(AtomicBool::new(true));
+            wake_all([Waker::from(Arc::new(Leaves(Arc::clone(&is_due))))]);
+            self.0.store(!is_due.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+    }
+
+    /// Regression: an executor ran its tasks in a waker, which didn't return. What their wakers
+    /// left for later was never done.
+    #[test]
+    fn what_comes_after_a_nested_waker_does_not_wait_for_the_outer_one() {
+        let was_called = Arc::new(AtomicBool::new(false));
+        wake_all([Waker::from(Arc::new(Nested(Arc::clone(&was_called))))]);
+        assert!(was_called.load(Ordering::SeqCst));
     }
 
     #[derive(Default)]
