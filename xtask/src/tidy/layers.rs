@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
-use syn::{Item, ItemFn, ItemMod, ItemUse, UseTree};
+use syn::{Item, ItemUse, UseTree};
 
-use super::{Source, Violation, is_for_tests, is_test};
+use super::{Source, Violation, is_test};
 
 /// The names that lead from a crate's root to a module.
 type Module = Vec<String>;
@@ -36,11 +36,8 @@ pub(super) fn check(sources: &[Source], architecture: &str) -> Vec<Violation> {
         let files = imports(&sources);
         let folders = of_folders(&files);
         if path.ends_with("pagefold") {
-            violations.extend(arrows_up(&folders, &rows(architecture)).map(|what| Violation {
-                path: path.clone(),
-                line: 1,
-                what,
-            }));
+            let up = arrows_up(&folders, &rows(architecture)).into_iter();
+            violations.extend(up.map(|what| Violation { path: path.clone(), line: 1, what }));
         }
         // Usually, a circle of files is one of their folders, too.
         let in_files = circles(&files);
@@ -64,7 +61,7 @@ fn rows(architecture: &str) -> Vec<Vec<&str>> {
 
 /// Describes each import of a folder that stands higher in the drawing, and each folder of the
 /// drawing that doesn't exist.
-fn arrows_up(folders: &Imports, rows: &[Vec<&str>]) -> impl Iterator<Item = String> {
+fn arrows_up(folders: &Imports, rows: &[Vec<&str>]) -> Vec<String> {
     let height = |folder: &Module| rows.iter().position(|row| row.contains(&&*folder[0]));
     let is_up = |from: &Module, to: &Module| height(from).zip(height(to)).is_some_and(|(from, to)| to < from);
     let up = folders.iter().flat_map(|(from, imported)| imported.iter().map(move |to| (from, to)));
@@ -72,7 +69,7 @@ fn arrows_up(folders: &Imports, rows: &[Vec<&str>]) -> impl Iterator<Item = Stri
     let missing = rows.iter().flatten().filter(|name| !folders.contains_key(&vec![(**name).to_owned()]));
     let up = up.map(|(from, to)| format!("`{}` imports `{}`, which is above it in ARCHITECTURE.md", from[0], to[0]));
     let missing = missing.map(|name| format!("`{name}` is in the drawing of ARCHITECTURE.md, and isn't a folder"));
-    up.chain(missing).collect::<Vec<_>>().into_iter()
+    up.chain(missing).collect()
 }
 
 /// Which modules each module imports.
@@ -84,7 +81,7 @@ fn imports(sources: &[&Source]) -> Imports {
     let exports = modules.get(&Vec::new()).map_or_else(BTreeMap::new, |root| exports(&root.file));
     let of = |(me, source): (&Module, &&Source)| {
         let mut search = Search { me, paths: Vec::new() };
-        search.visit_file(&source.file);
+        search.visit_file(&source.product);
         let found = search.paths.iter().filter_map(|path| target(path, &modules, &exports));
         // The crate's root has no code of its own, so an import of the root isn't part of a circle.
         (me.clone(), found.filter(|found| found != me && !found.is_empty()).collect())
@@ -191,18 +188,6 @@ impl<'ast> Visit<'ast> for Search<'_> {
             self.add(&names);
         }
         visit::visit_path(self, path);
-    }
-
-    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
-        if !is_for_tests(&item.attrs) {
-            visit::visit_item_mod(self, item);
-        }
-    }
-
-    fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        if !is_for_tests(&item.attrs) {
-            visit::visit_item_fn(self, item);
-        }
     }
 }
 

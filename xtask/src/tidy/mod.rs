@@ -32,7 +32,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use syn::Attribute;
+use syn::{Attribute, Item, ItemFn, ItemMod, ItemUse};
 
 use crate::workspace::root;
 
@@ -56,9 +56,18 @@ struct Source {
     path: PathBuf,
     text: String,
     file: syn::File,
+    /// The file without what is compiled for tests alone.
+    product: syn::File,
 }
 
 impl Source {
+    fn new(path: PathBuf, text: String) -> syn::Result<Self> {
+        let file = syn::parse_file(&text)?;
+        let mut product = file.clone();
+        leave_out_tests(&mut product.items);
+        Ok(Self { path, text, file, product })
+    }
+
     fn violation(&self, span: proc_macro2::Span, what: String) -> Violation {
         Violation { path: self.path.clone(), line: span.start().line, what }
     }
@@ -106,8 +115,7 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
 /// All sources of the workspace.
 fn sources() -> Result<Vec<Source>, String> {
     let parse = |(path, text): (PathBuf, String)| {
-        let file = syn::parse_file(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Source { path, text, file })
+        Source::new(path.clone(), text).map_err(|error| format!("{}: {error}", path.display()))
     };
     files(OsStr::new("rs"))?.into_iter().map(parse).collect()
 }
@@ -148,6 +156,21 @@ pub(crate) fn is_test(path: &Path) -> bool {
     path.with_extension("").iter().any(|part| is_one(&part.to_string_lossy()))
 }
 
+/// Leaves out modules, functions and imports that are compiled for tests alone.
+fn leave_out_tests(items: &mut Vec<Item>) {
+    items.retain(|item| match item {
+        Item::Mod(ItemMod { attrs, .. }) | Item::Fn(ItemFn { attrs, .. }) | Item::Use(ItemUse { attrs, .. }) => {
+            !is_for_tests(attrs)
+        }
+        _ => true,
+    });
+    for item in items {
+        if let Item::Mod(ItemMod { content: Some((_, items)), .. }) = item {
+            leave_out_tests(items);
+        }
+    }
+}
+
 /// Whether an item is compiled for tests alone.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
@@ -161,5 +184,5 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
 
 #[cfg(test)]
 fn source(path: &str, text: &str) -> Source {
-    Source { path: path.into(), text: text.to_owned(), file: syn::parse_file(text).unwrap() }
+    Source::new(path.into(), text.to_owned()).unwrap()
 }

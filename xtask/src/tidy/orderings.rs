@@ -4,9 +4,8 @@
 use std::ffi::OsStr;
 
 use syn::visit::{self, Visit};
-use syn::{ItemFn, ItemMod};
 
-use super::{Source, Violation, is_for_tests, is_test};
+use super::{Source, Violation, is_test};
 
 /// Orderings that need a partner.
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
@@ -25,7 +24,7 @@ pub(super) fn check(source: &Source) -> Option<Violation> {
         return None;
     }
     let mut search = Search { first: None };
-    search.visit_file(&source.file);
+    search.visit_file(&source.product);
     let what = |name| format!("`{name}`, and no comment in this file says what it is paired with");
     search.first.map(|(name, span)| source.violation(span, what(name)))
 }
@@ -36,18 +35,6 @@ struct Search {
 }
 
 impl Visit<'_> for Search {
-    fn visit_item_mod(&mut self, module: &ItemMod) {
-        if !is_for_tests(&module.attrs) {
-            visit::visit_item_mod(self, module);
-        }
-    }
-
-    fn visit_item_fn(&mut self, function: &ItemFn) {
-        if !is_for_tests(&function.attrs) {
-            visit::visit_item_fn(self, function);
-        }
-    }
-
     fn visit_path(&mut self, path: &syn::Path) {
         let last = path.segments.last().map(|segment| (segment.ident.to_string(), segment.ident.span()));
         self.first = self.first.take().or_else(|| last.filter(|(name, _)| ORDERINGS.contains(&&**name)));

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
-use syn::{ItemFn, ItemMod, ItemUse, UseTree};
+use syn::{ItemUse, UseTree};
 
-use super::{Source, Violation, is_for_tests, is_test};
+use super::{Source, Violation, is_test};
 
 /// Crates that go through the seam.
 const CRATES: [&str; 7] = ["pagefold", "frames", "swap", "io", "test-disks", "span-lock", "smp-list"];
@@ -37,7 +37,7 @@ const FORBIDDEN: [&str; 18] = [
 pub(super) fn check(source: &Source) -> Vec<Violation> {
     let mut search = Search { source, found: Vec::new() };
     if is_product(&source.path) {
-        search.visit_file(&source.file);
+        search.visit_file(&source.product);
     }
     search.found
 }
@@ -74,22 +74,8 @@ impl Search<'_> {
 }
 
 impl Visit<'_> for Search<'_> {
-    fn visit_item_mod(&mut self, module: &ItemMod) {
-        if !is_for_tests(&module.attrs) {
-            visit::visit_item_mod(self, module);
-        }
-    }
-
-    fn visit_item_fn(&mut self, function: &ItemFn) {
-        if !is_for_tests(&function.attrs) {
-            visit::visit_item_fn(self, function);
-        }
-    }
-
     fn visit_item_use(&mut self, import: &ItemUse) {
-        if !is_for_tests(&import.attrs) {
-            self.look_at_imports("", &import.tree);
-        }
+        self.look_at_imports("", &import.tree);
     }
 
     fn visit_path(&mut self, path: &syn::Path) {

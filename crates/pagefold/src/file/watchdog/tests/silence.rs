@@ -2,14 +2,13 @@
 
 use std::future::Future;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use super::*;
 use crate::file::length::EndWait;
 use crate::write::Written;
 use io::{Access, BackingFile, Identity, IoError};
 use sync::SharedBytes;
-use sync::lock::RwLock;
+use sync::lock::{OnceCell, RwLock};
 
 /// Regression: a page that was being loaded was taken for one in use. So a call that waited for the
 /// device failed with `PageBusy` after seconds, and until then its wait counted as progress.
@@ -191,7 +190,7 @@ fn a_worker_survives_a_file_that_panics_when_it_is_unlocked_and_when_it_is_dropp
     let left = Arc::clone(&watch.left);
     // All workers but one hang. So further work is done only once that worker is through.
     let (workers, identity) = (mm.manager().workers().unwrap(), state.backing.identity());
-    let (gate, is_through) = (Arc::new(RwLock::new(())), Arc::new(OnceLock::new()));
+    let (gate, is_through) = (Arc::new(RwLock::new(())), Arc::new(OnceCell::new()));
     let closed = gate.write();
     for _ in 1..WORKERS_MAX {
         let gate = Arc::clone(&gate);
