@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
-use pagefold::{AddError, Builder, Error, Pagefold, Protection, RemoveError, Space, SwapArea};
+use pagefold::{AddError, Builder, Error, PageRef, Pagefold, Protection, RemoveError, Space, SwapArea};
 use sync::SharedBytes;
 use sync::one_cpu::stay_on_this_cpu;
 use sync::random::mix;
@@ -166,6 +166,19 @@ fn swap_out_again(mm: &Pagefold, space: &Space, base: u64) {
     (0..300).for_each(|page| space.write_at(&contents(page), base + page * PAGE).unwrap());
 }
 
+/// The address of a page of `swapping` that is in swap. Which of its pages are depends on threads.
+fn in_swap(space: &Space, base: u64) -> u64 {
+    (0..300).map(|page| base + page * PAGE).find(|&page| space.try_page_at(page).is_none()).unwrap()
+}
+
+/// Gives the group room for all of its pages, and returns a guard of a page that was in swap. The
+/// page keeps its slot, because enough slots are free.
+fn swapped_in(space: &Space, base: u64) -> PageRef<'_> {
+    let page = in_swap(space, base);
+    space.group().set_max("4MiB").unwrap();
+    space.page_at(page).unwrap()
+}
+
 /// An area couldn't be removed while one of its pages was back in memory and pinned by a guard.
 /// After 8 ms the error was that the page "can't be brought back". The removal should have waited
 /// for the guard.
@@ -177,9 +190,7 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
         if !std::mem::take(&mut is_first) {
             swap_out_again(&mm, &space, base);
         }
-        space.group().set_max("4MiB").unwrap();
-        // The page is swapped in, and keeps its slot, because enough slots are free.
-        let held = space.page_at(base).unwrap();
+        let held = swapped_in(&space, base);
         let (theirs, start) = (mm.clone(), Instant::now());
         let removal = Answer::of(move || theirs.remove_swap(0));
         // All other pages are back in memory, so the removal waits for the guard's page.
@@ -192,8 +203,7 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
         removed.inspect_err(|_| mm.remove_swap(0).unwrap()).is_ok()
     });
     swap_out_again(&mm, &space, base);
-    space.group().set_max("4MiB").unwrap();
-    let held = space.page_at(base).unwrap();
+    let held = swapped_in(&space, base);
     let error = mm.remove_swap(0).unwrap_err();
     assert!(matches!(error, Error::SwapInUse(RemoveError::InUse { area: 0, pages: 1 })), "{error}");
     drop(held);
@@ -358,7 +368,7 @@ fn a_compressed_area_gives_way_to_a_lower_budget_beside_a_fault_that_spills() {
 fn a_write_of_a_whole_page_goes_on_although_anothers_read_of_it_fails() {
     let disk = GatedDisk::with_file("/swap", 1001 * PAGE);
     let (_mm, space, base) = swapping_to(&disk);
-    let in_swap = (0..300).map(|page| base + page * PAGE).find(|&page| space.try_page_at(page).is_none()).unwrap();
+    let in_swap = in_swap(&space, base);
     disk.fail_reads();
     let (ours, theirs) = (space.clone(), space.clone());
     let read = Answer::of(move || ours.read_at(&mut [0; 8], in_swap));
