@@ -41,6 +41,21 @@ fn inputs(directory: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, String> {
     }
 }
 
+/// The inputs of all corpora, or only the one that is named.
+fn chosen(only: Option<&Path>) -> Result<Vec<(Target, PathBuf, Vec<u8>)>, String> {
+    // Every path ends with the empty one.
+    let is_chosen = |path: &Path| only.is_none_or(|only| only.file_name().is_some() && path.ends_with(only));
+    let mut chosen = Vec::new();
+    for target in TARGETS {
+        let inputs = inputs(&corpus(target.name))?.into_iter();
+        chosen.extend(inputs.filter(|(path, _)| is_chosen(path)).map(|(path, bytes)| (target, path, bytes)));
+    }
+    match (only, chosen.is_empty()) {
+        (Some(only), true) => Err(format!("PAGEFOLD_INPUT={}: no corpus has this file", only.display())),
+        _ => Ok(chosen),
+    }
+}
+
 /// Runs the target; says, and ends the process, if that takes for ever.
 fn try_out(target: Target, bytes: &[u8], repeat: &str) {
     let (is_over, changed) = (Mutex::new(false), Condvar::default());
@@ -67,14 +82,29 @@ fn try_out(target: Target, bytes: &[u8], repeat: &str) {
 #[test]
 fn every_input_of_the_corpora_is_taken() {
     let only = std::env::var_os("PAGEFOLD_INPUT").map(PathBuf::from);
-    for target in TARGETS {
-        for (path, bytes) in inputs(&corpus(target.name)).unwrap() {
-            if only.as_ref().is_none_or(|only| path.ends_with(only)) {
-                let name = Path::new(target.name).join(path.file_name().unwrap());
-                let repeat = format!("PAGEFOLD_INPUT={} cargo test -p fuzz-targets --test corpora", name.display());
-                try_out(target, &bytes, &repeat);
-            }
-        }
+    for (target, path, bytes) in chosen(only.as_deref()).unwrap() {
+        try_out(target, &bytes, &repeat(target, &path));
+    }
+}
+
+/// The command that tries only this input of a corpus.
+fn repeat(target: Target, path: &Path) -> String {
+    let name = Path::new(target.name).join(path.file_name().unwrap());
+    format!("PAGEFOLD_INPUT={} cargo test -p fuzz-targets --test corpora", name.display())
+}
+
+/// A name that no input has would be a test that tries nothing, and passes.
+#[test]
+fn an_input_that_is_named_is_found_or_an_error() {
+    let all = chosen(None).unwrap();
+    for (target, path, _) in &all {
+        let repeat = repeat(*target, path);
+        let name = repeat.strip_prefix("PAGEFOLD_INPUT=").and_then(|rest| rest.split_once(' ')).unwrap().0;
+        let only: Vec<PathBuf> = chosen(Some(Path::new(name))).unwrap().into_iter().map(|(_, path, _)| path).collect();
+        assert_eq!(only, std::slice::from_ref(path));
+    }
+    for name in ["traces/no-such-input", "", "no-such-target/a"] {
+        assert!(chosen(Some(Path::new(name))).is_err_and(|error| error.contains("PAGEFOLD_INPUT=")), "{name:?}");
     }
 }
 
