@@ -4,6 +4,11 @@
 //!
 //! Each page has one word for each thread. Only this thread writes the word, and all threads read
 //! it. So a thread knows the value of its own word, and that the other words never decrease.
+//!
+//! In one build, the seed decides everything that happens; in another build, a few orders differ.
+//! So the test can require that each of `EVENTS` happens in the gate's orders, because each of them
+//! happens thousands of times there. Without this check, the orders might test less than they seem
+//! to.
 #![cfg(pagefold_manycore)]
 
 mod support;
@@ -34,6 +39,26 @@ const REPEAT: &str = "RUSTFLAGS='--cfg pagefold_manycore' CARGO_TARGET_DIR=targe
                       pagefold --test random_orders";
 /// The number of orders, unless `PAGEFOLD_SEEDS` is set.
 const SEEDS: u64 = 100;
+
+/// What must happen in the gate's orders.
+const EVENTS: [&str; 5] = [
+    "a page is evicted",
+    "a page that was evicted comes back",
+    "a thread waits for another thread's load",
+    "a thread reclaims for itself",
+    "a page comes back from swap",
+];
+/// The number of orders that must contain each of them: as many as the gate makes.
+const ORDERS_WITH_ALL: u64 = 300;
+/// What a process prints before the counts of its events.
+const HAPPENED: &str = "happened: ";
+
+/// How often each of `EVENTS` happened.
+type Counts = [u64; EVENTS.len()];
+
+fn sum(some: Counts, more: Counts) -> Counts {
+    std::array::from_fn(|event| some[event] + more[event])
+}
 
 /// What the threads share.
 struct World {
@@ -187,7 +212,13 @@ fn world(disk: &SimulatedDisk) -> World {
     World { fold, groups, files, space, base }
 }
 
-fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
+/// How often each of `EVENTS` happened to a group.
+fn counts(group: &Group) -> Counts {
+    let stats = group.stats();
+    [stats.evictions, stats.refaults, stats.waits, stats.direct_reclaims, stats.swap_ins]
+}
+
+fn run(machine: &Machine, seed: u64) -> Result<Counts, Box<Failure>> {
     let run = machine.run(|| {
         let disk = SimulatedDisk::default();
         disk.add_bytes("f", vec![0; (PAGES * PAGE) as usize]);
@@ -212,6 +243,7 @@ fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
         world.files[0].sync().unwrap();
         assert!(world.fold.used() <= world.fold.budget());
         let swap_outs = world.groups[0].stats().swap_outs;
+        let counts = world.groups.iter().map(counts).fold(Counts::default(), sum);
         let World { fold, groups, files, space, .. } = world;
         drop((files, space));
         for group in &groups {
@@ -234,9 +266,13 @@ fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
                 assert_eq!(found, number, "page {page} on the disk, thread {thread}'s word");
             }
         }
-        swap_outs
+        (swap_outs, counts)
     });
-    run.map(|run| assert!(run.value > 0, "nothing went to swap"))
+    run.map(|run| {
+        let (swap_outs, counts) = run.value;
+        assert!(swap_outs > 0, "nothing went to swap");
+        counts
+    })
 }
 
 /// The order depends only on the seed if the process hasn't done anything before, so each seed runs
@@ -245,20 +281,30 @@ fn run(machine: &Machine, seed: u64) -> Result<(), Box<Failure>> {
 fn threads_that_are_stopped_anywhere_lose_nothing() {
     let seeds = seeds(SEEDS);
     if seeds.end - seeds.start != 1 {
-        return seeds.for_each(in_a_process);
+        let counts = seeds.clone().map(in_a_process).fold(Counts::default(), sum);
+        for (event, count) in EVENTS.iter().zip(counts) {
+            println!("{count} times: {event}");
+            assert!(count > 0 || seeds.end - seeds.start < ORDERS_WITH_ALL, "never in all orders: {event}");
+        }
+        return;
     }
     let costs = Costs { time_slice: 5_000.0, ..Costs::default() };
     let machine = Machine::new(Shape::new(1, CPUS, 1).unwrap(), costs).unwrap().events_max(20_000_000).random_order();
     let seed = seeds.start;
-    if let Err(failure) = run(&machine.seed(seed), seed) {
-        panic!("seed {seed}: {failure}\nrepeat with: PAGEFOLD_SEED={seed} {REPEAT}");
+    match run(&machine.seed(seed), seed) {
+        Ok(counts) => println!("{HAPPENED}{}", counts.map(|count| count.to_string()).join(" ")),
+        Err(failure) => panic!("seed {seed}: {failure}\nrepeat with: PAGEFOLD_SEED={seed} {REPEAT}"),
     }
 }
 
-fn in_a_process(seed: u64) {
+fn in_a_process(seed: u64) -> Counts {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "threads_that_are_stopped_anywhere_lose_nothing", "--nocapture"]);
     let output = child.env_remove("PAGEFOLD_SEEDS").env("PAGEFOLD_SEED", seed.to_string()).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "PAGEFOLD_SEED={seed}: {}\n{}", output.status, String::from_utf8_lossy(&said));
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "PAGEFOLD_SEED={seed}: {}\n{said}", output.status);
+    let numbers = said.split(HAPPENED).nth(1).and_then(|rest| rest.lines().next()).unwrap_or_default();
+    let counts: Vec<u64> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+    counts.try_into().unwrap()
 }
