@@ -81,7 +81,7 @@ fn whichever_call_for_memory_is_refused_the_answer_is_an_error() {
     refusals::refuse(u64::MAX..=u64::MAX);
     scenario().expect("with all memory that it wants");
     let clean = refusals::allow();
-    let (mut injected, mut errors) = (0, 0);
+    let (mut runs, mut injected, mut errors) = (0, 0, 0);
     for for_ever in [false, true] {
         for call in 1.. {
             refusals::refuse(call..=if for_ever { u64::MAX } else { call });
@@ -90,7 +90,8 @@ fn whichever_call_for_memory_is_refused_the_answer_is_an_error() {
             if calls < call {
                 break;
             }
-            injected += 1;
+            runs += 1;
+            injected += if for_ever { calls - call + 1 } else { 1 };
             errors += u64::from(result.is_err());
             result.or_else(|error| if is_of_memory(&error) { Ok(()) } else { Err(error) }).unwrap_or_else(|error| {
                 panic!("call {call} refused{}: {error}", if for_ever { ", and all later ones" } else { "" })
@@ -99,6 +100,7 @@ fn whichever_call_for_memory_is_refused_the_answer_is_an_error() {
         }
     }
     scenario().expect("memory that is there again");
-    println!("{clean} calls in a clean run, {injected} refused, {errors} with an error");
-    assert!(injected > 50 && errors > 10, "{injected} refused, {errors} with an error");
+    println!("{clean} calls in a clean run, {runs} runs, {errors} with an error");
+    println!("faults injected: {injected} in {runs} runs");
+    assert!(runs > 50 && errors > 10, "{runs} runs, {errors} with an error");
 }

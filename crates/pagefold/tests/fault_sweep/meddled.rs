@@ -19,7 +19,6 @@ use pagefold::{Error, File, Group, PageRef};
 use sync::atomic::{AtomicU64, Ordering};
 use test_disks::{Fault, FaultyBackend, Schedule, SimulatedDisk};
 
-use crate::side_by_side;
 use crate::steps::Step::{Change, Forget, SetLen, Sync, SyncRange, Write};
 use crate::steps::{Piece, Step};
 use crate::stranger::{Deed, Meddler, Plan};
@@ -27,6 +26,7 @@ use crate::support::around::Wrapped;
 use crate::support::{bytes_on, disk, manager};
 use crate::worlds::Worlds;
 use crate::writer::sync_in_peace;
+use crate::{FIRED, print_injected, side_by_side};
 
 const PLANS: [Plan; 7] = [
     Plan::Append(100),
@@ -135,9 +135,11 @@ enum Shown {
     },
 }
 
-/// The number of runs in which the other process acted (`ACTED`), in which changes were lost
-/// (`LOST`), and in which any mixture of contents was allowed in the end (`SETTLED`).
+/// The number of runs in which the other process acted (`ACTED`), in which calls failed
+/// (`TROUBLED`), in which changes were lost (`LOST`), and in which any mixture of contents was
+/// allowed in the end (`SETTLED`).
 static ACTED: AtomicU64 = AtomicU64::new(0);
+static TROUBLED: AtomicU64 = AtomicU64::new(0);
 static LOST: AtomicU64 = AtomicU64::new(0);
 static SETTLED: AtomicU64 = AtomicU64::new(0);
 
@@ -203,6 +205,9 @@ fn meddled_scenario(case: &Case) -> bool {
     }
     let had_its_turn = run.meddler.had_its_turn();
     run.meddler.is_let(false);
+    let fired = run.faulty.fired_total();
+    FIRED.fetch_add(fired, Ordering::Relaxed);
+    TROUBLED.fetch_add(u64::from(fired > 0), Ordering::Relaxed);
     run.rest();
     had_its_turn
 }
@@ -487,5 +492,6 @@ pub(crate) fn sweep_all() {
     let runs = side_by_side(&jobs, |&(plan, has_pins)| sweep(plan, has_pins));
     let [acted, lost, settled] = [&ACTED, &LOST, &SETTLED].map(|count| count.load(Ordering::Relaxed));
     println!("{runs} runs beside another process: acted in {acted}, lost changes in {lost}, left open in {settled}");
+    print_injected(TROUBLED.load(Ordering::Relaxed));
     assert!(acted > 20 * 20 && lost > 100 && settled < acted / 4);
 }

@@ -213,6 +213,7 @@ fn whichever_call_fails_no_page_is_lost() {
     // All of this runs on one thread, so ThreadSanitizer can find little here, and it would take
     // half a minute. It tests only every eighth call.
     const CALLS: u64 = if cfg!(pagefold_tsan) { 8 } else { 1 };
+    let (mut runs, mut injected) = (0, 0);
     for fault in [Fault::Errno(EIO), Fault::Errno(ENOSPC), Fault::Interrupted, Fault::Short(1000)] {
         for for_ever in [false, true] {
             let mut call = 1;
@@ -232,6 +233,8 @@ fn whichever_call_fails_no_page_is_lost() {
                     let _ = space.write_at(&contents(page, 0), base + page * PAGE);
                 }
                 let calls = faulty.calls() - before;
+                runs += u64::from(faulty.fired_total() > 0);
+                injected += faulty.fired_total();
                 faulty.set_schedule(Schedule::Never);
                 (0..ROOM).for_each(|page| check(&space, base, page, 0));
                 (0..MORE)
@@ -247,4 +250,5 @@ fn whichever_call_fails_no_page_is_lost() {
             }
         }
     }
+    println!("faults injected: {injected} in {runs} runs");
 }
