@@ -51,6 +51,18 @@ impl Outcome {
         format!("failed: {}: {}\n  repeat with: {}", self.name, self.first_error(), self.command)
     }
 
+    /// Returns how many faults the check's tests injected, and in how many runs, according to what
+    /// they printed: `faults injected: 300 in 12 runs`.
+    pub(crate) fn injected(&self) -> (u64, u64) {
+        let numbers = |line: &str| {
+            // The test harness may have begun the line.
+            let (faults, runs) = line.split_once("faults injected: ")?.1.strip_suffix(" runs")?.split_once(" in ")?;
+            Some((faults.parse().ok()?, runs.parse().ok()?))
+        };
+        let sum = |sum: (u64, u64), more: (u64, u64)| (sum.0 + more.0, sum.1 + more.1);
+        self.printed.lines().filter_map(numbers).fold((0, 0), sum)
+    }
+
     /// Returns the first error that the check printed, in one line.
     fn first_error(&self) -> String {
         // The output of tests that passed comes before `FAILURES`.
@@ -106,7 +118,7 @@ impl Check {
     }
 
     /// Returns the command as a user would type it.
-    fn typed(&self) -> String {
+    pub(crate) fn typed(&self) -> String {
         let variables = self
             .command
             .get_envs()
@@ -269,7 +281,7 @@ pub(crate) fn conclude(outcomes: &[Outcome]) -> ExitCode {
 }
 
 /// Returns what this machine lacks, according to the tests, each item once: `not here: io_uring`.
-fn not_here(outcomes: &[Outcome]) -> BTreeSet<&str> {
+pub(crate) fn not_here(outcomes: &[Outcome]) -> BTreeSet<&str> {
     let lines = outcomes.iter().flat_map(|outcome| outcome.printed.lines());
     lines.filter_map(|line| line.find("not here: ").map(|at| line[at..].trim())).collect()
 }
@@ -355,16 +367,19 @@ pub(crate) fn thread_sanitizer(name: &'static str, arguments: &str) -> Check {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_first_error_is_shown_in_a_line() {
-        let outcome = |printed: &str| Outcome {
+    fn outcome(printed: &str) -> Outcome {
+        Outcome {
             name: "a",
             lane: None,
             passed: false,
             time: Duration::ZERO,
             command: String::new(),
             printed: printed.to_owned(),
-        };
+        }
+    }
+
+    #[test]
+    fn the_first_error_is_shown_in_a_line() {
         let panic = outcome("test a ... ok\nthread 'b' panicked at b.rs:1:2:\n  no page\nthread 'c' panicked at c.rs");
         assert_eq!(panic.first_error(), "thread 'b' panicked at b.rs:1:2: no page");
         assert_eq!(outcome("error[E0001]: wrong\n").first_error().trim(), "error[E0001]: wrong");
@@ -375,6 +390,16 @@ mod tests {
         assert_eq!(outcome(&without_colours(coloured)).first_error().trim(), "error: wrong");
         let lacking = [outcome("not here: io_uring\n"), outcome("x: not here: io_uring\n")];
         assert_eq!(not_here(&lacking).len(), 1);
+    }
+
+    #[test]
+    fn the_faults_of_all_tests_are_added_up() {
+        let injected = |printed: &str| outcome(printed).injected();
+        assert_eq!(
+            injected("9 calls\nfaults injected: 40 in 3 runs\ntest a ... faults injected: 2 in 1 runs\n"),
+            (42, 4)
+        );
+        assert_eq!(injected("faults injected: many in 3 runs\nfaults injected: 7\n"), (0, 0));
     }
 
     #[test]

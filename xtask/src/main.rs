@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::check::{Check, cargo, tests, this_program};
+use crate::check::{Check, cargo, this_program};
 use crate::prove::{ProveArgs, kernels::KernelsArgs, planted::PlantedArgs, reach::ReachArgs};
 use crate::release::ReleaseArgs;
 
@@ -124,14 +124,7 @@ fn short_checks() -> Vec<Check> {
 /// The gate's checks. Checks that build in the usual target directory run one after the other.
 /// Checks with a directory of their own, and checks that build nothing, run beside them.
 fn long_checks() -> Vec<Check> {
-    let skipped: String = prove::lanes::SEEDED_IN_THE_GATE.map(|test| format!(" --skip {test}")).concat();
-    let mut checks = vec![
-        formatting(),
-        tidy(),
-        lints(),
-        // Tests that pass print what they did without.
-        tests("tests", &format!("--no-fail-fast -- --show-output{skipped}")),
-    ];
+    let mut checks = vec![formatting(), tidy(), lints()];
     checks.extend(prove::gate_checks());
     checks.push(documentation());
     checks.extend(features());

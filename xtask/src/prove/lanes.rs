@@ -11,14 +11,27 @@ use crate::workspace;
 /// other directories run beside them. The build of all tests in the usual directory takes longest.
 /// Beside it run the checks of loom and of virtual CPUs, and then those of the two sanitizers.
 /// Checks that only run tests of this build wait for it, and then run beside each other.
-pub(crate) static ALL: [Lane; 17] = [
-    LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH, TIMES,
-    BENCHES, CROWDS, KERNELS,
+pub(crate) static ALL: [Lane; 18] = [
+    TESTS, LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH,
+    TIMES, BENCHES, CROWDS, KERNELS,
 ];
 
-/// Time limits: for a check that runs only at night, and for one that needs `--hours 2`.
+/// Time limits: of a check that runs only at night, and of all planted bugs. These take half an
+/// hour on a quiet machine.
 const A_NIGHT: Duration = Duration::from_hours(8);
-const AN_HOUR: Duration = Duration::from_hours(1);
+const FOR_ALL_PLANTED: Duration = Duration::from_hours(4);
+
+const TESTS: Lane = Lane {
+    name: "tests",
+    about: "unit, integration and documentation tests, but for those that other lanes run with more seeds",
+    gate: || {
+        let skipped: String = SEEDED_IN_THE_GATE.map(|test| format!(" --skip {test}")).concat();
+        // Tests that pass print what they did without.
+        vec![tests("tests", &format!("--no-fail-fast -- --show-output{skipped}"))]
+    },
+    by_hand: Vec::new,
+    more: None,
+};
 
 const LOOM: Lane = Lane {
     name: "loom",
@@ -113,13 +126,14 @@ const MODEL: Lane = Lane {
 const FAULTS: Lane = Lane {
     name: "faults",
     about: "call 1, 2, 3 … to a backend or for memory fails, in every way, once and for ever",
-    // The gate runs them among all tests.
+    // The lane `tests` runs them, too, some of them with fewer kinds of faults.
     gate: Vec::new,
     by_hand: || {
+        // They print how many faults they injected.
         vec![
-            tests("faults: calls for memory", "--test memory_faults"),
+            tests("faults: calls for memory", "--test memory_faults -- --nocapture"),
             tests("faults: calls to backends", "--test fault_sweep -- --nocapture").env("PAGEFOLD_ALL_FAULTS", "1"),
-            tests("faults: calls of swap", "--test swap faults"),
+            tests("faults: calls of swap", "--test swap faults -- --nocapture"),
         ]
     },
     more: None,
@@ -136,7 +150,7 @@ const NEIGHBOURS: Lane = Lane {
 const FUZZ: Lane = Lane {
     name: "fuzz",
     about: "any bytes for ranges, sizes, arguments of calls, swap headers, traces and iologs",
-    // The gate runs corpora, and 100 inputs of each target, among all tests.
+    // The lane `tests` runs the corpora, and 100 inputs of each target.
     gate: Vec::new,
     by_hand: Vec::new,
     more: Some(More {
@@ -152,6 +166,12 @@ const FUZZ: Lane = Lane {
         },
     }),
 };
+
+/// Returns what the machine lacks for the fresh seeds of a lane, as tests print it.
+pub(super) fn lacking(lane: &Lane) -> Option<String> {
+    let lacks_it = lane.name == FUZZ.name && !has_cargo_fuzz();
+    lacks_it.then(|| "not here: cargo-fuzz".to_owned())
+}
 
 fn has_cargo_fuzz() -> bool {
     workspace::cargo().args(["fuzz", "--version"]).output().is_ok_and(|output| output.status.success())
@@ -344,13 +364,13 @@ const PLANTED: Lane = Lane {
         night: 1,
         step: 1,
         hours_min: 2.0,
-        checks: |_| vec![planted::check(&[]).may_take(AN_HOUR)],
+        checks: |_| vec![planted::check(&[]).may_take(FOR_ALL_PLANTED)],
     }),
 };
 
 /// Tests that take long, and that lanes of the gate run over more seeds than the tests use by
 /// default.
-pub(crate) const SEEDED_IN_THE_GATE: [&str; 3] = [
+const SEEDED_IN_THE_GATE: [&str; 3] = [
     "random_operations_agree_with_the_model",
     "threads_agree_with_a_plain_model_in_an_eighth_of_the_memory",
     "what_sync_promised_survives_a_power_cut",

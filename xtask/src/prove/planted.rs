@@ -2,8 +2,8 @@
 //!
 //! `planted/NAME.patch` begins with these lines, and goes on as a diff of the workspace:
 //!
-//! - `rule: …`, what the patch breaks; `lane: …`, which lane catches it; `check: …`, the arguments
-//!   of `cargo` for the check;
+//! - `rule: …`, what the patch breaks; `lane: …`, which lane of `prove` catches it; `check: …`, the
+//!   arguments of `cargo` for the check;
 //! - `limit: …`, if the bug makes the check hang: the seconds after which it counts as hanging;
 //! - `turns: …`, if not the usual number: how often the check may be run until it fails.
 //!
@@ -23,6 +23,7 @@ use clap::Args;
 use diffy::patch_set::{FileOperation, FilePatch, ParseOptions, PatchSet};
 use serde_json::{Value, json};
 
+use super::lanes;
 use crate::check::{Check, LOOM, LOOM_CFG, this_program};
 use crate::limited;
 use crate::workspace::{cargo, root, target_directory};
@@ -73,9 +74,13 @@ impl Patch {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect();
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        match ["rule", "lane", "check"].into_iter().find(|&key| !head.contains_key(key)) {
-            Some(key) => Err(format!("{name}: no line `{key}: …`")),
-            None => Ok(Self { name, path, head }),
+        if let Some(key) = ["rule", "lane", "check"].into_iter().find(|&key| !head.contains_key(key)) {
+            return Err(format!("{name}: no line `{key}: …`"));
+        }
+        let patch = Self { name, path, head };
+        match lanes::ALL.iter().any(|lane| lane.name == patch.says("lane")) {
+            true => Ok(patch),
+            false => Err(format!("{}: `prove` has no lane {:?}", patch.name, patch.says("lane"))),
         }
     }
 

@@ -26,9 +26,12 @@ struct Counted {
     seeds: u32,
 }
 
-/// A program that no other lane names belongs to the first one.
+/// The lane of all programs that no other lane names.
+pub(super) const TESTS: &str = "tests";
+
+/// The lanes; [`TESTS`] is the first one.
 const LANES: [Counted; 7] = [
-    Counted { lane: "tests", programs: &[], arguments: &[], seeds: 0 },
+    Counted { lane: TESTS, programs: &[], arguments: &[], seeds: 0 },
     Counted { lane: "model", programs: &["model"], arguments: &[], seeds: 200 },
     Counted { lane: "swap", programs: &["swap"], arguments: &[], seeds: 40 },
     Counted { lane: "power", programs: &["power_cut"], arguments: &[], seeds: 100 },
@@ -42,6 +45,12 @@ const LANES: [Counted; 7] = [
     },
     Counted { lane: "strangers", programs: &["strangers"], arguments: &[], seeds: 20 },
 ];
+
+/// The names of the lanes that are counted.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    LANES.iter().map(|counted| counted.lane)
+}
 
 /// A place in a file: a line and a column in it, both from 1.
 pub(super) type Position = (usize, usize);
