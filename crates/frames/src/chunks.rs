@@ -21,6 +21,9 @@
 //! | `PRESENT` (+ `AGED`) | idle: only shadows | `enter`; a sweep sets `AGED`, the next one → `LOCKED` |
 //! | `LOCKED` | a thread is charging it or giving it back | → `PRESENT` + 1, `PRESENT` (not taken back) or 0 |
 //!
+//! A present chunk may also be `PAID`: the policy has charged it to an owner of the map, besides
+//! the budget ([`Payment`]). The thread that gives the chunk back tells the policy.
+//!
 //! - C1. `enter` is called before a word changes from *vacant*, and `leave` after the word has
 //!   become *vacant* again. In between, the word is counted in the chunk's state, so the chunk is
 //!   neither locked nor absent.
@@ -34,6 +37,9 @@
 //!   a thread that gives it back waits for no change of w. `leave` decrements both counts in one
 //!   step. A swapper decrements w before the word becomes *swapped*, because another thread may
 //!   leave the chunk from then on (W6 of `swapping`).
+//! - C5. A chunk is `PAID` from when a payment for it was used up until `returned` was called for
+//!   it, once. `returned` is called while the chunk is `LOCKED`. So a thread that waits until all
+//!   chunks of a map are absent also waits for these calls.
 //!
 //! One race is accepted, after which a system page is in use without being charged:
 //! - A reader loads the word of a page, and is about to set the page's hot bit in it.
@@ -63,6 +69,8 @@ use crate::word_geometry::WordGeometry;
 const PRESENT: u32 = 1 << 31;
 const LOCKED: u32 = 1 << 30;
 const AGED: u32 = 1 << 29;
+/// The chunk was paid for (C5).
+const PAID: u32 = 1 << 28;
 /// The unit of the count of written words.
 const WRITTEN: u32 = 1 << 14;
 /// Mask of the count of words in use: a chunk has at most 8,192.
@@ -72,11 +80,46 @@ const WRITTEN_COUNT: u32 = COUNT * WRITTEN;
 /// Number of words in use up to which a chunk is *nearly idle*.
 const FEW: u32 = 2;
 
-const _: () = assert!(WRITTEN_COUNT & (AGED | LOCKED | PRESENT) == 0, "the counts have room");
+const _: () = assert!(WRITTEN_COUNT & (PAID | AGED | LOCKED | PRESENT) == 0, "the counts have room");
 
 /// The budget has no room for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
+
+/// Whether a caller has paid for a new part of a page map, if the load that it begins makes one. To
+/// pay is the policy's affair: it charges the part to the map's owner before the load, because
+/// making room for the charge may take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payment {
+    /// The map's parts are charged to the budget alone.
+    NotDue,
+    /// The caller hasn't paid, so the load must make no part.
+    Due,
+    /// The caller has paid for a part. Becomes `Due` if the load makes one.
+    Made,
+}
+
+/// A load would make a part of a page map that isn't paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unpaid;
+
+/// Why a word wasn't counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotEntered {
+    /// The budget has no room for the word's chunk.
+    NoRoom,
+    /// The word's chunk is absent, and [`Payment::Due`].
+    Unpaid,
+}
+
+/// What happens to a chunk that the system refuses to take back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IfRefused {
+    /// It stays paid for.
+    Keep,
+    /// Its map is going, so it is the owner's no longer.
+    Return,
+}
 
 /// The result of giving a chunk back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +195,7 @@ impl Chunks {
         &self.present_in[chunk >> (self.segment_shift - self.shift)]
     }
 
-    fn chunk_bytes(&self) -> u64 {
+    pub(crate) fn chunk_bytes(&self) -> u64 {
         (size_of::<u64>() as u64) << self.shift
     }
 
@@ -170,9 +213,10 @@ impl Chunks {
     pub(crate) fn enter(
         &self,
         word: usize,
+        payment: &mut Payment,
         budget: &Budget,
         prepare: impl Fn(usize) -> Result<(), NoRoom>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NotEntered> {
         let chunk = word >> self.shift;
         let state = self.state(chunk);
         let mut backoff = Backoff::new();
@@ -188,14 +232,22 @@ impl Chunks {
                 if state.compare_exchange_weak(now, (now & !AGED) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     return Ok(());
                 }
+            } else if *payment == Payment::Due {
+                return Err(NotEntered::Unpaid);
             } else if state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 // Transition: chunk, absent → locked.
-                return self.add(chunk, budget, prepare);
+                return self.add(chunk, payment, budget, prepare).map_err(|NoRoom| NotEntered::NoRoom);
             }
         }
     }
 
-    fn add(&self, chunk: usize, budget: &Budget, prepare: impl Fn(usize) -> Result<(), NoRoom>) -> Result<(), NoRoom> {
+    fn add(
+        &self,
+        chunk: usize,
+        payment: &mut Payment,
+        budget: &Budget,
+        prepare: impl Fn(usize) -> Result<(), NoRoom>,
+    ) -> Result<(), NoRoom> {
         let state = self.state(chunk);
         let charged = budget.try_charge(self.chunk_bytes());
         let result = if charged { prepare(chunk << self.shift) } else { Err(NoRoom) };
@@ -204,7 +256,11 @@ impl Chunks {
                 // Transition: chunk, locked → present.
                 self.present.fetch_add(1, Ordering::Relaxed);
                 self.present_in(chunk).fetch_add(1, Ordering::Relaxed);
-                state.store(PRESENT | 1, Ordering::Release);
+                let paid = if *payment == Payment::Made { PAID } else { 0 };
+                if paid != 0 {
+                    *payment = Payment::Due;
+                }
+                state.store(PRESENT | paid | 1, Ordering::Release);
             }
             Err(NoRoom) => {
                 // Transition: chunk, locked → absent, as there is no room.
@@ -247,9 +303,28 @@ impl Chunks {
         debug_assert!((after & WRITTEN_COUNT) / WRITTEN <= after & COUNT, "more words written than in use");
     }
 
-    /// Gives an idle chunk back; `idle` is the state that the caller has read.
-    fn give_back(&self, chunk: usize, idle: u32, words: &Region<AtomicU64>, budget: &Budget) -> GivenBack {
-        debug_assert!(idle & !AGED == PRESENT, "the state isn't that of an idle chunk");
+    /// Returns whether a state is that of an idle chunk.
+    fn is_idle(state: u32) -> bool {
+        state & !(AGED | PAID) == PRESENT
+    }
+
+    /// Returns whether the chunk is in memory.
+    pub(crate) fn is_present(&self, word: usize) -> bool {
+        // Relaxed: a hint.
+        self.state(word >> self.shift).load(Ordering::Relaxed) & PRESENT != 0
+    }
+
+    /// Gives an idle chunk back; `idle` is the state that the caller has read. Calls `returned`
+    /// with the chunk's first word if the chunk was paid for, and isn't any more.
+    fn give_back(
+        &self,
+        chunk: usize,
+        idle: u32,
+        (words, budget): (&Region<AtomicU64>, &Budget),
+        refused: IfRefused,
+        returned: &mut dyn FnMut(u64),
+    ) -> GivenBack {
+        debug_assert!(Self::is_idle(idle), "the state isn't that of an idle chunk");
         let state = self.state(chunk);
         // Acquire pairs with the Release of `leave`.
         if state.compare_exchange(idle, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -258,23 +333,48 @@ impl Chunks {
         if !words.discard(self.words_of(chunk)) {
             // The system refuses, so the memory stays charged; its contents are zeroed.
             words[self.words_of(chunk)].iter().for_each(|word| word.store(0, Ordering::Relaxed));
-            state.store(PRESENT, Ordering::Release);
+            let mut paid = idle & PAID;
+            if refused == IfRefused::Return && paid != 0 {
+                returned(self.words_of(chunk).start as u64);
+                paid = 0;
+            }
+            state.store(PRESENT | paid, Ordering::Release);
             return GivenBack::Refused;
         }
         // Transition: chunk, locked → absent, given back.
         budget.uncharge(self.chunk_bytes());
         self.present.fetch_sub(1, Ordering::Relaxed);
         self.present_in(chunk).fetch_sub(1, Ordering::Relaxed);
+        if idle & PAID != 0 {
+            returned(self.words_of(chunk).start as u64);
+        }
         // Release pairs with the Acquire of `enter`.
         state.store(0, Ordering::Release);
         GivenBack::Yes
     }
 
     /// Gives back the chunk of a word if it is idle. Returns whether it has.
-    pub(crate) fn give_back_idle(&self, word: usize, words: &Region<AtomicU64>, budget: &Budget) -> bool {
+    pub(crate) fn give_back_idle(
+        &self,
+        word: usize,
+        from: (&Region<AtomicU64>, &Budget),
+        returned: &mut dyn FnMut(u64),
+    ) -> bool {
         let chunk = word >> self.shift;
         let state = self.state(chunk).load(Ordering::Relaxed);
-        state & !AGED == PRESENT && self.give_back(chunk, state, words, budget) == GivenBack::Yes
+        Self::is_idle(state) && self.give_back(chunk, state, from, IfRefused::Keep, returned) == GivenBack::Yes
+    }
+
+    /// Gives back the idle chunks of these words, whether or not a sweep has seen them. Returns
+    /// their number.
+    pub(crate) fn give_back_all_idle(
+        &self,
+        range: Range<usize>,
+        from: (&Region<AtomicU64>, &Budget),
+        returned: &mut dyn FnMut(u64),
+    ) -> usize {
+        let words = range.step_by(1 << self.shift);
+        words.filter(|&word| self.give_back_idle(word, from, returned)).count()
     }
 
     /// Gives back up to `wanted` chunks of a segment. A chunk is given back if it is idle now and
@@ -283,8 +383,8 @@ impl Chunks {
         &self,
         segment: Range<usize>,
         wanted: usize,
-        words: &Region<AtomicU64>,
-        budget: &Budget,
+        from: (&Region<AtomicU64>, &Budget),
+        returned: &mut dyn FnMut(u64),
     ) -> usize {
         let chunks = segment.start >> self.shift..segment.end >> self.shift;
         // Relaxed: a chunk that becomes present meanwhile is too young to be given back.
@@ -296,9 +396,10 @@ impl Chunks {
             }
             let state = self.state(chunk).load(Ordering::Relaxed);
             unseen -= u32::from(state & PRESENT != 0);
-            if state == PRESENT | AGED {
-                given += usize::from(self.give_back(chunk, state, words, budget) == GivenBack::Yes);
-            } else if state == PRESENT {
+            if state & !PAID == PRESENT | AGED {
+                let back = self.give_back(chunk, state, from, IfRefused::Keep, returned);
+                given += usize::from(back == GivenBack::Yes);
+            } else if state & !PAID == PRESENT {
                 // Transition: chunk, idle → aged.
                 // Relaxed: a hint for the next sweep.
                 let _ = self.state(chunk).compare_exchange(state, state | AGED, Ordering::Relaxed, Ordering::Relaxed);
@@ -358,13 +459,18 @@ impl Chunks {
     /// Two other threads may still be changing the states of these chunks: a sweep, and an evictor
     /// that has made its word *vacant* but hasn't called `leave` yet. This function waits for both.
     /// So the next map that gets these words finds neither shadows nor charges of this map.
-    pub(crate) fn clear(&self, words_used: Range<usize>, words: &Region<AtomicU64>, budget: &Budget) -> usize {
+    pub(crate) fn clear(
+        &self,
+        words_used: Range<usize>,
+        from: (&Region<AtomicU64>, &Budget),
+        returned: &mut dyn FnMut(u64),
+    ) -> usize {
         let chunks = words_used.start >> self.shift..words_used.end >> self.shift;
-        chunks.filter(|&chunk| !self.clear_chunk(chunk, words, budget)).count()
+        chunks.filter(|&chunk| !self.clear_chunk(chunk, from, returned)).count()
     }
 
     /// Gives back one chunk. Returns false if a page of the chunk is in memory.
-    fn clear_chunk(&self, chunk: usize, words: &Region<AtomicU64>, budget: &Budget) -> bool {
+    fn clear_chunk(&self, chunk: usize, from: (&Region<AtomicU64>, &Budget), returned: &mut dyn FnMut(u64)) -> bool {
         // Relaxed: the caller already knows which pages have left memory.
         let occupied = |word: &AtomicU64| {
             !matches!(PageWord::from_bits(word.load(Ordering::Relaxed)).state(), PageState::Vacant { .. })
@@ -379,10 +485,10 @@ impl Chunks {
             }
             if state & LOCKED == 0 && state & COUNT == 0 {
                 // The loop retries if a sweep has just aged the chunk, or has given it back first.
-                if self.give_back(chunk, state, words, budget) == GivenBack::Refused {
+                if self.give_back(chunk, state, from, IfRefused::Return, returned) == GivenBack::Refused {
                     return true; // Its words are zero, like those of an absent chunk.
                 }
-            } else if state & COUNT != 0 && words[self.words_of(chunk)].iter().any(occupied) {
+            } else if state & COUNT != 0 && from.0[self.words_of(chunk)].iter().any(occupied) {
                 return false;
             } else {
                 backoff.wait();

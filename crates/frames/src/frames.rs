@@ -366,15 +366,17 @@ impl Frames {
     }
 
     /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a
-    /// while. Returns the number of parts.
-    pub fn sweep_maps(&self, wanted: usize) -> usize {
-        self.words.sweep(wanted, usize::MAX, &self.budget)
+    /// while. Returns the number of parts. Calls `returned` for each part that was paid for
+    /// ([`Payment`](crate::Payment)), with the index of the part's first word. `returned` must not
+    /// load pages, and must not wait for a thread that may load one.
+    pub fn sweep_maps(&self, wanted: usize, mut returned: impl FnMut(u64)) -> usize {
+        self.words.sweep(wanted, usize::MAX, &self.budget, &mut returned)
     }
 
     /// Gives back parts of page maps like [`sweep_maps`](Self::sweep_maps), but looks at a bounded
     /// number of segments. The next call continues from there.
-    pub fn sweep_some_maps(&self, wanted: usize) -> usize {
-        self.words.sweep(wanted, SEGMENTS_LOOKED_AT, &self.budget)
+    pub fn sweep_some_maps(&self, wanted: usize, mut returned: impl FnMut(u64)) -> usize {
+        self.words.sweep(wanted, SEGMENTS_LOOKED_AT, &self.budget, &mut returned)
     }
 
     /// Calls `visit` for the resident pages of nearly idle parts of page maps. A part is nearly
@@ -388,9 +390,24 @@ impl Frames {
         self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
     }
 
-    /// Gives back a part of a page map if no page in it is in memory. Returns whether it has.
-    pub fn give_back(&self, part: MapPart) -> bool {
-        self.words.give_back(part, &self.budget)
+    /// Gives back a part of a page map if no page in it is in memory. Returns whether it has. See
+    /// [`sweep_maps`](Self::sweep_maps) for `returned`.
+    pub fn give_back(&self, part: MapPart, mut returned: impl FnMut(u64)) -> bool {
+        self.words.give_back(part, &self.budget, &mut returned)
+    }
+
+    /// Gives back the parts of a map in which no page is in memory now. `word` is the index of one
+    /// of the map's words; if the map has several segments of words, only those of this word's
+    /// segment are given back. Returns the number of parts. See [`sweep_maps`](Self::sweep_maps)
+    /// for `returned`.
+    pub fn give_back_idle_parts(&self, word: u64, mut returned: impl FnMut(u64)) -> usize {
+        self.words.give_back_idle_of(word as usize, &self.budget, &mut returned)
+    }
+
+    /// Returns the memory in bytes that a part of a page map takes.
+    #[must_use]
+    pub fn map_part_bytes(&self) -> u64 {
+        self.words.chunks.chunk_bytes()
     }
 
     /// Returns the word of the page that an isolated frame holds, and the word's index.

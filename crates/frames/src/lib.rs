@@ -53,6 +53,7 @@ mod writeback;
 mod writing;
 
 pub use budget::Budget;
+pub use chunks::{Payment, Unpaid};
 pub use config::{Config, FRAMES_MAX, map_room, room_to_grow};
 pub use error::ReserveError;
 pub use frame_id::FrameId;

@@ -27,7 +27,7 @@ use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use sync::lock::Mutex;
 
 use crate::budget::Budget;
-use crate::chunks::{Chunks, NoRoom};
+use crate::chunks::{Chunks, NoRoom, NotEntered, Payment};
 use crate::error::ReserveError;
 use crate::frame_id::FrameId;
 use crate::length::Length;
@@ -169,8 +169,9 @@ impl PageWords {
     /// block must stay open. If the block were closed, the next map that gets the segment would use
     /// the chunk without opening the block, and searches for the map's pages would skip the block.
     pub(crate) fn release(&self, range: Range<usize>, budget: &Budget) {
-        let occupied = self.open_parts(range.clone());
-        if occupied.map(|part| self.chunks.clear(part, &self.words, budget)).sum::<usize>() > 0 {
+        // A policy that has parts paid for gives them back itself, before it drops the map.
+        let occupied = self.give_back_all(range.clone(), budget, &mut |_| debug_assert!(false, "a part is paid for"));
+        if occupied > 0 {
             return;
         }
         let shift = self.geometry.segment_shift;
@@ -189,6 +190,20 @@ impl PageWords {
             bits_of(closing).for_each(|block| self.uncharge_states(segment, block, budget));
         }
         free.give(run);
+    }
+
+    /// Gives back all chunks of a map whose pages no thread loads any more. Returns the number of
+    /// chunks that it didn't give back because one of their pages is still in memory. See also
+    /// [`Chunks::clear`].
+    pub(crate) fn give_back_all(&self, range: Range<usize>, budget: &Budget, returned: &mut dyn FnMut(u64)) -> usize {
+        self.open_parts(range).map(|part| self.chunks.clear(part, (&self.words, budget), returned)).sum()
+    }
+
+    /// Gives back the idle chunks of a word's segment. Returns their number.
+    pub(crate) fn give_back_idle_of(&self, word: usize, budget: &Budget, returned: &mut dyn FnMut(u64)) -> usize {
+        let segment = word >> self.geometry.segment_shift;
+        let parts = self.open_parts(self.words_in(segment..segment + 1));
+        parts.map(|part| self.chunks.give_back_all_idle(part, (&self.words, budget), returned)).sum()
     }
 
     fn words_of_block(&self, segment: usize, block: usize) -> Range<usize> {
@@ -226,8 +241,8 @@ impl PageWords {
     }
 
     /// Must be called before a word is changed from *vacant*: see [`Chunks::enter`].
-    pub(crate) fn enter(&self, word: usize, budget: &Budget) -> Result<(), NoRoom> {
-        self.chunks.enter(word, budget, |word| self.open_block(word, budget))
+    pub(crate) fn enter(&self, word: usize, payment: &mut Payment, budget: &Budget) -> Result<(), NotEntered> {
+        self.chunks.enter(word, payment, budget, |word| self.open_block(word, budget))
     }
 
     fn open_block(&self, word: usize, budget: &Budget) -> Result<(), NoRoom> {
@@ -304,7 +319,13 @@ impl PageWords {
     /// number of chunks given back. The sweep visits the open segments in turn, from where the
     /// previous call ended (the *hand*). It ends when it has given back `wanted` chunks, made two
     /// rounds, or visited `segments_max` segments, whichever comes first.
-    pub(crate) fn sweep(&self, wanted: usize, segments_max: usize, budget: &Budget) -> usize {
+    pub(crate) fn sweep(
+        &self,
+        wanted: usize,
+        segments_max: usize,
+        budget: &Budget,
+        returned: &mut dyn FnMut(u64),
+    ) -> usize {
         let turns = (2 * self.free.lock().open_count()).min(segments_max);
         let mut given = 0;
         for _ in 0..turns {
@@ -312,7 +333,8 @@ impl PageWords {
                 break;
             }
             let Some(segment) = self.free.lock().next_open() else { break };
-            given += self.chunks.sweep(self.words_in(segment..segment + 1), wanted - given, &self.words, budget);
+            let (words, from) = (self.words_in(segment..segment + 1), (&self.words, budget));
+            given += self.chunks.sweep(words, wanted - given, from, returned);
         }
         given
     }
@@ -348,8 +370,8 @@ impl PageWords {
         }
     }
 
-    pub(crate) fn give_back(&self, MapPart(word): MapPart, budget: &Budget) -> bool {
-        self.chunks.give_back_idle(word, &self.words, budget)
+    pub(crate) fn give_back(&self, MapPart(word): MapPart, budget: &Budget, returned: &mut dyn FnMut(u64)) -> bool {
+        self.chunks.give_back_idle(word, (&self.words, budget), returned)
     }
 }
 
@@ -375,16 +397,20 @@ mod tests {
         (PageWords::reserve(geometry).unwrap(), 1 << geometry.segment_shift)
     }
 
+    fn enter(words: &PageWords, word: usize, budget: &Budget) -> Result<(), NotEntered> {
+        words.enter(word, &mut Payment::NotDue, budget)
+    }
+
     #[test]
     fn a_segment_is_charged_while_its_map_lives() {
         let (words, segment) = words();
         let cost = 2 * 4096;
         let budget = Budget::new(cost);
         let part = words.allocate(2 * segment as u64, 0).unwrap();
-        assert_eq!(words.enter(part.start, &budget), Ok(()));
-        assert_eq!(words.enter(part.start + 1, &budget), Ok(()), "of the same chunk");
-        assert_eq!(words.enter(part.start + segment, &budget), Err(NoRoom));
-        assert_eq!(words.enter(part.start + segment / 32, &budget), Err(NoRoom), "of another block");
+        assert_eq!(enter(&words, part.start, &budget), Ok(()));
+        assert_eq!(enter(&words, part.start + 1, &budget), Ok(()), "of the same chunk");
+        assert_eq!(enter(&words, part.start + segment, &budget), Err(NotEntered::NoRoom));
+        assert_eq!(enter(&words, part.start + segment / 32, &budget), Err(NotEntered::NoRoom), "of another block");
         assert_eq!(budget.used(), cost);
         words.chunks.leave(part.start, false);
         words.chunks.leave(part.start + 1, false);
@@ -402,7 +428,7 @@ mod tests {
         let block = segment / 32;
         let used = [0, block + 7, 31 * block, segment + block];
         for word in used {
-            words.enter(part.start + word, &budget).unwrap();
+            enter(&words, part.start + word, &budget).unwrap();
         }
         assert_eq!(budget.used(), 4 * 4096 + 3 * 4096, "two have their states side by side");
         let chunks = used.map(|word| part.start + word / 512 * 512..part.start + word / 512 * 512 + 512);
@@ -422,7 +448,7 @@ mod tests {
         let (words, segment) = words();
         let budget = Budget::new(1 << 20);
         let part = words.allocate(1, 0).unwrap();
-        words.enter(part.start, &budget).unwrap();
+        enter(&words, part.start, &budget).unwrap();
         words.words[part.start].store(crate::page_word::PageWord::loading().bits(), Ordering::Relaxed);
         words.release(part, &budget);
         assert_eq!(words.allocate(1, 0).unwrap().start, segment, "the first segment is free again");
@@ -444,7 +470,7 @@ mod tests {
         };
         assert_eq!(near(), 1);
         for part in parts.iter().step_by(2) {
-            words.enter(part.start, &budget).unwrap();
+            enter(&words, part.start, &budget).unwrap();
             words.words[part.start + segment - 1].store(0, Ordering::Relaxed);
         }
         assert!(near() <= 3, "{} mappings", near());
@@ -456,14 +482,55 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let parts = [0, 1].map(|_| words.allocate(segment as u64, 0).unwrap());
         let idle = |word: usize| {
-            words.enter(word, &budget).unwrap();
+            enter(&words, word, &budget).unwrap();
             words.chunks.leave(word, false);
         };
         idle(parts[0].start + 3 * 512);
         idle(parts[1].start);
-        words.enter(parts[1].start + 512, &budget).unwrap();
+        enter(&words, parts[1].start + 512, &budget).unwrap();
         assert!(words.in_use(0..4 * segment).flatten().eq(parts[1].start + 512..parts[1].start + 1024));
-        assert_eq!((words.sweep(1, 99, &budget), words.sweep(9, 99, &budget), words.sweep(9, 99, &budget)), (1, 1, 0));
+        let sweep = |wanted| words.sweep(wanted, 99, &budget, &mut |_| panic!("no part is paid for"));
+        assert_eq!((sweep(1), sweep(9), sweep(9)), (1, 1, 0));
         assert_eq!(words.chunks.bytes(), 4096);
+    }
+
+    /// A part that is paid for is returned once, whoever gives it back, and a load that hasn't paid
+    /// makes none.
+    #[test]
+    fn what_is_paid_for_is_returned_once() {
+        let (words, segment) = words();
+        let budget = Budget::new(1 << 20);
+        let part = words.allocate(segment as u64, 0).unwrap();
+        let mut returned = Vec::new();
+        let mut payment = Payment::Due;
+        assert_eq!(words.enter(part.start, &mut payment, &budget), Err(NotEntered::Unpaid));
+        assert_eq!((words.chunks.bytes(), budget.used()), (0, 0));
+        let chunks = [0, 1, 2, 40].map(|chunk| part.start + chunk * 512);
+        for word in chunks {
+            payment = Payment::Made;
+            assert_eq!(words.enter(word, &mut payment, &budget), Ok(()));
+            assert_eq!(payment, Payment::Due, "it is used up");
+            payment = Payment::Made;
+            assert_eq!(words.enter(word + 1, &mut payment, &budget), Ok(()));
+            assert_eq!(payment, Payment::Made, "the part is there already");
+            assert_eq!(words.enter(word + 2, &mut Payment::Due, &budget), Ok(()));
+            (word..word + 3).for_each(|word| words.chunks.leave(word, false));
+        }
+        let mut give = |word: u64| returned.push(word as usize);
+        assert!(words.give_back(MapPart(chunks[1]), &budget, &mut give));
+        assert_eq!(words.sweep(1, 99, &budget, &mut give), 1);
+        words.enter(chunks[2], &mut Payment::Due, &budget).unwrap();
+        assert_eq!(words.give_back_idle_of(part.start, &budget, &mut give), 1, "one is in use");
+        words.chunks.leave(chunks[2], false);
+        assert_eq!(words.give_back_all(part.clone(), &budget, &mut give), 0);
+        returned.sort_unstable();
+        assert_eq!(returned, chunks);
+        // No room: the payment isn't used up.
+        let none = Budget::new(0);
+        payment = Payment::Made;
+        assert_eq!(words.enter(part.start, &mut payment, &none), Err(NotEntered::NoRoom));
+        assert_eq!(payment, Payment::Made);
+        words.release(part, &budget);
+        assert_eq!(budget.used(), 0);
     }
 }

@@ -15,8 +15,9 @@
 mod model;
 
 use model::*;
-use pagefold_frames::{BeginLoad, Detach, LoadFailure, PageState};
+use pagefold_frames::{BeginLoad, Detach, LoadFailure, PageState, Payment};
 use sync::Arc;
+use sync::atomic::{AtomicUsize, Ordering};
 
 /// Returns the charge for `frames` frames and `chunks` chunks, and for the system page that holds
 /// the states of all chunks.
@@ -33,7 +34,7 @@ fn a_resident_pages_word_is_never_given_back() {
         drop(evict(&frames, frame_of(&map, 0), 5));
         let theirs = Arc::clone(&frames);
         let sweeper = thread(move || {
-            theirs.sweep_maps(1);
+            theirs.sweep_maps(1, |_| ());
         });
         load(&map, 1, 0xb);
         sweeper.join().unwrap();
@@ -43,7 +44,7 @@ fn a_resident_pages_word_is_never_given_back() {
         // The word still names the frame, so the page can be evicted, and then the chunk can be
         // given back.
         drop(evict(&frames, frame_of(&map, 1), 6).expect("listed"));
-        frames.sweep_maps(2);
+        frames.sweep_maps(2, |_| ());
         assert_eq!(frames.budget().used(), cost(1, 0));
     });
 }
@@ -60,7 +61,7 @@ fn the_last_shadow_goes_with_the_chunk() {
         let frame = frame_of(&map, 0);
         let theirs = Arc::clone(&frames);
         let sweeper = thread(move || {
-            theirs.sweep_maps(1);
+            theirs.sweep_maps(1, |_| ());
         });
         drop(evict(&frames, frame, 5).expect("listed"));
         sweeper.join().unwrap();
@@ -153,7 +154,7 @@ fn a_map_dropped_during_a_sweep_leaves_nothing() {
         drop(evict(&frames, frame_of(&old, 0), 5).expect("listed"));
         let theirs = Arc::clone(&frames);
         let sweeper = thread(move || {
-            theirs.sweep_maps(1);
+            theirs.sweep_maps(1, |_| ());
         });
         drop(old);
         let new = map(&frames, 2);
@@ -195,6 +196,63 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
         assert_eq!(new.first_word(), first, "the old map's words are lost");
         assert_eq!(new.state(0), PageState::Vacant { shadow: 0 });
         assert_eq!(frames.stats().free_frames, 1);
+    });
+}
+
+/// The owner of a map pays for its chunk once. It gets the payment back once, from the sweep or
+/// when it gives back all chunks, whichever comes first. It gets the payment back before it has
+/// given all chunks back, even if the sweep is the faster one.
+#[test]
+fn what_is_paid_for_a_chunk_is_returned_once() {
+    sync::model(|| {
+        let frames = frames(1);
+        let map = map(&frames, 2);
+        let owed = Arc::new(AtomicUsize::new(0));
+        let load = |map: &pagefold_frames::PageMap, page, owed: &AtomicUsize| {
+            let mut payment = Payment::Made;
+            // Relaxed, here and below: only the count matters.
+            owed.fetch_add(1, Ordering::Relaxed);
+            match map.begin_paid_load(page, &mut payment) {
+                Ok(BeginLoad::Begun(loading)) => loading.fail(LoadFailure(5)),
+                other => panic!("there is room, and it is paid for: {other:?}"),
+            }
+            if payment == Payment::Made {
+                owed.fetch_sub(1, Ordering::Relaxed);
+            }
+        };
+        load(&map, 0, &owed);
+        assert_eq!(owed.load(Ordering::Relaxed), 1);
+        let (theirs, their_owed) = (Arc::clone(&frames), Arc::clone(&owed));
+        let sweeper = thread(move || {
+            theirs.sweep_maps(1, |_| drop(their_owed.fetch_sub(1, Ordering::Relaxed)));
+        });
+        load(&map, 1, &owed);
+        assert_eq!(map.give_back_parts(|_| drop(owed.fetch_sub(1, Ordering::Relaxed))), 0);
+        assert_eq!(owed.load(Ordering::Relaxed), 0, "payments that weren't returned yet");
+        drop(map);
+        sweeper.join().unwrap();
+        assert_eq!((owed.load(Ordering::Relaxed), frames.budget().used()), (0, 0));
+    });
+}
+
+/// Two threads pay for one chunk. One of the payments is used up.
+#[test]
+fn of_two_payments_for_a_chunk_one_is_used_up() {
+    sync::model(|| {
+        let frames = frames(2);
+        let map = map(&frames, 2);
+        let theirs = Arc::clone(&map);
+        let pay = |map: &pagefold_frames::PageMap, page| {
+            let mut payment = Payment::Made;
+            let begun = map.begin_paid_load(page, &mut payment);
+            assert!(matches!(begun, Ok(BeginLoad::Begun(_))));
+            usize::from(payment == Payment::Due)
+        };
+        let other = thread(move || pay(&theirs, 1));
+        let used = pay(&map, 0) + other.join().unwrap();
+        let mut returned = 0;
+        map.give_back_parts(|_| returned += 1);
+        assert_eq!((used, returned), (1, 1));
     });
 }
 

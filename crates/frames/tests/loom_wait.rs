@@ -77,7 +77,7 @@ fn waiters_get_the_error_of_the_load_they_waited_for() {
         }
         next.join().unwrap();
         assert_eq!(map.state(0), pagefold_frames::PageState::Vacant { shadow: 0 });
-        assert_eq!(frames.sweep_maps(1), 1, "every load that failed has left its chunk");
+        assert_eq!(frames.sweep_maps(1, |_| ()), 1, "every load that failed has left its chunk");
         assert_eq!(frames.budget().used(), STATES);
     });
 }

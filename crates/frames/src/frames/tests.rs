@@ -425,7 +425,7 @@ fn maps_are_charged_exactly_whatever_happens() {
                 (96.., _) => {
                     // The sweep makes two rounds: the first marks idle chunks, the second gives
                     // them back.
-                    assert_eq!(frames.sweep_maps(usize::MAX), plain.forget_idle(), "seed {seed}, step {step}");
+                    assert_eq!(frames.sweep_maps(usize::MAX, |_| ()), plain.forget_idle(), "seed {seed}, step {step}");
                 }
                 _ => {}
             }
@@ -481,10 +481,10 @@ fn a_part_is_given_back_when_its_last_page_has_gone() {
         true
     });
     let [(frame, part)] = seen[..] else { panic!("{seen:?}") };
-    assert!(!frames.give_back(part), "a page is in memory");
+    assert!(!frames.give_back(part, |_| ()), "a page is in memory");
     assert!(evict(&frames, frame, 5));
     let before = frames.budget().used();
-    assert!(frames.give_back(part) && !frames.give_back(part));
+    assert!(frames.give_back(part, |_| ()) && !frames.give_back(part, |_| ()));
     assert!(frames.budget().used() < before);
     assert_eq!(map.state(0), PageState::Vacant { shadow: 0 }, "with it goes the shadow");
     load(&map, 0, 1);
@@ -500,18 +500,18 @@ fn a_sweep_gives_back_what_was_idle_the_last_time_too() {
         assert!(evict(&frames, frame, 5));
     }
     // All chunks are marked, and the hand reaches the first one again.
-    assert_eq!(frames.sweep_maps(1), 1, "no more than is wanted");
+    assert_eq!(frames.sweep_maps(1, |_| ()), 1, "no more than is wanted");
     assert_eq!(map.state(0), PageState::Vacant { shadow: 0 }, "with the chunk goes the shadow");
     // The second chunk was used again, which cleared its mark. So the next sweep only marks it, and
     // gives back the third one, which is still marked.
     let again = load(&map, CHUNK + 1, 1);
     assert!(evict(&frames, again, 6));
-    assert_eq!(frames.sweep_maps(1), 1);
+    assert_eq!(frames.sweep_maps(1, |_| ()), 1);
     assert_eq!(map.state(CHUNK + 1), PageState::Vacant { shadow: 6 });
     assert_eq!(map.state(2 * CHUNK), PageState::Vacant { shadow: 0 });
-    assert_eq!(frames.sweep_maps(usize::MAX), 1);
+    assert_eq!(frames.sweep_maps(usize::MAX, |_| ()), 1);
     assert_eq!(frames.stats().map_bytes, CHUNK_COST, "one has a page in memory");
-    assert_eq!(frames.sweep_maps(usize::MAX), 0);
+    assert_eq!(frames.sweep_maps(usize::MAX, |_| ()), 0);
     let mut byte = [0];
     assert!(map.read(3 * CHUNK * PAGE as u64, &mut byte) && byte == [1]);
     assert!(evict(&frames, busy, 7));

@@ -8,7 +8,7 @@ use sync::atomic::Ordering;
 
 use super::kept_pin::KeptPin;
 use super::{PageMap, PinnedFrame};
-use crate::chunks::NoRoom;
+use crate::chunks::{NotEntered, Payment, Unpaid};
 use crate::far_words::NoWords;
 use crate::frames::{IsolatedFrame, OwnedFrame};
 use crate::page_word::{PageState, PageWord};
@@ -216,7 +216,33 @@ impl PageMap {
     /// Begins to load a page that isn't in memory.
     #[must_use]
     pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {
-        let Some((index, word)) = self.word(page) else { return self.begin_first_load(page) };
+        // A payment that isn't due isn't missed.
+        self.begin_paid_load(page, &mut Payment::NotDue).unwrap_or(BeginLoad::NoRoom)
+    }
+
+    /// Returns whether the part of the map that contains the page's word is in memory at the
+    /// moment.
+    #[must_use]
+    pub fn has_part(&self, page: u64) -> bool {
+        self.word(page).is_some_and(|(index, _)| self.shared.frames.words.chunks.is_present(index))
+    }
+
+    /// Gives back all parts of the map. The caller must know that no thread loads pages of the map
+    /// any more. Leaves out parts with a page in memory. Returns their number. See
+    /// [`Frames::sweep_maps`](crate::Frames::sweep_maps) for `returned`.
+    pub fn give_back_parts(&self, mut returned: impl FnMut(u64)) -> usize {
+        let (frames, all) = (&self.shared.frames, 0..self.pages());
+        self.words_of(all).map(|part| frames.words.give_back_all(part, &frames.budget, &mut returned)).sum()
+    }
+
+    /// Begins to load a page like [`begin_load`](Self::begin_load), for a caller that pays for
+    /// parts of the map. The caller can see from `payment` whether a part was made. That may be so
+    /// even if the load wasn't begun.
+    ///
+    /// # Errors
+    /// If the load would have to make a part, and `payment` is [`Payment::Due`].
+    pub fn begin_paid_load(&self, page: u64, payment: &mut Payment) -> Result<BeginLoad<'_>, Unpaid> {
+        let Some((index, word)) = self.word(page) else { return self.begin_first_load(page, payment) };
         let mut entered = false;
         let found = loop {
             let now = PageWord::from_bits(word.load(Ordering::Relaxed));
@@ -227,11 +253,12 @@ impl PageMap {
                 PageState::Resident { .. } => break BeginLoad::Resident,
             };
             if !entered && !swapped {
-                if self.shared.frames.words.enter(index, &self.shared.frames.budget) == Err(NoRoom) {
+                match self.shared.frames.words.enter(index, payment, &self.shared.frames.budget) {
+                    Ok(()) => entered = true,
                     // Sometimes: a load finds no room for its part of a page map.
-                    return BeginLoad::NoRoom;
+                    Err(NotEntered::NoRoom) => return Ok(BeginLoad::NoRoom),
+                    Err(NotEntered::Unpaid) => return Err(Unpaid),
                 }
-                entered = true;
                 continue; // The shadow may have been lost with its chunk.
             }
             // Acquire: this thread sees what the evictor of the last stay did. Relaxed on failure:
@@ -242,22 +269,22 @@ impl PageMap {
                     self.shared.frames.words.chunks.leave(index, false);
                 }
                 // Transition: page word, vacant or swapped → loading.
-                return BeginLoad::Begun(Loading { map: self, index, before: now, ended: false });
+                return Ok(BeginLoad::Begun(Loading { map: self, index, before: now, ended: false }));
             }
         };
         if entered {
             self.shared.frames.words.chunks.leave(index, false);
         }
-        found
+        Ok(found)
     }
 
     /// Begins to load a page that has no word yet.
     #[cold]
-    fn begin_first_load(&self, page: u64) -> BeginLoad<'_> {
+    fn begin_first_load(&self, page: u64, payment: &mut Payment) -> Result<BeginLoad<'_>, Unpaid> {
         match self.shared.make_far_word(page) {
-            Ok(_) => self.begin_load(page),
-            Err(NoWords::NoRoom) => BeginLoad::NoRoom,
-            Err(NoWords::NoPlace) => BeginLoad::NoPlace,
+            Ok(_) => self.begin_paid_load(page, payment),
+            Err(NoWords::NoRoom) => Ok(BeginLoad::NoRoom),
+            Err(NoWords::NoPlace) => Ok(BeginLoad::NoPlace),
         }
     }
 

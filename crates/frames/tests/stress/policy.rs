@@ -148,7 +148,7 @@ impl Policy {
         }
         if random.one_in(256) {
             self.drain();
-            self.frames.sweep_maps(1);
+            self.frames.sweep_maps(1, |_| ());
         }
         thread::yield_now();
     }

@@ -50,7 +50,7 @@ impl Reading {
                 return;
             }
             BeginLoad::NoRoom | BeginLoad::NoPlace => {
-                self.policy.frames.sweep_maps(4);
+                self.policy.frames.sweep_maps(4, |_| ());
                 return;
             }
         };

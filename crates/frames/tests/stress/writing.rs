@@ -155,7 +155,7 @@ impl Writing {
                 return;
             }
             BeginLoad::NoRoom | BeginLoad::NoPlace => {
-                self.policy.frames.sweep_maps(4);
+                self.policy.frames.sweep_maps(4, |_| ());
                 return;
             }
         };

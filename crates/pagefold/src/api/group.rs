@@ -228,7 +228,7 @@ impl Group {
             if beyond == 0 {
                 return Ok(());
             }
-            if manager.reclaim_group(self.state(), beyond) > 0 {
+            if manager.reclaim_all_idle_parts(self.state()) > 0 || manager.reclaim_group(self.state(), beyond) > 0 {
                 clean.progressed();
             } else if !clean.wait() && !manager.await_landings(Some(self.state()), &mut awaited) {
                 return Ok(());

@@ -1,6 +1,7 @@
 //! Memory groups: a tenant's state, its limit, and what counts towards the limit.
 
 pub(crate) mod dirt;
+pub(crate) mod parts;
 pub(crate) mod reserve;
 pub(crate) mod state;
 pub(crate) mod stocks;

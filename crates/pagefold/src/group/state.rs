@@ -13,6 +13,7 @@ use sync::lock::OnceCell;
 use sync::{CachePadded, ThreadCounter, Weak};
 
 use crate::group::dirt::GroupDirt;
+use crate::group::parts::Parts;
 use crate::group::reserve::{Shortage, beside_reserve};
 use crate::group::stocks::{batch_for, stocks_max};
 use crate::group::swapped::Swapped;
@@ -56,8 +57,11 @@ pub(crate) struct GroupState {
     to_shrink_to: AtomicU64,
     /// Charged pages, and charges in CPUs' stocks (`stocks`).
     charged: CachePadded<AtomicU64>,
-    /// The part of `charged` that isn't pages: indexes of spaces, rounded up.
+    /// The part of `charged` that isn't pages: indexes of spaces, and parts of their page maps,
+    /// both rounded up.
     metadata: AtomicU64,
+    /// Parts of page maps that are charged to the group.
+    pub(crate) parts: Parts,
     peak: AtomicU64,
     /// Counts evictions: the time of the policy and of readahead.
     clock: Clock,
@@ -95,6 +99,7 @@ impl GroupState {
             to_shrink_to: AtomicU64::new(WITHIN),
             charged: CachePadded::new(AtomicU64::new(0)),
             metadata: AtomicU64::new(0),
+            parts: Parts::default(),
             peak: AtomicU64::new(0),
             clock: Clock::new(max.unwrap_or(budget)),
             lists: GroupLists::new(id),

@@ -9,6 +9,7 @@ pub(crate) mod lowering;
 pub(crate) mod mailbox;
 mod numbers;
 pub(crate) mod page_owners;
+pub(crate) mod parts;
 pub(crate) mod ranking;
 pub(crate) mod slot_search;
 pub(crate) mod take_frame;

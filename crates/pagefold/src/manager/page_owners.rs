@@ -38,6 +38,7 @@ use std::any::Any;
 use frames::{PAGE_WORDS_SHIFT, TABLE_SHIFT};
 use swap::SlotId;
 use sync::Arc;
+use sync::atomic::{AtomicU32, Ordering};
 use sync::lock::{OnceBox, OnceCell, RwLock};
 
 use crate::error::Error;
@@ -61,9 +62,15 @@ pub(crate) trait WordOwner: Send + Sync {
     fn move_slot(&self, slot: u32, word: u64, from: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 }
 
-/// The space that owns a segment, and the slot of the region's record in that space. The record,
-/// with its segment, serves one region after another.
-type Place = RwLock<Option<(Arc<dyn WordOwner>, u32)>>;
+/// What is known about a segment.
+struct Place {
+    /// The space that owns the segment, and the slot of the region's record in that space. The
+    /// record, with its segment, serves one region after another.
+    owner: RwLock<Option<(Arc<dyn WordOwner>, u32)>>,
+    /// The group of that space. Stays when the place is emptied, because parts of the segment may
+    /// still have to be uncharged (`manager::parts`).
+    group: AtomicU32,
+}
 type Part = [Place; PART_PLACES];
 
 /// See the module's head.
@@ -119,23 +126,33 @@ impl SpaceTable {
         };
         let bytes = size_of::<Part>() as u64;
         charge(bytes)?;
-        if part.set(Box::new(std::array::from_fn(|_| RwLock::new(None)))).is_err() {
+        let place = |_| Place { owner: RwLock::new(None), group: AtomicU32::new(0) };
+        if part.set(Box::new(std::array::from_fn(place))).is_err() {
             uncharge(bytes); // Another thread won the race.
         }
         Ok(())
     }
 
-    /// Records the space and the record's slot for a region. The caller must have
+    /// Records the space, its group, and the record's slot for a region. The caller must have
     /// [prepared](Self::prepare) the place.
-    pub(crate) fn note(&self, first_word: u64, space: Arc<dyn WordOwner>, slot: u32) {
+    pub(crate) fn note(&self, first_word: u64, space: Arc<dyn WordOwner>, slot: u32, group: u32) {
         if let Some(place) = self.place(first_word) {
-            *place.write() = Some((space, slot));
+            // Relaxed: a part of the segment is made later, by a thread that has found the record.
+            // The part's state pairs that thread's Release with the Acquire of the thread that
+            // gives the part back (`chunks` of `frames`).
+            place.group.store(group, Ordering::Relaxed);
+            *place.owner.write() = Some((space, slot));
         }
+    }
+
+    /// Returns the number of the group of the space that owns a word, or that owned it last.
+    pub(crate) fn group_of(&self, word: u64) -> Option<u32> {
+        Some(self.place(word)?.group.load(Ordering::Relaxed))
     }
 
     /// Waits until no thread visits the region, and prevents further visits (O1).
     pub(crate) fn forget(&self, first_word: u64) {
-        let forgotten = self.place(first_word).map(|place| place.write().take());
+        let forgotten = self.place(first_word).map(|place| place.owner.write().take());
         drop(forgotten); // Without the lock. Not the last reference (O3).
     }
 
@@ -155,7 +172,7 @@ impl SpaceTable {
     /// Calls `f` with the space that has the page word, and with the slot of the region's record.
     /// Returns `None` if no space has the word, or if the word's place is being emptied (O2).
     fn visit<R>(&self, word: u64, f: impl FnOnce(&dyn WordOwner, u32) -> R) -> Option<R> {
-        let place = self.place(word)?.try_read()?;
+        let place = self.place(word)?.owner.try_read()?;
         let (space, slot) = place.as_ref()?;
         Some(f(&**space, *slot))
     }

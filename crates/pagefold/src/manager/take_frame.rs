@@ -71,9 +71,9 @@ impl Manager {
             // stocks, frames in other CPUs' lists, and empty parts of page maps, whose memory can
             // serve as frames.
             let has_more = match short {
-                Short::Charge => self.drain_charges(Some(group.id)) > 0,
-                Short::Frames => self.frames.gather() > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0,
-                Short::Share => self.frames.sweep_maps(MAPS_BATCH) > 0,
+                Short::Charge => self.drain_charges(Some(group.id)) > 0 || self.reclaim_all_idle_parts(group) > 0,
+                Short::Frames => self.frames.gather() > 0 || self.sweep_maps(MAPS_BATCH) > 0,
+                Short::Share => self.sweep_maps(MAPS_BATCH) > 0,
             };
             if has_more {
                 continue;
@@ -233,8 +233,15 @@ impl Manager {
     /// # Errors
     /// Those of [`take_frame`](Self::take_frame).
     pub(crate) fn charge_pages(&self, group: &GroupState, pages: u64) -> Result<(), Error> {
+        self.charge_pages_beside(group, pages, 0)
+    }
+
+    /// Charges like [`charge_pages`](Self::charge_pages), for a caller that has taken `isolated`
+    /// pages of the group off their lists.
+    pub(crate) fn charge_pages_beside(&self, group: &GroupState, pages: u64, isolated: u64) -> Result<(), Error> {
         for charged in 0..pages {
-            let frame = self.take_frame(group).inspect_err(|_| self.uncharge_pages(group, charged))?;
+            let frame = self.take_frame_or(group, || Otherwise::Nothing { isolated });
+            let frame = frame.inspect_err(|_| self.uncharge_pages(group, charged))?;
             frame.into_charge();
         }
         Ok(())

@@ -119,9 +119,11 @@ fn is_stuck(group: &GroupState) -> bool {
 impl Manager {
     /// Frees about `wanted` pages of a group that needs them itself. Returns the number of pages
     /// freed. Returns 0 if none of the group's pages can be evicted now, or if all of them were
-    /// looked at moments ago and none could.
+    /// looked at moments ago and none could. Parts of page maps that the group doesn't need any
+    /// more go first, and count as the pages that are charged for them.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
-        self.reclaim_from(group, wanted, Whose::Own)
+        let of_parts = self.reclaim_idle_parts(group, wanted as u64) as usize;
+        of_parts + self.reclaim_from(group, wanted.saturating_sub(of_parts), Whose::Own)
     }
 
     fn reclaim_from(&self, group: &GroupState, wanted: usize, need: Whose) -> usize {

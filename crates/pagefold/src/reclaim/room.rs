@@ -115,14 +115,14 @@ impl Manager {
         }
         let mut evicted = 0;
         let maps_are_large = self.frames.stats().map_bytes > self.frames.budget().max() / MAPS_SHARE;
-        (maps_are_large && (self.frames.sweep_some_maps(MAPS_BATCH) > 0 || self.idle_maps(group)))
+        (maps_are_large && (self.sweep_some_maps(MAPS_BATCH) > 0 || self.idle_maps(group)))
             || self.drain_extent(Cost::Unused)
-            || self.frames.sweep_some_maps(MAPS_BATCH) > 0
+            || self.sweep_some_maps(MAPS_BATCH) > 0
             || (1..DRAINS_MAX).any(|_| self.drain_extent(Cost::Unused))
             || self.idle_maps(group)
             || self.reclaim_for_maps(group, &mut evicted)
             || self.drain_extent(Cost::Any)
-            || self.frames.sweep_maps(MAPS_BATCH) > 0
+            || self.sweep_maps(MAPS_BATCH) > 0
             // Something was evicted, so the caller's next attempt gets further.
             || evicted > 0
     }
@@ -148,7 +148,7 @@ impl Manager {
             looks < SPARSE_LOOKS && !parts.is_full()
         });
         self.evict_all(pages.into_iter());
-        parts.into_iter().filter(|&part| self.frames.give_back(part)).count() > 0
+        parts.into_iter().filter(|&part| self.give_back_part(part)).count() > 0
     }
 
     /// Reclaims a few pages so that parts of page maps become idle, and gives these parts back.
@@ -159,7 +159,7 @@ impl Manager {
                 some => some,
             };
             *evicted += freed;
-            freed > 0 && self.frames.sweep_some_maps(MAPS_BATCH) > 0
+            freed > 0 && self.sweep_some_maps(MAPS_BATCH) > 0
         })
     }
 
@@ -204,7 +204,7 @@ impl Manager {
                         is_lowered |= self.lowers();
                         self.drain_extent(cost)
                     };
-                    let made = drain(Cost::Unused) || self.frames.sweep_maps(MAPS_BATCH) > 0 || drain(Cost::Any);
+                    let made = drain(Cost::Unused) || self.sweep_maps(MAPS_BATCH) > 0 || drain(Cost::Any);
                     if !made {
                         break;
                     }
@@ -264,7 +264,7 @@ impl Manager {
                 continue;
             }
             let drained = self.drain_for_good(beyond);
-            if drained.given > 0 || self.frames.sweep_maps(MAPS_BATCH) > 0 {
+            if drained.given > 0 || self.sweep_maps(MAPS_BATCH) > 0 {
                 clean.progressed();
             } else if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !pause(drained.is_held) {
                 let used = Size(budget.used());

@@ -4,6 +4,7 @@
 //! | | |
 //! |---|---|
 //! | memory | the frame is taken and charged to the space's group first: that may take reclaim (S2 of `space`) |
+//! | the page's word | if its part of the page map isn't there, the part is charged to the group (`manager::parts`) |
 //! | a new page | is filled before any thread has to wait for it |
 //! | the word | *vacant* or *swapped* → *loading*: only this thread brings the page in; others wait for it, and get its error if it fails |
 //! | the entry | is looked at again, now that no other thread can unmap the page (S1) |
@@ -22,7 +23,7 @@
 
 use std::cell::Cell;
 
-use frames::{Ahead, BeginLoad, LoadFailure, Loading, PageState};
+use frames::{Ahead, BeginLoad, LoadFailure, Loading, PageState, Unpaid};
 use swap::{Owner, PageEntry, SwapInError};
 use sync::atomic::fence_after_update;
 
@@ -73,6 +74,8 @@ impl SpaceState {
         let manager = &**self.manager();
         let local = page % REGION_PAGES;
         let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
+        let group = self.group.state();
+        let mut part = None; // A charge for the part of the page map.
         if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
             manager.swap.prefetch([slot]);
         }
@@ -99,8 +102,8 @@ impl SpaceState {
                 memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
             }
             let along = self.look_along(region, local, fault, &memory);
-            match region.map.begin_load(local) {
-                BeginLoad::Begun(loading) => {
+            match manager.begin_load_of_space(group, &region.map, local, &mut part) {
+                Ok(BeginLoad::Begun(loading)) => {
                     fence_after_update(); // S1
                     let entry = region.entry(page);
                     if !fault.is_permitted(entry) {
@@ -110,18 +113,31 @@ impl SpaceState {
                     }
                     return self.bring_in(page, loading, memory, along, fault, is_new);
                 }
-                BeginLoad::Resident => {
+                Ok(BeginLoad::Resident) => {
                     self.give_up(memory, along);
                     return Ok(false);
                 }
-                BeginLoad::Busy => {
+                Ok(BeginLoad::Busy) => {
                     self.give_up(memory, along);
                     return self.await_other(region, page, fault);
                 }
                 // A region has a place for each of its pages.
-                BeginLoad::NoRoom | BeginLoad::NoPlace => {
+                Ok(BeginLoad::NoRoom | BeginLoad::NoPlace) => {
                     self.give_up(memory, along);
-                    manager.make_room_for_word(self.group.state(), &mut rooms_made)?;
+                    manager.make_room_for_word(group, &mut rooms_made)?;
+                }
+                // The memory is given back first: it may be the last that the group can get.
+                Err(Unpaid) => {
+                    self.give_up(memory, along);
+                    part = match manager.charge_part(group, fault.isolated()) {
+                        Ok(part) => Some(part),
+                        // Another thread has made the part, perhaps for this very page.
+                        Err(_) if region.map.has_part(local) && outrun < OUTRUN_MAX => {
+                            outrun += 1;
+                            None
+                        }
+                        Err(error) => return Err(error),
+                    };
                 }
             }
         }

@@ -64,6 +64,7 @@ impl SpaceState {
             }
         }
         self.free_gone(&mut gone);
+        self.group.state().parts.may_be_idle();
         held
     }
 

@@ -377,7 +377,8 @@ impl Index {
         self.regions.fill(slot, region);
         let region = self.regions.get(slot).expect("it was filled");
         if let Some(space) = self.space.upgrade() {
-            payer.manager.spaces.note(region.map.first_word(), space, slot);
+            payer.manager.spaces.note(region.map.first_word(), space, slot, payer.group.id);
+            payer.group.parts.add_map(region.map.first_word());
         }
         Ok((slot, region))
     }
@@ -387,6 +388,7 @@ impl Index {
         let again = region.end();
         fence(Ordering::SeqCst); // REGION-1
         let is_in_use = region.is_in_use();
+        payer.manager.give_back_idle_parts(region.map.first_word());
         self.tables().discard_of_map(region.map_number());
         self.account.uncharge(payer, TABLE_BYTES);
         if again {
@@ -569,6 +571,11 @@ impl Index {
                 self.tables().discard_of_map(map_of(link));
             }
             self.tables().give_back(table);
+        }
+        let made = self.records.lock().made;
+        for region in (0..made).filter_map(|slot| self.regions.get(slot)) {
+            payer.manager.give_back_parts(&region.map);
+            payer.group.parts.remove_map(region.map.first_word());
         }
         self.account.uncharge_all(payer);
     }

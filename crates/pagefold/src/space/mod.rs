@@ -18,7 +18,8 @@
 //! nothing is mapped there any more (`tidy`).
 //!
 //! An access to an unmapped address allocates nothing. What a space takes is charged to its
-//! group, within the group's limit (`account`), except page words, which are charged to the budget.
+//! group, within the group's limit: its index and records (`account`), and its page words
+//! (`manager::parts`).
 //!
 //! **Own memory** is anonymous memory, which belongs to no file. Each GiB of the space can have a
 //! page map for it (`region`). The map is made when a page in the GiB is first written. It is also

@@ -34,7 +34,7 @@
 //!   stays in its slot. The thread that wants this neighbour later gets the error.
 
 use arrayvec::ArrayVec;
-use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState};
+use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState, Payment};
 use swap::{Owner, PageEntry, SlotId, SlotState};
 use sync::atomic::{Ordering, fence_after_update};
 
@@ -206,7 +206,9 @@ impl SpaceState {
         let Along { region, neighbours, frames, .. } = along;
         let first = region.first();
         let begin = |(Neighbour { local, slot, owner }, frame)| {
-            let BeginLoad::Begun(loading) = region.map.begin_load(local) else { return None };
+            // If the page has left swap, and its part of the map is gone, none is made for it.
+            let begun = region.map.begin_paid_load(local, &mut Payment::Due);
+            let Ok(BeginLoad::Begun(loading)) = begun else { return None };
             fence_after_update(); // S1
             let is_there = loading.swapped() == Some(PageEntry::Slot(slot).bits());
             let is_permitted = Fault::Read.is_permitted(region.entry(first + local));

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use frames::{BeginLoad, Detach, IsolatedFrame, Loading, OwnedFrame, PageState};
+use frames::{BeginLoad, Detach, IsolatedFrame, Loading, OwnedFrame, PageState, Unpaid};
 use swap::SlotId;
 use sync::atomic::Backoff;
 
@@ -24,6 +24,7 @@ use super::{Space, SpaceState};
 use crate::error::Error;
 use crate::lru::admission::{Arrival, History};
 use crate::lru::rank::Rank;
+use crate::manager::parts::PartCharge;
 use crate::reclaim::room::RoomsMade;
 
 /// No mapping may grow past this byte of its file. So offsets in files fit into 64 bits, however
@@ -161,12 +162,16 @@ impl SpaceState {
         vacated.inspect_err(|_| self.note_in_vain(new))?;
         let by = new.first.wrapping_sub(old.first);
         let entered = self.enter_new(old, by).and_then(|()| self.make_records(old, by));
-        let moving = entered.and_then(|()| self.reserve(old, by)).inspect_err(|_| {
+        let moving = entered.and_then(|parts| self.reserve(old, by, parts)).inspect_err(|_| {
             drop(self.forget_pages(new)); // The old mappings keep their files open.
             self.restore(old);
         })?;
         moving.into_iter().for_each(|page| self.move_page(page));
         self.restore(new);
+        // Moving takes no memory: the parts with the new words replace those with the old words.
+        for (region, _) in self.index.regions(old) {
+            self.manager().give_back_idle_parts(region.map.first_word());
+        }
         let (closed, many) = self.forget_pages(old);
         drop(guards);
         drop(closed);
@@ -207,8 +212,12 @@ impl SpaceState {
     /// Makes the records of the regions that pages move to. So [`reserve`](Self::reserve) charges
     /// no memory for records: it has taken pages off their lists by then, and reclaim couldn't
     /// evict them to make room.
-    fn make_records(&self, old: Pages, by: u64) -> Result<(), Error> {
-        let mut last = None;
+    ///
+    /// For the same reason, charges the parts of page maps that hold the words of the pages there.
+    /// Returns these charges.
+    fn make_records(&self, old: Pages, by: u64) -> Result<Vec<PartCharge<'_>>, Error> {
+        let (mut last, mut last_part, mut parts) = (None, None, Vec::new());
+        let part_pages = self.manager().frames.map_part_bytes() / size_of::<u64>() as u64;
         for (run, _) in self.index.runs(old).filter(|(_, entry)| entry.is_own()) {
             for (region, local) in self.index.regions(run) {
                 for page in region.map.pages_in_memory(local) {
@@ -217,10 +226,18 @@ impl SpaceState {
                         last = Some(to / REGION_PAGES);
                         self.region_for_page(to)?;
                     }
+                    if last_part != Some(to / part_pages) {
+                        last_part = Some(to / part_pages);
+                        let is_there = |region: &Region| region.map.has_part(to % REGION_PAGES);
+                        if !self.index.look(to).1.is_some_and(is_there) {
+                            let part = self.manager().charge_part(self.group.state(), 0);
+                            parts.push(part.map_err(|error| self.at(to, error))?);
+                        }
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(parts)
     }
 
     /// Fails if some of `pages` are in swap, and the group may not have all of them in memory at
@@ -264,9 +281,9 @@ impl SpaceState {
 
     /// Brings all pages that were written into memory, takes them off their lists, and puts their
     /// new words in *loading*.
-    fn reserve(&self, old: Pages, by: u64) -> Result<Vec<Moving<'_>>, Error> {
+    fn reserve<'a>(&'a self, old: Pages, by: u64, parts: Vec<PartCharge<'a>>) -> Result<Vec<Moving<'a>>, Error> {
         let mut moving = Vec::new();
-        let reserved = self.reserve_into(&mut moving, old, by);
+        let reserved = self.reserve_into(&mut moving, old, by, parts);
         match reserved {
             Ok(()) => Ok(moving),
             Err(error) => {
@@ -276,7 +293,13 @@ impl SpaceState {
         }
     }
 
-    fn reserve_into<'a>(&'a self, moving: &mut Vec<Moving<'a>>, old: Pages, by: u64) -> Result<(), Error> {
+    fn reserve_into<'a>(
+        &'a self,
+        moving: &mut Vec<Moving<'a>>,
+        old: Pages,
+        by: u64,
+        mut parts: Vec<PartCharge<'a>>,
+    ) -> Result<(), Error> {
         let mut isolated = 0;
         for (run, _) in self.index.runs(old).filter(|(_, entry)| entry.is_own()) {
             for (region, local) in self.index.regions(run) {
@@ -284,7 +307,7 @@ impl SpaceState {
                 for page in region.map.pages_in_memory(local) {
                     let Some(frame) = self.isolate(region, page, isolated)? else { continue };
                     isolated += u64::from(!Rank::of(&self.manager().frames, frame.id()).is_unlisted());
-                    match self.reserve_page((first + page).wrapping_add(by)) {
+                    match self.reserve_page((first + page).wrapping_add(by), &mut parts, isolated) {
                         Ok(to) => moving.push(Moving { from: (region, page), frame, to }),
                         Err(error) => {
                             self.manager().list_again(frame);
@@ -332,20 +355,36 @@ impl SpaceState {
         }
     }
 
-    fn reserve_page(&self, page: u64) -> Result<Loading<'_>, Error> {
+    /// Puts the new word of a page in *loading*. If the word's part of its page map isn't there,
+    /// takes a charge from `parts`. The part is charged here only if another thread has given it
+    /// back since [`make_records`](Self::make_records).
+    fn reserve_page<'a>(
+        &'a self,
+        page: u64,
+        parts: &mut Vec<PartCharge<'a>>,
+        isolated: u64,
+    ) -> Result<Loading<'a>, Error> {
+        let (manager, group) = (&**self.manager(), self.group.state());
         let Some(region) = self.region_for_page(page)? else { return Err(self.refuse(page, Entry::NONE)) };
         let mut rooms_made = RoomsMade::default();
-        let mut backoff = Backoff::new();
+        let (mut backoff, mut part) = (Backoff::new(), parts.pop());
         loop {
-            match region.map.begin_load(page % REGION_PAGES) {
-                BeginLoad::Begun(loading) => return Ok(loading),
+            match manager.begin_load_of_space(group, &region.map, page % REGION_PAGES, &mut part) {
+                Ok(BeginLoad::Begun(loading)) => {
+                    parts.extend(part);
+                    return Ok(loading);
+                }
                 // A thread that acts on an old entry has the word. It finds out that the entry has
                 // changed, and releases the word.
-                BeginLoad::Busy | BeginLoad::Resident => backoff.wait(),
+                Ok(BeginLoad::Busy | BeginLoad::Resident) => backoff.wait(),
                 // A region has a place for each of its pages.
-                BeginLoad::NoRoom | BeginLoad::NoPlace => {
-                    let made = self.manager().make_room_for_word(self.group.state(), &mut rooms_made);
+                Ok(BeginLoad::NoRoom | BeginLoad::NoPlace) => {
+                    let made = manager.make_room_for_word(group, &mut rooms_made);
                     made.map_err(|error| self.at(page, error))?;
+                }
+                Err(Unpaid) => {
+                    let charged = manager.charge_part(group, isolated);
+                    part = Some(charged.map_err(|error| self.at(page, error))?);
                 }
             }
         }
@@ -476,7 +515,7 @@ mod tests {
             state.prepare(new).unwrap();
             state.vacate(old).unwrap();
             state.enter_new(old, by).unwrap();
-            let moving = state.reserve(old, by).unwrap();
+            let moving = state.reserve(old, by, Vec::new()).unwrap();
             it.mm.add_swap(SwapArea::memory(801 * PAGE)).unwrap();
             let of = if succeeds {
                 moving.into_iter().for_each(|page| state.move_page(page));

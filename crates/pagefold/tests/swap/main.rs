@@ -14,6 +14,7 @@ mod faults;
 mod not_encrypted;
 mod pages;
 mod seeds;
+mod words;
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,9 @@ use sync::random::mix;
 const PAGE: u64 = 4096;
 /// The number of pages that a group of these tests may have in memory.
 const ROOM: u64 = 64;
-/// The number of further pages that a group needs for a space and for the index of one mapping.
-const INDEX: u64 = 5;
+/// The number of further pages that a group needs for a space, for the index of one mapping, and
+/// for the words of the mapping's pages.
+const INDEX: u64 = 6;
 
 /// Returns a Pagefold with `slots` slots in memory, and a group with [`ROOM`] pages.
 fn with_swap(slots: u64) -> (Pagefold, Group) {
