@@ -308,10 +308,17 @@ impl Chunks {
         state & !(AGED | PAID) == PRESENT
     }
 
-    /// Returns whether the chunk is in memory.
-    pub(crate) fn is_present(&self, word: usize) -> bool {
+    /// Returns whether a word of the chunk is in use, so that the chunk stays for now.
+    pub(crate) fn is_used(&self, word: usize) -> bool {
         // Relaxed: a hint.
-        self.state(word >> self.shift).load(Ordering::Relaxed) & PRESENT != 0
+        self.state(word >> self.shift).load(Ordering::Relaxed) & COUNT != 0
+    }
+
+    /// Returns whether any chunk of these words is idle.
+    pub(crate) fn any_idle(&self, words: Range<usize>) -> bool {
+        let mut chunks = words.start >> self.shift..words.end.div_ceil(1 << self.shift);
+        // Relaxed: a hint.
+        chunks.any(|chunk| Self::is_idle(self.state(chunk).load(Ordering::Relaxed)))
     }
 
     /// Gives an idle chunk back; `idle` is the state that the caller has read. Calls `returned`
@@ -365,16 +372,17 @@ impl Chunks {
         Self::is_idle(state) && self.give_back(chunk, state, from, IfRefused::Keep, returned) == GivenBack::Yes
     }
 
-    /// Gives back the idle chunks of these words, whether or not a sweep has seen them. Returns
-    /// their number.
+    /// Gives back up to `wanted` idle chunks of these words, whether or not a sweep has seen them.
+    /// Returns their number.
     pub(crate) fn give_back_all_idle(
         &self,
         range: Range<usize>,
+        wanted: usize,
         from: (&Region<AtomicU64>, &Budget),
         returned: &mut dyn FnMut(u64),
     ) -> usize {
         let words = range.step_by(1 << self.shift);
-        words.filter(|&word| self.give_back_idle(word, from, returned)).count()
+        words.filter(|&word| self.give_back_idle(word, from, returned)).take(wanted).count()
     }
 
     /// Gives back up to `wanted` chunks of a segment. A chunk is given back if it is idle now and

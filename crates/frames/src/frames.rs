@@ -396,12 +396,12 @@ impl Frames {
         self.words.give_back(part, &self.budget, &mut returned)
     }
 
-    /// Gives back the parts of a map in which no page is in memory now. `word` is the index of one
-    /// of the map's words; if the map has several segments of words, only those of this word's
-    /// segment are given back. Returns the number of parts. See [`sweep_maps`](Self::sweep_maps)
-    /// for `returned`.
-    pub fn give_back_idle_parts(&self, word: u64, mut returned: impl FnMut(u64)) -> usize {
-        self.words.give_back_idle_of(word as usize, &self.budget, &mut returned)
+    /// Gives back up to `wanted` parts of a map in which no page is in memory now. `word` is the
+    /// index of one of the map's words; if the map has several segments of words, only those of
+    /// this word's segment are given back. Returns the number of parts. See
+    /// [`sweep_maps`](Self::sweep_maps) for `returned`.
+    pub fn give_back_idle_parts(&self, word: u64, wanted: usize, mut returned: impl FnMut(u64)) -> usize {
+        self.words.give_back_idle_of(word as usize, wanted, &self.budget, &mut returned)
     }
 
     /// Returns the memory in bytes that a part of a page map takes.

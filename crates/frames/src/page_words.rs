@@ -199,11 +199,23 @@ impl PageWords {
         self.open_parts(range).map(|part| self.chunks.clear(part, (&self.words, budget), returned)).sum()
     }
 
-    /// Gives back the idle chunks of a word's segment. Returns their number.
-    pub(crate) fn give_back_idle_of(&self, word: usize, budget: &Budget, returned: &mut dyn FnMut(u64)) -> usize {
+    /// Gives back up to `wanted` idle chunks of a word's segment. Returns their number.
+    pub(crate) fn give_back_idle_of(
+        &self,
+        word: usize,
+        wanted: usize,
+        budget: &Budget,
+        returned: &mut dyn FnMut(u64),
+    ) -> usize {
         let segment = word >> self.geometry.segment_shift;
         let parts = self.open_parts(self.words_in(segment..segment + 1));
-        parts.map(|part| self.chunks.give_back_all_idle(part, (&self.words, budget), returned)).sum()
+        let from = (&self.words, budget);
+        parts.fold(0, |given, part| given + self.chunks.give_back_all_idle(part, wanted - given, from, returned))
+    }
+
+    /// Returns whether any chunk of the words in `range` is idle.
+    pub(crate) fn any_idle(&self, range: Range<usize>) -> bool {
+        self.open_parts(range).any(|part| self.chunks.any_idle(part))
     }
 
     fn words_of_block(&self, segment: usize, block: usize) -> Range<usize> {
@@ -520,7 +532,10 @@ mod tests {
         assert!(words.give_back(MapPart(chunks[1]), &budget, &mut give));
         assert_eq!(words.sweep(1, 99, &budget, &mut give), 1);
         words.enter(chunks[2], &mut Payment::Due, &budget).unwrap();
-        assert_eq!(words.give_back_idle_of(part.start, &budget, &mut give), 1, "one is in use");
+        assert!(words.chunks.is_used(chunks[2]) && !words.chunks.is_used(chunks[3]));
+        assert!(!words.any_idle(part.start..chunks[3]) && words.any_idle(chunks[3] + 7..part.end));
+        assert_eq!(words.give_back_idle_of(part.start, 0, &budget, &mut give), 0, "none is wanted");
+        assert_eq!(words.give_back_idle_of(part.start, 9, &budget, &mut give), 1, "one is in use");
         words.chunks.leave(chunks[2], false);
         assert_eq!(words.give_back_all(part.clone(), &budget, &mut give), 0);
         returned.sort_unstable();

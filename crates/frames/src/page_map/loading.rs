@@ -2,6 +2,7 @@
 //! The winner (the loader) must end the load, and the other threads wait for it. The loader has
 //! allocated a frame beforehand, so it never waits for memory while the word is in *loading*.
 
+use std::ops::Range;
 use std::task::Waker;
 
 use sync::atomic::Ordering;
@@ -217,14 +218,29 @@ impl PageMap {
     #[must_use]
     pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {
         // A payment that isn't due isn't missed.
-        self.begin_paid_load(page, &mut Payment::NotDue).unwrap_or(BeginLoad::NoRoom)
+        self.begin_load_paying(page, &mut Payment::NotDue).unwrap_or(BeginLoad::NoRoom)
     }
 
-    /// Returns whether the part of the map that contains the page's word is in memory at the
-    /// moment.
+    /// Begins to load a page like [`begin_load`](Self::begin_load), but makes no part of the map.
+    ///
+    /// # Errors
+    /// If the load would have to make a part.
+    pub fn begin_load_in_part(&self, page: u64) -> Result<BeginLoad<'_>, Unpaid> {
+        self.begin_load_paying(page, &mut Payment::Due)
+    }
+
+    /// Returns whether any page of the part of the map that contains the page's word is in memory,
+    /// in swap or being loaded at the moment. If so, the part is there, and can't be given back.
     #[must_use]
-    pub fn has_part(&self, page: u64) -> bool {
-        self.word(page).is_some_and(|(index, _)| self.shared.frames.words.chunks.is_present(index))
+    pub fn uses_part(&self, page: u64) -> bool {
+        self.word(page).is_some_and(|(index, _)| self.shared.frames.words.chunks.is_used(index))
+    }
+
+    /// Returns whether a part of the map with the words of some of `pages` is there, although no
+    /// page of the part is in memory, in swap or being loaded at the moment.
+    #[must_use]
+    pub fn has_idle_part(&self, pages: Range<u64>) -> bool {
+        self.words_of(pages).any(|words| self.shared.frames.words.any_idle(words))
     }
 
     /// Gives back all parts of the map. The caller must know that no thread loads pages of the map
@@ -242,6 +258,12 @@ impl PageMap {
     /// # Errors
     /// If the load would have to make a part, and `payment` is [`Payment::Due`].
     pub fn begin_paid_load(&self, page: u64, payment: &mut Payment) -> Result<BeginLoad<'_>, Unpaid> {
+        self.begin_load_paying(page, payment)
+    }
+
+    /// Does the work of the calls above. Inlined, because each of them but one knows `payment`.
+    #[inline(always)]
+    fn begin_load_paying(&self, page: u64, payment: &mut Payment) -> Result<BeginLoad<'_>, Unpaid> {
         let Some((index, word)) = self.word(page) else { return self.begin_first_load(page, payment) };
         let mut entered = false;
         let found = loop {

@@ -38,7 +38,7 @@ use std::any::Any;
 use frames::{PAGE_WORDS_SHIFT, TABLE_SHIFT};
 use swap::SlotId;
 use sync::Arc;
-use sync::atomic::{AtomicU32, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use sync::lock::{OnceBox, OnceCell, RwLock};
 
 use crate::error::Error;
@@ -70,6 +70,8 @@ struct Place {
     /// The group of that space. Stays when the place is emptied, because parts of the segment may
     /// still have to be uncharged (`manager::parts`).
     group: AtomicU32,
+    /// Whether the group has noted that parts of the segment may be idle (P3 of `manager::parts`).
+    has_idle: AtomicBool,
 }
 type Part = [Place; PART_PLACES];
 
@@ -126,7 +128,7 @@ impl SpaceTable {
         };
         let bytes = size_of::<Part>() as u64;
         charge(bytes)?;
-        let place = |_| Place { owner: RwLock::new(None), group: AtomicU32::new(0) };
+        let place = |_| Place { owner: RwLock::new(None), group: AtomicU32::new(0), has_idle: AtomicBool::new(false) };
         if part.set(Box::new(std::array::from_fn(place))).is_err() {
             uncharge(bytes); // Another thread won the race.
         }
@@ -141,6 +143,7 @@ impl SpaceTable {
             // The part's state pairs that thread's Release with the Acquire of the thread that
             // gives the part back (`chunks` of `frames`).
             place.group.store(group, Ordering::Relaxed);
+            place.has_idle.store(false, Ordering::Relaxed); // As above.
             *place.owner.write() = Some((space, slot));
         }
     }
@@ -148,6 +151,22 @@ impl SpaceTable {
     /// Returns the number of the group of the space that owns a word, or that owned it last.
     pub(crate) fn group_of(&self, word: u64) -> Option<u32> {
         Some(self.place(word)?.group.load(Ordering::Relaxed))
+    }
+
+    /// Marks the region of a word as one that may have idle parts. Returns false if it is marked
+    /// already.
+    pub(crate) fn note_idle(&self, word: u64) -> bool {
+        // Relaxed, here and in `forget_idle`: the callers have fences. Most often only read.
+        self.place(word).is_some_and(|place| {
+            !place.has_idle.load(Ordering::Relaxed) && !place.has_idle.swap(true, Ordering::Relaxed)
+        })
+    }
+
+    /// Removes the mark of [`note_idle`](Self::note_idle).
+    pub(crate) fn forget_idle(&self, word: u64) {
+        if let Some(place) = self.place(word) {
+            place.has_idle.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Waits until no thread visits the region, and prevents further visits (O1).

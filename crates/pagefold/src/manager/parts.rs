@@ -5,7 +5,12 @@
 //! |---|---|
 //! | a fault needs a part that isn't there | the part is charged to the group first, without a page word in *loading* (S2 of `space`); the load then makes the part and uses up the charge |
 //! | the part is given back, by any thread | that thread finds the group by the part's first word (`page_owners`), and uncharges the part |
+//! | the part becomes idle | the thread that freed its pages notes the page map (`group::parts`), and a thread of the group that needs a charge gives the part back |
 //! | the space is dropped | its parts are given back before its page maps are dropped |
+//!
+//! Two kinds of memory that go with the parts are charged to the budget alone, because spaces of
+//! several groups share them: the system pages that hold the states of parts (`chunks` of
+//! `frames`), and the places of regions (`page_owners`).
 //!
 //! - P1. A group's count of parts (`group::parts`) is that of the parts that are paid for
 //!   (`frames::Payment`), and of charges in the hands of threads. So a group that has a part isn't
@@ -13,8 +18,21 @@
 //! - P2. The pages charged for the parts are those that the parts need together, rounded up. If a
 //!   page is larger than a part, several parts share a page. A thread charges the page before it
 //!   raises the count, and uncharges it after it has lowered the count.
+//! - P3. A thread that has freed pages of a part and finds the part idle notes the page map, unless
+//!   the map's place says that it is noted. A thread that looks at a noted map first clears that
+//!   mark in the place. Each has a fence, so the second one finds the part idle, or the first one
+//!   finds the mark cleared:
+//!   ```text
+//!     frees the last page                    looks at the map
+//!       the part's count = 0                   the place: not noted
+//!       fence                                  fence
+//!       the place: noted already?              the parts' counts
+//!   ```
+//!   A part may also become idle because a load fails. No thread notes the map then. Such a part is
+//!   found by the look at all maps that a thread takes when nothing else can be reclaimed.
 
 use frames::{BeginLoad, MapPart, PageMap, Payment, Unpaid};
+use sync::atomic::{Ordering, fence};
 
 use crate::error::Error;
 use crate::group::state::GroupState;
@@ -36,12 +54,13 @@ impl Drop for PartCharge<'_> {
 }
 
 impl Manager {
-    /// Begins to load a page of a space of `group`. If this makes a part of the page map, uses up
-    /// `charge`, or else charges the part to the group without reclaim.
+    /// Begins to load a page of a space of `group`, which is to be made. If this makes a part of
+    /// the page map, uses up `charge`, or else charges the part to the group without reclaim.
     ///
     /// # Errors
     /// If that charge fails. The caller then charges a part by other means, and tries again.
-    pub(crate) fn begin_load_of_space<'a, 'm>(
+    #[cold]
+    pub(crate) fn begin_load_and_pay<'a, 'm>(
         &'a self,
         group: &'a GroupState,
         map: &'m PageMap,
@@ -62,7 +81,9 @@ impl Manager {
     }
 
     /// Charges a part to a group, and reclaims if need be, as for a page. The caller has taken
-    /// `isolated` pages of the group off their lists, and holds no other page word.
+    /// `isolated` pages of the group off their lists. It holds no page word, unless it moves pages:
+    /// then it holds words at their new place. A thread that waits for one of these holds no memory
+    /// and no other page word.
     ///
     /// # Errors
     /// [`Error::LimitReached`].
@@ -78,16 +99,25 @@ impl Manager {
     fn charge_part_by<'a, E>(
         &'a self,
         group: &'a GroupState,
-        charge: impl Fn(u64) -> Result<(), E>,
+        mut charge: impl FnMut(u64) -> Result<(), E>,
     ) -> Result<PartCharge<'a>, E> {
         let mut pages = 0;
         loop {
             let parts = group.parts.charged();
-            let needed = self.pages_of_parts(parts + 1) - self.pages_of_parts(parts);
+            let needed = self.pages_beside(parts, 1);
             if needed > pages {
-                charge(needed - pages).inspect_err(|_| self.uncharge_pages_of_parts(group, pages))?;
-                group.add_metadata(needed - pages);
-                pages = needed;
+                match charge(needed - pages) {
+                    Ok(()) => {
+                        group.add_metadata(needed - pages);
+                        pages = needed;
+                    }
+                    // Another thread may have charged a page that has room for this part.
+                    Err(error) if self.pages_for_parts(group, 1) > pages => {
+                        self.uncharge_pages_of_parts(group, pages);
+                        return Err(error);
+                    }
+                    Err(_) => {}
+                }
                 continue; // That may have taken long.
             }
             if group.parts.change(parts, parts + 1) {
@@ -102,7 +132,7 @@ impl Manager {
         loop {
             let parts = group.parts.charged();
             if group.parts.change(parts, parts - 1) {
-                let pages = self.pages_of_parts(parts) - self.pages_of_parts(parts - 1);
+                let pages = self.pages_beside(parts - 1, 1);
                 self.uncharge_pages_of_parts(group, pages);
                 return pages;
             }
@@ -116,11 +146,26 @@ impl Manager {
         }
     }
 
-    fn pages_of_parts(&self, parts: u64) -> u64 {
-        (parts * self.frames.map_part_bytes()).div_ceil(self.frames.page_size() as u64)
+    /// Returns how many pages have to be charged to a group for `more` parts beside those that it
+    /// has.
+    pub(crate) fn pages_for_parts(&self, group: &GroupState, more: u64) -> u64 {
+        self.pages_beside(group.parts.charged(), more)
+    }
+
+    fn pages_beside(&self, parts: u64, more: u64) -> u64 {
+        let pages = |parts: u64| (parts * self.frames.map_part_bytes()).div_ceil(self.frames.page_size() as u64);
+        pages(parts + more) - pages(parts)
     }
 
     // ---- giving parts back
+
+    /// Notes that parts of a space's page map have become idle.
+    pub(crate) fn note_idle_parts(&self, group: &GroupState, map: &PageMap) {
+        fence(Ordering::SeqCst); // P3
+        if self.spaces.note_idle(map.first_word()) {
+            group.parts.add_due(map.first_word());
+        }
+    }
 
     /// Uncharges a part that was paid for and is being given back. `word` is its first word.
     /// Returns how many pages this uncharges.
@@ -152,11 +197,17 @@ impl Manager {
         })
     }
 
-    /// Gives back the idle parts of a space's page map, given the map's first word. Returns how
-    /// many pages this uncharges.
-    pub(crate) fn give_back_idle_parts(&self, first_word: u64) -> u64 {
+    /// Gives back the idle parts of a space's page map.
+    pub(crate) fn give_back_idle_parts(&self, map: &PageMap) {
+        self.give_back_some_parts(map.first_word(), u64::MAX);
+    }
+
+    /// Gives back idle parts of a space's page map, given the map's first word, until that
+    /// uncharges `wanted` pages. Returns the number of pages.
+    fn give_back_some_parts(&self, first_word: u64, wanted: u64) -> u64 {
+        let parts = wanted.saturating_mul(self.frames.page_size() as u64).div_ceil(self.frames.map_part_bytes());
         let mut pages = 0;
-        self.frames.give_back_idle_parts(first_word, |word| pages += self.part_returned(word));
+        self.frames.give_back_idle_parts(first_word, parts as usize, |word| pages += self.part_returned(word));
         pages
     }
 
@@ -168,24 +219,34 @@ impl Manager {
     }
 
     /// Gives back idle parts of a group's spaces until that uncharges `wanted` pages. Looks at a
-    /// bounded number of maps, and only if there may be idle parts. Returns the number of pages.
+    /// bounded number of maps, and only at those that were noted. Returns the number of pages.
     pub(crate) fn reclaim_idle_parts(&self, group: &GroupState, wanted: u64) -> u64 {
         let mut pages = 0;
         for _ in 0..MAPS_LOOKED_AT {
             if pages >= wanted {
                 break;
             }
-            let Some(first_word) = group.parts.next_due() else { break };
-            pages += self.give_back_idle_parts(first_word);
+            let Some(first_word) = group.parts.take_due() else { break };
+            self.spaces.forget_idle(first_word);
+            fence(Ordering::SeqCst); // P3
+            pages += self.give_back_some_parts(first_word, wanted - pages);
+            if pages >= wanted && self.spaces.note_idle(first_word) {
+                group.parts.add_due(first_word); // There may be more.
+            }
         }
         pages
     }
 
-    /// Looks at all of a group's maps for idle parts. Returns how many pages this uncharges.
-    pub(crate) fn reclaim_all_idle_parts(&self, group: &GroupState) -> u64 {
-        group.parts.may_be_idle();
-        let words = std::iter::from_fn(|| group.parts.next_due());
-        words.map(|first_word| self.give_back_idle_parts(first_word)).sum()
+    /// Does the same, but looks at each of the group's maps once, even at those that weren't noted.
+    pub(crate) fn reclaim_all_idle_parts(&self, group: &GroupState, wanted: u64) -> u64 {
+        let (mut pages, mut from) = (0, 0);
+        while pages < wanted
+            && let Some(first_word) = group.parts.map_from(from)
+        {
+            pages += self.give_back_some_parts(first_word, wanted - pages);
+            from = first_word + 1;
+        }
+        pages
     }
 }
 
@@ -218,6 +279,50 @@ mod tests {
         assert_eq!((group.charged(), state.parts.charged()), (7 * PAGE, 0));
         taken.clear();
         assert_eq!(group.charged(), 0);
+    }
+
+    /// Regression: while a thread waited for room in the last charged page, another thread made
+    /// room there, but the first one failed.
+    #[test]
+    fn a_part_is_charged_if_it_fits_into_a_page_that_another_thread_has_charged() {
+        let mm = Pagefold::builder().memory("16MiB").page_size(PAGE).backend(SimulatedDisk::default()).build().unwrap();
+        let group = mm.group("small").max(4 * PAGE).build().unwrap();
+        let (manager, state) = (group.manager(), group.state());
+        let mut first = None;
+        let second = manager.charge_part_by(state, |pages| {
+            first = manager.charge_part(state, 0).ok();
+            Err(pages)
+        });
+        assert!(second.is_ok() && first.is_some());
+        assert_eq!((group.charged(), state.parts.charged()), (PAGE, 2));
+        drop((first, second));
+        assert_eq!((group.charged(), state.parts.charged()), (0, 0));
+    }
+
+    /// Two of the regions of a space have idle parts.
+    #[test]
+    fn idle_parts_are_given_back_as_far_as_they_are_wanted() {
+        const PART: u64 = 512 * 4096;
+        const GIB: u64 = 1 << 30;
+        let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();
+        let group = mm.group("a").max("400KiB").build().unwrap();
+        let (manager, state) = (group.manager(), group.state());
+        let space = group.space().unwrap();
+        space.map_at(GIB..3 * GIB, Protection::ReadWrite).unwrap();
+        let parts = [0, 1, 2, 3, 600, 601].map(|part| GIB + part * PART);
+        parts.iter().for_each(|at| (0..2).for_each(|page| space.write_at(&[1], at + page * 4096).unwrap()));
+        parts.iter().for_each(|at| space.discard(*at..at + 4096).unwrap());
+        assert_eq!(state.parts.take_due(), None, "each part still has a page");
+        assert_eq!((manager.reclaim_idle_parts(state, 9), manager.reclaim_all_idle_parts(state, 9)), (0, 0));
+        let discard = |parts: &[u64]| parts.iter().for_each(|at| space.discard(*at..at + PART).unwrap());
+        discard(&parts[1..]);
+        assert_eq!(state.parts.charged(), 6);
+        assert_eq!((manager.reclaim_all_idle_parts(state, 1), state.parts.charged()), (1, 5));
+        assert_eq!((manager.reclaim_idle_parts(state, 1), state.parts.charged()), (1, 4));
+        assert_eq!((manager.reclaim_idle_parts(state, 2), state.parts.charged()), (2, 2), "of both regions");
+        assert_eq!((manager.reclaim_idle_parts(state, 9), state.parts.charged()), (1, 1));
+        discard(&parts[..1]);
+        assert_eq!((manager.reclaim_idle_parts(state, 9), state.parts.charged()), (1, 0), "noted again");
     }
 
     /// Any thread that needs memory may give the part back.

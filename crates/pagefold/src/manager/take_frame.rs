@@ -71,7 +71,10 @@ impl Manager {
             // stocks, frames in other CPUs' lists, and empty parts of page maps, whose memory can
             // serve as frames.
             let has_more = match short {
-                Short::Charge => self.drain_charges(Some(group.id)) > 0 || self.reclaim_all_idle_parts(group) > 0,
+                // All of the group's maps are looked at only once each time that nothing is left.
+                Short::Charge => {
+                    self.drain_charges(Some(group.id)) > 0 || (failed == 0 && self.reclaim_all_idle_parts(group, 1) > 0)
+                }
                 Short::Frames => self.frames.gather() > 0 || self.sweep_maps(MAPS_BATCH) > 0,
                 Short::Share => self.sweep_maps(MAPS_BATCH) > 0,
             };

@@ -53,17 +53,21 @@ impl Manager {
     }
 
     /// Frees a few pages. If the group's own reserve is short, frees pages of the group, otherwise
-    /// pages of the group that must give pages to it. Returns false if fewer pages were freed than
-    /// the thread took from the reserve.
+    /// pages of the group that must give pages to it. Parts of page maps that the group doesn't
+    /// need any more go before its pages. Returns false if fewer pages were freed than the thread
+    /// took from the reserve.
     fn help(&self, group: &GroupState, its_shortage: Shortage) -> bool {
         self.stock_up_swap();
         let batch = group.stock_batch() as usize;
         let wanted = if batch == 0 { HELP_BATCH_MAX } else { HELP_BATCH_MAX.min(HELP_BATCHES * batch) };
-        let pass = match its_shortage {
-            Shortage::None => self.pass_for(For::Reserve(group), wanted),
-            _ => self.pass_here(group, wanted),
+        let freed = match its_shortage {
+            Shortage::None => self.pass_for(For::Reserve(group), wanted).freed,
+            _ => match self.reclaim_idle_parts(group, wanted as u64) {
+                0 => self.pass_here(group, wanted).freed,
+                of_parts => of_parts as usize,
+            },
         };
-        pass.freed > 0 && pass.freed >= batch
+        freed > 0 && freed >= batch
     }
 
     /// Returns how short of free frames the whole budget is.
@@ -75,5 +79,35 @@ impl Manager {
     /// short, and how many before the reserve of the whole budget does.
     pub(crate) fn beside_reserves(&self, group: &GroupState) -> [u64; 2] {
         [group.beside_reserve(), beside_reserve(self.budget_pages(), self.frames.available() as u64)]
+    }
+}
+
+#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
+mod tests {
+    use super::*;
+    use crate::{Pagefold, Protection, SwapArea};
+    use test_disks::SimulatedDisk;
+
+    /// Regression: a group with a reserve of its own (on a machine with many CPUs) evicted its
+    /// pages for the reserve, although it had parts of page maps that no page needed.
+    #[test]
+    fn parts_that_no_page_needs_refill_a_reserve_before_pages_do() {
+        const PAGE: u64 = 4096;
+        const PART: u64 = 512 * PAGE;
+        let mm = Pagefold::builder().backend(SimulatedDisk::default()).swap_area(SwapArea::memory(801 * PAGE));
+        let mm = mm.memory("16MiB").build().unwrap();
+        let group = mm.group("tenant").max(512 * PAGE).build().unwrap();
+        let space = group.space().unwrap();
+        let base = space.map(8 * PART, Protection::ReadWrite).unwrap().start;
+        (0..100).for_each(|page| space.write_at(&[1], base + page * PAGE).unwrap());
+        (1..6).for_each(|part| space.write_at(&[1], base + part * PART).unwrap());
+        let (manager, state) = (group.manager(), group.state());
+        manager.drain_entries();
+        space.discard(base + PART..base + 8 * PART).unwrap();
+        assert_eq!(state.parts.charged(), 6);
+        manager.help(state, Shortage::Slight);
+        assert_eq!((state.parts.charged(), group.stats().evictions), (1, 0));
+        let has_evicted = (0..100).any(|_| manager.help(state, Shortage::Slight) || group.stats().evictions > 0);
+        assert!(has_evicted, "now pages have to go");
     }
 }

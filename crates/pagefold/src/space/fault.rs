@@ -4,7 +4,7 @@
 //! | | |
 //! |---|---|
 //! | memory | the frame is taken and charged to the space's group first: that may take reclaim (S2 of `space`) |
-//! | the page's word | if its part of the page map isn't there, the part is charged to the group (`manager::parts`) |
+//! | the page's word | if a page is new, and its part of the page map isn't there, the part is charged to the group (`manager::parts`) |
 //! | a new page | is filled before any thread has to wait for it |
 //! | the word | *vacant* or *swapped* → *loading*: only this thread brings the page in; others wait for it, and get its error if it fails |
 //! | the entry | is looked at again, now that no other thread can unmap the page (S1) |
@@ -75,18 +75,29 @@ impl SpaceState {
         let local = page % REGION_PAGES;
         let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
         let group = self.group.state();
-        let mut part = None; // A charge for the part of the page map.
+        // A charge for the part of the page map. Not kept while this thread waits for a device.
+        let mut part = None;
         if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
             manager.swap.prefetch([slot]);
         }
         loop {
             let memory = match self.take_memory(manager, region, local, fault) {
                 Ok(memory) => memory,
+                // Another thread has made the part that this thread has paid for. The payment,
+                // which isn't needed any more, may be the memory that is missing.
+                Err(_) if part.is_some() && region.map.uses_part(local) && outrun < OUTRUN_MAX => {
+                    outrun += 1;
+                    part = None;
+                    continue;
+                }
                 Err(NoMemory { error, is_outrun }) => match region.map.state(local) {
                     // Another thread took the last frame for this very page.
                     PageState::Resident { .. } => return Ok(false),
                     // If that thread's load fails, the frame is free again. The caller looks again.
-                    PageState::Loading => return self.await_other(region, page, fault),
+                    PageState::Loading => {
+                        drop(part);
+                        return self.await_other(region, page, fault);
+                    }
                     PageState::Vacant { .. } if !fault.writes() => return Ok(false), // Discarded in between.
                     // Or another thread had the page for a moment, and left it where it was.
                     PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
@@ -102,7 +113,11 @@ impl SpaceState {
                 memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
             }
             let along = self.look_along(region, local, fault, &memory);
-            match manager.begin_load_of_space(group, &region.map, local, &mut part) {
+            let begun = match region.map.begin_load_in_part(local) {
+                Err(Unpaid) if fault.writes() => manager.begin_load_and_pay(group, &region.map, local, &mut part),
+                begun => begun,
+            };
+            match begun {
                 Ok(BeginLoad::Begun(loading)) => {
                     fence_after_update(); // S1
                     let entry = region.entry(page);
@@ -111,6 +126,7 @@ impl SpaceState {
                         self.give_up(memory, along);
                         return if fault.may_go_on(entry) { Ok(false) } else { Err(self.refuse(page, entry)) };
                     }
+                    drop(part);
                     return self.bring_in(page, loading, memory, along, fault, is_new);
                 }
                 Ok(BeginLoad::Resident) => {
@@ -118,6 +134,7 @@ impl SpaceState {
                     return Ok(false);
                 }
                 Ok(BeginLoad::Busy) => {
+                    drop(part);
                     self.give_up(memory, along);
                     return self.await_other(region, page, fault);
                 }
@@ -126,13 +143,18 @@ impl SpaceState {
                     self.give_up(memory, along);
                     manager.make_room_for_word(group, &mut rooms_made)?;
                 }
+                // The page was discarded in between, and so were all others of its part.
+                Err(Unpaid) if !fault.writes() => {
+                    self.give_up(memory, along);
+                    return Ok(false);
+                }
                 // The memory is given back first: it may be the last that the group can get.
                 Err(Unpaid) => {
                     self.give_up(memory, along);
                     part = match manager.charge_part(group, fault.isolated()) {
-                        Ok(part) => Some(part),
+                        Ok(part) => Some(part).filter(|_| !region.map.uses_part(local)),
                         // Another thread has made the part, perhaps for this very page.
-                        Err(_) if region.map.has_part(local) && outrun < OUTRUN_MAX => {
+                        Err(_) if region.map.uses_part(local) && outrun < OUTRUN_MAX => {
                             outrun += 1;
                             None
                         }
@@ -327,6 +349,9 @@ mod tests {
     use io::IoError;
     use test_disks::{Call, Fault as DiskFault, FaultyBackend, Schedule, SimulatedDisk};
 
+    /// The pages whose words are in one part of a page map.
+    const PART: u64 = 512;
+
     /// Returns a tenant whose pages are in swap, except for a few in memory.
     fn swapping() -> Tenant {
         let mm = Pagefold::builder().backend(SimulatedDisk::default()).swap_area(SwapArea::memory(801 * PAGE));
@@ -426,6 +451,40 @@ mod tests {
         backend.set_schedule(Schedule::Never);
         assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_some());
         assert_eq!(it.group_state().swapped.failure(), None);
+    }
+
+    /// Regression: a page was discarded while a thread was about to read it, and its part of the
+    /// page map was given back. The thread charged and made the part again, only to find that there
+    /// is no page.
+    #[test]
+    fn a_fault_that_only_reads_makes_no_part_of_a_page_map() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 2 * PART);
+        it.write(0).unwrap();
+        let charged = || (it.group_state().parts.charged(), it.group.charged());
+        let before = charged();
+        for fault in [Fault::Read, Fault::BringBack, Fault::Move { isolated: 0 }] {
+            assert!(!it.state().fault(it.region(), Tenant::at(PART) / PAGE, fault).unwrap());
+            assert_eq!(charged(), before);
+        }
+    }
+
+    /// Regression: two threads paid for one part of a page map. The thread whose payment wasn't
+    /// used up waited for memory for its page, and failed, although the memory was in its payment.
+    #[test]
+    fn a_payment_for_a_part_that_another_thread_has_made_is_memory_for_the_page() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 2 * PART);
+        it.write(0).unwrap();
+        let mut taken = it.take_all();
+        taken.pop(); // There is room for the part or for the page.
+        let (bytes, page) = (Tenant::contents(PART), Tenant::at(PART) / PAGE);
+        let mut other = None;
+        let written = it.while_it_waits(
+            || it.state().fault(it.region(), page, Fault::Write { offset: 0, bytes: &bytes }),
+            // Another thread makes the part, and uses it. (It pays nothing: there is no more room.)
+            || other = Some(it.region().map.begin_load(page % REGION_PAGES + 1)),
+        );
+        assert!(matches!(other, Some(BeginLoad::Begun(_))));
+        assert!(matches!(written, (_, false) | (Ok(true), _)), "{written:?}");
     }
 
     /// Regression: a page that was touched while the first swap area was added stayed off the

@@ -53,8 +53,9 @@ impl SpaceState {
     fn free_unless_held(&self, pages: Pages, mut patience: Option<&mut Backoff>) -> Option<u64> {
         let (mut gone, mut held) = (Gone::default(), None);
         for (region, local) in self.index.regions(pages) {
-            let first = region.first();
-            for page in region.map.pages_in_memory(local) {
+            let (first, mut has_pages) = (region.first(), false);
+            for page in region.map.pages_in_memory(local.clone()) {
+                has_pages = true;
                 if !self.take_out(region, page, patience.as_deref_mut(), &mut gone) {
                     held = held.or(Some(first + page));
                 }
@@ -62,9 +63,11 @@ impl SpaceState {
                     self.free_gone(&mut gone);
                 }
             }
+            if has_pages && region.map.has_idle_part(local) {
+                self.manager().note_idle_parts(self.group.state(), &region.map);
+            }
         }
         self.free_gone(&mut gone);
-        self.group.state().parts.may_be_idle();
         held
     }
 

@@ -388,7 +388,7 @@ impl Index {
         let again = region.end();
         fence(Ordering::SeqCst); // REGION-1
         let is_in_use = region.is_in_use();
-        payer.manager.give_back_idle_parts(region.map.first_word());
+        payer.manager.give_back_idle_parts(&region.map);
         self.tables().discard_of_map(region.map_number());
         self.account.uncharge(payer, TABLE_BYTES);
         if again {

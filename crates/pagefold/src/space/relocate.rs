@@ -9,6 +9,10 @@
 //! place: all pages are brought into memory, their frames are isolated, and their words in the new
 //! place are put in *loading*. A page can't move while it is in swap, because the checksum of its
 //! slot covers the number of its page word, and the move changes that number.
+//!
+//! The parts of page maps with the new words are charged to the group (`manager::parts`) before any
+//! access has to wait, because a charge may take reclaim. They are charged beside the parts with
+//! the old words, which become idle only when the pages have moved.
 
 use std::ops::Range;
 
@@ -37,6 +41,17 @@ struct Moving<'a> {
     /// Isolated, and on no list.
     frame: IsolatedFrame,
     to: Loading<'a>,
+}
+
+/// What a move needs in memory at once.
+#[derive(Default)]
+struct Need {
+    pages: u64,
+    /// Parts of page maps at the new place.
+    parts: u64,
+    /// The first page that isn't in memory, or that needs such a part. Without one, the move takes
+    /// no memory.
+    first: Option<u64>,
 }
 
 impl Space {
@@ -86,14 +101,16 @@ impl Space {
     /// protections and advice. Accesses to the old and the new addresses wait during the move.
     ///
     /// All pages of the range that are in swap are brought into memory before the first page moves.
-    /// So all anonymous pages of the range that were written to must fit into memory at once. Move
-    /// large ranges in steps.
+    /// So all anonymous pages of the range that were written to must fit into memory at once, and
+    /// 4 KiB for each 512 pages at the new addresses that hold such a page. Move large ranges in
+    /// steps.
     ///
     /// # Errors
     /// [`Error::BadAddress`], also if the two ranges overlap; [`Error::NotMapped`];
     /// [`Error::Mapped`]; [`Error::AddressBusy`] if a page is pinned; no room in the budget for the
-    /// index; [`Error::LimitReached`] and errors of swap, with the address, for pages that were
-    /// swapped out. Nothing is changed then.
+    /// index; [`Error::LimitReached`], with the address, if the group has no room for what was
+    /// swapped out, or for the words of pages at the new addresses; errors of swap, with the
+    /// address. Nothing is changed then.
     pub fn move_to(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
         let state = &*self.state;
         let old = state.pages(&range)?;
@@ -151,7 +168,8 @@ impl SpaceState {
         if !self.is_free(new) {
             return Err(Error::Mapped { range: self.bytes(new) });
         }
-        self.check_fits(old)?;
+        let by = new.first.wrapping_sub(old.first);
+        let parts = self.charge_parts(old, by)?;
         // Makes the tables for the ends of `new` before any entry of `new` is changed. If the move
         // fails, all entries of `new` are removed. Without these tables, that could also remove
         // entries of other threads' pages, in the granules at the ends of `new`.
@@ -160,17 +178,16 @@ impl SpaceState {
         // Therefore pages in swap are brought back before.
         let vacated = self.bring_in_swapped(old).and_then(|()| self.vacate(old));
         vacated.inspect_err(|_| self.note_in_vain(new))?;
-        let by = new.first.wrapping_sub(old.first);
         let entered = self.enter_new(old, by).and_then(|()| self.make_records(old, by));
-        let moving = entered.and_then(|parts| self.reserve(old, by, parts)).inspect_err(|_| {
+        let moving = entered.and_then(|()| self.reserve(old, by, parts)).inspect_err(|_| {
             drop(self.forget_pages(new)); // The old mappings keep their files open.
             self.restore(old);
         })?;
         moving.into_iter().for_each(|page| self.move_page(page));
         self.restore(new);
-        // Moving takes no memory: the parts with the new words replace those with the old words.
+        // The parts with the new words replace those with the old words.
         for (region, _) in self.index.regions(old) {
-            self.manager().give_back_idle_parts(region.map.first_word());
+            self.manager().give_back_idle_parts(&region.map);
         }
         let (closed, many) = self.forget_pages(old);
         drop(guards);
@@ -212,12 +229,8 @@ impl SpaceState {
     /// Makes the records of the regions that pages move to. So [`reserve`](Self::reserve) charges
     /// no memory for records: it has taken pages off their lists by then, and reclaim couldn't
     /// evict them to make room.
-    ///
-    /// For the same reason, charges the parts of page maps that hold the words of the pages there.
-    /// Returns these charges.
-    fn make_records(&self, old: Pages, by: u64) -> Result<Vec<PartCharge<'_>>, Error> {
-        let (mut last, mut last_part, mut parts) = (None, None, Vec::new());
-        let part_pages = self.manager().frames.map_part_bytes() / size_of::<u64>() as u64;
+    fn make_records(&self, old: Pages, by: u64) -> Result<(), Error> {
+        let mut last = None;
         for (run, _) in self.index.runs(old).filter(|(_, entry)| entry.is_own()) {
             for (region, local) in self.index.regions(run) {
                 for page in region.map.pages_in_memory(local) {
@@ -226,41 +239,58 @@ impl SpaceState {
                         last = Some(to / REGION_PAGES);
                         self.region_for_page(to)?;
                     }
-                    if last_part != Some(to / part_pages) {
-                        last_part = Some(to / part_pages);
-                        let is_there = |region: &Region| region.map.has_part(to % REGION_PAGES);
-                        if !self.index.look(to).1.is_some_and(is_there) {
-                            let part = self.manager().charge_part(self.group.state(), 0);
-                            parts.push(part.map_err(|error| self.at(to, error))?);
-                        }
-                    }
                 }
             }
         }
-        Ok(parts)
+        Ok(())
     }
 
-    /// Fails if some of `pages` are in swap, and the group may not have all of them in memory at
-    /// once.
-    fn check_fits(&self, pages: Pages) -> Result<(), Error> {
-        let (manager, group) = (self.manager(), self.group.state());
-        let room = group.room_for_pages(manager.budget_pages());
-        let (mut count, mut swapped) = (0_u64, None);
-        for (run, _) in self.index.runs(pages).filter(|(_, entry)| entry.is_own()) {
+    /// Charges the parts of page maps that a move needs, and returns these charges. Fails at once
+    /// if the group may not have all that the move needs in memory together.
+    fn charge_parts(&self, old: Pages, by: u64) -> Result<Vec<PartCharge<'_>>, Error> {
+        let (manager, group) = (&**self.manager(), self.group.state());
+        let beyond = |need: &Need| {
+            let room = group.room_for_pages(manager.budget_pages());
+            (need.pages + manager.pages_for_parts(group, need.parts)).saturating_sub(room)
+        };
+        let mut need = self.need(old, by);
+        let Some(page) = need.first else { return Ok(Vec::new()) };
+        if beyond(&need) > 0 {
+            // Idle parts, which are charged, too, leave the group less room.
+            manager.reclaim_all_idle_parts(group, beyond(&need));
+            need = self.need(old, by);
+        }
+        if beyond(&need) > 0 {
+            return Err(self.at(page, manager.limit_reached(group)));
+        }
+        let charge = |_| manager.charge_part(group, 0).map_err(|error| self.at(page, error));
+        (0..need.parts).map(charge).collect()
+    }
+
+    /// Returns what must be in memory at once if the pages `old` move `by` pages up.
+    fn need(&self, old: Pages, by: u64) -> Need {
+        let part_pages = self.manager().frames.map_part_bytes() / size_of::<u64>() as u64;
+        let (mut need, mut last_part) = (Need::default(), None);
+        for (run, _) in self.index.runs(old).filter(|(_, entry)| entry.is_own()) {
             for (region, local) in self.index.regions(run) {
                 for page in region.map.pages_in_memory(local) {
-                    let state = region.map.state(page);
-                    count += u64::from(!matches!(state, PageState::Vacant { .. }));
-                    if matches!(state, PageState::Swapped { .. }) {
-                        swapped.get_or_insert(region.first() + page);
+                    let (state, to) = (region.map.state(page), (region.first() + page).wrapping_add(by));
+                    need.pages += u64::from(!matches!(state, PageState::Vacant { .. }));
+                    let mut takes_memory = matches!(state, PageState::Swapped { .. });
+                    if last_part.replace(to / part_pages) != Some(to / part_pages) {
+                        // An idle part may be given back before the page moves there.
+                        let is_used = |region: &Region| region.map.uses_part(to % REGION_PAGES);
+                        let is_new = !self.index.look(to).1.is_some_and(is_used);
+                        need.parts += u64::from(is_new);
+                        takes_memory |= is_new;
+                    }
+                    if takes_memory {
+                        need.first.get_or_insert(region.first() + page);
                     }
                 }
             }
         }
-        match swapped {
-            Some(page) if count > room => Err(self.at(page, manager.limit_reached(group))),
-            _ => Ok(()),
-        }
+        need
     }
 
     /// Brings those of `pages` that are in swap into memory. Some of them may be swapped out again
@@ -356,8 +386,9 @@ impl SpaceState {
     }
 
     /// Puts the new word of a page in *loading*. If the word's part of its page map isn't there,
-    /// takes a charge from `parts`. The part is charged here only if another thread has given it
-    /// back since [`make_records`](Self::make_records).
+    /// takes a charge from `parts`. There is none left only if things have changed since
+    /// [`charge_parts`](Self::charge_parts): another thread was first to touch a page, or has given
+    /// back a part that other pages used. Then the part is charged here.
     fn reserve_page<'a>(
         &'a self,
         page: u64,
@@ -369,7 +400,7 @@ impl SpaceState {
         let mut rooms_made = RoomsMade::default();
         let (mut backoff, mut part) = (Backoff::new(), parts.pop());
         loop {
-            match manager.begin_load_of_space(group, &region.map, page % REGION_PAGES, &mut part) {
+            match manager.begin_load_and_pay(group, &region.map, page % REGION_PAGES, &mut part) {
                 Ok(BeginLoad::Begun(loading)) => {
                     parts.extend(part);
                     return Ok(loading);
@@ -600,6 +631,78 @@ mod tests {
             it.space.read_at(&mut bytes, Tenant::at(by + page)).unwrap();
             assert!(bytes == Tenant::contents(page), "page {page}");
         }
+    }
+
+    /// The pages whose words are in one part of a page map.
+    const PART: u64 = 512;
+
+    /// Returns a tenant with memory for the pages of 40 parts, whose pages can be swapped out.
+    fn sparse() -> Tenant {
+        let mm = Pagefold::builder().backend(SimulatedDisk::default()).swap_area(SwapArea::memory(801 * PAGE));
+        Tenant::new(mm, 64, 40 * PART)
+    }
+
+    /// Regression: parts of page maps that no page needed counted as memory that the group couldn't
+    /// have for the pages of a move. The move failed, although the parts could be given back.
+    #[test]
+    fn a_move_that_fits_once_idle_parts_are_given_back_succeeds() {
+        let it = sparse();
+        let pages = 40;
+        it.space.unmap(Tenant::at(PART - pages)..Tenant::at(PART)).unwrap();
+        (0..pages).for_each(|page| it.write(page).unwrap());
+        drop(it.take_all());
+        (1..27).for_each(|part| it.write(part * PART).unwrap());
+        it.space.discard(Tenant::at(PART)..Tenant::at(40 * PART)).unwrap();
+        assert!(it.group_state().room_for_pages(it.manager().budget_pages()) < pages);
+        assert!((0..pages).all(|page| matches!(it.page(page), PageState::Swapped { .. })));
+        it.space.move_to(Tenant::at(0)..Tenant::at(pages), beside(pages).first * PAGE).unwrap();
+        let by = beside(pages).first - Tenant::at(0) / PAGE;
+        for page in 0..pages {
+            let mut bytes = vec![0; PAGE as usize];
+            it.space.read_at(&mut bytes, Tenant::at(by + page)).unwrap();
+            assert!(bytes == Tenant::contents(page), "page {page}");
+        }
+    }
+
+    /// Regression: the words at the new place were left out. So the move first brought all pages
+    /// into memory, and failed afterwards.
+    #[test]
+    fn a_move_whose_pages_fit_into_memory_but_not_with_their_new_words_fails_at_once() {
+        let it = sparse();
+        let parts = 24;
+        (0..parts).for_each(|part| it.write(part * PART).unwrap());
+        drop(it.take_all());
+        let charged = it.group.charged();
+        let swap_ins = it.group.stats().swap_ins;
+        let moved = it.space.move_to(Tenant::at(0)..Tenant::at(parts * PART), Tenant::at(64 * PART));
+        assert!(matches!(&moved, Err(error) if matches!(error.cause(), Error::LimitReached { .. })), "{moved:?}");
+        assert_eq!((it.group.stats().swap_ins, it.group.charged()), (swap_ins, charged));
+        let fewer = 16;
+        it.space.move_to(Tenant::at(0)..Tenant::at(fewer * PART), Tenant::at(64 * PART)).unwrap();
+        assert_eq!(it.group_state().parts.charged(), parts, "the new parts replace the old ones");
+        for part in 0..parts {
+            let mut bytes = vec![0; PAGE as usize];
+            let to = if part < fewer { part + 64 } else { part };
+            it.space.read_at(&mut bytes, Tenant::at(to * PART)).unwrap();
+            assert!(bytes == Tenant::contents(part * PART), "part {part}");
+        }
+    }
+
+    /// Regression: a move charged the parts for the new words after it had vacated the old place.
+    /// While it waited for memory, so did all accesses to the old place.
+    #[test]
+    fn while_a_move_waits_for_memory_for_words_its_pages_are_where_they_were() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, PART);
+        it.write(0).unwrap();
+        let mut taken = it.take_all();
+        let moved = it.while_it_waits(
+            || it.space.move_to(Tenant::at(0)..Tenant::at(PART), Tenant::at(4 * PART)),
+            || {
+                assert!(it.state().index.entry(Tenant::at(0) / PAGE).may_read(), "vacated already");
+                taken.clear();
+            },
+        );
+        assert!(matches!(moved, (_, false) | (Ok(()), _)), "{moved:?}");
     }
 
     /// A limit that was lowered below what the group has in memory, where nothing can be swapped

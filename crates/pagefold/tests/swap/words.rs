@@ -94,6 +94,28 @@ fn words_that_one_space_no_longer_needs_serve_another_space_of_the_group() {
     assert_eq!(left(&mm, &group), (0, 0, 0));
 }
 
+/// Lowering the limit can't give back the words of pages in swap. Discarding the pages can.
+#[test]
+fn a_limit_below_the_words_of_pages_in_swap_lets_pages_be_discarded() {
+    let (mm, group) = sparse_group(ROOM + INDEX);
+    let space = group.space().unwrap();
+    let base = sparse_range(&space);
+    let pages = write_sparsely(&mm, &group, &space, base);
+    group.set_max(pages / 2 * PAGE).unwrap();
+    assert!(group.charged() > group.max());
+    let read = space.read_at(&mut [0], base).unwrap_err();
+    assert!(matches!(read.cause(), Error::LimitReached { .. }), "{read}");
+    space.discard(base..base + pages * 3 / 4 * PART * PAGE).unwrap();
+    for number in pages * 3 / 4..pages {
+        let mut bytes = vec![0; PAGE as usize];
+        space.read_at(&mut bytes, base + number * PART * PAGE).unwrap();
+        assert!(bytes == contents(number, 0), "page {number}");
+        assert!(group.charged() <= group.max());
+    }
+    drop(space);
+    assert_eq!(left(&mm, &group), (0, 0, 0));
+}
+
 #[test]
 fn a_group_without_a_limit_has_words_for_what_fits_into_the_budget() {
     let mm = Pagefold::builder().memory("8MiB").swap_area(in_memory(4 * PARTS)).build().unwrap();
