@@ -210,7 +210,38 @@ impl Chunks {
 
     /// Adds a word to the count of words in use. Must be called before the word is changed from
     /// *vacant* (C1). An absent chunk is charged first; `prepare` then makes its words writable.
+    #[inline]
     pub(crate) fn enter(
+        &self,
+        word: usize,
+        payment: &mut Payment,
+        budget: &Budget,
+        prepare: impl Fn(usize) -> Result<(), NoRoom>,
+    ) -> Result<(), NotEntered> {
+        // Most often at once.
+        if self.enter_present(self.state(word >> self.shift)).is_ok() {
+            return Ok(());
+        }
+        self.enter_or_add(word, payment, budget, prepare)
+    }
+
+    /// Adds a word to the count of a chunk that is present. Otherwise, or if another thread was
+    /// faster, returns the state.
+    #[inline]
+    fn enter_present(&self, state: &AtomicU32) -> Result<(), u32> {
+        let now = state.load(Ordering::Relaxed);
+        if now & (PRESENT | LOCKED) != PRESENT {
+            return Err(now);
+        }
+        debug_assert!(now & COUNT < COUNT, "more words in use than a chunk has");
+        // Acquire pairs with the Release stores of `add` and `give_back`. Relaxed on failure: the
+        // caller checks again.
+        let entered = state.compare_exchange(now, (now & !AGED) + 1, Ordering::Acquire, Ordering::Relaxed);
+        entered.map(|_| ())
+    }
+
+    #[cold]
+    fn enter_or_add(
         &self,
         word: usize,
         payment: &mut Payment,
@@ -221,17 +252,12 @@ impl Chunks {
         let state = self.state(chunk);
         let mut backoff = Backoff::new();
         loop {
-            let now = state.load(Ordering::Relaxed);
+            let Err(now) = self.enter_present(state) else { return Ok(()) };
             if now & LOCKED != 0 {
                 // Sometimes: a loader meets a chunk that is being given back.
                 backoff.wait();
             } else if now & PRESENT != 0 {
-                debug_assert!(now & COUNT < COUNT, "more words in use than a chunk has");
-                // Acquire pairs with the Release stores of `add` and `give_back`. Relaxed on
-                // failure: the loop checks again.
-                if state.compare_exchange_weak(now, (now & !AGED) + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    return Ok(());
-                }
+                // Another thread has changed the count meanwhile.
             } else if *payment == Payment::Due {
                 return Err(NotEntered::Unpaid);
             } else if state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {

@@ -253,6 +253,7 @@ impl PageWords {
     }
 
     /// Must be called before a word is changed from *vacant*: see [`Chunks::enter`].
+    #[inline]
     pub(crate) fn enter(&self, word: usize, payment: &mut Payment, budget: &Budget) -> Result<(), NotEntered> {
         self.chunks.enter(word, payment, budget, |word| self.open_block(word, budget))
     }
@@ -506,8 +507,8 @@ mod tests {
         assert_eq!(words.chunks.bytes(), 4096);
     }
 
-    /// A part that is paid for is returned once, whoever gives it back, and a load that hasn't paid
-    /// makes none.
+    /// A part that is paid for is returned once, whichever thread gives it back. A load that hasn't
+    /// paid makes none.
     #[test]
     fn what_is_paid_for_is_returned_once() {
         let (words, segment) = words();

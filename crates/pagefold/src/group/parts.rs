@@ -38,8 +38,8 @@ impl Parts {
 
     /// Changes the number of charged parts, unless another thread was faster.
     pub(crate) fn change(&self, from: u64, to: u64) -> bool {
-        // AcqRel pairs with itself: a thread that lowers the number, and uncharges a page then, does
-        // so after the thread that raised the number has charged that page.
+        // AcqRel pairs with itself: a thread that lowers the number, and then uncharges a page,
+        // does so after the thread that raised the number has charged that page.
         self.charged.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

@@ -113,10 +113,10 @@ impl SpaceState {
                 memory.frame.fill(|bytes| fault.begin(bytes, memory.is_warm));
             }
             let along = self.look_along(region, local, fault, &memory);
-            let begun = match region.map.begin_load_in_part(local) {
-                Err(Unpaid) if fault.writes() => manager.begin_load_and_pay(group, &region.map, local, &mut part),
-                begun => begun,
-            };
+            let mut begun = region.map.begin_load_in_part(local);
+            if matches!(begun, Err(Unpaid)) && fault.writes() {
+                begun = manager.begin_load_and_pay(group, &region.map, local, &mut part);
+            }
             match begun {
                 Ok(BeginLoad::Begun(loading)) => {
                     fence_after_update(); // S1
