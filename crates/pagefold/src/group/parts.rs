@@ -25,7 +25,8 @@ pub(crate) struct Parts {
 #[derive(Debug, Default)]
 struct Maps {
     all: BTreeSet<u64>,
-    /// Those that may have idle parts.
+    /// Those that may have idle parts. Each of them has a mark, which is seen without the lock (P3
+    /// of `manager::parts`).
     due: BTreeSet<u64>,
 }
 
@@ -56,17 +57,23 @@ impl Parts {
         });
     }
 
-    /// Notes that a page map may have idle parts, unless the map was removed meanwhile.
-    pub(crate) fn add_due(&self, first_word: u64) {
-        self.change_maps(|maps| maps.all.contains(&first_word) && maps.due.insert(first_word));
+    /// Notes that a page map may have idle parts, and calls `mark`. Does neither if the map isn't
+    /// the group's, for example because it was removed meanwhile.
+    pub(crate) fn add_due(&self, first_word: u64, mark: impl FnOnce()) {
+        self.change_maps(|maps| {
+            if maps.all.contains(&first_word) {
+                maps.due.insert(first_word);
+                mark();
+            }
+        });
     }
 
-    /// Takes the page map that is to be looked at next for idle parts.
-    pub(crate) fn take_due(&self) -> Option<u64> {
+    /// Takes the page map that is to be looked at next for idle parts, and calls `unmark` with it.
+    pub(crate) fn take_due(&self, unmark: impl FnOnce(u64)) -> Option<u64> {
         if self.due.load(Ordering::Relaxed) == 0 {
             return None; // The usual case.
         }
-        self.change_maps(|maps| maps.due.pop_first())
+        self.change_maps(|maps| maps.due.pop_first().inspect(|&word| unmark(word)))
     }
 
     /// Returns the first of the page maps whose first words are at least `from`.
@@ -87,18 +94,27 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     #[test]
     fn a_map_is_looked_at_once_each_time_that_it_may_have_idle_parts() {
-        let parts = Parts::default();
+        let (parts, marked) = (Parts::default(), RefCell::new(BTreeSet::new()));
+        let add_due = |word| {
+            parts.add_due(word, || {
+                marked.borrow_mut().insert(word);
+            });
+        };
+        let take_due = || parts.take_due(|word| assert!(marked.borrow_mut().remove(&word), "{word} has no mark"));
         [30, 10, 20].into_iter().for_each(|word| parts.add_map(word));
-        assert_eq!(parts.take_due(), None);
-        [30, 20, 30].into_iter().for_each(|word| parts.add_due(word));
-        assert_eq!([(); 3].map(|()| parts.take_due()), [Some(20), Some(30), None]);
-        [10, 30].into_iter().for_each(|word| parts.add_due(word));
+        assert_eq!(take_due(), None);
+        [30, 20, 30].into_iter().for_each(add_due);
+        assert_eq!([(); 3].map(|()| take_due()), [Some(20), Some(30), None]);
+        [10, 30].into_iter().for_each(add_due);
         parts.remove_map(10);
-        parts.add_due(10);
-        assert_eq!([(); 2].map(|()| parts.take_due()), [Some(30), None]);
+        marked.borrow_mut().clear(); // The mark of 10 goes with the map; that of 30 is set again.
+        [10, 30].into_iter().for_each(add_due);
+        assert_eq!(*marked.borrow(), BTreeSet::from([30]), "a map of no group gets no mark");
+        assert_eq!([(); 2].map(|()| take_due()), [Some(30), None]);
     }
 
     /// Regression: a look at all maps began again whenever another thread discarded pages.
@@ -107,7 +123,7 @@ mod tests {
         let parts = Parts::default();
         [30, 10, 20].into_iter().for_each(|word| parts.add_map(word));
         let next = |from| {
-            [10, 20, 30].into_iter().for_each(|word| parts.add_due(word));
+            [10, 20, 30].into_iter().for_each(|word| parts.add_due(word, || ()));
             parts.map_from(from)
         };
         let looks = std::iter::successors(next(0), |word| next(word + 1));

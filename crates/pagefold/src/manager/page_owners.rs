@@ -70,7 +70,8 @@ struct Place {
     /// The group of that space. Stays when the place is emptied, because parts of the segment may
     /// still have to be uncharged (`manager::parts`).
     group: AtomicU32,
-    /// Whether the group has noted that parts of the segment may be idle (P3 of `manager::parts`).
+    /// Whether the group has noted that parts of the segment may be idle. While the map is in the
+    /// group's list of maps, changed under the lock of that list (P3 of `manager::parts`).
     has_idle: AtomicBool,
 }
 type Part = [Place; PART_PLACES];
@@ -153,19 +154,17 @@ impl SpaceTable {
         Some(self.place(word)?.group.load(Ordering::Relaxed))
     }
 
-    /// Marks the region of a word as one that may have idle parts. Returns false if it is marked
-    /// already.
-    pub(crate) fn note_idle(&self, word: u64) -> bool {
-        // Relaxed, here and in `forget_idle`: the callers have fences. Most often only read.
-        self.place(word).is_some_and(|place| {
-            !place.has_idle.load(Ordering::Relaxed) && !place.has_idle.swap(true, Ordering::Relaxed)
-        })
+    /// Returns whether the region of a word is marked as one that may have idle parts.
+    pub(crate) fn has_idle(&self, word: u64) -> bool {
+        // Relaxed, here and in `mark_idle`: the callers have fences.
+        self.place(word).is_some_and(|place| place.has_idle.load(Ordering::Relaxed))
     }
 
-    /// Removes the mark of [`note_idle`](Self::note_idle).
-    pub(crate) fn forget_idle(&self, word: u64) {
+    /// Sets or clears that mark. The caller holds the lock of the lists of maps of the group that
+    /// has the region.
+    pub(crate) fn mark_idle(&self, word: u64, has_idle: bool) {
         if let Some(place) = self.place(word) {
-            place.has_idle.store(false, Ordering::Relaxed);
+            place.has_idle.store(has_idle, Ordering::Relaxed);
         }
     }
 

@@ -6,7 +6,7 @@
 //! | a fault needs a part that isn't there | the part is charged to the group first, without a page word in *loading* (S2 of `space`); the load then makes the part and uses up the charge |
 //! | the part is given back, by any thread | that thread finds the group by the part's first word (`page_owners`), and uncharges the part |
 //! | the part becomes idle | the thread that freed its pages notes the page map (`group::parts`), and a thread of the group that needs a charge gives the part back |
-//! | the space is dropped | its parts are given back before its page maps are dropped |
+//! | the space is dropped | its parts are given back before its page maps are dropped, except a part with a page that a leaked guard holds: that part stays charged |
 //!
 //! Two kinds of memory that go with the parts are charged to the budget alone, because spaces of
 //! several groups share them: the system pages that hold the states of parts (`chunks` of
@@ -18,18 +18,26 @@
 //! - P2. The pages charged for the parts are those that the parts need together, rounded up. If a
 //!   page is larger than a part, several parts share a page. A thread charges the page before it
 //!   raises the count, and uncharges it after it has lowered the count.
-//! - P3. A thread that has freed pages of a part and finds the part idle notes the page map, unless
-//!   the map's place says that it is noted. A thread that looks at a noted map first clears that
-//!   mark in the place. Each has a fence, so the second one finds the part idle, or the first one
-//!   finds the mark cleared:
+//! - P3. While a map is in its group's list of maps to be looked at, the map's place has a mark.
+//!   The list and the mark change together, under the lock of the list. A thread that has freed
+//!   pages of a part, or has ended a load without a page, and finds the part idle, adds the map to
+//!   the list, unless the map has the mark. A thread that is about to look at a map first takes it
+//!   off the list, with the mark. Each has a fence, so the second one finds the part idle, or the
+//!   first one finds the mark cleared:
 //!   ```text
 //!     frees the last page                    looks at the map
 //!       the part's count = 0                   the place: not noted
 //!       fence                                  fence
 //!       the place: noted already?              the parts' counts
 //!   ```
-//!   A part may also become idle because a load fails. No thread notes the map then. Such a part is
-//!   found by the look at all maps that a thread takes when nothing else can be reclaimed.
+//!   By the time of the look, the map may have gone, and its words may belong to a map of another
+//!   group. Then the look gives back idle parts of that group, to which they are charged, and
+//!   leaves that group's list and mark alone.
+//!
+//!   Two kinds of idle parts aren't noted: one that the system has refused to take back, and one
+//!   that another thread was about to use when the last page left it, but then didn't. These are
+//!   found by the look at all maps that a thread takes when nothing else can be reclaimed, and
+//!   again before a call fails.
 
 use frames::{BeginLoad, MapPart, PageMap, Payment, Unpaid};
 use sync::atomic::{Ordering, fence};
@@ -86,9 +94,14 @@ impl Manager {
     /// and no other page word.
     ///
     /// # Errors
-    /// [`Error::LimitReached`].
-    pub(crate) fn charge_part<'a>(&'a self, group: &'a GroupState, isolated: u64) -> Result<PartCharge<'a>, Error> {
-        self.charge_part_by(group, |pages| self.charge_pages_beside(group, pages, isolated))
+    /// [`Error::LimitReached`]; also, without waiting any longer, once `is_needed` returns false.
+    pub(crate) fn charge_part<'a>(
+        &'a self,
+        group: &'a GroupState,
+        isolated: u64,
+        is_needed: &dyn Fn() -> bool,
+    ) -> Result<PartCharge<'a>, Error> {
+        self.charge_part_by(group, |pages| self.charge_pages_beside(group, pages, isolated, is_needed))
     }
 
     fn try_charge_part<'a>(&'a self, group: &'a GroupState) -> Option<PartCharge<'a>> {
@@ -162,8 +175,13 @@ impl Manager {
     /// Notes that parts of a space's page map have become idle.
     pub(crate) fn note_idle_parts(&self, group: &GroupState, map: &PageMap) {
         fence(Ordering::SeqCst); // P3
-        if self.spaces.note_idle(map.first_word()) {
-            group.parts.add_due(map.first_word());
+        self.add_due(group, map.first_word());
+    }
+
+    /// Adds a map to those that the group looks at for idle parts, if the map is the group's.
+    fn add_due(&self, group: &GroupState, first_word: u64) {
+        if !self.spaces.has_idle(first_word) {
+            group.parts.add_due(first_word, || self.spaces.mark_idle(first_word, true));
         }
     }
 
@@ -226,13 +244,19 @@ impl Manager {
             if pages >= wanted {
                 break;
             }
-            let Some(first_word) = group.parts.take_due() else { break };
-            self.spaces.forget_idle(first_word);
-            fence(Ordering::SeqCst); // P3
-            pages += self.give_back_some_parts(first_word, wanted - pages);
-            if pages >= wanted && self.spaces.note_idle(first_word) {
-                group.parts.add_due(first_word); // There may be more.
-            }
+            let unmark = |word| self.spaces.mark_idle(word, false);
+            let Some(first_word) = group.parts.take_due(unmark) else { break };
+            pages += self.give_back_noted_parts(group, first_word, wanted - pages);
+        }
+        pages
+    }
+
+    /// Gives back idle parts of a map that this thread has taken off the group's list (P3).
+    fn give_back_noted_parts(&self, group: &GroupState, first_word: u64, wanted: u64) -> u64 {
+        fence(Ordering::SeqCst); // P3
+        let pages = self.give_back_some_parts(first_word, wanted);
+        if pages >= wanted {
+            self.add_due(group, first_word); // There may be more.
         }
         pages
     }
@@ -264,16 +288,16 @@ mod tests {
         let group = mm.group("small").max(8 * PAGE).build().unwrap();
         let (manager, state) = (group.manager(), group.state());
         let mut taken: Vec<_> = (0..6).map(|_| manager.take_frame(state).unwrap()).collect();
-        let mut charges: Vec<_> = (0..16).map(|_| manager.charge_part(state, 0).unwrap()).collect();
+        let mut charges: Vec<_> = (0..16).map(|_| manager.charge_part(state, 0, &|| true).unwrap()).collect();
         assert_eq!((group.charged(), state.parts.charged()), (7 * PAGE, 16));
         charges.push(manager.try_charge_part(state).unwrap());
         assert_eq!((group.charged(), state.charged_for_pages()), (8 * PAGE, 6));
         charges.drain(..2); // Of both pages.
         assert_eq!((group.charged(), state.parts.charged()), (7 * PAGE, 15));
-        charges.push(manager.charge_part(state, 0).unwrap());
+        charges.push(manager.charge_part(state, 0, &|| true).unwrap());
         taken.push(manager.take_frame(state).unwrap());
         assert!(manager.try_charge_part(state).is_none());
-        assert!(matches!(manager.charge_part(state, 0), Err(Error::LimitReached { .. })));
+        assert!(matches!(manager.charge_part(state, 0, &|| true), Err(Error::LimitReached { .. })));
         assert_eq!((group.charged(), state.parts.charged(), state.charged_for_pages()), (8 * PAGE, 16, 7));
         charges.clear();
         assert_eq!((group.charged(), state.parts.charged()), (7 * PAGE, 0));
@@ -290,7 +314,7 @@ mod tests {
         let (manager, state) = (group.manager(), group.state());
         let mut first = None;
         let second = manager.charge_part_by(state, |pages| {
-            first = manager.charge_part(state, 0).ok();
+            first = manager.charge_part(state, 0, &|| true).ok();
             Err(pages)
         });
         assert!(second.is_ok() && first.is_some());
@@ -312,7 +336,7 @@ mod tests {
         let parts = [0, 1, 2, 3, 600, 601].map(|part| GIB + part * PART);
         parts.iter().for_each(|at| (0..2).for_each(|page| space.write_at(&[1], at + page * 4096).unwrap()));
         parts.iter().for_each(|at| space.discard(*at..at + 4096).unwrap());
-        assert_eq!(state.parts.take_due(), None, "each part still has a page");
+        assert_eq!(state.parts.take_due(|_| ()), None, "each part still has a page");
         assert_eq!((manager.reclaim_idle_parts(state, 9), manager.reclaim_all_idle_parts(state, 9)), (0, 0));
         let discard = |parts: &[u64]| parts.iter().for_each(|at| space.discard(*at..at + PART).unwrap());
         discard(&parts[1..]);
@@ -323,6 +347,34 @@ mod tests {
         assert_eq!((manager.reclaim_idle_parts(state, 9), state.parts.charged()), (1, 1));
         discard(&parts[..1]);
         assert_eq!((manager.reclaim_idle_parts(state, 9), state.parts.charged()), (1, 0), "noted again");
+    }
+
+    /// Regression: a thread was about to look at a map, and the map went. Its words went to a map
+    /// of another group, where the thread found idle parts. It marked that map as noted, although
+    /// no list had it. So from then on, no thread of the other group noted it.
+    #[test]
+    fn a_look_at_a_map_that_is_another_groups_by_now_leaves_the_notes_of_that_group_alone() {
+        const PART: u64 = 512 * 4096;
+        let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();
+        let groups = ["a", "b"].map(|name| mm.group(name).max("400KiB").build().unwrap());
+        let (manager, [a, b]) = (groups[0].manager(), groups.each_ref().map(Group::state));
+        let space_of = |group: &Group| {
+            let space = group.space().unwrap();
+            let base = space.map(8 * PART, Protection::ReadWrite).unwrap().start;
+            (0..4).for_each(|part| space.write_at(&[1], base + part * PART).unwrap());
+            (space, base)
+        };
+        let unmark = |word| manager.spaces.mark_idle(word, false);
+        let (space, base) = space_of(&groups[0]);
+        space.discard(base..base + PART).unwrap();
+        let word = a.parts.take_due(unmark).unwrap();
+        drop(space);
+        let (space, base) = space_of(&groups[1]);
+        space.discard(base..base + 2 * PART).unwrap();
+        assert_eq!(b.parts.take_due(unmark), Some(word), "it has the same words");
+        assert_eq!((manager.give_back_noted_parts(a, word, 1), b.parts.charged()), (1, 3));
+        space.discard(base + 2 * PART..base + 3 * PART).unwrap();
+        assert_eq!((manager.reclaim_idle_parts(b, 9), b.parts.charged()), (2, 1));
     }
 
     /// Any thread that needs memory may give the part back.

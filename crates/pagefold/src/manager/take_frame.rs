@@ -107,8 +107,9 @@ impl Manager {
                 failed_for_good += 1;
             }
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
-                // Last resort: pages of groups that rest may have been unpinned by now, and if
-                // there are many groups, not all were asked.
+                // Last resort: pages of groups that rest may have been unpinned by now, parts of
+                // page maps may have become idle without a note, and if there are many groups, not
+                // all were asked.
                 if !std::mem::replace(&mut in_earnest, true)
                     && self.reclaim_in_earnest(group, short == Short::Charge, DIRECT_BATCH) > 0
                 {
@@ -236,14 +237,22 @@ impl Manager {
     /// # Errors
     /// Those of [`take_frame`](Self::take_frame).
     pub(crate) fn charge_pages(&self, group: &GroupState, pages: u64) -> Result<(), Error> {
-        self.charge_pages_beside(group, pages, 0)
+        self.charge_pages_beside(group, pages, 0, &|| true)
     }
 
     /// Charges like [`charge_pages`](Self::charge_pages), for a caller that has taken `isolated`
-    /// pages of the group off their lists.
-    pub(crate) fn charge_pages_beside(&self, group: &GroupState, pages: u64, isolated: u64) -> Result<(), Error> {
+    /// pages of the group off their lists. Whenever nothing can be reclaimed, calls `is_needed`,
+    /// and fails if that returns false.
+    pub(crate) fn charge_pages_beside(
+        &self,
+        group: &GroupState,
+        pages: u64,
+        isolated: u64,
+        is_needed: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
+        let otherwise = || if is_needed() { Otherwise::Nothing { isolated } } else { Otherwise::Over };
         for charged in 0..pages {
-            let frame = self.take_frame_or(group, || Otherwise::Nothing { isolated });
+            let frame = self.take_frame_or(group, otherwise);
             let frame = frame.inspect_err(|_| self.uncharge_pages(group, charged))?;
             frame.into_charge();
         }

@@ -34,6 +34,7 @@ use super::region::{REGION_PAGES, Region};
 use crate::error::Error;
 use crate::lru::admission::Arrival;
 use crate::manager::Manager;
+use crate::manager::parts::PartCharge;
 use crate::manager::take_frame::{ChargedFrame, Otherwise};
 use crate::read::load_error;
 use crate::reclaim::room::RoomsMade;
@@ -75,7 +76,8 @@ impl SpaceState {
         let local = page % REGION_PAGES;
         let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
         let group = self.group.state();
-        // A charge for the part of the page map. Not kept while this thread waits for a device.
+        // A charge for the part of the page map. Not kept while this thread waits for another
+        // thread's load, or reads from swap. Kept while it waits for memory.
         let mut part = None;
         if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
             manager.swap.prefetch([slot]);
@@ -123,11 +125,16 @@ impl SpaceState {
                     let entry = region.entry(page);
                     if !fault.is_permitted(entry) {
                         drop(loading);
+                        self.note_if_idle(region, local);
                         self.give_up(memory, along);
                         return if fault.may_go_on(entry) { Ok(false) } else { Err(self.refuse(page, entry)) };
                     }
                     drop(part);
-                    return self.bring_in(page, loading, memory, along, fault, is_new);
+                    let brought = self.bring_in(page, loading, memory, along, fault, is_new);
+                    if !matches!(brought, Ok(true)) {
+                        self.note_if_idle(region, local);
+                    }
+                    return brought;
                 }
                 Ok(BeginLoad::Resident) => {
                     self.give_up(memory, along);
@@ -151,17 +158,43 @@ impl SpaceState {
                 // The memory is given back first: it may be the last that the group can get.
                 Err(Unpaid) => {
                     self.give_up(memory, along);
-                    part = match manager.charge_part(group, fault.isolated()) {
-                        Ok(part) => Some(part).filter(|_| !region.map.uses_part(local)),
-                        // Another thread has made the part, perhaps for this very page.
-                        Err(_) if region.map.uses_part(local) && outrun < OUTRUN_MAX => {
-                            outrun += 1;
-                            None
-                        }
-                        Err(error) => return Err(error),
-                    };
+                    part = self.charge_part(region, local, fault, &mut outrun)?;
                 }
             }
+        }
+    }
+
+    /// Charges the part of the page map that a new page needs. Waits for memory only as long as the
+    /// part is missing. Returns `None` if another thread has made the part, perhaps for this very
+    /// page.
+    fn charge_part(
+        &self,
+        region: &Region,
+        local: u64,
+        fault: Fault<'_>,
+        outrun: &mut u32,
+    ) -> Result<Option<PartCharge<'_>>, Error> {
+        let is_made = Cell::new(false);
+        let is_needed = || {
+            is_made.set(region.map.uses_part(local));
+            !is_made.get()
+        };
+        match self.manager().charge_part(self.group.state(), fault.isolated(), &is_needed) {
+            Ok(part) => Ok(Some(part).filter(|_| is_needed())),
+            // The part may have gone again by now.
+            Err(_) if (is_made.get() || !is_needed()) && *outrun < OUTRUN_MAX => {
+                *outrun += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes that a part of a page map may have become idle, because a load of `local` ended
+    /// without a page (P3 of `manager::parts`).
+    pub(super) fn note_if_idle(&self, region: &Region, local: u64) {
+        if region.map.has_idle_part(local..local + 1) {
+            self.manager().note_idle_parts(self.group.state(), &region.map);
         }
     }
 
@@ -485,6 +518,63 @@ mod tests {
         );
         assert!(matches!(other, Some(BeginLoad::Begun(_))));
         assert!(matches!(written, (_, false) | (Ok(true), _)), "{written:?}");
+    }
+
+    /// Regression: a thread waited for memory for a part that another thread had made meanwhile. It
+    /// evicted further pages, or waited for seconds, for a charge that it then dropped.
+    #[test]
+    fn a_thread_waits_for_memory_for_a_part_only_as_long_as_the_part_is_missing() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 2 * PART);
+        it.write(0).unwrap();
+        let _taken = it.take_all();
+        let local = Tenant::at(PART) / PAGE % REGION_PAGES;
+        // Another thread makes the part. (It pays nothing: there is no more room.)
+        let BeginLoad::Begun(_other) = it.region().map.begin_load(local + 1) else { panic!() };
+        let (before, mut outrun) = (it.direct_reclaims(), 0);
+        let part = it.state().charge_part(it.region(), local, Fault::Write { offset: 0, bytes: &[] }, &mut outrun);
+        assert!(part.unwrap().is_none());
+        assert_eq!((it.direct_reclaims() - before, outrun), (1, 1));
+    }
+
+    /// Regression: a part became idle without a note after a thread had looked at all maps. The
+    /// thread's call failed, although the part could have been given back for it.
+    #[test]
+    fn all_maps_are_looked_at_again_before_a_call_fails() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 2 * PART);
+        it.manager().doorbell.stop();
+        it.write(0).unwrap();
+        let (manager, group, map) = (it.manager(), it.group_state(), &it.region().map);
+        let part = Cell::new(Some(manager.charge_part(group, 0, &|| true).unwrap()));
+        let taken = it.take_all();
+        let attempts = Cell::new(0);
+        let frame = manager.take_frame_or(group, || {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() == 2 {
+                let begun =
+                    manager.begin_load_and_pay(group, map, Tenant::at(PART) / PAGE % REGION_PAGES, &mut part.take());
+                assert!(matches!(begun, Ok(BeginLoad::Begun(_))));
+            }
+            Otherwise::Nothing { isolated: taken.len() as u64 }
+        });
+        assert!(frame.is_ok() && attempts.get() > 2, "{:?} after {} attempts", frame.err(), attempts.get());
+    }
+
+    /// Regression: a load that ended without a page left an idle part, which no thread noted. So
+    /// pages were evicted before that part was given back.
+    #[test]
+    fn a_part_that_is_idle_because_there_is_no_page_after_all_is_noted() {
+        let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 2 * PART);
+        [0, PART].into_iter().for_each(|page| it.write(page).unwrap());
+        let (manager, group) = (it.manager(), it.group_state());
+        // The page was unmapped in between.
+        let write = Fault::Write { offset: 0, bytes: &[] };
+        it.state().fault(it.region(), Tenant::at(2 * PART) / PAGE, write).unwrap_err();
+        assert_eq!((group.parts.charged(), manager.reclaim_idle_parts(group, 9)), (3, 1));
+        // The page was discarded in between, by a thread that saw the load.
+        it.space.discard(Tenant::at(PART)..Tenant::at(2 * PART)).unwrap();
+        group.parts.take_due(|word| manager.spaces.mark_idle(word, false)).unwrap();
+        assert!(!it.state().fault(it.region(), Tenant::at(PART) / PAGE, Fault::Read).unwrap());
+        assert_eq!((group.parts.charged(), manager.reclaim_idle_parts(group, 9)), (2, 1));
     }
 
     /// Regression: a page that was touched while the first swap area was added stayed off the

@@ -173,7 +173,7 @@ impl SpaceState {
         if along.slot != wanted.0 {
             return false; // The page was in memory meanwhile.
         }
-        let mut coming = Self::begin_along(along);
+        let mut coming = self.begin_along(along);
         if coming.is_empty() {
             return false;
         }
@@ -202,7 +202,7 @@ impl SpaceState {
     }
 
     /// Puts the words of neighbours in *loading* (A2), as far as there is memory.
-    fn begin_along(along: Along<'_>) -> Vec<Coming<'_>> {
+    fn begin_along<'a>(&self, along: Along<'a>) -> Vec<Coming<'a>> {
         let Along { region, neighbours, frames, .. } = along;
         let first = region.first();
         let begin = |(Neighbour { local, slot, owner }, frame)| {
@@ -212,7 +212,12 @@ impl SpaceState {
             fence_after_update(); // S1
             let is_there = loading.swapped() == Some(PageEntry::Slot(slot).bits());
             let is_permitted = Fault::Read.is_permitted(region.entry(first + local));
-            (is_there && is_permitted).then_some(Coming { slot, owner, loading, frame })
+            if !is_there || !is_permitted {
+                drop(loading);
+                self.note_if_idle(region, local);
+                return None;
+            }
+            Some(Coming { slot, owner, loading, frame })
         };
         neighbours.into_iter().zip(frames).map_while(begin).collect()
     }

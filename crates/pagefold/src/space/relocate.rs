@@ -263,7 +263,7 @@ impl SpaceState {
         if beyond(&need) > 0 {
             return Err(self.at(page, manager.limit_reached(group)));
         }
-        let charge = |_| manager.charge_part(group, 0).map_err(|error| self.at(page, error));
+        let charge = |_| manager.charge_part(group, 0, &|| true).map_err(|error| self.at(page, error));
         (0..need.parts).map(charge).collect()
     }
 
@@ -414,7 +414,7 @@ impl SpaceState {
                     made.map_err(|error| self.at(page, error))?;
                 }
                 Err(Unpaid) => {
-                    let charged = manager.charge_part(group, isolated);
+                    let charged = manager.charge_part(group, isolated, &|| true);
                     part = Some(charged.map_err(|error| self.at(page, error))?);
                 }
             }

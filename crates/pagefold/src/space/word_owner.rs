@@ -33,7 +33,10 @@ impl WordOwner for SpaceState {
         let is_there = loading.swapped() == Some(entry);
         match if is_there { moved() } else { None } {
             Some(slot) => loading.end_swapped(PageEntry::Slot(slot).bits()),
-            None => loading.fail(Loading::ABANDONED),
+            None => {
+                loading.fail(Loading::ABANDONED);
+                self.note_if_idle(region, page);
+            }
         }
     }
 }
