@@ -101,9 +101,9 @@ impl Space {
     /// protections and advice. Accesses to the old and the new addresses wait during the move.
     ///
     /// All pages of the range that are in swap are brought into memory before the first page moves.
-    /// So all anonymous pages of the range that were written to must fit into memory at once, and
-    /// 4 KiB for each 512 pages at the new addresses that hold such a page. Move large ranges in
-    /// steps.
+    /// So all anonymous pages of the range that were written to must fit into memory at once,
+    /// together with their words at the new addresses. With system pages of 4 KiB, the words take
+    /// 4 KiB for each 512 pages that hold such a page. Move large ranges in steps.
     ///
     /// # Errors
     /// [`Error::BadAddress`], also if the two ranges overlap; [`Error::NotMapped`];
@@ -186,9 +186,7 @@ impl SpaceState {
         moving.into_iter().for_each(|page| self.move_page(page));
         self.restore(new);
         // The parts with the new words replace those with the old words.
-        for (region, _) in self.index.regions(old) {
-            self.manager().give_back_idle_parts(&region.map);
-        }
+        self.give_back_idle_parts(old);
         let (closed, many) = self.forget_pages(old);
         drop(guards);
         drop(closed);
@@ -310,7 +308,7 @@ impl SpaceState {
     }
 
     /// Brings all pages that were written into memory, takes them off their lists, and puts their
-    /// new words in *loading*.
+    /// new words in *loading*. If that fails, undoes all of it.
     fn reserve<'a>(&'a self, old: Pages, by: u64, parts: Vec<PartCharge<'a>>) -> Result<Vec<Moving<'a>>, Error> {
         let mut moving = Vec::new();
         let reserved = self.reserve_into(&mut moving, old, by, parts);
@@ -318,8 +316,17 @@ impl SpaceState {
             Ok(()) => Ok(moving),
             Err(error) => {
                 moving.into_iter().for_each(|page| self.manager().list_again(page.frame));
+                // No page has come to the parts that were made for the new words.
+                self.give_back_idle_parts(old.moved(by));
                 Err(error)
             }
+        }
+    }
+
+    /// Gives back the idle parts of the page maps of the regions that contain `pages`.
+    fn give_back_idle_parts(&self, pages: Pages) {
+        for (region, _) in self.index.regions(pages) {
+            self.manager().give_back_idle_parts(&region.map);
         }
     }
 
@@ -388,7 +395,7 @@ impl SpaceState {
     /// Puts the new word of a page in *loading*. If the word's part of its page map isn't there,
     /// takes a charge from `parts`. There is none left only if things have changed since
     /// [`charge_parts`](Self::charge_parts): another thread was first to touch a page, or has given
-    /// back a part that other pages used. Then the part is charged here.
+    /// back a part that became idle meanwhile. Then the part is charged here.
     fn reserve_page<'a>(
         &'a self,
         page: u64,
@@ -490,7 +497,7 @@ mod tests {
     use super::super::for_tests::{PAGE, Tenant};
     use super::*;
     use crate::{Pagefold, Protection, SwapArea};
-    use test_disks::SimulatedDisk;
+    use test_disks::{Fault as DiskFault, FaultyBackend, Schedule, SimulatedDisk};
 
     const GIB: u64 = 1 << 30;
 
@@ -703,6 +710,47 @@ mod tests {
             },
         );
         assert!(matches!(moved, (_, false) | (Ok(()), _)), "{moved:?}");
+    }
+
+    /// Regression: the parts for the new words stayed charged if a move failed after it had put
+    /// some of the words in *loading*, here because a page that was swapped out meanwhile can't
+    /// be read.
+    #[test]
+    fn a_move_that_fails_keeps_no_parts_at_the_new_place() {
+        let disk = SimulatedDisk::default();
+        disk.add_bytes("/swap", vec![0; 801 * PAGE as usize]);
+        let backend = FaultyBackend::new(disk, Schedule::default());
+        let area = SwapArea::path("/swap").overwrite(true);
+        let it = Tenant::new(Pagefold::builder().backend(backend.clone()).swap_area(area), 64, 3 * PART);
+        it.manager().doorbell.stop();
+        it.write(2 * PART).unwrap();
+        drop(it.take_all());
+        [0, PART].into_iter().for_each(|page| it.write(page).unwrap());
+        assert!(matches!(it.page(2 * PART), PageState::Swapped { .. }));
+        let state = it.state();
+        let old = state.pages(&(Tenant::at(0)..Tenant::at(3 * PART))).unwrap();
+        let (new, by) = (old.moved(64 * PART), 64 * PART);
+        let guards = state.lock_both(old, new);
+        let parts = state.charge_parts(old, by).unwrap();
+        assert_eq!((parts.len(), it.group_state().parts.charged()), (3, 6));
+        state.prepare(new).unwrap();
+        state.vacate(old).unwrap();
+        state.enter_new(old, by).unwrap();
+        state.make_records(old, by).unwrap();
+        backend.set_schedule(Schedule::From(1, DiskFault::Errno(5)));
+        let moving = state.reserve(old, by, parts);
+        let error = moving.map(|pages| pages.len()).unwrap_err();
+        assert!(matches!(error.cause(), Error::SwapReadFailed { .. }), "{error}");
+        assert_eq!(it.group_state().parts.charged(), 3);
+        drop(state.forget_pages(new));
+        state.restore(old);
+        drop(guards);
+        backend.set_schedule(Schedule::Never);
+        for page in [0, PART, 2 * PART] {
+            let mut bytes = vec![0; PAGE as usize];
+            it.space.read_at(&mut bytes, Tenant::at(page)).unwrap();
+            assert!(bytes == Tenant::contents(page), "page {page}");
+        }
     }
 
     /// A limit that was lowered below what the group has in memory, where nothing can be swapped
