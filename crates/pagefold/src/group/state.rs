@@ -181,15 +181,20 @@ impl GroupState {
         self.metadata.fetch_sub(pages, Ordering::Relaxed);
     }
 
+    /// Returns approximately the charged pages that are metadata.
+    pub(crate) fn metadata(&self) -> u64 {
+        self.metadata.load(Ordering::Relaxed)
+    }
+
     /// Returns approximately how many pages the group may have in memory beside its metadata, in a
     /// budget of that many pages.
     pub(crate) fn room_for_pages(&self, budget: u64) -> u64 {
-        self.max().min(budget).saturating_sub(self.metadata.load(Ordering::Relaxed))
+        self.max().min(budget).saturating_sub(self.metadata())
     }
 
     /// Returns approximately what is charged for pages, including charges in CPUs' stocks.
     pub(crate) fn charged_for_pages(&self) -> u64 {
-        self.charged().saturating_sub(self.metadata.load(Ordering::Relaxed))
+        self.charged().saturating_sub(self.metadata())
     }
 
     pub(crate) fn peak(&self) -> u64 {

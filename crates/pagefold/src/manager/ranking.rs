@@ -1,8 +1,9 @@
 //! Decides which groups give up pages when the whole budget is short.
 //!
 //! The choice depends on two numbers of each group, both divided by `min(limit, budget)`. The
-//! *share* of a group counts everything that is charged to the group, also charges in stock. (These
-//! are given back before a call of the group fails.) Its *spare share* leaves out dirty pages.
+//! *share* of a group counts everything that is charged to the group, also charges in stock, and
+//! parts of page maps that no page needs. (Both are given back before a call of the group fails.)
+//! Its *spare share* leaves out metadata, which can't be evicted, and dirty pages.
 //!
 //! - R1. A group takes pages only from itself, and from groups whose share is at least its own. So
 //!   a group that pins, maps or dirties all of its pages can't empty smaller groups: if only
@@ -25,7 +26,8 @@
 //!   were freed by other groups for their own use (`Manager::has_to_give_first`).
 //! - R5. Some pages are freed in advance, before any group needs them. These pages come only from
 //!   groups whose share is close to the largest. So a small group gives up pages only for its own
-//!   use.
+//!   use. Metadata doesn't count towards the largest share. Otherwise a group with nothing but page
+//!   words of pages in swap, which has no page to give, would exclude all groups that have some.
 //! - R6. If no other group with at least the same share gave anything, the asking group gives up
 //!   only the one page that it needs. If it gave up a whole batch, larger groups would take the
 //!   rest of the batch. So, batch by batch, the small group would lose the pages that it uses.
@@ -64,6 +66,8 @@ const SLACK_PAGES: f64 = 32.0;
 pub(crate) struct Candidate {
     pub(crate) group: u32,
     share: f64,
+    /// The share without metadata.
+    of_pages: f64,
     spare: f64,
 }
 
@@ -86,8 +90,9 @@ impl Candidate {
         }
         let most = group.max().min(budget).max(1) as f64;
         let share = |pages: u64| if group.is_abandoned() { f64::INFINITY } else { pages as f64 / most };
-        let spare = charged.saturating_sub(group.unclean.get());
-        Some(Self { group: group.id, share: share(charged), spare: share(spare) })
+        let of_pages = charged.saturating_sub(group.metadata());
+        let spare = of_pages.saturating_sub(group.unclean.get());
+        Some(Self { group: group.id, share: share(charged), of_pages: share(of_pages), spare: share(spare) })
     }
 
     /// Returns how much the group can give up, as a share, before it has less than `floor`.
@@ -170,7 +175,7 @@ impl Ranking {
         // A group without a handle has an infinite share, so it is asked first. It doesn't count
         // towards `large`: otherwise `large` would be infinite and exclude all other groups, even
         // if none of that group's pages can be evicted.
-        let shares = seen.iter().map(|it| it.share).filter(|share| share.is_finite());
+        let shares = seen.iter().map(|it| it.of_pages).filter(|share| share.is_finite());
         let large = shares.fold(0.0, f64::max) * LARGE;
         let asks = |it: &Candidate| need.group().is_some_and(|group| group.id == it.group);
         seen.retain(|it| match need {
@@ -269,6 +274,24 @@ mod tests {
         assert_eq!(ids(&ranking.candidates(&groups, For::Group(&maps), BUDGET)), [0]);
         assert_eq!(ids(&ranking.candidates(&groups, For::First(&maps), BUDGET)), [0, 1]);
         assert_eq!(ids(&ranking.all_candidates(&groups, For::First(&maps), BUDGET)), [0, 1]);
+    }
+
+    /// Regression: all that was charged to a group was page words of pages in swap. By R5, its
+    /// share excluded all groups that had pages to give, so no thread refilled the reserve. By R2,
+    /// it was asked first.
+    #[test]
+    fn a_group_that_has_only_metadata_keeps_no_other_out_and_comes_last() {
+        let groups = GroupTable::default();
+        let ranking = Ranking::default();
+        let words = group(&groups, 0, Some(100), 100);
+        words.add_metadata(100);
+        let _large = group(&groups, 1, None, 600);
+        let small = group(&groups, 2, None, 100);
+        let asked = |need| ids(&ranking.candidates(&groups, need, BUDGET));
+        assert_eq!(asked(For::All), [1, 0]);
+        assert_eq!(asked(For::Reserve(&small)), [1, 0]);
+        assert_eq!(asked(For::Group(&small)), [1, 0, 2]);
+        assert_eq!(asked(For::Group(&words)), [0], "it takes nothing of groups with a smaller share");
     }
 
     /// Regression: a writer had most of the budget, and most of its pages were dirty. A reader in
