@@ -39,7 +39,9 @@
 //!   leave the chunk from then on (W6 of `swapping`).
 //! - C5. A chunk is `PAID` from when a payment for it was used up until `returned` was called for
 //!   it, once. `returned` is called while the chunk is `LOCKED`. So a thread that waits until all
-//!   chunks of a map are absent also waits for these calls.
+//!   chunks of a map are absent also waits for these calls. If the system refuses to take back a
+//!   chunk of a map that is being dropped, the chunk stays present, and isn't `PAID` any more. The
+//!   next map that gets its words uses it without a payment.
 //!
 //! One race is accepted, after which a system page is in use without being charged:
 //! - A reader loads the word of a page, and is about to set the page's hot bit in it.
@@ -338,6 +340,12 @@ impl Chunks {
     pub(crate) fn is_used(&self, word: usize) -> bool {
         // Relaxed: a hint.
         self.state(word >> self.shift).load(Ordering::Relaxed) & COUNT != 0
+    }
+
+    /// Returns whether all chunks of a word's segment are absent.
+    pub(crate) fn are_absent_around(&self, word: usize) -> bool {
+        // Relaxed: a hint.
+        self.present_in(word >> self.shift).load(Ordering::Relaxed) == 0
     }
 
     /// Returns whether any chunk of these words is idle.

@@ -207,6 +207,9 @@ impl PageWords {
         budget: &Budget,
         returned: &mut dyn FnMut(u64),
     ) -> usize {
+        if self.chunks.are_absent_around(word) {
+            return 0;
+        }
         let segment = word >> self.geometry.segment_shift;
         let parts = self.open_parts(self.words_in(segment..segment + 1));
         let from = (&self.words, budget);

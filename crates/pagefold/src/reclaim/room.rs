@@ -115,10 +115,14 @@ impl Manager {
         }
         let mut evicted = 0;
         let maps_are_large = self.frames.stats().map_bytes > self.frames.budget().max() / MAPS_SHARE;
-        (maps_are_large && (self.sweep_some_maps(MAPS_BATCH) > 0 || self.idle_maps(group)))
+        // Idle parts of the group's own maps go before its pages.
+        let parts = frames::map_room().div_ceil(self.frames.page_size() as u64);
+        let own_parts = || self.reclaim_idle_parts(group, parts) > 0 || is_made();
+        (maps_are_large && (self.sweep_some_maps(MAPS_BATCH) > 0 || own_parts() || self.idle_maps(group)))
             || self.drain_extent(Cost::Unused)
             || self.sweep_some_maps(MAPS_BATCH) > 0
             || (1..DRAINS_MAX).any(|_| self.drain_extent(Cost::Unused))
+            || own_parts()
             || self.idle_maps(group)
             || self.reclaim_for_maps(group, &mut evicted)
             || self.drain_extent(Cost::Any)
