@@ -140,7 +140,12 @@ fn metrics_of_a_name_are_those_of_its_living_group() {
     let theirs = tenant.open("f0").unwrap();
     theirs.read_at(&mut [0], 100 * 4096).unwrap();
     assert_eq!(of_tenant("group_misses_total"), Some(1));
-    assert_eq!(of_tenant("group_charged_bytes"), Some(tenant.stats().charged_bytes));
+    let space = tenant.space().unwrap();
+    space.map(4096, Protection::ReadWrite).unwrap();
+    let stats = tenant.stats();
+    assert!(stats.metadata_bytes > 0);
+    assert_eq!(of_tenant("group_charged_bytes"), Some(stats.charged_bytes));
+    assert_eq!(of_tenant("group_metadata_bytes"), Some(stats.metadata_bytes));
     drop(pin);
     assert_eq!(of_tenant("group_misses_total"), Some(1));
 }

@@ -53,6 +53,7 @@ impl Manager {
             max_bytes: group.max() * page_bytes,
             dropped: group.is_abandoned(),
             charged_bytes: charged * page_bytes,
+            metadata_bytes: group.metadata().min(charged) * page_bytes,
             peak_bytes: group.peak_of(charged) * page_bytes,
             hits: get(&counters.hits) + group.hits.unsettled(),
             misses: counters.misses.sum(),

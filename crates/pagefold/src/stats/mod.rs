@@ -135,6 +135,9 @@ pub struct GroupStats {
     pub max_bytes: u64,
     /// Memory charged to it now.
     pub charged_bytes: u64,
+    /// The part of `charged_bytes` that isn't pages: indexes of spaces, and the words of their
+    /// pages, also of those in swap. It can't be evicted.
+    pub metadata_bytes: u64,
     /// The most that was ever charged to it at once.
     pub peak_bytes: u64,
     /// Lookups that found their page in memory. For a moment, those of a handle that is being
@@ -266,17 +269,29 @@ impl fmt::Display for Stats {
         )?;
         writeln!(
             f,
-            "{:<16} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
-            "group", "charged", "max", "hits", "misses", "hit rate", "in", "out", "unclean", "evictions", "refaults"
+            "{:<16} {:>10} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
+            "group",
+            "charged",
+            "metadata",
+            "max",
+            "hits",
+            "misses",
+            "hit rate",
+            "in",
+            "out",
+            "unclean",
+            "evictions",
+            "refaults"
         )?;
         for group in &self.groups {
             let counted = group.lookups() > 0;
             let or_dash = |text: String| if counted { text } else { "–".to_owned() };
             writeln!(
                 f,
-                "{:<16} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
+                "{:<16} {:>10} {:>10} {:>10} {:>12} {:>12} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10}",
                 group.name,
                 size(group.charged_bytes),
+                size(group.metadata_bytes),
                 size(group.max_bytes),
                 or_dash(group.hits.to_string()),
                 or_dash(group.misses.to_string()),

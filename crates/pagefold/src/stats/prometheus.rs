@@ -85,8 +85,9 @@ impl Stats {
     }
 
     fn register_groups(&self, registry: &mut Registry) {
-        let gauges: [(&str, &str, GroupGet); 5] = [
+        let gauges: [(&str, &str, GroupGet); 6] = [
             ("group_charged_bytes", "Memory charged to the group", |group| group.charged_bytes),
+            ("group_metadata_bytes", "Memory charged to the group that isn't pages", |group| group.metadata_bytes),
             ("group_max_bytes", "The group's limit", |group| group.max_bytes),
             ("group_unclean_bytes", "Memory of the group that its files don't have yet", |group| group.unclean_bytes),
             ("group_swapped_bytes", "Memory of the group that is in swap slots", |group| group.swapped_bytes),

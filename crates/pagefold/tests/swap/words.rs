@@ -57,6 +57,8 @@ fn words_of_pages_in_swap_are_within_the_groups_limit() {
     let base = sparse_range(&space);
     let pages = write_sparsely(&mm, &group, &space, base);
     assert!(pages > ROOM / 2, "{pages} pages");
+    let stats = group.stats();
+    assert!((pages * PAGE..=stats.charged_bytes).contains(&stats.metadata_bytes), "{}", mm.stats());
     check_sparse(&space, base, pages);
     // A further page of a part that is there needs no words.
     space.write_at(&[1], base + 7 * PAGE).unwrap();
@@ -67,7 +69,7 @@ fn words_of_pages_in_swap_are_within_the_groups_limit() {
     space.read_at(&mut bytes, base + pages * PART * PAGE).unwrap();
     assert!(bytes == contents(0, 0));
     drop(space);
-    assert_eq!(left(&mm, &group), (0, 0, 0));
+    assert_eq!((left(&mm, &group), group.stats().metadata_bytes), ((0, 0, 0), 0));
     assert!(mm.stats().map_bytes <= before, "{}", mm.stats());
 }
 
