@@ -207,9 +207,9 @@ impl Group {
     /// Changes the limit. If the limit is lowered, the call reclaims the excess before it returns.
     /// It waits for the group's own dirty pages, and gives up if none of them is written for two
     /// seconds. Pages that are pinned or can't be written to their file stay, and so do the words
-    /// of pages in swap, which are charged to the group in chunks of 4 KiB. The excess that is left
-    /// is reclaimed when the group next needs a page. If the words alone exceed the limit, no page
-    /// comes into memory until the limit is raised, or pages are discarded or unmapped.
+    /// of pages in swap, which are charged to the group in chunks of a system page. The excess that
+    /// is left is reclaimed when the group next needs a page. If the words alone exceed the limit,
+    /// no page comes into memory until the limit is raised, or pages are discarded or unmapped.
     ///
     /// # Errors
     /// A limit that isn't a size, or is too small for a few pages.

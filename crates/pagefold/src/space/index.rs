@@ -379,6 +379,8 @@ impl Index {
         if let Some(space) = self.space.upgrade() {
             payer.manager.spaces.note(region.map.first_word(), space, slot, payer.group.id);
             payer.group.parts.add_map(region.map.first_word());
+        } else {
+            debug_assert!(false, "a space that is gone gets a record: a part would be charged to no group");
         }
         Ok((slot, region))
     }

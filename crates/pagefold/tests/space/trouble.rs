@@ -71,6 +71,9 @@ struct Inner {
 /// than 2 MiB.
 const BUDGET_MIN: u64 = 5 << 19;
 const BUDGET_MAX: u64 = 3 << 20;
+/// The least limit of the group: 24 pages that four moves may hold at once, tables of the space,
+/// two parts of the page map with the words of the model's pages, and some pages to spare.
+const PAGES_MIN: u64 = 38;
 
 impl Trouble {
     /// Makes a group with less memory than the model has pages.
@@ -84,7 +87,7 @@ impl Trouble {
         let routes = Routes { files: automatic(), swap: faulty.clone() };
         let spare = SwapArea::memory((SPARE_SLOTS + 1) * PAGE).priority(-2);
         let mm = Pagefold::builder().memory(BUDGET_MAX).backend(routes).swap_area(spare).build().unwrap();
-        let group = mm.group("a").max((36 + random.below(32)) * PAGE).build().unwrap();
+        let group = mm.group("a").max((PAGES_MIN + random.below(32)) * PAGE).build().unwrap();
         let rate = [0, 1000, 200, 32][random.below(4) as usize];
         let areas = Mutex::new(Vec::new());
         let trouble = Self(Arc::new(Inner { mm, group, faulty, rate, areas }));
@@ -163,7 +166,7 @@ impl Trouble {
             }
             2 | 3 => self.remove(random),
             4 => {
-                let max = if random.one_in(4) { 32 << 20 } else { (36 + random.below(64)) * PAGE };
+                let max = if random.one_in(4) { 32 << 20 } else { (PAGES_MIN + random.below(64)) * PAGE };
                 self.0.group.set_max(max).unwrap();
             }
             _ => self.resize(BUDGET_MIN + random.below((BUDGET_MAX - BUDGET_MIN) / PAGE) * PAGE),
