@@ -34,8 +34,9 @@
 //!   group. Then the look gives back idle parts of that group, to which they are charged, and
 //!   leaves that group's list and mark alone.
 //!
-//!   Two kinds of idle parts aren't noted: one that the system has refused to take back, and one
-//!   that another thread was about to use when the last page left it, but then didn't. These are
+//!   A few idle parts aren't noted: one that the system has refused to take back; one that another
+//!   thread was about to use when the last page left it, but then didn't; one whose load a panic of
+//!   a backend ended; and, if a page is larger than a part, what a look leaves of a page. These are
 //!   found by the look at all maps that a thread takes when nothing else can be reclaimed, and
 //!   again before a call fails.
 

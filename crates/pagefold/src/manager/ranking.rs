@@ -26,8 +26,9 @@
 //!   were freed by other groups for their own use (`Manager::has_to_give_first`).
 //! - R5. Some pages are freed in advance, before any group needs them. These pages come only from
 //!   groups whose share is close to the largest. So a small group gives up pages only for its own
-//!   use. Metadata doesn't count towards the largest share. Otherwise a group with nothing but page
-//!   words of pages in swap, which has no page to give, would exclude all groups that have some.
+//!   use. There is one exception. A group with hardly any pages but many page words of pages in
+//!   swap may have the largest share, and nothing to give. So groups whose share is close to the
+//!   largest share *of pages* are asked, too, but only after the others.
 //! - R6. If no other group with at least the same share gave anything, the asking group gives up
 //!   only the one page that it needs. If it gave up a whole batch, larger groups would take the
 //!   rest of the batch. So, batch by batch, the small group would lose the pages that it uses.
@@ -175,18 +176,23 @@ impl Ranking {
         // A group without a handle has an infinite share, so it is asked first. It doesn't count
         // towards `large`: otherwise `large` would be infinite and exclude all other groups, even
         // if none of that group's pages can be evicted.
-        let shares = seen.iter().map(|it| it.of_pages).filter(|share| share.is_finite());
-        let large = shares.fold(0.0, f64::max) * LARGE;
+        let close_to_largest = |share: fn(&Candidate) -> f64| {
+            LARGE * seen.iter().map(share).filter(|share| share.is_finite()).fold(0.0, f64::max)
+        };
+        let (large, large_of_pages) = (close_to_largest(|it| it.share), close_to_largest(|it| it.of_pages));
         let asks = |it: &Candidate| need.group().is_some_and(|group| group.id == it.group);
         seen.retain(|it| match need {
             For::Group(_) | For::First(_) => it.share >= own || asks(it),
-            For::Reserve(_) => it.share >= own.max(large),
-            For::All => it.share >= large,
+            For::Reserve(_) => it.share >= own.max(large_of_pages),
+            For::All => it.share >= large_of_pages,
         });
         // Moves the asking group to the end. The second sort is stable, so among groups that can
         // give equally much, the asking group comes last.
         seen.sort_by_key(asks);
         seen.sort_by(|a, b| b.gives(own).total_cmp(&a.gives(own)));
+        if matches!(need, For::Reserve(_) | For::All) {
+            seen.sort_by_key(|it| it.share < large || it.spare == 0.0); // R5
+        }
         seen
     }
 
@@ -292,6 +298,23 @@ mod tests {
         assert_eq!(asked(For::Reserve(&small)), [1, 0]);
         assert_eq!(asked(For::Group(&small)), [1, 0, 2]);
         assert_eq!(asked(For::Group(&words)), [0], "it takes nothing of groups with a smaller share");
+    }
+
+    /// Regression: most of a group's share was page words. A group with a smaller share, but more
+    /// pages, was asked first, and lost pages that were freed in advance for the other one.
+    #[test]
+    fn a_group_with_much_metadata_gives_its_pages_before_one_with_a_smaller_share() {
+        let groups = GroupTable::default();
+        let ranking = Ranking::default();
+        let words = group(&groups, 0, None, 700);
+        words.add_metadata(600);
+        let small = group(&groups, 1, None, 250);
+        let asked = |need| ids(&ranking.candidates(&groups, need, BUDGET));
+        assert_eq!(asked(For::All), [0, 1]);
+        assert_eq!(asked(For::Reserve(&small)), [0, 1]);
+        assert_eq!(asked(For::Reserve(&words)), [0]);
+        words.add_metadata(100);
+        assert_eq!(asked(For::All), [1, 0], "it has no page to give");
     }
 
     /// Regression: a writer had most of the budget, and most of its pages were dirty. A reader in

@@ -55,6 +55,9 @@ impl Manager {
             // The group has to reclaim from its own pages.
             let of_its_own = short != Short::Frames;
             if group.swapped.skips_reclaim() {
+                if short == Short::Charge && self.reclaim_idle_parts(group, 1) > 0 {
+                    continue;
+                }
                 match otherwise() {
                     Otherwise::Frame(frame) => return Ok(frame),
                     Otherwise::Over => return Err(self.limit_reached(group)),

@@ -155,25 +155,28 @@ impl Manager {
     /// Frees about `wanted` pages for a group. Called before a user's call would fail because it
     /// gets no page. Frees pages of the group itself if `of_its_own` is set, otherwise of any group
     /// that may have to give pages to it. Looks at all of these pages, even if earlier looks freed
-    /// none. First gives up what is charged to the group, but no page uses: idle parts of page maps
-    /// if only the group's own pages can be freed, otherwise stocks of charges. Returns the number
-    /// of pages freed.
+    /// none. First gives up what is charged to the group, but no page uses: idle parts of page
+    /// maps, and stocks of charges. Returns the number of pages freed.
     pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
         let look_through = |group: &GroupState, wanted: usize, need: Whose| {
             group.walk.wake(group.lists.len());
             self.reclaim_from(group, wanted, need)
         };
+        let of_parts = self.reclaim_all_idle_parts(group, wanted as u64) as usize;
         if of_its_own {
-            let of_parts = self.reclaim_all_idle_parts(group, wanted as u64) as usize;
             return of_parts + look_through(group, wanted.saturating_sub(of_parts), Whose::Own);
         }
-        // Charges in stock count in the group's share (R1), but no page uses them.
+        if of_parts >= wanted {
+            return of_parts;
+        }
+        // They count in the group's share (R1), too.
         self.drain_charges(Some(group.id));
         let need = self.page_for(group);
         let candidates = self.ranking.all_candidates(&self.groups, need, self.budget_pages());
         let whose = |it: &GroupState| if matches!(need, For::First(_)) { Whose::Own } else { Whose::of(need, it) };
         let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
-        groups.find_map(|it| Some(look_through(&it, wanted, whose(&it))).filter(|&freed| freed > 0)).unwrap_or(0)
+        let freed = groups.find_map(|it| Some(look_through(&it, wanted, whose(&it))).filter(|&freed| freed > 0));
+        of_parts + freed.unwrap_or(0)
     }
 
     /// Frees up to about `wanted` pages of the first candidate group that can give any. Looks at a

@@ -130,11 +130,7 @@ impl SpaceState {
                         return if fault.may_go_on(entry) { Ok(false) } else { Err(self.refuse(page, entry)) };
                     }
                     drop(part);
-                    let brought = self.bring_in(page, loading, memory, along, fault, is_new);
-                    if !matches!(brought, Ok(true)) {
-                        self.note_if_idle(region, local);
-                    }
-                    return brought;
+                    return self.bring_in((region, page), loading, memory, along, fault, is_new);
                 }
                 Ok(BeginLoad::Resident) => {
                     self.give_up(memory, along);
@@ -158,7 +154,7 @@ impl SpaceState {
                 // The memory is given back first: it may be the last that the group can get.
                 Err(Unpaid) => {
                     self.give_up(memory, along);
-                    part = self.charge_part(region, local, fault, &mut outrun)?;
+                    part = self.charge_part(region, local, fault.isolated(), &mut outrun)?;
                 }
             }
         }
@@ -166,12 +162,12 @@ impl SpaceState {
 
     /// Charges the part of the page map that a new page needs. Waits for memory only as long as the
     /// part is missing. Returns `None` if another thread has made the part, perhaps for this very
-    /// page.
-    fn charge_part(
+    /// page. `isolated`: the number of the group's pages that the caller has taken off their lists.
+    pub(super) fn charge_part(
         &self,
         region: &Region,
         local: u64,
-        fault: Fault<'_>,
+        isolated: u64,
         outrun: &mut u32,
     ) -> Result<Option<PartCharge<'_>>, Error> {
         let is_made = Cell::new(false);
@@ -179,10 +175,12 @@ impl SpaceState {
             is_made.set(region.map.uses_part(local));
             !is_made.get()
         };
-        match self.manager().charge_part(self.group.state(), fault.isolated(), &is_needed) {
+        // The wait ends early only if the call can go on then.
+        let may_be_outrun = *outrun < OUTRUN_MAX;
+        match self.manager().charge_part(self.group.state(), isolated, &|| is_needed() || !may_be_outrun) {
             Ok(part) => Ok(Some(part).filter(|_| is_needed())),
             // The part may have gone again by now.
-            Err(_) if (is_made.get() || !is_needed()) && *outrun < OUTRUN_MAX => {
+            Err(_) if may_be_outrun && (is_made.get() || !is_needed()) => {
                 *outrun += 1;
                 Ok(None)
             }
@@ -239,7 +237,7 @@ impl SpaceState {
     /// Completes a load that this thread has begun. `is_new`: the frame holds the new page already.
     pub(super) fn bring_in(
         &self,
-        page: u64,
+        (region, page): (&Region, u64),
         loading: Loading<'_>,
         mut memory: Memory<'_>,
         along: Option<Along<'_>>,
@@ -261,6 +259,7 @@ impl SpaceState {
             },
             None if !fault.writes() => {
                 drop(loading);
+                self.note_if_idle(region, page % REGION_PAGES);
                 self.give_up(memory, along);
                 return Ok(false); // Discarded in between.
             }
@@ -531,7 +530,7 @@ mod tests {
         // Another thread makes the part. (It pays nothing: there is no more room.)
         let BeginLoad::Begun(_other) = it.region().map.begin_load(local + 1) else { panic!() };
         let (before, mut outrun) = (it.direct_reclaims(), 0);
-        let part = it.state().charge_part(it.region(), local, Fault::Write { offset: 0, bytes: &[] }, &mut outrun);
+        let part = it.state().charge_part(it.region(), local, 0, &mut outrun);
         assert!(part.unwrap().is_none());
         assert_eq!((it.direct_reclaims() - before, outrun), (1, 1));
     }
@@ -588,7 +587,7 @@ mod tests {
         let memory = it.state().take_memory(it.manager(), it.region(), page % REGION_PAGES, fault).ok().unwrap();
         it.mm.add_swap(SwapArea::memory(801 * PAGE)).unwrap();
         let BeginLoad::Begun(loading) = it.region().map.begin_load(page % REGION_PAGES) else { panic!() };
-        assert!(it.state().bring_in(page, loading, memory, None, fault, false).unwrap());
+        assert!(it.state().bring_in((it.region(), page), loading, memory, None, fault, false).unwrap());
         it.check_listed(0..2);
     }
 }

@@ -308,7 +308,8 @@ impl SpaceState {
     }
 
     /// Brings all pages that were written into memory, takes them off their lists, and puts their
-    /// new words in *loading*. If that fails, undoes all of it.
+    /// new words in *loading*. If that fails, gives all of
+    /// it back, except that pages which came from swap stay in memory.
     fn reserve<'a>(&'a self, old: Pages, by: u64, parts: Vec<PartCharge<'a>>) -> Result<Vec<Moving<'a>>, Error> {
         let mut moving = Vec::new();
         let reserved = self.reserve_into(&mut moving, old, by, parts);
@@ -404,10 +405,11 @@ impl SpaceState {
     ) -> Result<Loading<'a>, Error> {
         let (manager, group) = (&**self.manager(), self.group.state());
         let Some(region) = self.region_for_page(page)? else { return Err(self.refuse(page, Entry::NONE)) };
-        let mut rooms_made = RoomsMade::default();
+        let local = page % REGION_PAGES;
+        let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
         let (mut backoff, mut part) = (Backoff::new(), parts.pop());
         loop {
-            match manager.begin_load_and_pay(group, &region.map, page % REGION_PAGES, &mut part) {
+            match manager.begin_load_and_pay(group, &region.map, local, &mut part) {
                 Ok(BeginLoad::Begun(loading)) => {
                     parts.extend(part);
                     return Ok(loading);
@@ -421,8 +423,8 @@ impl SpaceState {
                     made.map_err(|error| self.at(page, error))?;
                 }
                 Err(Unpaid) => {
-                    let charged = manager.charge_part(group, isolated, &|| true);
-                    part = Some(charged.map_err(|error| self.at(page, error))?);
+                    part =
+                        self.charge_part(region, local, isolated, &mut outrun).map_err(|error| self.at(page, error))?;
                 }
             }
         }
