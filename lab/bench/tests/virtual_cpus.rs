@@ -136,6 +136,14 @@ fn the_page_of_results_has_the_published_tables_and_a_stale_one_is_found() {
     let table: Value = serde_json::from_str(&read("results/exit-shared.json")).expect("a table");
     let records = table["records"].as_array().expect("an array of records");
     assert!(records.iter().any(|record| record["subject"] == "side-by-side" && record["metric"] == "throughput"));
+    // The page follows from its tables.
+    let summary = read("results.md");
+    std::fs::write(path.join("results.md"), summary.replace("apart", "together")).expect("a file");
+    let output = bench(&["virtual", "results", "--check", "--output", to]);
+    assert!(text(&output.stderr).contains("results --no-runs"), "{}", text(&output.stderr));
+    printed(&["virtual", "results", "--no-runs", "--output", to]);
+    assert_eq!(read("results.md"), summary);
+    refused(&["virtual", "results", "--no-runs", "--only", "exit-shared"], &["--only"]);
     // One table is made anew, and the other stays.
     printed(&["virtual", "results", "--quick", "--seeds", "1", "--output", to, "--only", "exit-shared"]);
     assert!(read("results.md").contains("[range-file](results/range-file.md)"));

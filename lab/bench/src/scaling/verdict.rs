@@ -6,33 +6,62 @@ use super::experiment::{Bound, Claim, Figure, Measure, Published};
 use super::results::Results;
 use super::table::{cpus_label, number};
 
-/// Ratios that differ by less than this factor agree.
+/// Two gains are close if the larger one is at most this many times the smaller one.
 const CLOSE: f64 = 1.25;
 
-/// A gain that isn't larger than this is none.
+/// The dead band: a factor between `1 / NO_GAIN` and `NO_GAIN` is neither a gain nor a loss.
 const NO_GAIN: f64 = 1.03;
 
 /// How a figure compares with what was to be expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// As expected.
+    /// A claim holds; or a gain has the published direction, and is close to the published one.
     Agrees,
-    /// The same direction, but another size.
+    /// A gain has another direction or another size, but not the opposite direction.
     Differs,
-    /// Not as expected.
+    /// A claim doesn't hold; or a gain has the opposite direction.
     Contradicts,
 }
 
-impl Outcome {
+/// How the direction of a gain compares with that of the published gain. Its size doesn't matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Both are gains, or both are losses, or both are in the dead band.
+    Same,
+    /// One is a gain, and the other one a loss.
+    Opposite,
+    /// Ours is in the dead band, and the published one isn't.
+    NoneHere,
+    /// The published one is in the dead band, and ours isn't.
+    NonePublished,
+}
+
+impl Direction {
+    fn of(ours: f64, theirs: f64) -> Self {
+        match [ours, theirs].map(sign) {
+            [0, 0] => Self::Same,
+            [0, _] => Self::NoneHere,
+            [_, 0] => Self::NonePublished,
+            [ours, theirs] if ours == theirs => Self::Same,
+            _ => Self::Opposite,
+        }
+    }
+
     /// In a table.
     #[cfg(pagefold_manycore)]
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Self::Agrees => "agrees",
-            Self::Differs => "differs in size",
-            Self::Contradicts => "**doesn't agree**",
+            Self::Same => "same",
+            Self::Opposite => "**opposite**",
+            Self::NoneHere => "none here",
+            Self::NonePublished => "none published",
         }
     }
+}
+
+/// Returns 1 for a gain, −1 for a loss, and 0 in the dead band.
+fn sign(gain: f64) -> i32 {
+    i32::from(gain > NO_GAIN) - i32::from(gain < 1.0 / NO_GAIN)
 }
 
 /// An outcome, and the figures it rests on.
@@ -48,7 +77,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = match self.outcome {
             Outcome::Agrees => "agrees",
-            Outcome::Differs => "differs in size",
+            Outcome::Differs => "differs",
             Outcome::Contradicts => "DOESN'T AGREE",
         };
         write!(formatter, "{word}: {}", self.sentence)
@@ -75,43 +104,56 @@ pub(crate) struct Comparison {
     pub(crate) base: &'static Figure,
     pub(crate) ours: f64,
     pub(crate) theirs: f64,
-    pub(crate) outcome: Outcome,
 }
 
 impl Comparison {
-    /// Of a published figure that the runs cover.
-    pub(crate) fn of(results: &Results, published: &'static Published, figure: &Figure) -> Option<Self> {
+    /// Compares a published figure with runs. `throughput` returns the median throughput of a
+    /// scheme on so many CPUs, if the runs cover it.
+    pub(crate) fn of(
+        published: &'static Published,
+        figure: &Figure,
+        throughput: impl Fn(&str, usize) -> Option<f64>,
+    ) -> Option<Self> {
         let base = published.base(figure)?;
-        let row = results.row(published.workload, figure.scheme, figure.cpus)?;
-        let ours = results.over(row, base.scheme, base.cpus)?.median;
-        let theirs = published.gain(figure);
-        let is_none = |gain: f64| (1.0 / NO_GAIN..=NO_GAIN).contains(&gain);
-        let outcome = if (ours.max(theirs) / ours.min(theirs)) <= CLOSE {
-            Outcome::Agrees
-        } else if (ours > 1.0) == (theirs > 1.0) || is_none(ours) || is_none(theirs) {
-            Outcome::Differs
-        } else {
-            Outcome::Contradicts
-        };
-        Some(Self { base, ours, theirs, outcome })
+        let ours = throughput(figure.scheme, figure.cpus)? / throughput(base.scheme, base.cpus)?;
+        Some(Self { base, ours, theirs: published.gain(figure) })
+    }
+
+    pub(crate) fn direction(&self) -> Direction {
+        Direction::of(self.ours, self.theirs)
+    }
+
+    /// Returns whether both gains are about equal, whatever their directions.
+    pub(crate) fn is_close(&self) -> bool {
+        self.ours.max(self.theirs) / self.ours.min(self.theirs) <= CLOSE
+    }
+
+    fn outcome(&self) -> Outcome {
+        match self.direction() {
+            Direction::Opposite => Outcome::Contradicts,
+            Direction::Same if self.is_close() => Outcome::Agrees,
+            _ => Outcome::Differs,
+        }
     }
 }
 
 fn compare(results: &Results, published: &'static Published, figure: &Figure) -> Option<Verdict> {
-    let Comparison { base, ours, theirs, outcome } = Comparison::of(results, published, figure)?;
+    let throughput = |scheme: &str, cpus| Some(results.row(published.workload, scheme, cpus)?.throughput().median);
+    let comparison = Comparison::of(published, figure, throughput)?;
+    let base = comparison.base;
     let of = if base.scheme == figure.scheme { cpus_label(base.cpus) } else { base.scheme.to_owned() };
     let sentence = format!(
         "{}, {} on {}: {} × the throughput of {of}, published {} × ({} and {} {})",
         published.workload,
         figure.scheme,
         cpus_label(figure.cpus),
-        number(ours),
-        number(theirs),
+        number(comparison.ours),
+        number(comparison.theirs),
         number(base.value),
         number(figure.value),
         published.unit,
     );
-    Some(Verdict { outcome, sentence })
+    Some(Verdict { outcome: comparison.outcome(), sentence })
 }
 
 /// A claim, if the runs cover it.
@@ -136,4 +178,30 @@ pub(crate) fn judge(results: &Results, claim: &Claim) -> Option<Verdict> {
     let place = format!("{}, {} on {}", claim.workload, claim.scheme, cpus_label(claim.cpus));
     let gate = if claim.gate { " (a gate)" } else { "" };
     Some(Verdict { outcome, sentence: format!("{place}: {figure}, to be {bound}{gate}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gains_direction_is_judged_apart_from_its_size() {
+        static BASE: Figure = Figure { scheme: "older", cpus: 1, value: 1.0, deviation: None };
+        for (ours, theirs, direction, is_close, outcome) in [
+            (1.20, 1.10, Direction::Same, true, Outcome::Agrees),
+            (0.98, 1.02, Direction::Same, true, Outcome::Agrees),
+            (0.50, 0.60, Direction::Same, true, Outcome::Agrees),
+            (3.88, 6.30, Direction::Same, false, Outcome::Differs),
+            (1.01, 1.16, Direction::NoneHere, true, Outcome::Differs),
+            (1.02, 1.62, Direction::NoneHere, false, Outcome::Differs),
+            (1.06, 1.00, Direction::NonePublished, true, Outcome::Differs),
+            (0.93, 0.99, Direction::NonePublished, true, Outcome::Differs),
+            (0.95, 1.13, Direction::Opposite, true, Outcome::Contradicts),
+            (1.29, 0.42, Direction::Opposite, false, Outcome::Contradicts),
+        ] {
+            let comparison = Comparison { base: &BASE, ours, theirs };
+            let found = (comparison.direction(), comparison.is_close(), comparison.outcome());
+            assert_eq!(found, (direction, is_close, outcome), "{ours} beside {theirs}");
+        }
+    }
 }

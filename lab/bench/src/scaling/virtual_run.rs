@@ -97,6 +97,9 @@ struct ResultsArgs {
     /// --only still have nearly the same figures with one seed
     #[arg(long, conflicts_with = "quick")]
     check: bool,
+    /// Make no runs: write results.md again from the tables in the directory
+    #[arg(long, conflicts_with_all = ["check", "only", "quick"])]
+    no_runs: bool,
     /// One and two CPUs: shows that everything works; the figures mean nothing
     #[arg(long)]
     quick: bool,
@@ -257,6 +260,9 @@ fn results(args: &ResultsArgs) -> Result<()> {
     if args.check {
         let only: Vec<&str> = args.only.iter().map(String::as_str).collect();
         return say(&results_page::check(&args.output, &only)?);
+    }
+    if args.no_runs {
+        return say(&format!("{}\n", results_page::write_summary(&args.output)?.display()));
     }
     if args.quick {
         eprintln!("bench: {QUICK}");
