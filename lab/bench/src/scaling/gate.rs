@@ -16,15 +16,18 @@ use crate::experiments::{self, OURS};
 use crate::output::say;
 use crate::usage::Usage;
 
-/// Checks each claim about what we ship, or about `scheme` in its place.
+/// Checks each claim about what we ship, or about `scheme` in its place: those of the experiments
+/// that `only` names, or of all experiments if it is empty.
 ///
 /// # Errors
 /// A claim doesn't hold, or an experiment has a name that doesn't exist.
-pub(crate) fn run(scheme: &str) -> Result<()> {
+pub(crate) fn run(scheme: &str, only: &[String]) -> Result<()> {
     experiments::check()?;
+    let wanted: Vec<_> = only.iter().map(|name| experiments::find(name)).collect::<Result<_>>()?;
+    let chosen = if wanted.is_empty() { experiments::ALL } else { &wanted[..] };
     let mut failed = 0;
     let mut checked = 0;
-    for experiment in experiments::ALL {
+    for &experiment in chosen {
         if !experiment.schemes.iter().any(|known| known.name == scheme) {
             continue;
         }
@@ -38,7 +41,8 @@ pub(crate) fn run(scheme: &str) -> Result<()> {
         }
     }
     if checked == 0 {
-        return Err(Usage::error(format!("no experiment with a gate has a scheme {scheme:?}: try {OURS} or planted")));
+        let none = if only.is_empty() { "no experiment".to_owned() } else { format!("none of {}", only.join(", ")) };
+        return Err(Usage::error(format!("{none} has a gate and a scheme {scheme:?}: try {OURS} or planted")));
     }
     if failed > 0 {
         bail!("{failed} of {checked} claims don't hold");

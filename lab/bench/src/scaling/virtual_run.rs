@@ -75,6 +75,9 @@ struct GateArgs {
     /// The scheme that has to pass in place of pagefold: `planted` must not
     #[arg(long, default_value = crate::experiments::OURS)]
     scheme: String,
+    /// Only the claims of these experiments: a list [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "EXPERIMENTS")]
+    only: Vec<String>,
 }
 
 /// `bench virtual results`.
@@ -127,7 +130,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         Some(("all", matches)) => report(&ReportArgs::from_arg_matches(matches)?),
         Some(("results", matches)) => results(&ResultsArgs::from_arg_matches(matches)?),
         Some((neighbours::NAME, matches)) => neighbours::run(&NeighboursArgs::from_arg_matches(matches)?),
-        Some(("gate", matches)) => gate::run(&GateArgs::from_arg_matches(matches)?.scheme),
+        Some(("gate", matches)) => {
+            let GateArgs { scheme, only } = GateArgs::from_arg_matches(matches)?;
+            gate::run(&scheme, &only)
+        }
         Some((name, matches)) => one(experiments::find(name)?, &VirtualArgs::from_arg_matches(matches)?),
         None => Ok(()),
     }

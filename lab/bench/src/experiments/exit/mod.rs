@@ -63,7 +63,7 @@ pub(crate) const EXIT: Experiment = Experiment {
         scheme: "pagefold",
         cpus: 88,
         measure: Measure::Over("side-by-side"),
-        bound: Bound::AtLeast(1.3),
+        bound: Bound::AtLeast(30.0),
         gate: true,
     }],
 };

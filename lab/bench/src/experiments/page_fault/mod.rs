@@ -60,11 +60,11 @@ pub(crate) const PAGE_FAULT: Experiment = Experiment {
     published: published::ALL,
     unpublished: &[],
     claims: &[
-        on_88(PRIVATE_SMALL.name, Measure::Efficiency, Bound::AtLeast(0.88)),
-        on_88(SHARED_SMALL.name, Measure::Efficiency, Bound::AtLeast(0.65)),
-        on_88(PRIVATE_SMALL.name, Measure::ListsLost, Bound::AtMost(2.0)),
-        on_88(PRIVATE_SMALL.name, Measure::Over("baseline"), Bound::AtLeast(1.2)),
-        on_88(SHARED_SMALL.name, Measure::Over("both"), Bound::AtLeast(5.0)),
+        on_88(PRIVATE_SMALL.name, Measure::Efficiency, Bound::AtLeast(0.95)),
+        on_88(SHARED_SMALL.name, Measure::Efficiency, Bound::AtLeast(0.98)),
+        on_88(PRIVATE_SMALL.name, Measure::ListsLost, Bound::AtMost(0.5)),
+        on_88(PRIVATE_SMALL.name, Measure::Over("baseline"), Bound::AtLeast(1.4)),
+        on_88(SHARED_SMALL.name, Measure::Over("both"), Bound::AtLeast(13.0)),
     ],
 };
 

@@ -99,11 +99,13 @@ pub(crate) const READTWICE: Experiment = Experiment {
     ],
     unpublished: &[],
     claims: &[
-        on_80(GROUPS.name, Bound::AtLeast(0.8)),
-        on_80(ONE_GROUP.name, Bound::AtLeast(0.5)),
-        Claim { measure: Measure::ListsLost, ..on_80(GROUPS.name, Bound::AtMost(2.0)) },
-        over(GROUPS.name, "global-lock", 4.0),
-        over(ONE_GROUP.name, "group-lock", 5.0),
+        on_80(GROUPS.name, Bound::AtLeast(0.89)),
+        on_80(ONE_GROUP.name, Bound::AtLeast(0.86)),
+        Claim { measure: Measure::ListsLost, ..on_80(GROUPS.name, Bound::AtMost(0.5)) },
+        Claim { measure: Measure::Over("group-lock"), ..on_80(GROUPS.name, Bound::AtLeast(1.3)) },
+        Claim { measure: Measure::Over("group-lock"), ..on_80(ONE_GROUP.name, Bound::AtLeast(2.0)) },
+        aim(GROUPS.name, "global-lock", 4.0),
+        aim(ONE_GROUP.name, "group-lock", 5.0),
     ],
 };
 
@@ -112,8 +114,8 @@ const fn on_80(workload: &'static str, bound: Bound) -> Claim {
     Claim { machine, workload, scheme, cpus: 80, measure, bound, gate: true }
 }
 
-/// Not gates: the older designs are our own versions of them.
-const fn over(workload: &'static str, other: &'static str, times: f64) -> Claim {
+/// Aims from before contended lines left the links between sockets to others; they aren't met.
+const fn aim(workload: &'static str, other: &'static str, times: f64) -> Claim {
     let (machine, scheme, bound) = ("xeon-e5-2699v4", "pagefold", Bound::AtLeast(times));
     Claim { machine, workload, scheme, cpus: 80, measure: Measure::Over(other), bound, gate: false }
 }

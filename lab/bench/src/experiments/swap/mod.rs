@@ -97,11 +97,11 @@ pub(crate) const SWAP: Experiment = Experiment {
             scheme: OURS,
             cpus: 88,
             measure: Measure::Efficiency,
-            bound: Bound::AtLeast(0.9),
+            bound: Bound::AtLeast(0.95),
             gate: false,
         },
-        of_processes(Measure::Efficiency, Bound::AtLeast(0.68)),
-        of_processes(Measure::Over("cpu-clusters"), Bound::AtLeast(3.0)),
+        of_processes(Measure::Efficiency, Bound::AtLeast(0.76)),
+        of_processes(Measure::Over("cpu-clusters"), Bound::AtLeast(8.0)),
     ],
 };
 
