@@ -11,7 +11,7 @@ use std::sync::Once;
 use pagefold::{AccessPattern, Advice, GroupStats, Pagefold, Protection, SwapArea};
 use policies::{Accesses, Policy};
 use support::disk;
-use sync::random::Random;
+use sync::random::{Random, seeds};
 
 const PAGE: u64 = 4096;
 
@@ -101,23 +101,26 @@ fn the_misses_on_public_traces_are_exactly_these() {
     assert_eq!(counts, [4985, 64_893, 28_200]);
 }
 
-/// On skewed accesses, the best policy is one that counts every use.
+/// On skewed accesses, the best policy is one that counts every use. `PAGEFOLD_SEEDS=5` tries five
+/// traces of each kind.
 #[test]
 fn skewed_accesses_miss_at_most_four_percent_more_often_than_with_the_best_of_five() {
     const PAGES: usize = 10_000;
     let mut ratios = Vec::new();
-    for exponent in [0.7, 0.9, 0.99, 1.1] {
-        let accesses = skewed(PAGES, 30 * PAGES, 5, |rank| rank.powf(-exponent));
+    let exponents = [0.7, 0.9, 0.99, 1.1];
+    for (seed, exponent) in seeds(1).flat_map(|seed| exponents.map(|exponent| (seed, exponent))) {
+        let accesses = skewed(PAGES, 30 * PAGES, 5 + seed, |rank| rank.powf(-exponent));
         let pages = Accesses::of(accesses.iter().copied()).unwrap();
         for room in [PAGES / 100, PAGES / 10, PAGES / 4] {
             let known = Policy::ALL.into_iter().filter(|&policy| policy != Policy::Opt);
             let best = known.map(|policy| policies::misses(policy, &pages, room)).min().unwrap();
             let ratio = misses(&accesses, room as u64) as f64 / best as f64;
-            assert!(ratio <= 1.04, "zipf {exponent}, room for {room} pages: {ratio}");
+            assert!(ratio <= 1.04, "seed {seed}: zipf {exponent}, room for {room} pages: {ratio}");
             ratios.push(ratio);
         }
     }
     let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+    println!("mean {mean:.4}, worst {:.4}", ratios.iter().copied().fold(0.0, f64::max));
     assert!(mean <= 1.03, "{mean}: {ratios:?}");
 }
 
@@ -184,8 +187,7 @@ fn program(seed: u64, room: u64, len: usize) -> Vec<u64> {
     accesses
 }
 
-/// The bound comes from the policy's log: in the worst trace that a search has found, the factor is
-/// 2.2.
+/// `docs/decisions/what-stays.md` argues for the bound.
 #[test]
 fn misses_are_at_most_two_and_a_half_times_those_of_lru_with_half_the_memory() {
     const ROOM: u64 = 128;
@@ -209,6 +211,60 @@ fn the_smallest_group_keeps_what_fits() {
     assert_eq!([3, 4].map(|pages| misses(&round(pages), 4)), [3, 4]);
     let missed = misses(&round(6), 4);
     assert!((100..=300).contains(&missed), "{missed}, and 104 are the least");
+}
+
+/// Readahead's largest window has 256 pages. Each page is loaded once, although there is room for
+/// fewer pages.
+#[test]
+fn a_group_smaller_than_readaheads_largest_window_loads_nothing_in_vain() {
+    const PAGES: u64 = 2_000;
+    sync::cpu::pretend(1);
+    for room in [4, 16, 100, 200] {
+        for advice in [Advice::Normal, Advice::Sequential] {
+            let mm = Pagefold::builder().memory(64 << 20).backend(disk(1, PAGES * PAGE)).build().unwrap();
+            let group = mm.group("a").max(room * PAGE).build().unwrap();
+            let file = group.open("f0").unwrap();
+            file.advise(0..1, advice).unwrap();
+            for page in 0..PAGES {
+                assert_eq!(support::read(&file, 0, page * PAGE, PAGE as usize).unwrap() as u64, PAGE);
+                assert!(support::within_limit(&group), "room for {room} pages: {}", group.charged());
+            }
+            let stats = group.stats();
+            let loaded = (stats.bytes_in / PAGE, stats.read_ahead_wasted);
+            assert_eq!(loaded, (PAGES, 0), "room for {room} pages, {advice:?}: {stats:?}");
+        }
+    }
+}
+
+/// A frame keeps the time of a page's last use modulo 16,384 loads in a small group, and a page's
+/// shadow keeps it modulo 32,768, and another time modulo 65,536. In this trace, every other access
+/// loads a page that is used once. The others use one of a few pages; after 12,000 such uses they
+/// use other ones. If times that have wrapped were taken for recent or for old ones, pages of the
+/// last set would stay, or pages of the current set would go.
+#[test]
+fn times_that_wrap_mislead_nobody() {
+    const ROOM: u64 = 100;
+    const HOT: u64 = 50;
+    const USES: u64 = 12_000;
+    const SETS: u64 = 18;
+    let scanned = SETS * HOT;
+    let mm = Pagefold::builder().memory(64 << 20).backend(disk(1, (scanned + SETS * USES) * PAGE)).build().unwrap();
+    sync::cpu::pretend(1);
+    let group = mm.group("a").max(ROOM * PAGE).build().unwrap();
+    let file = group.open("f0").unwrap();
+    file.advise(0..1, Advice::Random).unwrap();
+    let mut random = Random::seeded(6);
+    let mut missed = Vec::new();
+    for set in 0..SETS {
+        let before = group.stats().misses;
+        for at in 0..USES {
+            for page in [set * HOT + random.below(HOT), scanned + set * USES + at] {
+                file.read_exact_at(&mut [0; 8], page * PAGE).unwrap();
+            }
+        }
+        missed.push(group.stats().misses - before - USES);
+    }
+    assert!(missed.iter().all(|&missed| missed < USES / 80), "of {USES} uses of each set, these missed: {missed:?}");
 }
 
 /// The limit falls and rises all the time.
