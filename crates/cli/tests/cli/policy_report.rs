@@ -123,6 +123,7 @@ fn the_table_says_what_is_approximate() {
     for note in [approximate, shared, metadata, ahead] {
         assert!(!exact.contains(note), "{exact}");
     }
+    assert!(exact.contains("W-TinyLFU is that of its paper"), "{exact}");
     assert!(run("--pages 150 --backend posix").contains(ahead));
     assert!(run("--memory 1MiB").contains(metadata));
     assert!(run("--pages 50 --threads 3").contains(approximate));
