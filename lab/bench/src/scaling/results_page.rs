@@ -6,8 +6,8 @@
 //! the numbers of CPUs for which figures were published, and with all schemes. Some experiments
 //! have a table without published figures. Each table has three files in the directory `results`
 //! beside the page: a chapter, a plot, and a [`Table`], from which the page is made and checked. So
-//! one table can be made again without the others. All verdicts follow from the throughputs in the [`Table`], so a change of their rule needs no
-//! new runs.
+//! one table can be made again without the others. All verdicts follow from the throughputs in the
+//! [`Table`], so a change of their rule needs no new runs.
 
 use std::fmt::Write as _;
 use std::fs::{self, Permissions};
