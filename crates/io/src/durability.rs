@@ -88,9 +88,9 @@ impl Durability {
 mod tests {
     use std::os::fd::AsFd as _;
 
+    use sync::Arc;
+    use sync::asleep::Sleeper;
     use sync::atomic::{AtomicUsize, Ordering};
-    use sync::time::Duration;
-    use sync::{Arc, thread};
 
     use super::*;
     use crate::directories::{Directories, Place};
@@ -99,27 +99,23 @@ mod tests {
     #[test]
     fn a_failure_is_everybodys_who_was_there_and_nobodys_who_came_later() {
         let durability = Durability::new(None);
-        let waiting = AtomicUsize::new(0);
+        let (waiting, others) = (AtomicUsize::new(0), <[Sleeper; 4]>::default());
         std::thread::scope(|scope| {
             let failing = || {
                 durability.in_turn(|_| {
                     wait_until("four others come", || waiting.load(Ordering::SeqCst) == 4);
-                    // Gives the others time to wait for the lock.
-                    thread::sleep(Duration::from_millis(20));
+                    others.iter().for_each(Sleeper::await_sleep); // They wait for their turns.
                     Err(Errno::IO)
                 })
             };
             let first = scope.spawn(failing);
             wait_until("the first one has its turn", || durability.name.try_lock().is_none());
-            let others: Vec<_> = (0..4)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let came = durability.failures_so_far();
-                        waiting.fetch_add(1, Ordering::SeqCst);
-                        durability.since(came, |_| Ok(()))
-                    })
-                })
-                .collect();
+            let comes = || {
+                let came = durability.failures_so_far();
+                waiting.fetch_add(1, Ordering::SeqCst);
+                durability.since(came, |_| Ok(()))
+            };
+            let others: Vec<_> = others.iter().map(|other| scope.spawn(move || other.run(comes))).collect();
             assert_eq!(first.join().unwrap(), Err(Errno::IO));
             for other in others {
                 assert_eq!(other.join().unwrap(), Err(Errno::IO));

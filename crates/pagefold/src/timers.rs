@@ -197,7 +197,7 @@ impl Drop for Timer {
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
     use super::*;
-    use crate::patience::WATCHDOG;
+    use crate::patience::eventually;
     use sync::atomic::{AtomicUsize, Ordering};
 
     struct Count(AtomicUsize);
@@ -210,11 +210,7 @@ mod tests {
 
     /// Waits until a timer is over.
     fn await_end(timer: &Timer) {
-        let (start, waker) = (Instant::now(), Waker::noop());
-        while !timer.is_over(waker) {
-            assert!(start.elapsed() < WATCHDOG, "a timer doesn't end");
-            thread::sleep(Duration::from_millis(1));
-        }
+        eventually("a timer doesn't end", || timer.is_over(Waker::noop()));
     }
 
     /// A regression: a device's time limit counted time in which the process was stopped. Here the
@@ -256,18 +252,13 @@ mod tests {
         let soon: Vec<_> = (0..10).map(|n| timers.after(Duration::from_millis(20 - 2 * n), &waker)).collect();
         let dropped = timers.after(Duration::from_millis(1), &waker);
         drop(dropped);
-        let start = Instant::now();
-        while !soon.iter().all(|timer| timer.is_over(&waker)) || count.0.load(Ordering::SeqCst) < 10 {
-            assert!(start.elapsed() < WATCHDOG, "a task isn't woken");
-            thread::sleep(Duration::from_millis(1));
-        }
+        let are_over = || soon.iter().all(|timer| timer.is_over(&waker)) && count.0.load(Ordering::SeqCst) >= 10;
+        eventually("a task isn't woken", are_over);
         assert!(!late.is_over(&waker));
         drop((late, soon));
-        let start = Instant::now();
-        while timers.0.table.lock().has_thread {
-            assert!(start.elapsed() < WATCHDOG, "the thread stays");
+        eventually("the thread stays", || {
             timers.0.changed.notify_one();
-            thread::sleep(Duration::from_millis(1));
-        }
+            !timers.0.table.lock().has_thread
+        });
     }
 }

@@ -6,13 +6,11 @@ mod support;
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
 use sync::atomic::{AtomicU64, Ordering};
-use sync::lock::Mutex;
 
 use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use pagefold::{Advice, Error, Group, Pagefold};
-use support::WATCHDOG;
+use sync::asleep::Sleeper;
 use sync::{Arc, SharedBytes};
 
 fn group() -> (Pagefold, Group) {
@@ -234,23 +232,6 @@ impl BackingFile for SlowFile {
     }
 }
 
-/// Waits until `count` threads, whose ids are in `threads`, sleep at the same time. Returns false
-/// if this doesn't happen.
-fn all_sleep(count: usize, threads: &Mutex<Vec<i32>>) -> bool {
-    let sleeps = |thread: &i32| {
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-        // The part before this is the thread's name.
-        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('S'))
-    };
-    let (start, mut in_a_row) = (Instant::now(), 0);
-    while in_a_row < 3 && start.elapsed() < WATCHDOG {
-        let threads = threads.lock().clone();
-        in_a_row = if threads.len() == count && threads.iter().all(sleeps) { in_a_row + 1 } else { 0 };
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    in_a_row >= 3
-}
-
 #[test]
 fn a_page_has_one_loader_and_all_who_wait_get_its_error() {
     for fail in [false, true] {
@@ -258,17 +239,13 @@ fn a_page_has_one_loader_and_all_who_wait_get_its_error() {
         let backend = Slow { meet: Arc::clone(&meet), reads: Arc::clone(&reads), fail };
         let mm = Pagefold::builder().memory("1MiB").backend(backend).build().unwrap();
         let file = mm.group("a").build().unwrap().open("any").unwrap();
-        let threads = Mutex::<Vec<i32>>::default();
+        let threads: [Sleeper; 5] = Default::default();
         std::thread::scope(|scope| {
             let loader = scope.spawn(|| file.read_at(&mut [0; 8], 0));
             meet.wait(); // The loader is reading.
-            let read = || {
-                // SAFETY: asks for a number.
-                threads.lock().push(unsafe { libc::gettid() });
-                file.read_at(&mut [0; 8], 100)
-            };
-            let waiters: Vec<_> = (0..5).map(|_| scope.spawn(read)).collect();
-            let all_wait = all_sleep(5, &threads);
+            let read = || file.read_at(&mut [0; 8], 100);
+            let waiters: Vec<_> = threads.iter().map(|thread| scope.spawn(move || thread.run(read))).collect();
+            let all_wait = threads.iter().all(Sleeper::sleeps);
             meet.wait();
             assert!(all_wait, "five threads that want a page in *loading* don't sleep");
             for result in [loader].into_iter().chain(waiters).map(|thread| thread.join().unwrap()) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use pagefold::{Advice, Pagefold};
 use sync::random::Random;
 
-use crate::meanwhile::{meanwhile, touch};
+use crate::meanwhile::{meanwhile, meanwhile_in_rounds, touch};
 use crate::support::{disk, eventually, manager, within_limit};
 
 /// A call that lowers a limit waits for pages that other threads have isolated for at least so
@@ -103,11 +103,11 @@ fn a_limit_being_set_survives_a_resize() {
         mm.resize("32MiB").unwrap();
         mm.resize("31MiB").unwrap();
     };
-    meanwhile(1, resize, || {
+    meanwhile_in_rounds(1, resize, |rounds| {
         for _ in 0..ROUNDS {
             let groups: Vec<_> = (0..64).map(|i| mm.group(&format!("g{i}")).build().unwrap()).collect();
             groups.iter().for_each(|group| group.set_max(8 * 4096).unwrap());
-            std::thread::sleep(Duration::from_micros(50));
+            rounds.await_one_of_each(); // So no resize from before is under way.
             assert!(groups.iter().all(|group| group.max() == 8 * 4096), "a limit became the budget");
         }
     });

@@ -3,6 +3,7 @@
 use pagefold::io::{Backend, DirectIo, ThreadPool, Uring};
 use pagefold::{File, Pagefold};
 
+use crate::hooked::Answer;
 use crate::support::gate::{OpenAtEnd, TwoDevices, in_time};
 use crate::support::{check, eventually, manager};
 
@@ -63,15 +64,15 @@ fn closing_a_file_does_not_wait_for_later_readers() {
     gate.close();
     first.prefetch(0..1);
     gate.await_waiting(1);
-    let closing = std::thread::spawn(move || drop(first));
-    // In 20 ms the handle is normally gone; a test can't observe this from outside.
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    let closing = Answer::of(move || drop(first));
+    // The handle is gone, and the thread waits for the load.
+    closing.thread().await_sleep();
     let second = open("b");
     // Locals are dropped in reverse order, so the gate opens before `second` is dropped, which
     // waits for its load.
     let _open = OpenAtEnd(gate.clone());
     second.prefetch(LEN / 2..LEN / 2 + 1);
-    in_time("closing", move || closing.join().unwrap());
+    closing.wait().expect("closing hangs");
     gate.await_waiting(2);
     gate.open();
     second.read_exact_at(&mut [0; 8], 0).unwrap();

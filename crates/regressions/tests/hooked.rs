@@ -1,9 +1,10 @@
 //! A backend with one file whose reads and length the test defines, and a gate that holds threads
 //! back.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sync::Arc;
+use sync::asleep::Sleeper;
 use sync::atomic::{AtomicBool, Ordering};
 use sync::lock::{Condvar, Mutex};
 
@@ -11,10 +12,6 @@ use pagefold::io::{Access, Backend, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 
 use crate::support::{WATCHDOG, eventually};
-
-/// A pause in which a thread that was just started usually gets as far as it can. If the thread
-/// needs longer, the test checks less, but doesn't fail.
-pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
 type Read = dyn Fn(u64, SharedBytes<'_>) -> Result<usize, IoError> + Send + Sync;
 type Len = dyn Fn() -> Result<u64, IoError> + Send + Sync;
@@ -116,31 +113,42 @@ impl Drop for OpensAtEnd<'_> {
 }
 
 /// The result of a thread that may hang, and therefore isn't joined.
-pub(crate) struct Answer<T>(Arc<(Mutex<Option<T>>, Gate)>);
+pub(crate) struct Answer<T>(Arc<Shared<T>>);
+
+struct Shared<T> {
+    answer: Mutex<Option<T>>,
+    thread: Sleeper,
+    over: Gate,
+}
 
 impl<T: Send + 'static> Answer<T> {
     /// Starts the thread. If it panics, there is no answer.
     pub(crate) fn of(body: impl FnOnce() -> T + Send + 'static) -> Self {
-        let shared = Arc::new((Mutex::new(None), Gate::default()));
+        let shared = Arc::new(Shared { answer: Mutex::new(None), thread: Sleeper::default(), over: Gate::default() });
         let theirs = Arc::clone(&shared);
         std::thread::spawn(move || {
-            let opens = OpensAtEnd(&theirs.1);
-            let answer = body();
-            *theirs.0.lock() = Some(answer);
+            let opens = OpensAtEnd(&theirs.over);
+            let answer = theirs.thread.run(body);
+            *theirs.answer.lock() = Some(answer);
             drop(opens);
         });
         Self(shared)
     }
 
+    /// The thread, so that a test can wait until it sleeps.
+    pub(crate) fn thread(&self) -> &Sleeper {
+        &self.0.thread
+    }
+
     /// Whether the thread has ended.
     pub(crate) fn has_come(&self) -> bool {
-        self.0.1.is_open()
+        self.0.over.is_open()
     }
 
     /// Waits for the result. Returns `None` if the thread panicked, or if the watchdog's time is
     /// over first.
     pub(crate) fn wait(&self) -> Option<T> {
-        self.0.1.pass();
-        self.0.0.lock().take()
+        self.0.over.pass();
+        self.0.answer.lock().take()
     }
 }

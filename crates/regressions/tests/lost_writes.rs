@@ -6,13 +6,13 @@ use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pagefold::io::IoError;
 use pagefold::{Error, File, Pagefold};
 use sync::Arc;
+use sync::asleep::Sleeper;
 use sync::lock::OnceCell;
 use sync::random::Random;
 use test_disks::Call;
 
 use crate::bad_sector::BadSector;
 use crate::hooked::{Answer, Gate};
-use crate::meanwhile::is_asleep;
 use crate::support::{
     assert_same, bytes_on, disk, eventually, manager, manager_in_time, stop_at_end, version, when_free,
 };
@@ -174,26 +174,20 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let (file, before) = (file.clone(), looks.load(Ordering::SeqCst));
-            let id = Arc::new(AtomicU64::new(0));
-            let its_id = Arc::clone(&id);
-            let thread = std::thread::spawn(move || {
-                // SAFETY: it takes nothing, and gives a number.
-                its_id.store(unsafe { libc::gettid() } as u64, Ordering::SeqCst);
-                file.sync()
-            });
+            let sync = Answer::of(move || file.sync());
             // Each sync first asks for the file's length. When the thread has done so and sleeps,
             // it waits for the first sync to end.
-            let waits = || looks.load(Ordering::SeqCst) > before && is_asleep(id.load(Ordering::SeqCst));
-            eventually("a sync doesn't wait for the one under way", waits);
-            thread
+            eventually("a sync doesn't begin", || looks.load(Ordering::SeqCst) > before);
+            assert!(sync.thread().sleeps(), "a sync doesn't wait for the one under way");
+            sync
         })
         .collect();
     gate.open();
     // The first sync itself succeeded. But its thread may also return the error of the next sync,
     // if that sync fails before the thread checks for errors.
     let _ = first.join().unwrap();
-    for thread in waiting {
-        let result = thread.join().unwrap();
+    for sync in waiting {
+        let result = sync.wait().unwrap();
         assert!(matches!(result, Err(Error::WriteFailed { .. })), "{result:?}");
     }
     file.sync().unwrap();
@@ -375,19 +369,22 @@ fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     let _pin = file.page_at(5 * 4096).unwrap();
     for _ in 0..20 {
         let in_the_way = file.page_mut_at(4096).unwrap();
-        std::thread::scope(|scope| {
-            // If this thread gets no CPU, either thread may wait for the first guard until its call
-            // fails. Then it retries.
-            let cut = scope.spawn(|| {
-                loop {
-                    let cut = file.set_len(4096 + 1000);
-                    if !matches!(cut, Err(Error::PageBusy { page: 1, .. })) {
-                        break cut;
-                    }
+        // If this thread gets no CPU, either thread may wait for the first guard until its call
+        // fails. Then it retries.
+        let cuts = || {
+            loop {
+                let cut = file.set_len(4096 + 1000);
+                if !matches!(cut, Err(Error::PageBusy { page: 1, .. })) {
+                    break cut;
                 }
-            });
-            let change = scope.spawn(|| when_free(|| file.page_mut_at(4096).map(|page| page.len())).unwrap());
-            std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let changes = || when_free(|| file.page_mut_at(4096).map(|page| page.len())).unwrap();
+        let threads: [Sleeper; 2] = Default::default();
+        std::thread::scope(|scope| {
+            let cut = scope.spawn(|| threads[0].run(cuts));
+            let change = scope.spawn(|| threads[1].run(changes));
+            threads.iter().for_each(Sleeper::await_sleep);
             drop(in_the_way);
             assert_eq!(change.join().unwrap(), 4096);
             assert!(matches!(cut.join().unwrap(), Err(Error::PageBusy { page: 5, .. })));

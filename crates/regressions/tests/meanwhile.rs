@@ -1,11 +1,11 @@
 //! Threads that keep working while a test checks something.
 
 use std::time::Duration;
-use sync::atomic::{AtomicBool, Ordering};
+use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pagefold::{Advice, File};
 
-use crate::support::stop_at_end;
+use crate::support::{eventually, stop_at_end};
 
 /// The CPU time that `work` takes on this thread. Other threads and processes don't add to it.
 pub(crate) fn cpu_time<T>(work: impl FnOnce() -> T) -> (Duration, T) {
@@ -46,27 +46,40 @@ pub(crate) fn share_a_cpu() {
     }
 }
 
-/// Whether a thread of this process sleeps.
-pub(crate) fn is_asleep(thread: u64) -> bool {
-    // The state follows the thread's name, which is in brackets.
-    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
-}
-
 /// Does `work(thread)` again and again in `threads` threads, while `body` runs in this one.
 pub(crate) fn meanwhile<T>(threads: u64, work: impl Fn(u64) + Sync, body: impl FnOnce() -> T) -> T {
+    meanwhile_in_rounds(threads, work, |_| body())
+}
+
+/// As [`meanwhile`]. A call of `work` is a round, and `body` can wait for rounds.
+pub(crate) fn meanwhile_in_rounds<T>(threads: u64, work: impl Fn(u64) + Sync, body: impl FnOnce(&Rounds) -> T) -> T {
     let (stop, work) = (&AtomicBool::new(false), &work);
+    let rounds = &Rounds((0..threads).map(|_| AtomicU64::new(0)).collect());
     std::thread::scope(|scope| {
         let _ends = stop_at_end(stop);
-        for thread in 0..threads {
+        for (thread, ended) in (0..threads).zip(&rounds.0) {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     work(thread);
+                    ended.fetch_add(1, Ordering::SeqCst);
                 }
             });
         }
-        body()
+        body(rounds)
     })
+}
+
+/// The number of rounds that each thread has ended.
+pub(crate) struct Rounds(Vec<AtomicU64>);
+
+impl Rounds {
+    /// Waits until each thread has ended a round since this call. So each round that was under way
+    /// has ended, too.
+    pub(crate) fn await_one_of_each(&self) {
+        let ended = || self.0.iter().map(|ended| ended.load(Ordering::SeqCst));
+        let before: Vec<u64> = ended().collect();
+        eventually("a thread ends no round", || ended().zip(&before).all(|(now, before)| now > *before));
+    }
 }
 
 /// Reads a little of each of the first `pages` pages.

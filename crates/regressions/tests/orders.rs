@@ -1,13 +1,13 @@
 //! Orders of events that are rare by chance, and in which a write could be lost, or undone bytes
 //! could come back.
 
-use sync::Arc;
 use sync::atomic::{AtomicBool, Ordering};
+use sync::{Arc, asleep};
 
 use pagefold::{Advice, Error, Protection, Space};
 use test_disks::Call;
 
-use crate::hooked::{Gate, MOMENT};
+use crate::hooked::Gate;
 use crate::support::{bytes_on, disk, manager};
 use crate::watched::Watched;
 
@@ -37,8 +37,7 @@ fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
         gate.wait_for_somebody();
         // The small group is full, but one of its pages is loading, so the writer waits instead of
         // failing.
-        let writer = scope.spawn(|| ours.write_at(&[1; 10], 20 * 4096 + 100));
-        std::thread::sleep(MOMENT);
+        let writer = asleep::spawn(scope, || ours.write_at(&[1; 10], 20 * 4096 + 100));
         theirs.write_at(&[2; 10], 20 * 4096 + 500).unwrap();
         theirs.sync().unwrap();
         theirs.advise(0..u64::MAX, Advice::DontNeed).unwrap();
@@ -70,8 +69,7 @@ fn what_is_on_its_way_does_not_make_a_file_longer_that_is_cut_off() {
     std::thread::scope(|scope| {
         let syncs = scope.spawn(|| file.sync());
         gate.wait_for_somebody();
-        let cuts = scope.spawn(|| file.set_len(5 * 4096));
-        std::thread::sleep(MOMENT);
+        let cuts = asleep::spawn(scope, || file.set_len(5 * 4096));
         gate.open();
         cuts.join().unwrap().unwrap();
         syncs.join().unwrap().unwrap();
@@ -104,8 +102,7 @@ fn a_page_written_back_before_the_length_grows_is_written_again() {
     std::thread::scope(|scope| {
         scope.spawn(|| file.read_at(&mut [0; 10], 4096).unwrap());
         gate.wait_for_somebody();
-        scope.spawn(|| file.write_at(&[2; 50], 100).unwrap());
-        std::thread::sleep(MOMENT);
+        asleep::spawn(scope, || file.write_at(&[2; 50], 100).unwrap());
         file.sync().unwrap();
         gate.open();
     });

@@ -4,8 +4,8 @@ use sync::Arc;
 
 use pagefold::{Error, File, Group, Pagefold};
 
-use crate::hooked::{Gate, Hooked, MOMENT, fill};
-use crate::meanwhile::{meanwhile, touch};
+use crate::hooked::{Gate, Hooked, fill};
+use crate::meanwhile::{meanwhile_in_rounds, touch};
 use crate::support::{disk, eventually, manager, read, within_limit};
 
 /// The bugs below show only if the readers are fast enough, which isn't so in each round.
@@ -20,11 +20,11 @@ fn pages_that_are_hot_are_not_pinned() {
     let file = mm.group("tenant").max(16 * 4096).build().unwrap().open("f0").unwrap();
     let pins: Vec<_> = (0..16).map(|page| file.page_at(page * 4096).unwrap()).collect();
     assert!(matches!(file.page_at(100 * 4096), Err(Error::LimitReached { .. })));
-    meanwhile(
+    meanwhile_in_rounds(
         3,
         |_| touch(&file, 16),
-        || {
-            std::thread::sleep(MOMENT);
+        |rounds| {
+            rounds.await_one_of_each(); // Each page was used.
             drop(pins);
             read(&file, 0, 100 * 4096, 8).unwrap();
         },
@@ -48,11 +48,11 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
         };
         let pins: Vec<_> = (0..64).map(pinned_by_a_neighbour).collect();
         assert!(matches!(ours.page_at(100 * 4096), Err(Error::LimitReached { .. })));
-        meanwhile(
+        meanwhile_in_rounds(
             4,
             |_| touch(&theirs, 64),
-            || {
-                std::thread::sleep(MOMENT);
+            |rounds| {
+                rounds.await_one_of_each(); // Each page was used.
                 drop(pins);
                 check(&mm, a, ours);
             },

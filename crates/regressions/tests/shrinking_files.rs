@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use sync::atomic::{AtomicU64, Ordering};
-use sync::{Arc, SharedBytes};
+use sync::{Arc, SharedBytes, asleep};
 
 use pagefold::io::{BackingFile, IoError};
 use pagefold::{Error, File, Pagefold};
 use test_disks::SimulatedDisk;
 
-use crate::hooked::{Answer, Gate, Hooked, MOMENT, fill};
+use crate::hooked::{Answer, Gate, Hooked, fill};
 use crate::support::around::{Around, Wrapped};
 use crate::support::{bytes_on, disk, manager};
 
@@ -39,7 +39,7 @@ fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Se
     gate.wait_for_somebody();
     let waits = file.clone();
     let answer = Answer::of(move || wait(&waits));
-    std::thread::sleep(MOMENT);
+    answer.thread().await_sleep();
     len.store(100, Ordering::SeqCst);
     assert_eq!(file.read_at(&mut [0; 10], 3 * 4096).unwrap(), 0, "this read notices");
     gate.open();
@@ -134,8 +134,9 @@ fn nobody_sees_a_short_page_before_its_length_is_known() {
     std::thread::scope(|scope| {
         let loader = scope.spawn(|| file.read_at(&mut [0; 4096], 4096).unwrap());
         gate.wait_for_somebody();
-        let reader = scope.spawn(|| (file.read_at(&mut [0; 4096], 4096).unwrap(), file.page_at(4096).unwrap().len()));
-        std::thread::sleep(MOMENT); // It may wait for the length, but not make one up.
+        // The reader may wait for the length, but not make one up.
+        let read = || (file.read_at(&mut [0; 4096], 4096).unwrap(), file.page_at(4096).unwrap().len());
+        let reader = asleep::spawn(scope, read);
         gate.open();
         assert_eq!(loader.join().unwrap(), 10);
         assert_eq!(reader.join().unwrap(), (10, 10), "zeros past the end are given out as the file's");

@@ -12,7 +12,7 @@ use sync::random::mix;
 use test_disks::SimulatedDisk;
 
 use crate::gated_disk::GatedDisk;
-use crate::hooked::{Answer, MOMENT};
+use crate::hooked::Answer;
 use crate::support::eventually;
 
 const PAGE: u64 = 4096;
@@ -155,6 +155,10 @@ fn an_area_whose_backend_panics_leaves_nothing_behind() {
     mm.add_swap(SwapArea::memory("1MiB")).unwrap();
 }
 
+/// How often a removal looks whether a guard is still there, before the guard is dropped. Between
+/// two looks it sleeps, for at most a millisecond. So 8 ms have passed, and also the time of the
+/// shorter of the two waits in `sync::wait`.
+const LOOKS: u64 = 40;
 /// Half of the time that a removal waits for a guard. If the test's thread gets no CPU for longer,
 /// the round is repeated.
 const HELD_MAX: Duration = Duration::from_secs(1);
@@ -195,11 +199,11 @@ fn removal_waits_for_guards_and_says_what_it_waited_for() {
         let removal = Answer::of(move || theirs.remove_swap(0));
         // All other pages are back in memory, so the removal waits for the guard's page.
         eventually("pages aren't brought back", || mm.stats().swap[0].used_bytes <= PAGE);
-        std::thread::sleep(MOMENT);
+        removal.thread().await_sleeps(LOOKS);
         drop(held);
         let was_short = start.elapsed() < HELD_MAX;
         let removed = removal.wait().expect("the removal hangs");
-        assert!(removed.is_ok() || !was_short, "the guard was dropped after a moment: {removed:?}");
+        assert!(removed.is_ok() || !was_short, "the guard was dropped in time: {removed:?}");
         removed.inspect_err(|_| mm.remove_swap(0).unwrap()).is_ok()
     });
     swap_out_again(&mm, &space, base);
@@ -374,8 +378,7 @@ fn a_write_of_a_whole_page_goes_on_although_anothers_read_of_it_fails() {
     let read = Answer::of(move || ours.read_at(&mut [0; 8], in_swap));
     disk.gate.wait_for_somebody();
     let write = Answer::of(move || theirs.write_at(&contents(7), in_swap));
-    // If the write starts later, the test checks less, but doesn't fail.
-    std::thread::sleep(MOMENT);
+    write.thread().await_sleep();
     disk.gate.open();
     assert!(matches!(read.wait(), Some(Err(error)) if matches!(error.cause(), Error::SwapReadFailed { .. })));
     write.wait().unwrap().unwrap();

@@ -6,7 +6,7 @@ use pagefold::{Group, Pagefold, Protection, Space, SwapArea};
 use sync::random::mix;
 
 use crate::gated_disk::GatedDisk;
-use crate::hooked::{Answer, MOMENT};
+use crate::hooked::Answer;
 
 const PAGE: u64 = 4096;
 
@@ -92,7 +92,7 @@ fn a_space_is_torn_down_by_the_thread_that_drops_it() {
         drop(space);
         (leaver.charged(), leaver.stats().swapped_bytes)
     });
-    std::thread::sleep(MOMENT);
+    drops.thread().await_sleep();
     disk.gate.open();
     assert_eq!(drops.wait(), Some((0, 0)), "bytes in memory and in swap once the space was dropped");
     assert!(fault.wait().is_some());

@@ -3,7 +3,7 @@
 use pagefold::{Advice, Error, File, Group, Pagefold, Protection};
 use test_disks::SimulatedDisk;
 
-use crate::support::disk;
+use crate::support::{disk, eventually};
 
 const PAGE: u64 = 4096;
 /// Pages that a quiet tenant uses again and again.
@@ -73,13 +73,14 @@ fn a_writer_whose_pages_cant_go_takes_nothing_from_others() {
     std::thread::scope(|scope| {
         // Each write fails or waits from some point on: first the disk is full, then memory.
         let writer = scope.spawn(|| (0..3_000).try_for_each(|page| written.write_at(&[7; 64], page * PAGE).map(drop)));
-        let mut rounds_without_change = 0;
-        while !writer.is_finished() && rounds_without_change < 100 {
-            let before = hog.charged();
+        let (mut before, mut rounds_without_change) = (hog.charged(), 0);
+        eventually("the writer neither ends nor waits", || {
             files.iter().for_each(use_hot);
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            rounds_without_change = if hog.charged() == before { rounds_without_change + 1 } else { 0 };
-        }
+            let charged = hog.charged();
+            rounds_without_change = if charged == before { rounds_without_change + 1 } else { 0 };
+            before = charged;
+            writer.is_finished() || rounds_without_change == 500
+        });
         let kept: Vec<_> = quiet.iter().zip(&files).map(|(group, file)| kept(group, file)).collect();
         disk.set_capacity(1 << 30);
         assert!(kept.iter().all(|&kept| kept >= 90), "{kept:?} % of the hot pages are left");

@@ -7,7 +7,7 @@ use span_lock::{LockRange, RangeLock};
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::thread;
 use sync::time::{Duration, Instant};
-use sync::{Arc, Weak};
+use sync::{Arc, Weak, asleep};
 
 const MIB: u64 = 1 << 20;
 /// The time limit for everything that must happen. It is at least ten times as long as anything
@@ -155,14 +155,12 @@ fn a_timeout_ends_and_leaves_nothing_behind() {
 #[test]
 fn a_timed_wait_ends_with_the_range() {
     for lock in locks() {
-        let lock = Arc::new(lock);
         let guard = lock.write(range(0, 4096));
-        let theirs = Arc::clone(&lock);
-        let waiter =
-            thread::spawn("waiter", move || theirs.try_write_for(LockRange::FULL, PATIENCE).is_some()).unwrap();
-        thread::sleep(Duration::from_millis(5));
-        drop(guard);
-        assert!(waiter.join().unwrap());
+        std::thread::scope(|scope| {
+            let waiter = asleep::spawn(scope, || lock.try_write_for(LockRange::FULL, PATIENCE).is_some());
+            drop(guard);
+            assert!(waiter.join().unwrap());
+        });
     }
 }
 
@@ -173,12 +171,11 @@ fn who_waited_for_a_waiter_goes_on_when_that_gives_up() {
     for lock in locks() {
         let _guard = lock.read(range(0, 4096));
         std::thread::scope(|scope| {
-            scope.spawn(|| assert!(lock.try_write_for(LockRange::FULL, Duration::from_millis(20)).is_none()));
-            scope.spawn(|| {
-                // Time for the writer to wait in between.
-                thread::sleep(Duration::from_millis(5));
-                drop(lock.read(range(0, 4096)));
+            // If this thread gets no CPU until the writer has given up, the test checks less.
+            asleep::spawn(scope, || {
+                assert!(lock.try_write_for(LockRange::FULL, Duration::from_millis(20)).is_none());
             });
+            drop(lock.read(range(0, 4096)));
         });
     }
 }

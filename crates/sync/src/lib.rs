@@ -21,6 +21,9 @@
 #[cfg(all(pagefold_loom, pagefold_manycore))]
 compile_error!("choose one backend for `sync`: pagefold_loom or pagefold_manycore");
 
+#[cfg(not(pagefold_loom))]
+#[doc(hidden)]
+pub mod asleep;
 pub mod atomic;
 pub mod bytes;
 pub mod counter;

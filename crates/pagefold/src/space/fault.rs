@@ -379,6 +379,7 @@ mod tests {
     use crate::manager::page_owners::SwapIn;
     use crate::{Pagefold, SwapArea};
     use io::IoError;
+    use sync::asleep::Sleeper;
     use test_disks::{Call, Fault as DiskFault, FaultyBackend, Schedule, SimulatedDisk};
 
     /// The pages whose words are in one part of a page map.
@@ -440,11 +441,11 @@ mod tests {
         let fault = Fault::Write { offset: 0, bytes: &bytes };
         // The reader, as far as it matters: it has got its frame.
         let BeginLoad::Begun(loading) = it.region().map.begin_load(in_space % REGION_PAGES) else { panic!() };
+        let writer = Sleeper::default();
         let written = it.while_it_waits(
-            || it.state().fault(it.region(), in_space, fault),
+            || writer.run(|| it.state().fault(it.region(), in_space, fault)),
             || {
-                // If the writer finds the read only later, the test checks less, but doesn't fail.
-                std::thread::sleep(std::time::Duration::from_millis(50));
+                writer.await_sleep(); // It has found the read, and waits for its end.
                 loading.fail(LoadFailure(5));
                 taken.pop();
             },

@@ -16,14 +16,10 @@ fn file(io_timeout: Duration) -> File {
 
 /// Polls the future until it is ready, and returns its error.
 fn error_of(mut future: PageFuture<'_>) -> Error {
-    let start = Instant::now();
-    loop {
-        match future.poll_found(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(found) => return found.map(|_| "a page").unwrap_err(),
-            Poll::Pending => assert!(start.elapsed() < WATCHDOG, "the future is never ready"),
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("the future is never ready", || match future.poll_found(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(found) => Some(found.map(|_| "a page").unwrap_err()),
+        Poll::Pending => None,
+    })
 }
 
 /// Regression: a future waited until a worker had made room for page maps, or had reclaimed.
