@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a test is ignored for one of a few reasons, and its name says which; quarantined ones are counted | [`ignored`] |
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
+//! | a test sleeps only to look again, to simulate time that something takes, or to let something go wrong | [`sleeps`] |
 //! | a link in a page leads somewhere | [`links`] |
 //! | a label of an invariant is defined once in its crate | [`labels`] |
 //! | a file that orders memory accesses says in a comment what pairs with what | [`orderings`] |
@@ -25,6 +26,7 @@ mod orderings;
 mod prose;
 mod rows;
 mod seam;
+mod sleeps;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -90,6 +92,7 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
         .iter()
         .flat_map(seam::check)
         .chain(ignored.violations)
+        .chain(sleeps::check(&sources))
         .chain(links::check(&pages, &root()))
         .chain(labels::check(&sources))
         .chain(rows::check(page("CONTRIBUTING.md"), gate))

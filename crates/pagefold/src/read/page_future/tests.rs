@@ -1,6 +1,6 @@
 use super::*;
 use crate::file::watchdog::WORKERS_MAX;
-use crate::patience::WATCHDOG;
+use crate::patience::{eventually, wait_for};
 use crate::{Advice, File, Pagefold};
 use sync::lock::{Mutex, RwLock};
 use test_disks::SimulatedDisk;
@@ -92,13 +92,7 @@ fn a_group_does_not_queue_behind_another_for_memory() {
         };
         PageFuture::new(file.handle(), 0).elsewhere(Waker::noop(), false, does).unwrap();
     };
-    let await_begun = |count| {
-        let start = Instant::now();
-        while begun.lock().len() < count {
-            assert!(start.elapsed() < WATCHDOG, "no worker begins");
-            std::thread::yield_now();
-        }
-    };
+    let await_begun = |count| eventually("no worker begins", || begun.lock().len() >= count);
     (0..WORKERS_MAX + 100).for_each(|at| add(&many, "many", if at < 2 { &first } else { &other }));
     await_begun(WORKERS_MAX);
     add(&one, "one", &other);
@@ -170,13 +164,10 @@ fn a_future_that_waited_long_for_a_frame_still_makes_room_for_its_word() {
     assert!(budget.try_charge(budget.room()));
     let mut future = PageFuture::new(file.handle(), 1999);
     future.tries_pinned = LOST_MAX;
-    let start = Instant::now();
-    let page = loop {
-        if let Poll::Ready(page) = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
-            break page.expect("room can be made");
-        }
-        assert!(start.elapsed() < WATCHDOG, "no page comes");
-        std::thread::sleep(Duration::from_millis(1));
+    let poll = || match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(page) => Some(page.expect("room can be made")),
+        Poll::Pending => None,
     };
+    let page = wait_for("no page comes", poll);
     assert_eq!(page[..], [1; PAGE as usize]);
 }
