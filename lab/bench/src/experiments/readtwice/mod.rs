@@ -100,10 +100,10 @@ pub(crate) const READTWICE: Experiment = Experiment {
     unpublished: &[],
     claims: &[
         on_80(GROUPS.name, Bound::AtLeast(0.89)),
-        on_80(ONE_GROUP.name, Bound::AtLeast(0.86)),
+        on_80(ONE_GROUP.name, Bound::AtLeast(0.75)),
         Claim { measure: Measure::ListsLost, ..on_80(GROUPS.name, Bound::AtMost(0.5)) },
         Claim { measure: Measure::Over("group-lock"), ..on_80(GROUPS.name, Bound::AtLeast(1.3)) },
-        Claim { measure: Measure::Over("group-lock"), ..on_80(ONE_GROUP.name, Bound::AtLeast(2.0)) },
+        Claim { measure: Measure::Over("group-lock"), ..on_80(ONE_GROUP.name, Bound::AtLeast(1.7)) },
         aim(GROUPS.name, "global-lock", 4.0),
         aim(ONE_GROUP.name, "group-lock", 5.0),
     ],

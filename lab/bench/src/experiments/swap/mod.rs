@@ -101,7 +101,7 @@ pub(crate) const SWAP: Experiment = Experiment {
             gate: false,
         },
         of_processes(Measure::Efficiency, Bound::AtLeast(0.76)),
-        of_processes(Measure::Over("cpu-clusters"), Bound::AtLeast(8.0)),
+        of_processes(Measure::Over("cpu-clusters"), Bound::AtLeast(7.0)),
     ],
 };
 
