@@ -108,14 +108,16 @@ impl World {
 
     /// Fails unless the schedule has made the device return this error. Other errors can't occur:
     /// calls that are interrupted or short are continued, and no other process changes the files.
-    /// `EAGAIN` can occur, because only reads and writes are retried after it.
+    /// `EAGAIN` can occur, because only reads and writes are retried after it. A transfer makes no
+    /// progress if it is short again and again.
     pub(crate) fn was_made(&self, error: IoError) {
-        let kind = match error {
-            IoError::Os(5 | 28 | 12) => FaultKind::Errno,
-            IoError::AGAIN => FaultKind::Again,
+        let (kind, times) = match error {
+            IoError::Os(5 | 28 | 12) => (FaultKind::Errno, 1),
+            IoError::AGAIN => (FaultKind::Again, 1),
+            IoError::NoProgress => (FaultKind::Short, 2),
             _ => panic!("{error}"),
         };
-        assert!(self.faulty.fired(kind) > 0, "without a fault: {error}");
+        assert!(self.faulty.fired(kind) >= times, "without a fault: {error}");
     }
 }
 
