@@ -169,7 +169,7 @@ impl Manager {
         if of_parts >= wanted {
             return of_parts;
         }
-        // They count in the group's share (R1), too.
+        // Charges in stock count in the group's share (R1), too, but no page uses them.
         self.drain_charges(Some(group.id));
         let need = self.page_for(group);
         let candidates = self.ranking.all_candidates(&self.groups, need, self.budget_pages());

@@ -98,6 +98,7 @@ mod fault_types;
 mod for_tests;
 mod free;
 mod free_addresses;
+mod grow;
 mod guard;
 mod index;
 mod lazy_table;
@@ -450,7 +451,7 @@ impl SpaceState {
         if offset & ((1 << self.page_shift) - 1) != 0 {
             return Err(bad("an offset in a file that isn't whole pages"));
         }
-        // So no place in the file overflows 64 bits, even after the mapping has grown (`relocate`).
+        // So no place in the file overflows 64 bits, even after the mapping has grown (`grow`).
         if offset > 1 << 62 {
             return Err(bad("an offset past the end of any file"));
         }

@@ -34,7 +34,7 @@
 //!   stays in its slot. The thread that wants this neighbour later gets the error.
 
 use arrayvec::ArrayVec;
-use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState, Payment};
+use frames::{Ahead, BeginLoad, FrameId, Loading, OwnedFrame, PageState};
 use swap::{Owner, PageEntry, SlotId, SlotState};
 use sync::atomic::{Ordering, fence_after_update};
 
@@ -207,8 +207,7 @@ impl SpaceState {
         let first = region.first();
         let begin = |(Neighbour { local, slot, owner }, frame)| {
             // If the page has left swap, and its part of the map is gone, none is made for it.
-            let begun = region.map.begin_paid_load(local, &mut Payment::Due);
-            let Ok(BeginLoad::Begun(loading)) = begun else { return None };
+            let Ok(BeginLoad::Begun(loading)) = region.map.begin_load_in_part(local) else { return None };
             fence_after_update(); // S1
             let is_there = loading.swapped() == Some(PageEntry::Slot(slot).bits());
             let is_permitted = Fault::Read.is_permitted(region.entry(first + local));

@@ -1,7 +1,7 @@
 //! A space as swap sees it. Swap knows pages by the numbers of their page words
 //! (`manager::page_owners`).
 
-use frames::{BeginLoad, Loading, PageState, Payment};
+use frames::{BeginLoad, Loading, PageState};
 use swap::{PageEntry, SlotId};
 
 use super::SpaceState;
@@ -27,8 +27,7 @@ impl WordOwner for SpaceState {
             return;
         }
         // If the page has left swap, and its part of the map is gone, none is made for it.
-        let begun = region.map.begin_paid_load(page, &mut Payment::Due);
-        let Ok(BeginLoad::Begun(loading)) = begun else { return };
+        let Ok(BeginLoad::Begun(loading)) = region.map.begin_load_in_part(page) else { return };
         // Checked again: from now on, no other thread can free the slot.
         let is_there = loading.swapped() == Some(entry);
         match if is_there { moved() } else { None } {
