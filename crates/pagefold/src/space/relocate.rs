@@ -201,8 +201,8 @@ impl SpaceState {
     }
 
     /// Brings all pages that were written into memory, takes them off their lists, and puts their
-    /// new words in *loading*. If that fails, gives all of it back, except that pages that came from
-    /// swap stay in memory.
+    /// new words in *loading*. If that fails, gives all of it back; but pages that came from swap
+    /// stay in memory.
     fn reserve<'a>(&'a self, old: Pages, by: u64, parts: Vec<PartCharge<'a>>) -> Result<Vec<Moving<'a>>, Error> {
         let mut moving = Vec::new();
         let reserved = self.reserve_into(&mut moving, old, by, parts);
