@@ -27,7 +27,9 @@ const TESTS: Lane = Lane {
     gate: || {
         let skipped: String = SEEDED_IN_THE_GATE.map(|test| format!(" --skip {test}")).concat();
         // Tests that pass print what they did without.
-        vec![tests("tests", &format!("--no-fail-fast -- --show-output{skipped}"))]
+        let all = tests("tests", &format!("--no-fail-fast -- --show-output{skipped}"));
+        // Of the order in which a thread takes locks, among other things.
+        vec![all, cargo("tests: debug assertions", "test -p span-lock -p smp-list -p pagefold-sync --lib --tests")]
     },
     by_hand: Vec::new,
     more: None,
