@@ -123,6 +123,16 @@ enum IfRefused {
     Return,
 }
 
+/// Where chunks are given back to.
+pub(crate) struct GivingBack<'a> {
+    /// The memory of the words.
+    pub(crate) words: &'a Region<AtomicU64>,
+    /// The budget that chunks are charged to.
+    pub(crate) budget: &'a Budget,
+    /// Called with the first word of each chunk that was paid for, and isn't any more (C5).
+    pub(crate) returned: &'a mut dyn FnMut(u64),
+}
+
 /// The result of giving a chunk back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GivenBack {
@@ -355,39 +365,31 @@ impl Chunks {
         chunks.any(|chunk| Self::is_idle(self.state(chunk).load(Ordering::Relaxed)))
     }
 
-    /// Gives an idle chunk back; `idle` is the state that the caller has read. Calls `returned`
-    /// with the chunk's first word if the chunk was paid for, and isn't any more.
-    fn give_back(
-        &self,
-        chunk: usize,
-        idle: u32,
-        (words, budget): (&Region<AtomicU64>, &Budget),
-        refused: IfRefused,
-        returned: &mut dyn FnMut(u64),
-    ) -> GivenBack {
+    /// Gives an idle chunk back; `idle` is the state that the caller has read.
+    fn give_back(&self, chunk: usize, idle: u32, refused: IfRefused, to: &mut GivingBack<'_>) -> GivenBack {
         debug_assert!(Self::is_idle(idle), "the state isn't that of an idle chunk");
         let state = self.state(chunk);
         // Acquire pairs with the Release of `leave`.
         if state.compare_exchange(idle, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return GivenBack::NotIdle;
         }
-        if !words.discard(self.words_of(chunk)) {
+        if !to.words.discard(self.words_of(chunk)) {
             // The system refuses, so the memory stays charged; its contents are zeroed.
-            words[self.words_of(chunk)].iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            to.words[self.words_of(chunk)].iter().for_each(|word| word.store(0, Ordering::Relaxed));
             let mut paid = idle & PAID;
             if refused == IfRefused::Return && paid != 0 {
-                returned(self.words_of(chunk).start as u64);
+                (to.returned)(self.words_of(chunk).start as u64);
                 paid = 0;
             }
             state.store(PRESENT | paid, Ordering::Release);
             return GivenBack::Refused;
         }
         // Transition: chunk, locked → absent, given back.
-        budget.uncharge(self.chunk_bytes());
+        to.budget.uncharge(self.chunk_bytes());
         self.present.fetch_sub(1, Ordering::Relaxed);
         self.present_in(chunk).fetch_sub(1, Ordering::Relaxed);
         if idle & PAID != 0 {
-            returned(self.words_of(chunk).start as u64);
+            (to.returned)(self.words_of(chunk).start as u64);
         }
         // Release pairs with the Acquire of `enter`.
         state.store(0, Ordering::Release);
@@ -395,39 +397,22 @@ impl Chunks {
     }
 
     /// Gives back the chunk of a word if it is idle. Returns whether it has.
-    pub(crate) fn give_back_idle(
-        &self,
-        word: usize,
-        from: (&Region<AtomicU64>, &Budget),
-        returned: &mut dyn FnMut(u64),
-    ) -> bool {
+    pub(crate) fn give_back_idle(&self, word: usize, to: &mut GivingBack<'_>) -> bool {
         let chunk = word >> self.shift;
         let state = self.state(chunk).load(Ordering::Relaxed);
-        Self::is_idle(state) && self.give_back(chunk, state, from, IfRefused::Keep, returned) == GivenBack::Yes
+        Self::is_idle(state) && self.give_back(chunk, state, IfRefused::Keep, to) == GivenBack::Yes
     }
 
     /// Gives back up to `wanted` idle chunks of these words, whether or not a sweep has seen them.
     /// Returns their number.
-    pub(crate) fn give_back_all_idle(
-        &self,
-        range: Range<usize>,
-        wanted: usize,
-        from: (&Region<AtomicU64>, &Budget),
-        returned: &mut dyn FnMut(u64),
-    ) -> usize {
+    pub(crate) fn give_back_all_idle(&self, range: Range<usize>, wanted: usize, to: &mut GivingBack<'_>) -> usize {
         let words = range.step_by(1 << self.shift);
-        words.filter(|&word| self.give_back_idle(word, from, returned)).take(wanted).count()
+        words.filter(|&word| self.give_back_idle(word, to)).take(wanted).count()
     }
 
     /// Gives back up to `wanted` chunks of a segment. A chunk is given back if it is idle now and
     /// was idle in the previous sweep. Returns the number of chunks given back.
-    pub(crate) fn sweep(
-        &self,
-        segment: Range<usize>,
-        wanted: usize,
-        from: (&Region<AtomicU64>, &Budget),
-        returned: &mut dyn FnMut(u64),
-    ) -> usize {
+    pub(crate) fn sweep(&self, segment: Range<usize>, wanted: usize, to: &mut GivingBack<'_>) -> usize {
         let chunks = segment.start >> self.shift..segment.end >> self.shift;
         // Relaxed: a chunk that becomes present meanwhile is too young to be given back.
         let mut unseen = self.present_in(chunks.start).load(Ordering::Relaxed);
@@ -439,8 +424,7 @@ impl Chunks {
             let state = self.state(chunk).load(Ordering::Relaxed);
             unseen -= u32::from(state & PRESENT != 0);
             if state & !PAID == PRESENT | AGED {
-                let back = self.give_back(chunk, state, from, IfRefused::Keep, returned);
-                given += usize::from(back == GivenBack::Yes);
+                given += usize::from(self.give_back(chunk, state, IfRefused::Keep, to) == GivenBack::Yes);
             } else if state & !PAID == PRESENT {
                 // Transition: chunk, idle → aged.
                 // Relaxed: a hint for the next sweep.
@@ -501,18 +485,13 @@ impl Chunks {
     /// Two other threads may still be changing the states of these chunks: a sweep, and an evictor
     /// that has made its word *vacant* but hasn't called `leave` yet. This function waits for both.
     /// So the next map that gets these words finds neither shadows nor charges of this map.
-    pub(crate) fn clear(
-        &self,
-        words_used: Range<usize>,
-        from: (&Region<AtomicU64>, &Budget),
-        returned: &mut dyn FnMut(u64),
-    ) -> usize {
+    pub(crate) fn clear(&self, words_used: Range<usize>, to: &mut GivingBack<'_>) -> usize {
         let chunks = words_used.start >> self.shift..words_used.end >> self.shift;
-        chunks.filter(|&chunk| !self.clear_chunk(chunk, from, returned)).count()
+        chunks.filter(|&chunk| !self.clear_chunk(chunk, to)).count()
     }
 
     /// Gives back one chunk. Returns false if a page of the chunk is in memory.
-    fn clear_chunk(&self, chunk: usize, from: (&Region<AtomicU64>, &Budget), returned: &mut dyn FnMut(u64)) -> bool {
+    fn clear_chunk(&self, chunk: usize, to: &mut GivingBack<'_>) -> bool {
         // Relaxed: the caller already knows which pages have left memory.
         let occupied = |word: &AtomicU64| {
             !matches!(PageWord::from_bits(word.load(Ordering::Relaxed)).state(), PageState::Vacant { .. })
@@ -527,10 +506,10 @@ impl Chunks {
             }
             if state & LOCKED == 0 && state & COUNT == 0 {
                 // The loop retries if a sweep has just aged the chunk, or has given it back first.
-                if self.give_back(chunk, state, from, IfRefused::Return, returned) == GivenBack::Refused {
+                if self.give_back(chunk, state, IfRefused::Return, to) == GivenBack::Refused {
                     return true; // Its words are zero, like those of an absent chunk.
                 }
-            } else if state & COUNT != 0 && from.0[self.words_of(chunk)].iter().any(occupied) {
+            } else if state & COUNT != 0 && to.words[self.words_of(chunk)].iter().any(occupied) {
                 return false;
             } else {
                 backoff.wait();

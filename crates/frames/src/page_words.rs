@@ -27,7 +27,7 @@ use sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use sync::lock::Mutex;
 
 use crate::budget::Budget;
-use crate::chunks::{Chunks, NoRoom, NotEntered, Payment};
+use crate::chunks::{Chunks, GivingBack, NoRoom, NotEntered, Payment};
 use crate::error::ReserveError;
 use crate::frame_id::FrameId;
 use crate::length::Length;
@@ -192,11 +192,16 @@ impl PageWords {
         free.give(run);
     }
 
+    fn giving_back<'a>(&'a self, budget: &'a Budget, returned: &'a mut dyn FnMut(u64)) -> GivingBack<'a> {
+        GivingBack { words: &self.words, budget, returned }
+    }
+
     /// Gives back all chunks of a map whose pages no thread loads any more. Returns the number of
     /// chunks that it didn't give back because one of their pages is still in memory. See also
     /// [`Chunks::clear`].
     pub(crate) fn give_back_all(&self, range: Range<usize>, budget: &Budget, returned: &mut dyn FnMut(u64)) -> usize {
-        self.open_parts(range).map(|part| self.chunks.clear(part, (&self.words, budget), returned)).sum()
+        let mut to = self.giving_back(budget, returned);
+        self.open_parts(range).map(|part| self.chunks.clear(part, &mut to)).sum()
     }
 
     /// Gives back up to `wanted` idle chunks of a word's segment. Returns their number.
@@ -212,8 +217,8 @@ impl PageWords {
         }
         let segment = word >> self.geometry.segment_shift;
         let parts = self.open_parts(self.words_in(segment..segment + 1));
-        let from = (&self.words, budget);
-        parts.fold(0, |given, part| given + self.chunks.give_back_all_idle(part, wanted - given, from, returned))
+        let mut to = self.giving_back(budget, returned);
+        parts.fold(0, |given, part| given + self.chunks.give_back_all_idle(part, wanted - given, &mut to))
     }
 
     /// Returns whether any chunk of the words in `range` is idle.
@@ -343,14 +348,13 @@ impl PageWords {
         returned: &mut dyn FnMut(u64),
     ) -> usize {
         let turns = (2 * self.free.lock().open_count()).min(segments_max);
-        let mut given = 0;
+        let (mut given, mut to) = (0, self.giving_back(budget, returned));
         for _ in 0..turns {
             if given >= wanted {
                 break;
             }
             let Some(segment) = self.free.lock().next_open() else { break };
-            let (words, from) = (self.words_in(segment..segment + 1), (&self.words, budget));
-            given += self.chunks.sweep(words, wanted - given, from, returned);
+            given += self.chunks.sweep(self.words_in(segment..segment + 1), wanted - given, &mut to);
         }
         given
     }
@@ -387,7 +391,7 @@ impl PageWords {
     }
 
     pub(crate) fn give_back(&self, MapPart(word): MapPart, budget: &Budget, returned: &mut dyn FnMut(u64)) -> bool {
-        self.chunks.give_back_idle(word, (&self.words, budget), returned)
+        self.chunks.give_back_idle(word, &mut self.giving_back(budget, returned))
     }
 }
 
