@@ -23,13 +23,13 @@ fn unshare() -> Result<(), Skipped> {
     run("mount", &["--make-rprivate", "/"])
 }
 
-fn run(program: &str, arguments: &[&str]) -> Result<(), Skipped> {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<(), Skipped> {
     let done = Command::new(program).args(arguments).output().map_err(|error| format!("{program} ({error})"))?;
     let said = String::from_utf8_lossy(&done.stderr);
     done.status.success().then_some(()).ok_or_else(|| format!("{program} {} ({})", arguments.join(" "), said.trim()))
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -69,10 +69,13 @@ fn every_file_system_that_can_be_mounted_is_used() {
     ] {
         in_a_process(&format!("file_systems::{scenario}"));
     }
+    for scenario in ["is_used", "is_changed_by_its_server", "has_a_server_that_fails", "has_a_server_that_goes"] {
+        in_a_process(&format!("fuse::{scenario}"));
+    }
 }
 
 /// Runs `body` in a directory that `mount` has mounted.
-fn mounted(mount: impl Fn(&Path) -> Result<(), Skipped>, body: impl Fn(&Path)) {
+pub(crate) fn mounted(mount: impl Fn(&Path) -> Result<(), Skipped>, body: impl Fn(&Path)) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let at = directory.path().join("mounted");
     match unshare().and_then(|()| mount(&at)) {

@@ -6,6 +6,7 @@
 #![cfg(all(target_os = "linux", not(any(pagefold_loom, pagefold_manycore))))]
 
 mod file_systems;
+mod fuse;
 mod meddlers;
 #[path = "../support/mod.rs"]
 mod support;
