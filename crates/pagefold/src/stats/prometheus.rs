@@ -55,7 +55,9 @@ type FileGet = fn(&FileStats) -> u64;
 
 impl Stats {
     /// Returns the statistics as a Prometheus server scrapes them: OpenMetrics text, names with the
-    /// prefix `pagefold_`, sizes in bytes. Needs the feature `prometheus`.
+    /// prefix `pagefold_`, sizes in bytes. Serve it with the content type
+    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`. Needs the feature
+    /// `prometheus`.
     #[must_use]
     pub fn to_prometheus(&self) -> String {
         let mut registry = Registry::with_prefix("pagefold");
