@@ -340,7 +340,7 @@ pub struct SwapFailure {
     pub error: IoError,
 }
 
-/// The error of a device that made a call fail.
+/// The error of a device that made a call fail: of a file's device, or of a swap area's.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(transparent)]
 #[non_exhaustive]

@@ -9,7 +9,7 @@ pub(crate) fn page_size() -> usize {
     frames::system_page_size()
 }
 
-/// The memory that this process may use.
+/// The memory that this process may use, as [`memory_allowed`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryAllowed {
     /// The amount in bytes.
@@ -21,6 +21,18 @@ pub struct MemoryAllowed {
 
 /// Returns how much memory this process may use: the minimum of the machine's memory and the limits
 /// of the process's memory cgroup and its ancestors.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let allowed = pagefold::memory_allowed();
+/// let half = pagefold::Pagefold::builder().memory(allowed.bytes / 2).build()?;
+/// assert_eq!(half.budget(), allowed.bytes / 2);
+/// if let Some(file) = allowed.limit {
+///     println!("{} sets the limit", file.display());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[must_use]
 pub fn memory_allowed() -> MemoryAllowed {
     memory_allowed_in(Path::new("/"))

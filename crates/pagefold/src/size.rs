@@ -22,7 +22,15 @@ pub(crate) const ALLOCATION: u64 = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// The error for a text that isn't a [`Size`].
+/// The error for a text that isn't a [`Size`], or a number below zero.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let error = "12 parsecs".parse::<pagefold::Size>().unwrap_err();
+/// assert!(error.to_string().starts_with("`12 parsecs` isn't a size"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` isn't a size: write a number of bytes, or one with a unit (B, KiB, MiB, GiB, TiB; K, M, G, T mean the \
@@ -81,6 +89,17 @@ impl fmt::Display for Size {
 }
 
 /// Types that convert to a number of bytes. Texts are parsed when the size is used.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use pagefold::{IntoSize, Size};
+///
+/// assert_eq!("1.5GiB".into_size()?, Size(3 << 29));
+/// assert_eq!(4096.into_size()?, Size(4096));
+/// assert!("a lot".into_size().is_err());
+/// # Ok(())
+/// # }
+/// ```
 pub trait IntoSize {
     /// Returns the number of bytes.
     ///

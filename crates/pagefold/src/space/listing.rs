@@ -60,7 +60,24 @@ pub struct Area {
     pub dirty: u64,
 }
 
-/// A part of a file.
+/// A part of a file that is mapped in a space.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = test_disks::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// # let space = group.space()?;
+/// let file = group.open("data")?;
+/// space.map_file(&file, 8192, 4096, pagefold::Protection::Read)?;
+/// let areas = space.areas();
+/// let mapped = areas[0].file.as_ref().ok_or("anonymous")?;
+/// assert_eq!((mapped.path.as_path(), mapped.offset), (file.path(), 8192));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AreaFile {
     /// The path that the file was first opened with.

@@ -122,6 +122,22 @@ pub struct Stats {
 /// Hits, misses and waits count lookups of files' pages, so a read of three pages counts as three.
 /// Accesses to a space's own memory aren't counted, because counting would take longer than the
 /// access itself. When such an access brings a page back from swap, `swap_ins` counts the page.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = test_disks::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// let file = group.open("data")?;
+/// (0..2).try_for_each(|_| file.read_exact_at(&mut [0; 4096], 0))?;
+/// let stats = group.stats();
+/// assert_eq!((stats.misses, stats.hits, stats.hit_rate()), (1, 1, 0.5));
+/// assert!(stats.charged_bytes <= stats.max_bytes);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -196,7 +212,24 @@ pub struct GroupStats {
     pub swapped_bytes: u64,
 }
 
-/// The statistics of a file; see [`GroupStats`]. `Serialize` needs the feature `serde`.
+/// The statistics of a file. Sizes are in bytes. `Serialize` needs the feature `serde`. See also
+/// [`GroupStats`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = test_disks::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// let file = group.open_options().write(true).open("data")?;
+/// file.write_at(&[1; 4096], 0)?;
+/// assert_eq!(file.stats().unclean_bytes, 4096);
+/// file.sync()?;
+/// assert_eq!((file.stats().unclean_bytes, file.stats().bytes_out), (0, 4096));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

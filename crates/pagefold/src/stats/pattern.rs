@@ -3,6 +3,25 @@
 use std::fmt;
 
 /// How pages of a group are used, as far as loads tell.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use pagefold::Pagefold;
+/// # let disk = test_disks::SimulatedDisk::default();
+/// # disk.add_bytes("data", (0..100_000).map(|at| (at % 251) as u8).collect::<Vec<u8>>());
+/// # let mm = Pagefold::builder().memory("16MiB").backend(disk).build()?;
+/// # let group = mm.group("tenant-a").build()?;
+/// use pagefold::AccessPattern;
+///
+/// let stats = group.stats();
+/// match stats.pattern {
+///     AccessPattern::Fits => println!("{} has all the memory that it needs", stats.name),
+///     pattern => println!("{}: {pattern}; 10 % more memory saves {:.0} % of its loads", stats.name, 100.0 * stats.more_memory_saves),
+/// }
+/// # assert_eq!(stats.pattern, AccessPattern::Fits);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]

@@ -3,6 +3,19 @@
 use swap::{Placement, PlacementReason};
 
 /// The statistics of a swap area. Sizes are in bytes. `Serialize` needs the feature `serde`.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use pagefold::{Pagefold, Placement, PlacementReason, SwapArea};
+///
+/// let mm = Pagefold::builder().memory("16MiB").swap_area(SwapArea::memory("4MiB")).build()?;
+/// let area = &mm.stats().swap[0];
+/// assert_eq!((area.used_bytes, area.is_encrypted), (0, false));
+/// assert_eq!((area.placement, &area.placement_reason), (Placement::PerCpu, &PlacementReason::Memory));
+/// mm.remove_swap(area.number)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -35,6 +48,16 @@ pub struct SwapAreaStats {
 
 /// The statistics of an area that keeps compressed pages in memory. Sizes are in bytes. `Serialize`
 /// needs the feature `serde`.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mm = pagefold::Pagefold::builder().memory("16MiB").compressed_swap("4MiB").build()?;
+/// let stats = mm.stats();
+/// let compressed = stats.swap[0].compressed.as_ref().ok_or("a plain area")?;
+/// assert_eq!((compressed.limit_bytes, compressed.original_bytes), (4 << 20, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
