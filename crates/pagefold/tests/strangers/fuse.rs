@@ -282,7 +282,7 @@ fn has_a_server_that_goes() {
         file.sync().unwrap();
         file.advise(5 * PAGE..6 * PAGE, Advice::DontNeed).unwrap();
         file.write_at(&[2; PAGE as usize], 0).unwrap();
-        // The kernel refuses to unmount what is in use, but first ends the connection to the server.
+        // The kernel refuses to unmount what is in use, but first cuts the server off.
         let _ = run("umount", &["--force", text(path.parent().unwrap())]);
         drop(session);
         assert_eq!((byte_at(&file, 0).unwrap(), byte_at(&file, PAGE).unwrap()), (2, 1));
