@@ -85,7 +85,7 @@ impl Bank {
             }
         }
         for account in 0..ACCOUNTS {
-            self.next = self.next.max(word(&*self.accounts.page_at(account * PAGE)?, LAST_RECORD) + 1);
+            self.next = self.next.max(word(&self.accounts.page_at(account * PAGE)?, LAST_RECORD) + 1);
         }
         self.checkpoint()
     }
