@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{ArgMatches, Command};
 
-use crate::scaling;
+use crate::commands;
 
 /// Returns all commands of both builds. A command that needs the other build says so.
 fn command() -> Command {
@@ -12,7 +12,7 @@ fn command() -> Command {
         .about("Pagefold beside its peers on real CPUs, and beside older designs on virtual ones")
         .subcommand_required(true)
         .arg_required_else_help(true);
-    peers::commands(bench).subcommand(scaling::virtual_command()).subcommand(scaling::real_command())
+    peers::commands(bench).subcommand(commands::virtual_command()).subcommand(commands::real_command())
 }
 
 /// Executes the command line of this process. If an alias of cargo has started this build, help and
@@ -22,12 +22,12 @@ pub(crate) fn run_this() -> Result<()> {
     let kind = arguments().next();
     match kind.as_ref().and_then(|kind| kind.to_str()) {
         Some("virtual") => {
-            let command = scaling::virtual_command().bin_name("cargo bench-virtual");
-            scaling::run_virtual(&command.get_matches_from(arguments()))
+            let command = commands::virtual_command().bin_name("cargo bench-virtual");
+            commands::run_virtual(&command.get_matches_from(arguments()))
         }
         Some("real") => {
-            let command = scaling::real_command().bin_name("cargo bench-real");
-            scaling::run_real(&command.get_matches_from(arguments()))
+            let command = commands::real_command().bin_name("cargo bench-real");
+            commands::run_real(&command.get_matches_from(arguments()))
         }
         _ => {
             let command = command();
@@ -40,8 +40,8 @@ pub(crate) fn run_this() -> Result<()> {
 
 fn run(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
-        Some(("virtual", matches)) => scaling::run_virtual(matches),
-        Some(("real", matches)) => scaling::run_real(matches),
+        Some(("virtual", matches)) => commands::run_virtual(matches),
+        Some(("real", matches)) => commands::run_real(matches),
         Some((name, matches)) => peers::run(name, matches),
         None => Ok(()),
     }

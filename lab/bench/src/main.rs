@@ -20,10 +20,9 @@ mod buffered;
 #[cfg(not(pagefold_manycore))]
 mod calibrate;
 mod cli;
+mod commands;
 #[cfg(not(pagefold_manycore))]
 mod crowds;
-#[cfg(not(pagefold_manycore))]
-mod distance;
 #[cfg(not(pagefold_manycore))]
 mod encrypted_swap;
 mod experiments;

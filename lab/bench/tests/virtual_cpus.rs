@@ -112,37 +112,6 @@ fn the_same_seed_gives_the_same_figures() {
 }
 
 #[test]
-fn the_page_has_everything_and_needs_nothing() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let (page, real) = (directory.path().join("page"), directory.path().join("real.json"));
-    let record = |cpus: u32, metric: &str, value: f64| {
-        serde_json::json!({
-            "experiment": "locks", "subject": "ticket", "workload": "busy", "machine": "a real one", "cpus": cpus,
-            "metric": metric, "unit": "x", "value": value, "min": value, "max": value,
-        })
-    };
-    let records = [record(1, "throughput", 1e7), record(2, "scaling", 0.001)];
-    std::fs::write(&real, serde_json::to_string(&records).expect("JSON")).expect("a file");
-    let [page_arg, real_arg] = [&page, &real].map(|path| path.to_str().expect("UTF-8"));
-    printed(&["virtual", "all", "--quick", "--report", page_arg, "--beside", real_arg]);
-    let html = std::fs::read_to_string(page.join("index.html")).expect("a page");
-    for part in [
-        "<svg",
-        "lookup on altix-64",
-        "locks on xeon",
-        "Real beside virtual",
-        "0 of 1 are within 20 %",
-        "by source line",
-    ] {
-        assert!(html.contains(part), "{part} is missing");
-    }
-    // The page loads nothing. (The name space of SVG is an address, too, but isn't loaded.)
-    for loads in ["<script", "<link", " src=", "@import", "url("] {
-        assert!(!html.contains(loads), "{loads} in the page");
-    }
-}
-
-#[test]
 fn the_page_of_results_has_the_published_tables_and_a_stale_one_is_found() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("made");

@@ -6,6 +6,7 @@
 //! used to judge the model.
 
 mod arena;
+pub(crate) mod distance;
 mod lines;
 mod memory;
 mod order;

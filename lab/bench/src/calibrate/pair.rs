@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::distance::{self, Distance, Placement};
 use super::timing::Rounds;
 use super::{Bench, shape, timing};
-use crate::distance::{self, Distance, Placement};
 
 #[repr(align(128))]
 struct Line(AtomicU64);

@@ -9,22 +9,11 @@ use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::args::{BUDGET, CrowdsArgs, NAME, Part, ROOMY_BUDGET};
 use super::memory::{self, Share};
 use super::operations::{self, Choice, Times, Yardstick};
 use super::scene::{HOT, PAGE, Scene, Sizes, disk};
-use super::{BUDGET, CrowdsArgs, NAME, ROOMY_BUDGET};
 use crate::random::Random;
-
-/// What a process does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Part {
-    /// Has the hot objects alone, and measures operations.
-    Alone,
-    /// Has the crowd, and measures operations.
-    Crowd,
-    /// Has the crowd, and says what it takes.
-    Memory,
-}
 
 /// What one round came to, in nanoseconds.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

@@ -1,6 +1,6 @@
 //! The figures, as text and as records, and the targets.
 
-use super::NAME;
+use super::args::NAME;
 use super::memory::Share;
 use super::operations::{ALL, Operation, Times};
 use super::part::Round;

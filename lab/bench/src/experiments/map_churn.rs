@@ -9,9 +9,11 @@ use sync::lock::Mutex;
 
 use super::OURS;
 use super::older::rw_sem::{RwSem, Use};
-use crate::scaling::experiment::{Bound, Claim, Experiment, Measure, Scheme, Workload};
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::experiment::{Bound, Claim, Experiment, Measure, Scheme};
+use crate::scaling::job::Job;
+use crate::scaling::sample::Sample;
 use crate::scaling::stage::own_work;
+use crate::scaling::workload::Workload;
 
 const SMALL: Workload = Workload { name: "small", about: "areas of 64 KiB, all tasks in one space" };
 const LARGE: Workload = Workload { name: "large", about: "areas of 8 MiB, all tasks in one space" };

@@ -22,10 +22,8 @@ use anyhow::Result;
 use anyhow::ensure;
 
 use crate::scaling::experiment::Experiment;
+pub(crate) use crate::scaling::experiment::OURS;
 use crate::usage::Usage;
-
-/// What we ship is called this, in every experiment.
-pub(crate) const OURS: &str = "pagefold";
 
 /// All of them.
 pub(crate) const ALL: &[&Experiment] = &[
@@ -67,7 +65,7 @@ pub(crate) fn check() -> Result<()> {
         let workload = |name| exists("workload", name, experiment.workloads.iter().any(|it| it.name == name));
         let scheme = |name| exists("scheme", name, experiment.schemes.iter().any(|it| it.name == name));
         // `cargo bench-real calibrate`, and the commands of the frame, aren't experiments.
-        let is_taken = ["all", "gate", "calibrate", "help"].contains(&experiment.name);
+        let is_taken = ["all", "gate", "results", "calibrate", "help"].contains(&experiment.name);
         ensure!(!is_taken, "{}: another command has the name", experiment.name);
         machine(experiment.machine)?;
         for published in experiment.published {

@@ -10,8 +10,10 @@ use pagefold::{File, Group, Pagefold, Protection, Space};
 
 use super::OURS;
 use super::zeros::{self, PAGE};
-use crate::scaling::experiment::{Experiment, Scheme, Workload};
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::experiment::{Experiment, Scheme};
+use crate::scaling::job::Job;
+use crate::scaling::sample::Sample;
+use crate::scaling::workload::Workload;
 
 const HITS: Workload =
     Workload { name: "hits", about: "each task reads 8 bytes of cached pages; one makes groups instead" };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::interleave::{self, Contestant, Reference, Workload};
-use super::{percent, threads_label};
+use super::labels::{percent, threads_label};
 use crate::output::progress;
 use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;

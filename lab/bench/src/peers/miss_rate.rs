@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::percent;
+use super::labels::percent;
 use crate::output::progress;
 use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;

@@ -15,6 +15,7 @@ mod direct;
 pub(crate) mod disk;
 mod hit;
 mod interleave;
+mod labels;
 mod latency;
 mod mapping;
 pub(crate) mod measure;
@@ -125,14 +126,4 @@ fn print(reports: &[Report], json: bool) -> Result<()> {
         reports.iter().map(table::render).collect::<Vec<_>>().join("\n")
     };
     say(&text)
-}
-
-/// `1 thread`, `2 threads`.
-fn threads_label(threads: usize) -> String {
-    if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
-}
-
-/// `part` of `whole` in percent; zero of nothing.
-fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::percent;
+use super::labels::percent;
 use crate::output::progress;
 use crate::peers::contents::Contents;
 use crate::peers::data_file::DataFile;

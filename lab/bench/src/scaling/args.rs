@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Command, ValueEnum};
+use clap::{Args, ValueEnum};
 use pagefold::{Size, SizeError};
 
-use super::experiment::{Experiment, Workload};
-use crate::experiments;
+use super::device::Device;
+use super::workload::Workload;
 
 /// What experiments take on both kinds of CPUs.
 #[derive(Clone, Debug, Default, Args)]
@@ -72,64 +71,6 @@ impl Groups {
             Self::Each => Workload::GROUPS,
         }
     }
-}
-
-/// Where pages go that don't fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Device {
-    /// Memory beside the budget
-    #[default]
-    Memory,
-    /// The same, in which pages are compressed
-    Compressed,
-    /// A file
-    Disk,
-    /// A simulated disk: on virtual CPUs with the latency in the machine's costs, on real CPUs
-    /// without any
-    Simulated,
-}
-
-impl Device {
-    /// As on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Compressed => "compressed",
-            Self::Disk => "disk",
-            Self::Simulated => "simulated",
-        }
-    }
-}
-
-/// Adds a sub-command for each experiment, with the names that its options know.
-pub(crate) fn with_experiments<A: Args>(command: Command) -> Command {
-    let command = command.subcommand_required(true).arg_required_else_help(true);
-    experiments::ALL.iter().fold(command, |command, experiment| {
-        let schemes: Vec<PossibleValue> =
-            experiment.schemes.iter().map(|scheme| PossibleValue::new(scheme.name).help(scheme.about)).collect();
-        let workload = |workload: &Workload| PossibleValue::new(workload.name).help(workload.about);
-        let workloads: Vec<PossibleValue> = experiment.workloads.iter().map(workload).collect();
-        command.subcommand(
-            A::augment_args(Command::new(experiment.name))
-                .about(experiment.question)
-                .long_about(long_about(experiment))
-                .mut_arg("schemes", |arg| arg.value_parser(PossibleValuesParser::new(schemes)))
-                .mut_arg("workloads", |arg| arg.value_parser(PossibleValuesParser::new(workloads)))
-                .mut_arg("groups", |arg| arg.hide(!experiment.has_groups()))
-                .mut_arg("device", |arg| arg.hide(!experiment.is_short_of_memory()))
-                .mut_arg("memory_per_cpu", |arg| arg.hide(!experiment.is_short_of_memory())),
-        )
-    })
-}
-
-fn long_about(experiment: &Experiment) -> String {
-    let machines = experiment.machines().join(", ");
-    let mut text =
-        format!("{}\n\nAn operation is {}. Machines: {machines}.", experiment.question, experiment.operation);
-    for published in experiment.published {
-        text += &format!("\nPublished on {}: {} ({}).", published.machine, published.about, published.source);
-    }
-    text
 }
 
 fn parse_cpus(text: &str) -> Result<usize, String> {

@@ -8,9 +8,10 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::experiment::Experiment;
+use super::labels::number;
 use super::records::{DROPPED, LINE, SCALING, THROUGHPUT};
 use super::results::Results;
-use super::table::{Table, number};
+use super::table::Table;
 use crate::record::Record;
 use crate::usage::Usage;
 

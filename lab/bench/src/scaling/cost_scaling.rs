@@ -7,9 +7,9 @@ use anyhow::Result;
 use manycore::Costs;
 
 use super::job::Job;
+use super::labels::{cpus_label, number};
 use super::results::Results;
 use super::stage::Stage;
-use super::table::{cpus_label, number};
 use super::virtual_run::Run;
 use crate::output::progress;
 

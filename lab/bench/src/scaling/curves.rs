@@ -14,11 +14,11 @@ use plotters::prelude::IntoLogRange;
 use plotters::series::LineSeries;
 use plotters::style::{BLACK, Color, Palette, Palette99, RGBColor, WHITE};
 
-use super::experiment::Workload;
+use super::experiment::OURS;
+use super::labels::number;
 use super::results::Results;
-use super::table::number;
 use super::verdict;
-use crate::experiments::OURS;
+use super::workload::Workload;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;

@@ -4,8 +4,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::args::Device;
-use super::job::{Job, Sample};
+use super::device::Device;
+use super::job::Job;
+use super::sample::Sample;
+use super::workload::Workload;
+
+/// What we ship is called this, in every experiment.
+pub(crate) const OURS: &str = "pagefold";
 
 /// An experiment. Each is a constant in a folder or file of its own; see [`crate::experiments`].
 #[derive(Debug)]
@@ -46,22 +51,6 @@ pub(crate) struct Experiment {
     pub(crate) unpublished: &'static [usize],
     /// What has to come out.
     pub(crate) claims: &'static [Claim],
-}
-
-/// What the tasks of a run do.
-#[derive(Debug)]
-pub(crate) struct Workload {
-    /// On the command line and in records.
-    pub(crate) name: &'static str,
-    /// In a sentence.
-    pub(crate) about: &'static str,
-}
-
-impl Workload {
-    /// The names of two workloads: each task in a memory group of its own, and all tasks in one
-    /// group.
-    pub(crate) const GROUPS: &str = "groups";
-    pub(crate) const ONE_GROUP: &str = "one-group";
 }
 
 /// One way to do it.

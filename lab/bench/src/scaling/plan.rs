@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::args::{Common, Device};
-use super::experiment::{Experiment, Scheme, Workload};
+use super::args::Common;
+use super::device::Device;
+use super::experiment::{Experiment, Scheme};
 use super::job::Choices;
+use super::workload::Workload;
 use crate::usage::Usage;
 
 /// Every scheme on every workload with each number of CPUs, so many times.

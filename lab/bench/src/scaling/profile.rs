@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use super::labels::cpus_label;
 use super::results::Results;
-use super::table::cpus_label;
 
 /// A profile of each scheme on each workload.
 pub(crate) fn text(results: &Results) -> String {

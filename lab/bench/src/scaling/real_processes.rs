@@ -12,7 +12,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use sync::atomic::{AtomicU64, Ordering};
 
-use super::job::Sample;
+use super::sample::Sample;
 use super::stage::{Share, pin_task, process_cpu, repeat, sample};
 
 /// How long a process waits for the others to be there.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Measures like [`Job::measure`](super::job::Job::measure), with a process for each task, which
 /// sets up a subject of its own. Only for subjects that consist of system calls, because a forked
 /// child has no other threads.
-pub(super) fn measure<S, T>(
+pub(crate) fn measure<S, T>(
     time: Duration,
     tasks: usize,
     set_up: impl Fn() -> S,

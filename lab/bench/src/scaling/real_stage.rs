@@ -9,8 +9,8 @@ use anyhow::{Result, anyhow};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::job::{Counts, Sample, Traffic, Unavailable};
-use crate::distance::Placement;
+use super::sample::{Counts, Sample, Traffic, Unavailable};
+use crate::calibrate::distance::Placement;
 
 /// How long a run is, and between which CPUs.
 pub(crate) struct Stage {
@@ -24,9 +24,9 @@ pub(crate) struct Stage {
 const CHUNK: u64 = 64;
 
 /// What one task did.
-pub(super) struct Share {
-    pub(super) operations: u64,
-    pub(super) wall: Duration,
+pub(crate) struct Share {
+    pub(crate) operations: u64,
+    pub(crate) wall: Duration,
 }
 
 /// A task's own work of about `ns` nanoseconds: a chain of multiplications, whose speed is measured
@@ -54,17 +54,17 @@ fn chain(steps: u64) {
 
 impl Stage {
     /// The same stage: real CPUs always contend.
-    pub(super) fn throughput_only(self) -> Self {
+    pub(crate) fn throughput_only(self) -> Self {
         self
     }
 
     /// The same stage: its time is many rounds.
-    pub(super) fn of_rounds(&self, _: u64) -> &Self {
+    pub(crate) fn of_rounds(&self, _: u64) -> &Self {
         self
     }
 
     /// See [`Job::measure`](super::job::Job::measure).
-    pub(super) fn measure<S: Sync, T: Send>(
+    pub(crate) fn measure<S: Sync, T: Send>(
         &self,
         tasks: usize,
         set_up: impl Fn() -> S + Send + Sync,
@@ -77,7 +77,7 @@ impl Stage {
 
     /// Makes a run of `tasks` tasks while the CPUs are at the wanted distance. Fails with
     /// [`Unavailable`] if they never are.
-    pub(super) fn placed(&self, tasks: usize, run: &dyn Fn() -> Result<Sample>) -> Result<Sample> {
+    pub(crate) fn placed(&self, tasks: usize, run: &dyn Fn() -> Result<Sample>) -> Result<Sample> {
         match &self.placement {
             Some(placement) if tasks > 1 => {
                 let (sample, line_ns) = placement.keep(run)?;
@@ -142,7 +142,7 @@ fn on_threads(
 }
 
 /// What the tasks did together, in so much CPU time of all threads.
-pub(super) fn sample(shares: &[Share], cpu: Duration) -> Sample {
+pub(crate) fn sample(shares: &[Share], cpu: Duration) -> Sample {
     let operations: u64 = shares.iter().map(|share| share.operations).sum();
     Sample {
         operations_per_s: shares.iter().map(|share| share.operations as f64 / share.wall.as_secs_f64()).sum(),
@@ -154,7 +154,7 @@ pub(super) fn sample(shares: &[Share], cpu: Duration) -> Sample {
 }
 
 /// Repeats the operation for so long.
-pub(super) fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
+pub(crate) fn repeat(time: Duration, mut operation: impl FnMut()) -> Share {
     let start = Instant::now();
     let mut operations = 0;
     loop {
@@ -176,7 +176,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 }
 
 /// Best effort: where it is refused, the kernel places tasks.
-pub(super) fn pin_task(task: usize) {
+pub(crate) fn pin_task(task: usize) {
     let cpus = allowed_cpus();
     if let Some(&cpu) = cpus.get(task % cpus.len().max(1)) {
         let mut set = CpuSet::new();
@@ -186,7 +186,7 @@ pub(super) fn pin_task(task: usize) {
 }
 
 /// CPU time of all threads of this process so far.
-pub(super) fn process_cpu() -> Duration {
+pub(crate) fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

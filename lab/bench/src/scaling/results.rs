@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::experiment::{Experiment, Measure, Scheme, Workload};
-use super::job::{Inside, Sample, Traffic};
+use super::experiment::{Experiment, Measure, Scheme};
 use super::lists::ListShare;
+use super::sample::{Inside, Sample, Traffic};
+use super::workload::Workload;
 use crate::summary::Summary;
 
 /// Where it was run.

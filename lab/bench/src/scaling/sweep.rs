@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-use super::job::{Job, Unavailable};
+use super::experiment::OURS;
+use super::job::Job;
+use super::labels::cpus_label;
 use super::plan::Plan;
 use super::results::{Host, Results, Row};
+use super::sample::Unavailable;
 use super::stage::Stage;
-use super::table::cpus_label;
-use crate::experiments::OURS;
 use crate::output::progress;
 
 /// Makes every run once, then every run again, and so on, so that changes of a real machine affect

@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
-use super::experiment::{Figure, Published, Workload};
-use super::job::Traffic;
+use super::experiment::{Figure, Published};
+use super::labels::{cpus_label, number};
 use super::results::{Results, Row};
+use super::sample::Traffic;
 use super::verdict;
+use super::workload::Workload;
 
 /// A table of cells.
 #[derive(Clone, Debug)]
@@ -95,20 +97,6 @@ fn published_cell(published: &Published, row: &Row) -> String {
             .map_or_else(String::new, |deviation| format!(" ± {:.1} %", 100.0 * deviation / figure.value));
         format!("{}{deviation} (× {})", number(figure.value), number(published.gain(figure)))
     })
-}
-
-/// `1 CPU`, `2 CPUs`.
-pub(crate) fn cpus_label(cpus: usize) -> String {
-    if cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") }
-}
-
-/// Three significant digits or so.
-pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }
 
 impl Table {

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::experiment::{Bound, Claim, Figure, Measure, Published};
+use super::labels::{cpus_label, number};
 use super::results::Results;
-use super::table::{cpus_label, number};
 
 /// Two gains are close if the larger one is at most this many times the smaller one.
 const CLOSE: f64 = 1.25;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use manycore::{Efficiency, Machine, Window};
 
-use super::job::{Counts, Inside, Sample, Traffic};
 use super::plan::Plan;
+use super::sample::{Counts, Inside, Sample, Traffic};
 
 /// A machine, and how long it runs.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl<S, F: Fn(&S)> Drop for AtEnd<S, F> {
 
 impl Stage {
     /// Runs of `plan` on `machine`; with or without the same run without contention.
-    pub(super) fn new(plan: &Plan, machine: Machine, efficiency: bool) -> Self {
+    pub(crate) fn new(plan: &Plan, machine: Machine, efficiency: bool) -> Self {
         let machine = if plan.experiment.spread { machine.spread() } else { machine };
         Self { machine, window: plan.time.into(), efficiency }
     }
@@ -63,17 +63,17 @@ impl Stage {
     }
 
     /// The same stage, without runs without contention.
-    pub(super) fn throughput_only(self) -> Self {
+    pub(crate) fn throughput_only(self) -> Self {
         Self { efficiency: false, ..self }
     }
 
     /// The same stage, on which each task makes so many operations.
-    pub(super) fn of_rounds(&self, operations: u64) -> Self {
+    pub(crate) fn of_rounds(&self, operations: u64) -> Self {
         Self { window: Window::Operations(operations), ..self.clone() }
     }
 
     /// See [`Job::measure`](super::job::Job::measure).
-    pub(super) fn measure<S: Sync, T: Send>(
+    pub(crate) fn measure<S: Sync, T: Send>(
         &self,
         tasks: usize,
         set_up: impl Fn() -> S + Send + Sync,

@@ -13,9 +13,11 @@ mod pagefold;
 
 use anyhow::Result;
 
-use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Workload};
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published};
+use crate::scaling::job::Job;
+use crate::scaling::sample::Sample;
 use crate::scaling::stage::own_work;
+use crate::scaling::workload::Workload;
 
 /// Pages that all share.
 const SHARED: u64 = 4096;

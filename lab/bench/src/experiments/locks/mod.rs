@@ -23,9 +23,11 @@ mod words;
 
 use anyhow::Result;
 
-use crate::scaling::experiment::{Experiment, Workload};
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::experiment::Experiment;
+use crate::scaling::job::Job;
+use crate::scaling::sample::Sample;
 use crate::scaling::stage::own_work;
+use crate::scaling::workload::Workload;
 
 const BUSY: Workload = Workload { name: "busy", about: "100 ns of own work between two operations" };
 const RELAXED: Workload = Workload { name: "relaxed", about: "1 µs of own work between two operations" };

@@ -23,9 +23,11 @@ use anyhow::Result;
 use sync::random::mix;
 
 use crate::placed::Placed;
-use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Workload};
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published};
+use crate::scaling::job::Job;
+use crate::scaling::sample::Sample;
 use crate::scaling::stage::own_work;
+use crate::scaling::workload::Workload;
 
 /// What [`tree`] and [`speculative`] import. A test compiles these files with `core`'s atomics
 /// instead.

@@ -18,8 +18,10 @@ mod published;
 
 use anyhow::Result;
 
-use crate::scaling::experiment::{Bound, Claim, Experiment, Measure, Scheme, Workload};
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::experiment::{Bound, Claim, Experiment, Measure, Scheme};
+use crate::scaling::job::Job;
+use crate::scaling::sample::Sample;
+use crate::scaling::workload::Workload;
 
 const PAGE: u64 = 4096;
 /// Bytes that a task maps, touches and unmaps.

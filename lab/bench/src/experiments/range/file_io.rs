@@ -12,7 +12,8 @@ use test_disks::{SimulatedDisk, Timing};
 use super::{FileLock, OVERLAPPING_IO};
 use crate::experiments::older::records::Pages;
 use crate::experiments::older::rw_sem::Use;
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::job::Job;
+use crate::scaling::sample::Sample;
 use crate::scaling::stage::own_work;
 
 const PAGE: u64 = 4096;

@@ -21,9 +21,11 @@ use span_lock::LockRange;
 use sync::random::Random;
 
 use crate::experiments::older::rw_sem::Use;
-use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Scheme, Workload};
-use crate::scaling::job::{Job, Sample};
+use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Scheme};
+use crate::scaling::job::Job;
+use crate::scaling::sample::Sample;
 use crate::scaling::stage::own_work;
+use crate::scaling::workload::Workload;
 
 const FIRST: Workload = Workload {
     name: "uncontended",

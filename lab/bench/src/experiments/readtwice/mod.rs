@@ -15,9 +15,11 @@ mod pagefold;
 use anyhow::Result;
 use std::time::Duration;
 
-use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Workload};
-use crate::scaling::job::{Choices, Job, Sample};
+use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published};
+use crate::scaling::job::{Choices, Job};
+use crate::scaling::sample::Sample;
 use crate::scaling::stage::own_work;
+use crate::scaling::workload::Workload;
 
 /// Pages that two readers read.
 const PART: u64 = 2048;

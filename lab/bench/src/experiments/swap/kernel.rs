@@ -21,9 +21,10 @@ use super::{Memory, PAGE, SWAP, Sizes, measure};
 use crate::output::say;
 use crate::peers::confined::{self, Cell};
 use crate::peers::swap_device::Wanted;
-use crate::scaling::args::Device;
+use crate::scaling::device::Device;
 use crate::scaling::experiment::Scheme;
-use crate::scaling::job::{Choices, Counts, Job, Sample, Unavailable};
+use crate::scaling::job::{Choices, Job};
+use crate::scaling::sample::{Counts, Sample, Unavailable};
 use crate::scaling::stage::Stage;
 
 /// The hidden command.

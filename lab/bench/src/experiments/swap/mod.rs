@@ -28,9 +28,11 @@ use std::time::Duration;
 use crate::experiments::OURS;
 use crate::popularity::{Distribution, Popularity};
 use crate::random::Random;
-use crate::scaling::args::Device;
-use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Scheme, Workload};
-use crate::scaling::job::{Counts, Job, Sample};
+use crate::scaling::device::Device;
+use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published, Scheme};
+use crate::scaling::job::Job;
+use crate::scaling::sample::{Counts, Sample};
+use crate::scaling::workload::Workload;
 use contents::Contents;
 
 const PAGE: u64 = 4096;

@@ -6,9 +6,10 @@ use test_disks::SimulatedDisk;
 use super::{Memory, PAGE, Sizes, measure};
 use crate::experiments::OURS;
 use crate::experiments::older::NODES;
-use crate::scaling::args::Device;
+use crate::scaling::device::Device;
 use crate::scaling::experiment::Scheme;
-use crate::scaling::job::{Counts, Job};
+use crate::scaling::job::Job;
+use crate::scaling::sample::Counts;
 
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {

@@ -53,7 +53,7 @@ pub(crate) struct Settings {
 /// Subjects that make sense here, on this machine.
 pub(crate) fn possible() -> Vec<Kind> {
     let others = [Kind::Fio, Kind::Mmap, Kind::Pread, Kind::PreadDirect, Kind::UringLru];
-    let others = others.into_iter().filter(|kind| *kind != Kind::UringLru || stores::has_io_uring());
+    let others = others.into_iter().filter(|kind| *kind != Kind::UringLru || stores::uring_lru::has_io_uring());
     let ours = [Kind::Pagefold, Kind::PagefoldQueue, Kind::PagefoldAsync, Kind::PagefoldThreads, Kind::PagefoldNoUring];
     others.chain(ours).collect()
 }

@@ -144,7 +144,7 @@ fn idle(args: &RoundArgs) -> Result<Round> {
     let scratch = (0..IDLE_FILES).map(|_| Scratch::filled(&args.dir, IDLE_FILE_PAGES)).collect::<Result<Vec<_>>>()?;
     let paths: Vec<_> = scratch.iter().map(Scratch::path).collect();
     let (_group, files) =
-        stores::open_pagefold(paths.iter().map(AsRef::as_ref), stores::pagefold_builder(args.common.budget_pages))?;
+        stores::pagefold::open(paths.iter().map(AsRef::as_ref), stores::pagefold::builder(args.common.budget_pages))?;
     let mut bytes = vec![1; IDLE_FILE_PAGES as usize * PAGE];
     for file in &files {
         file.read_at(&mut bytes, 0).context("cannot read")?;

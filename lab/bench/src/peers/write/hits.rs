@@ -17,7 +17,8 @@ use crate::peers::report::Report;
 use crate::peers::scratch::Scratch;
 use crate::peers::write::Settings;
 use crate::peers::write::beside::beside;
-use crate::peers::write::stores::{PagefoldStore, Store};
+use crate::peers::write::stores::Store;
+use crate::peers::write::stores::pagefold::PagefoldStore;
 use crate::random::Random;
 use crate::summary::Summary;
 

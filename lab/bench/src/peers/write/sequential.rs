@@ -12,7 +12,8 @@ use crate::peers::direct;
 use crate::peers::report::Report;
 use crate::peers::scratch::Scratch;
 use crate::peers::write::Settings;
-use crate::peers::write::stores::{PagefoldStore, Store};
+use crate::peers::write::stores::Store;
+use crate::peers::write::stores::pagefold::PagefoldStore;
 use crate::summary::Summary;
 
 const FILE_BUDGETS: u32 = 10;

@@ -2,10 +2,10 @@
 //! a map, and Pagefold.
 
 mod mmap;
-mod pagefold;
+pub(super) mod pagefold;
 mod pread;
 mod threads;
-mod uring_lru;
+pub(super) mod uring_lru;
 
 use anyhow::{Result, bail};
 
@@ -14,10 +14,6 @@ use crate::peers::disk::log::Log;
 use crate::peers::disk::workload::{Operations, Workload};
 use crate::peers::scratch::Scratch;
 use crate::peers::subjects::Kind;
-
-pub(super) use self::pagefold::{builder as pagefold_builder, open as open_pagefold};
-use self::threads::Threads;
-pub(super) use self::uring_lru::has_io_uring;
 
 /// What operations are given to.
 pub(super) trait Store {
@@ -58,11 +54,11 @@ trait Blocking: Sync {
 
 /// A subject for `workload`, with room for `budget_pages` pages if it has its own.
 pub(super) fn build(kind: Kind, file: &Scratch, workload: Workload, budget_pages: u32) -> Result<Box<dyn Store>> {
-    let pagefold = || Ok::<_, anyhow::Error>(Threads(pagefold::Pagefold::new(file, workload, budget_pages)?));
+    let pagefold = || Ok::<_, anyhow::Error>(threads::Threads(pagefold::Pagefold::new(file, workload, budget_pages)?));
     Ok(match kind {
-        Kind::Mmap => Box::new(Threads(mmap::Mmap::new(file, workload)?)),
-        Kind::Pread => Box::new(Threads(pread::Pread::buffered(file, workload)?)),
-        Kind::PreadDirect => Box::new(Threads(pread::Pread::direct(file, workload)?)),
+        Kind::Mmap => Box::new(threads::Threads(mmap::Mmap::new(file, workload)?)),
+        Kind::Pread => Box::new(threads::Threads(pread::Pread::buffered(file, workload)?)),
+        Kind::PreadDirect => Box::new(threads::Threads(pread::Pread::direct(file, workload)?)),
         Kind::UringLru => Box::new(uring_lru::UringLru::new(file, budget_pages)?),
         Kind::Pagefold => Box::new(pagefold::Batches(pagefold()?)),
         Kind::PagefoldQueue => Box::new(pagefold::Queue(pagefold()?)),
@@ -70,7 +66,7 @@ pub(super) fn build(kind: Kind, file: &Scratch, workload: Workload, budget_pages
         Kind::PagefoldThreads => Box::new(pagefold()?),
         Kind::PagefoldNoUring => {
             let refused = pagefold::Pagefold::without_uring(file, workload, budget_pages)?;
-            Box::new(pagefold::Batches(Threads(refused)))
+            Box::new(pagefold::Batches(threads::Threads(refused)))
         }
         other => bail!("{} doesn't read from a disk", other.name()),
     })

@@ -45,16 +45,13 @@ impl Pagefold {
 
 /// A budget of `budget_pages` pages. All of it is touched before the measurement, because a machine
 /// may take long to provide memory that was never used.
-pub(in crate::peers::disk) fn builder(budget_pages: u32) -> Builder {
+pub(crate) fn builder(budget_pages: u32) -> Builder {
     let budget = offset_of(budget_pages);
     pagefold::Pagefold::builder().memory(budget).memory_max(budget).page_size(PAGE).pretouch(true)
 }
 
 /// A group with all of the budget, and files in it.
-pub(in crate::peers::disk) fn open<'a>(
-    paths: impl Iterator<Item = &'a Path>,
-    builder: Builder,
-) -> Result<(Group, Vec<File>)> {
+pub(crate) fn open<'a>(paths: impl Iterator<Item = &'a Path>, builder: Builder) -> Result<(Group, Vec<File>)> {
     let fold = builder.build().context("pagefold refuses the budget")?;
     let group = fold.group("bench").max(fold.budget()).build().context("pagefold refuses the group")?;
     let open = |path| group.open_options().write(true).open(path).context("pagefold cannot open a file");

@@ -2,7 +2,7 @@
 
 mod mmap;
 mod mutex_lru;
-mod pagefold;
+pub(super) mod pagefold;
 mod pwrite;
 
 use anyhow::{Result, bail};
@@ -10,8 +10,6 @@ use anyhow::{Result, bail};
 use crate::peers::contents::Page;
 use crate::peers::scratch::Scratch;
 use crate::peers::subjects::Kind;
-
-pub(crate) use self::pagefold::PagefoldStore;
 
 /// Pages that can be overwritten.
 pub(crate) trait Store: Send + Sync {
@@ -40,7 +38,7 @@ pub(crate) fn build(kind: Kind, file: &Scratch, budget_pages: u32) -> Result<Box
         Kind::Mmap => Box::new(mmap::MmapStore::new(file)?),
         Kind::Pwrite => Box::new(pwrite::PwriteStore::new(file)?),
         Kind::MutexLru => Box::new(mutex_lru::MutexLruStore::new(file, budget_pages)?),
-        Kind::Pagefold => Box::new(PagefoldStore::new(file, budget_pages)?),
+        Kind::Pagefold => Box::new(pagefold::PagefoldStore::new(file, budget_pages)?),
         other => bail!("{} doesn't write", other.name()),
     })
 }

@@ -19,16 +19,16 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::args::Common;
-use super::experiment::{Experiment, Figure, Published, Scheme};
-use super::results::Results;
-use super::table::{cpus_label, number};
-use super::verdict::{Comparison, Direction};
-use super::virtual_run::Run;
-use super::{curves, records};
 use crate::experiments::{self, OURS};
 use crate::output::QUICK;
 use crate::record::Record;
+use crate::scaling::args::Common;
+use crate::scaling::experiment::{Experiment, Figure, Published, Scheme};
+use crate::scaling::labels::{cpus_label, number};
+use crate::scaling::results::Results;
+use crate::scaling::verdict::{Comparison, Direction};
+use crate::scaling::virtual_run::Run;
+use crate::scaling::{curves, records};
 use crate::usage::Usage;
 
 /// A figure of a check may differ by at most this factor from the figure of the same seed on the

@@ -12,11 +12,11 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use manycore::Description;
 
-use super::args::Common;
-use super::real_run::{self, Place};
-use super::records;
 use crate::calibrate;
 use crate::experiments::locks::LOCKS;
+use crate::scaling::args::Common;
+use crate::scaling::real_run::{self, Place};
+use crate::scaling::records;
 use crate::usage::Usage;
 
 /// The CPUs to measure on.

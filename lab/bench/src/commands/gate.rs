@@ -7,13 +7,13 @@
 
 use anyhow::{Result, bail};
 
-use super::args::Common;
-use super::experiment::{Claim, Experiment, Measure};
-use super::results::Results;
-use super::verdict::{self, Outcome, Verdict};
-use super::virtual_run::Run;
 use crate::experiments::{self, OURS};
 use crate::output::say;
+use crate::scaling::args::Common;
+use crate::scaling::experiment::{Claim, Experiment, Measure};
+use crate::scaling::results::Results;
+use crate::scaling::verdict::{self, Outcome, Verdict};
+use crate::scaling::virtual_run::Run;
 use crate::usage::Usage;
 
 /// Checks each claim about what we ship, or about `scheme` in its place: those of the experiments

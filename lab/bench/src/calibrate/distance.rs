@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::calibrate::{Arena, median, on, pin};
+use super::{Arena, median, on, pin};
 use crate::peers::PAGE;
 
 /// Lines handed over in a round.
