@@ -86,13 +86,13 @@ mod group;
 mod lru;
 mod machine;
 mod manager;
+mod memory;
 mod numbered;
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod patience;
 mod protection;
 mod read;
 mod read_ahead;
-mod reclaim;
 mod size;
 mod space;
 mod stats;

@@ -3,21 +3,18 @@
 use std::path::PathBuf;
 
 use frames::{Config, Frames};
-use swap::Swap;
-use sync::lock::{Mutex, OnceCell};
-use sync::time::{Duration, Instant};
-use sync::{Arc, FirstTime};
+use sync::FirstTime;
+use sync::time::Duration;
 
 use crate::api::pagefold::Pagefold;
 use crate::budget::check_budget;
-use crate::dirty::device::Devices;
 use crate::error::Error;
-use crate::group::stocks::ChargeStocks;
-use crate::lru::entry_batches::EntryBatches;
 use crate::machine;
 use crate::manager::Manager;
-use crate::manager::exchange_count::ExchangeCount;
+use crate::manager::file_io::FileIo;
+use crate::memory::Memory;
 use crate::size::{IntoSize, Size, SizeError};
+use crate::swapping::Swapping;
 use crate::swapping::area::SwapArea;
 use io::{self, Backend, ThreadPool};
 
@@ -232,40 +229,12 @@ impl Builder {
         if self.io_timeout.is_some() && backend.waits_in_submit() {
             backend = Box::new(ThreadPool::new(backend, ThreadPool::THREADS_DEFAULT).map_err(Error::no_threads)?);
         }
-        let flusher = Arc::default();
-        let pagefold = Pagefold::start(Manager {
-            frames: Arc::new(frames),
-            backend,
-            io_timeout: self.io_timeout,
-            workers: OnceCell::new(),
-            mailboxes: Default::default(),
-            timers: Default::default(),
-            groups: Default::default(),
-            ranking: Default::default(),
-            owners: Default::default(),
-            entries: EntryBatches::new(),
-            charges: ChargeStocks::new(),
-            swap: Swap::new(page_size),
-            swapping: Default::default(),
-            area_changes: Mutex::new(()),
-            slot_search: Mutex::default(),
-            stocking_failed: Mutex::new(None),
-            swap_charges: ChargeStocks::new(),
-            exchanges: ExchangeCount::default(),
-            spaces: Default::default(),
-            doorbell: Default::default(),
-            devices: Devices::new(&flusher),
-            flusher,
-            unclean: Default::default(),
-            cleaned: Default::default(),
-            clock: Instant::now(),
-            helping: Default::default(),
-            room_making: Mutex::new(()),
-            lowering: Default::default(),
-            zeros: vec![0; page_size].into(),
-        })?;
+        let memory = Memory::new(frames);
+        let file_io = FileIo::new(backend, self.io_timeout);
+        let swapping = Swapping::new(page_size);
+        let pagefold = Pagefold::start(Manager { memory, file_io, swapping, spaces: Default::default() })?;
         if self.io_timeout.is_some() {
-            pagefold.manager().workers()?;
+            pagefold.manager().file_io.workers()?;
         }
         for area in self.swap {
             pagefold.add_swap(area)?;

@@ -7,10 +7,12 @@ use std::path::Path;
 use frames::{KeptWriting, PageMap};
 use sync::{Arc, CounterPlace};
 
+use crate::api::census;
 use crate::api::group::Group;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::page_ref::PageRef;
+use crate::file::recharge;
 use crate::file::watch::Pace;
 use crate::read::page_future::PageFuture;
 use crate::read_ahead::advice::Advice;
@@ -174,7 +176,7 @@ impl File {
     }
 
     fn keep(&self, page: PageRef<'_>) -> PageRef<'static> {
-        page.into_owned(&self.handle.file.manager.frames, Arc::clone(&self.handle) as _)
+        page.into_owned(&self.handle.file.manager.memory.frames, Arc::clone(&self.handle) as _)
     }
 
     /// Pins a page like [`page_at`](Self::page_at), but asynchronously. Nothing is loaded before
@@ -296,7 +298,7 @@ impl File {
         self.handle.check_writable()?;
         let charge = CopyCharge::new(MaybeOwned::Owned(Arc::clone(&self.handle.group)))?;
         let (writing, len) = self.handle.change_page(offset >> self.map.page_shift())?;
-        let access = PageAccess::Owned(KeptWriting::of(&self.handle.file.manager.frames, writing));
+        let access = PageAccess::Owned(KeptWriting::of(&self.handle.file.manager.memory.frames, writing));
         Ok(PageMut::new(Owner::File(MaybeOwned::Owned(Arc::clone(&self.handle))), charge, access, len))
     }
 
@@ -380,8 +382,12 @@ impl File {
         group.check_manager(&file.manager)?;
         let pages = range.start >> file.page_shift()..range.end.min(self.len()).div_ceil(file.page_bytes());
         let manager = &file.manager;
-        manager.make_place(group.state(), manager.movable(file, pages.clone(), None, group.state()));
-        Ok(manager.recharge(file, pages, None, group.state())? * file.page_bytes())
+        recharge::make_place(
+            manager,
+            group.state(),
+            recharge::movable(manager, file, pages.clone(), None, group.state()),
+        );
+        Ok(recharge::recharge(manager, file, pages, None, group.state())? * file.page_bytes())
     }
 
     /// Returns the file's length in bytes, including bytes that were written through this Pagefold.
@@ -413,7 +419,7 @@ impl File {
     /// Returns the file's statistics, for all its handles together.
     #[must_use]
     pub fn stats(&self) -> FileStats {
-        self.handle.file.manager.file_stats(&self.handle.file)
+        census::file_stats(&self.handle.file.manager, &self.handle.file)
     }
 
     /// Closes the file. If it is open for writing, [syncs](Self::sync) it first. When the last

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::file::state::FileState;
 use crate::file::table::FileTable;
 use crate::manager::Manager;
+use crate::write::flusher;
 use io::{Access, BackingFile, is_same_file, uninterrupted};
 
 /// All open files of a Pagefold.
@@ -20,11 +21,11 @@ impl Files {
     /// Opens a file, or finds it if it is open already, under any name.
     pub(crate) fn open(&self, path: &Path, access: Access) -> Result<Arc<FileState>, Error> {
         let failed = |error| Error::OpenFailed { path: path.to_owned(), error };
-        let backing = Arc::from(uninterrupted(|| self.manager.backend.open(path, access)).map_err(failed)?);
+        let backing = Arc::from(uninterrupted(|| self.manager.file_io.backend.open(path, access)).map_err(failed)?);
         let file = self.find_or_add(path, access, &backing)?;
         if access.writes() {
-            self.manager.start_flusher()?;
-            file.settle_on(|| self.manager.devices.get(file.backing.identity().device));
+            flusher::start(&self.manager)?;
+            file.settle_on(|| self.manager.file_io.devices.get(file.backing.identity().device));
             file.become_writable(backing);
         }
         Ok(file)
@@ -94,7 +95,7 @@ mod tests {
         let group = mm.group("tenant").build().unwrap();
         let mut files: Vec<_> = (0..8).map(|file| group.open(format!("f{file}")).unwrap()).collect();
         let again = group.open("f3").unwrap();
-        let entries = || (mm.files().table.len(), mm.manager().owners.len());
+        let entries = || (mm.files().table.len(), mm.manager().memory.owners.len());
         files.truncate(4);
         assert_eq!(entries(), (4, 4));
         drop(files);
@@ -112,7 +113,7 @@ mod tests {
         disk.add_generated("f", 1, 4096);
         let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).build().unwrap();
         let file = mm.group("tenant").build().unwrap().open_options().write(true).open("f").unwrap();
-        mm.manager().flusher.stop(); // However long the test takes, the page stays dirty.
+        mm.manager().file_io.flusher.stop(); // However long the test takes, the page stays dirty.
         file.write_at(&[1; 4096], 1 << 20).unwrap();
         let flushers = Arc::clone(&file.handle().file);
         disk.set_capacity(0);

@@ -2,8 +2,10 @@
 
 use sync::Arc;
 
+use crate::api::census;
 use crate::api::pagefold::Pagefold;
 use crate::error::Error;
+use crate::file::recharge;
 use crate::group::state::{GROUP_BYTES, GroupState};
 use crate::manager::Manager;
 use crate::manager::group_handle::GroupHandle;
@@ -58,7 +60,7 @@ impl Pagefold {
     #[must_use]
     pub fn find_group(&self, name: &str) -> Option<Group> {
         self.manager().refuse_child().ok()?;
-        let state = self.manager().groups.named(name)?;
+        let state = self.manager().memory.groups.named(name)?;
         Some(Group::of(GroupHandle::of(&state)?, self.clone()))
     }
 
@@ -68,7 +70,7 @@ impl Pagefold {
         if self.manager().refuse_child().is_err() {
             return Vec::new();
         }
-        let handles = self.manager().groups.all().into_iter().filter_map(|state| GroupHandle::of(&state));
+        let handles = self.manager().memory.groups.all().into_iter().filter_map(|state| GroupHandle::of(&state));
         handles.map(|handle| Group::of(handle, self.clone())).collect()
     }
 }
@@ -105,14 +107,14 @@ impl GroupBuilder {
     /// [`Error::BudgetBusy`] if the budget has no room for the group's metadata.
     pub fn build(self) -> Result<Group, Error> {
         let manager = self.pagefold.manager();
-        let max = self.max?.map(|size| pages_of(size, manager.frames.page_size())).transpose()?;
+        let max = self.max?.map(|size| pages_of(size, manager.memory.frames.page_size())).transpose()?;
         let swap_max = self.swap_max?;
         let charge = manager.hold_metadata(GROUP_BYTES)?;
-        let budget = || manager.frames.budget().max() / manager.frames.page_size() as u64;
-        let state = manager.groups.add(&self.name, max, budget)?;
+        let budget = || manager.memory.frames.budget().max() / manager.memory.frames.page_size() as u64;
+        let state = manager.memory.groups.add(&self.name, max, budget)?;
         charge.hand_over();
         if let Some(size) = swap_max {
-            state.swapped.set_max(size.0 / manager.frames.page_size() as u64);
+            state.swapped.set_max(size.0 / manager.memory.frames.page_size() as u64);
         }
         let handle = GroupHandle::new(state, manager, self.pagefold.kept());
         Ok(Group::of(handle, self.pagefold))
@@ -197,7 +199,7 @@ impl Group {
     /// Returns what is charged to the group now, in bytes.
     #[must_use]
     pub fn charged(&self) -> u64 {
-        self.manager().pages_of(self.state()) * self.page_size()
+        self.manager().memory.pages_of(self.state()) * self.page_size()
     }
 
     fn page_size(&self) -> u64 {
@@ -216,12 +218,12 @@ impl Group {
     pub fn set_max(&self, size: impl IntoSize) -> Result<(), Error> {
         let manager = self.manager();
         manager.refuse_child()?;
-        let max = pages_of(size.into_size()?, manager.frames.page_size())?;
+        let max = pages_of(size.into_size()?, manager.memory.frames.page_size())?;
         self.state().set_max(max);
-        manager.drain_entries();
+        manager.memory.drain_entries();
         let (mut clean, mut awaited) = (manager.clean_wait(Some(self.state())), Landings::default());
         loop {
-            manager.drain_charges(Some(self.state().id));
+            manager.memory.drain_charges(Some(self.state().id));
             // Another thread may have raised the limit again.
             let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
             // A walk that was in vain before may succeed now: pages may have been written back or
@@ -249,7 +251,7 @@ impl Group {
         self.manager().refuse_child()?;
         let pages = size.into_size()?.0 / self.page_size();
         // Slots in CPUs' stocks aren't in use.
-        self.manager().drain_swapped(Some(self.state().id));
+        self.manager().swapping.drain_charges(&self.manager().memory, Some(self.state().id));
         self.state().swapped.set_max(pages);
         Ok(())
     }
@@ -269,13 +271,13 @@ impl Group {
         if self.state().id == to.state().id {
             return Ok(0);
         }
-        manager.drain_entries();
+        manager.memory.drain_entries();
         let (files, from) = (self.pagefold().files().all(), Some(self.state().id));
-        let movable = files.iter().map(|file| manager.movable(file, 0..u64::MAX, from, to.state()));
-        manager.make_place(to.state(), movable.sum());
+        let movable = files.iter().map(|file| recharge::movable(manager, file, 0..u64::MAX, from, to.state()));
+        recharge::make_place(manager, to.state(), movable.sum());
         let mut pages = 0;
         for file in files {
-            pages += manager.recharge(&file, 0..u64::MAX, from, to.state())?;
+            pages += recharge::recharge(manager, &file, 0..u64::MAX, from, to.state())?;
         }
         Ok(pages * self.page_size())
     }
@@ -289,6 +291,6 @@ impl Group {
     /// Returns the group's statistics.
     #[must_use]
     pub fn stats(&self) -> GroupStats {
-        self.manager().group_stats(self.state())
+        census::group_stats(self.manager(), self.state())
     }
 }

@@ -5,11 +5,12 @@ use std::fmt;
 
 use sync::Arc;
 
+use crate::api::census;
 use crate::api::files::Files;
 use crate::budget::check_budget;
 use crate::error::Error;
 use crate::manager::Manager;
-use crate::reclaim::reclaimer::Reclaimer;
+use crate::manager::reclaim::reclaimer::Reclaimer;
 use crate::size::{IntoSize, Size};
 use crate::stats::Stats;
 use crate::swapping::area::SwapArea;
@@ -68,14 +69,14 @@ impl Pagefold {
     /// Returns the budget in bytes. Frames, page maps and other metadata together never exceed it.
     #[must_use]
     pub fn budget(&self) -> u64 {
-        self.manager().frames.budget().max()
+        self.manager().memory.frames.budget().max()
     }
 
     /// Returns what is charged to the budget now, in bytes: the same as [`Stats::used_bytes`],
     /// without visiting groups and files.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.manager().frames.budget().used()
+        self.manager().memory.frames.budget().used()
     }
 
     /// Changes the budget. Lowering it evicts pages and gives their memory back to the system
@@ -87,7 +88,7 @@ impl Pagefold {
     pub fn resize(&self, memory: impl IntoSize) -> Result<(), Error> {
         let size = memory.into_size()?;
         check_budget(size, self.page_size())?;
-        let max = self.manager().frames.budget_max();
+        let max = self.manager().memory.frames.budget_max();
         if size.0 > max {
             return Err(Error::BudgetTooLarge { size, max: Size(max) });
         }
@@ -124,13 +125,13 @@ impl Pagefold {
     /// Returns the number of bytes in a page.
     #[must_use]
     pub fn page_size(&self) -> usize {
-        self.manager().frames.page_size()
+        self.manager().memory.frames.page_size()
     }
 
     /// Returns all statistics.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.manager().stats(|| self.files().all())
+        census::stats(self.manager(), || self.files().all())
     }
 }
 

@@ -43,7 +43,7 @@ impl FileState {
     pub(crate) fn drop_page_if(&self, page: u64, discard: bool) -> Dropped {
         let mut gone = Gone::new();
         let dropped = self.detach_page(page, discard, &mut gone);
-        self.manager.free_gone(gone);
+        self.manager.memory.free_gone(gone);
         dropped
     }
 
@@ -53,10 +53,10 @@ impl FileState {
         for page in self.map.pages_in_memory(pages) {
             self.detach_page(page, false, &mut gone);
             if gone.is_full() {
-                self.manager.free_gone(std::mem::take(&mut gone));
+                self.manager.memory.free_gone(std::mem::take(&mut gone));
             }
         }
-        self.manager.free_gone(gone);
+        self.manager.memory.free_gone(gone);
     }
 
     /// Removes a page from memory. If its frame is on a list, the frame is added to `gone`.
@@ -70,7 +70,7 @@ impl FileState {
                     return Dropped::Gone;
                 }
                 Detach::Listed { frame, discarded, .. } => {
-                    self.discarded(self.manager.frames.group(frame.id()), discarded);
+                    self.discarded(self.manager.memory.frames.group(frame.id()), discarded);
                     gone.push(frame);
                     return Dropped::Gone;
                 }
@@ -87,7 +87,7 @@ impl FileState {
 
     fn discarded(&self, group: u32, discarded: bool) {
         if discarded {
-            self.part_of_number(group).into_iter().for_each(|part| self.manager.became_clean(&part, 1));
+            self.part_of_number(group).into_iter().for_each(|part| self.manager.file_io.became_clean(&part, 1));
         }
     }
 }

@@ -162,13 +162,13 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.file.manager.frames.forked() {
+        if self.file.manager.memory.frames.forked() {
             return;
         }
         let group = self.group.state();
         self.hits.settle(&self.file.hits, [&self.file.counters, &group.counters]);
         self.hits.leave(&group.hits);
-        self.file.manager.frames.budget().uncharge(self.charged + self.read_ahead.charged());
+        self.file.manager.memory.frames.budget().uncharge(self.charged + self.read_ahead.charged());
         // Release and Acquire: the thread that closes the file sees all that other handles did.
         if self.file.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.file.last_handle_closed(&self.group);

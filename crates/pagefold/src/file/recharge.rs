@@ -24,8 +24,8 @@ use crate::lru::admission::History;
 use crate::lru::batch::{Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
-use crate::manager::charges::Charge;
 use crate::manager::take_frame::Landings;
+use crate::memory::charges::Charge;
 
 /// What became of a page that should change its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,126 +37,136 @@ pub(crate) enum Recharge {
     Held,
 }
 
-impl Manager {
-    /// Makes room for `pages` pages in `to` by evicting pages of `to`. The caller must do this
-    /// before it moves the first page; otherwise a page that has moved might be evicted to make
-    /// room for the next page. Evicts nothing if `pages` exceeds the whole limit of `to`.
-    pub(crate) fn make_place(&self, to: &GroupState, pages: u64) {
-        self.drain_entries();
-        let left = || to.max().saturating_sub(to.charged());
-        if left() < pages {
-            self.drain_charges(Some(to.id)); // Charges in stock are used first.
-        }
-        let missing = pages.saturating_sub(left());
-        if missing > 0 && pages <= to.max() {
-            to.walk.forget();
-            self.reclaim_group(to, missing as usize);
-        }
+/// Makes room for `pages` pages in `to` by evicting pages of `to`. The caller must do this
+/// before it moves the first page; otherwise a page that has moved might be evicted to make
+/// room for the next page. Evicts nothing if `pages` exceeds the whole limit of `to`.
+pub(crate) fn make_place(manager: &Manager, to: &GroupState, pages: u64) {
+    manager.memory.drain_entries();
+    let left = || to.max().saturating_sub(to.charged());
+    if left() < pages {
+        manager.memory.drain_charges(Some(to.id)); // Charges in stock are used first.
     }
+    let missing = pages.saturating_sub(left());
+    if missing > 0 && pages <= to.max() {
+        to.walk.forget();
+        manager.reclaim_group(to, missing as usize);
+    }
+}
 
-    /// Returns how many of a file's `pages` [`recharge`](Self::recharge) would move at most.
-    pub(crate) fn movable(&self, file: &FileState, pages: Range<u64>, from: Option<u32>, to: &GroupState) -> u64 {
-        let is_movable = |&page: &u64| match file.map.state(page) {
-            PageState::Resident { frame } => {
-                let group = self.frames.group(frame);
-                from.map_or(group != to.id, |from| group == from)
+/// Returns how many of a file's `pages` [`recharge`] would move at most.
+pub(crate) fn movable(
+    manager: &Manager,
+    file: &FileState,
+    pages: Range<u64>,
+    from: Option<u32>,
+    to: &GroupState,
+) -> u64 {
+    let is_movable = |&page: &u64| match file.map.state(page) {
+        PageState::Resident { frame } => {
+            let group = manager.memory.frames.group(frame);
+            from.map_or(group != to.id, |from| group == from)
+        }
+        _ => false,
+    };
+    file.map.pages_in_memory(pages).filter(is_movable).count() as u64
+}
+
+/// Charges those of a file's `pages` that are in memory to `to`. If `from` is set, moves only
+/// pages that are charged to that group. Skips pages that are dirty or in use. Reclaims
+/// nothing: see [`make_place`]. Returns the number of pages that moved.
+///
+/// # Errors
+/// [`Error::LimitReached`]; the pages that moved before the error stay charged to `to`.
+pub(crate) fn recharge(
+    manager: &Manager,
+    file: &FileState,
+    pages: Range<u64>,
+    from: Option<u32>,
+    to: &GroupState,
+) -> Result<u64, Error> {
+    let mut landings = Landings::default();
+    recharge_pausing(manager, file, pages, from, to, &mut |group| manager.await_landings(Some(group), &mut landings))
+}
+
+/// Does the work of [`recharge`]. `pause` waits a moment for pages of a group
+/// that other threads have isolated, and returns whether to try again.
+fn recharge_pausing(
+    manager: &Manager,
+    file: &FileState,
+    pages: Range<u64>,
+    from: Option<u32>,
+    to: &GroupState,
+    pause: &mut dyn FnMut(&GroupState) -> bool,
+) -> Result<u64, Error> {
+    let mut recharged = 0;
+    loop {
+        manager.memory.drain_entries();
+        let mut held = None;
+        for page in file.map.pages_in_memory(pages.clone()) {
+            let PageState::Resident { frame } = file.map.state(page) else { continue };
+            let group = manager.memory.frames.group(frame);
+            if group == to.id || from.is_some_and(|from| from != group) {
+                continue;
             }
-            _ => false,
-        };
-        file.map.pages_in_memory(pages).filter(is_movable).count() as u64
-    }
-
-    /// Charges those of a file's `pages` that are in memory to `to`. If `from` is set, moves only
-    /// pages that are charged to that group. Skips pages that are dirty or in use. Reclaims
-    /// nothing: see [`make_place`](Self::make_place). Returns the number of pages that moved.
-    ///
-    /// # Errors
-    /// [`Error::LimitReached`]; the pages that moved before the error stay charged to `to`.
-    pub(crate) fn recharge(
-        &self,
-        file: &FileState,
-        pages: Range<u64>,
-        from: Option<u32>,
-        to: &GroupState,
-    ) -> Result<u64, Error> {
-        let mut landings = Landings::default();
-        self.recharge_pausing(file, pages, from, to, &mut |group| self.await_landings(Some(group), &mut landings))
-    }
-
-    /// Does the work of [`recharge`](Self::recharge). `pause` waits a moment for pages of a group
-    /// that other threads have isolated, and returns whether to try again.
-    fn recharge_pausing(
-        &self,
-        file: &FileState,
-        pages: Range<u64>,
-        from: Option<u32>,
-        to: &GroupState,
-        pause: &mut dyn FnMut(&GroupState) -> bool,
-    ) -> Result<u64, Error> {
-        let mut recharged = 0;
-        loop {
-            self.drain_entries();
-            let mut held = None;
-            for page in file.map.pages_in_memory(pages.clone()) {
-                let PageState::Resident { frame } = file.map.state(page) else { continue };
-                let group = self.frames.group(frame);
-                if group == to.id || from.is_some_and(|from| from != group) {
-                    continue;
+            let charge = charge_one(manager, to)?;
+            match recharge_page(manager, file, page, frame, to) {
+                Recharge::Moved => {
+                    charge.hand_over();
+                    recharged += 1;
                 }
-                let charge = self.charge_one(to)?;
-                match self.recharge_page(file, page, frame, to) {
-                    Recharge::Moved => {
-                        charge.hand_over();
-                        recharged += 1;
-                    }
-                    Recharge::Stays => {}
-                    Recharge::Held => held = Some(group),
-                }
-            }
-            // Another thread has such a page isolated, but only for a moment: the thread that has
-            // just loaded the page and is about to list it, or reclaim, which examines it. So this
-            // thread waits, and tries again.
-            let Some(group) = held.and_then(|group| self.groups.get(group)) else { return Ok(recharged) };
-            if !pause(&group) {
-                return Ok(recharged);
+                Recharge::Stays => {}
+                Recharge::Held => held = Some(group),
             }
         }
-    }
-
-    fn charge_one<'a>(&'a self, group: &'a GroupState) -> Result<Charge<'a>, Error> {
-        let is_charged = || self.charge(group, 1) == 1;
-        if is_charged() || self.drain_charges(Some(group.id)) > 0 && is_charged() {
-            return Ok(Charge::new(self, group));
+        // Another thread has such a page isolated, but only for a moment: the thread that has
+        // just loaded the page and is about to list it, or reclaim, which examines it. So this
+        // thread waits, and tries again.
+        let Some(group) = held.and_then(|group| manager.memory.groups.get(group)) else { return Ok(recharged) };
+        if !pause(&group) {
+            return Ok(recharged);
         }
-        Err(self.limit_reached(group))
     }
+}
 
-    /// Moves a page to `to`, which the caller has charged for it.
-    pub(crate) fn recharge_page(&self, file: &FileState, page: u64, frame: FrameId, to: &GroupState) -> Recharge {
-        let Some(isolated) = self.frames.isolate(frame) else { return Recharge::Held };
-        let mut leftovers = Leftovers::default();
-        // Before this thread isolated the frame, the frame may have gone to another page or group.
-        // Now it can't.
-        let is_it = file.map.state(page) == PageState::Resident { frame };
-        let from = self.groups.get(self.frames.group(frame)).filter(|from| is_it && from.id != to.id);
-        let Some(from) = from else {
-            leftovers.misplaced.push(isolated);
-            self.settle(to, leftovers);
-            return Recharge::Stays;
-        };
-        from.lists.unlink(&self.frames, &[frame]);
-        let moved = self.frames.set_group(&isolated, to.id);
-        if moved {
-            History::of_moved(Rank::of(&self.frames, frame)).rank().give(&self.frames, &isolated);
-            to.lists.enter(&self.frames, Batch::<1>::from([isolated]), to.now(), &mut leftovers);
-            self.settle(to, leftovers);
-            self.uncharge(&from, 1);
-        } else {
-            from.lists.put_back(&self.frames, isolated, &mut leftovers);
-            self.settle(&from, leftovers);
-        }
-        if moved { Recharge::Moved } else { Recharge::Stays }
+fn charge_one<'a>(manager: &'a Manager, group: &'a GroupState) -> Result<Charge<'a>, Error> {
+    let is_charged = || manager.memory.charge(group, 1) == 1;
+    if is_charged() || manager.memory.drain_charges(Some(group.id)) > 0 && is_charged() {
+        return Ok(Charge::new(&manager.memory, group));
     }
+    Err(manager.limit_reached(group))
+}
+
+/// Moves a page to `to`, which the caller has charged for it.
+pub(crate) fn recharge_page(
+    manager: &Manager,
+    file: &FileState,
+    page: u64,
+    frame: FrameId,
+    to: &GroupState,
+) -> Recharge {
+    let Some(isolated) = manager.memory.frames.isolate(frame) else { return Recharge::Held };
+    let mut leftovers = Leftovers::default();
+    // Before this thread isolated the frame, the frame may have gone to another page or group.
+    // Now it can't.
+    let is_it = file.map.state(page) == PageState::Resident { frame };
+    let from = manager.memory.groups.get(manager.memory.frames.group(frame)).filter(|from| is_it && from.id != to.id);
+    let Some(from) = from else {
+        leftovers.misplaced.push(isolated);
+        manager.memory.settle(to, leftovers);
+        return Recharge::Stays;
+    };
+    from.lists.unlink(&manager.memory.frames, &[frame]);
+    let moved = manager.memory.frames.set_group(&isolated, to.id);
+    if moved {
+        History::of_moved(Rank::of(&manager.memory.frames, frame)).rank().give(&manager.memory.frames, &isolated);
+        to.lists.enter(&manager.memory.frames, Batch::<1>::from([isolated]), to.now(), &mut leftovers);
+        manager.memory.settle(to, leftovers);
+        manager.memory.uncharge(&from, 1);
+    } else {
+        from.lists.put_back(&manager.memory.frames, isolated, &mut leftovers);
+        manager.memory.settle(&from, leftovers);
+    }
+    if moved { Recharge::Moved } else { Recharge::Stays }
 }
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
@@ -177,17 +187,17 @@ mod tests {
         let file = a.open("file").unwrap();
         file.read_at(&mut [0; 8], 0).unwrap();
         let manager = mm.manager();
-        manager.drain_entries();
+        manager.memory.drain_entries();
         let PageState::Resident { frame } = file.map().state(0) else { panic!("it was just read") };
-        let mut held = Some(manager.frames.isolate(frame).unwrap());
-        a.state().lists.unlink(&manager.frames, &[frame]);
+        let mut held = Some(manager.memory.frames.isolate(frame).unwrap());
+        a.state().lists.unlink(&manager.memory.frames, &[frame]);
         let (mut pauses, mut landings) = (0, Landings::default());
-        let moved = manager.recharge_pausing(&file.handle().file, 0..1, None, b.state(), &mut |group| {
+        let moved = recharge_pausing(manager, &file.handle().file, 0..1, None, b.state(), &mut |group| {
             pauses += 1;
             if let Some(held) = held.take_if(|_| pauses == 3) {
                 let mut leftovers = Leftovers::default();
-                group.lists.put_back(&manager.frames, held, &mut leftovers);
-                manager.settle(group, leftovers);
+                group.lists.put_back(&manager.memory.frames, held, &mut leftovers);
+                manager.memory.settle(group, leftovers);
             }
             manager.await_landings(Some(group), &mut landings)
         });

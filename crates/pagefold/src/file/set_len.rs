@@ -250,7 +250,7 @@ mod tests {
         let file = file();
         let other = file.group().open_options().write(true).create(true).open("other").unwrap();
         let state = &file.handle().file;
-        state.manager.flusher.stop(); // However long the test takes, `other` stays dirty.
+        state.manager.file_io.flusher.stop(); // However long the test takes, `other` stays dirty.
         other.write_at(&[1], 0).unwrap(); // So the device's list has a part.
         let change = |len| {
             state.writer().unwrap().set_len(len).unwrap();
@@ -291,7 +291,7 @@ mod tests {
         let file = file();
         let other = file.group().open_options().write(true).create(true).open("other").unwrap();
         let state = &file.handle().file;
-        state.manager.flusher.stop(); // However long the test takes, `other` stays dirty.
+        state.manager.file_io.flusher.stop(); // However long the test takes, `other` stays dirty.
         other.write_at(&[1], 0).unwrap(); // So the device's list has a part.
         let mut bytes = [0; 4096];
         std::thread::scope(|scope| {

@@ -105,18 +105,18 @@ impl FileState {
         len: u64,
         access: Access,
     ) -> Result<Arc<Self>, Error> {
-        let page_shift = manager.frames.page_size().trailing_zeros();
+        let page_shift = manager.memory.frames.page_size().trailing_zeros();
         let pages = (len >> page_shift) + 1;
         let too_large = |_| Error::FileTooLarge { path: path.to_owned(), pages };
         let counters = Arc::<Counters>::default();
         let least = if access.writes() { WRITER_PAGES_MIN } else { PAGES_MIN };
         let roomy = pages.saturating_mul(GROWTH).max(least);
-        let map = PageMap::growing(Arc::clone(&manager.frames), pages, roomy).map_err(too_large)?;
+        let map = PageMap::growing(Arc::clone(&manager.memory.frames), pages, roomy).map_err(too_large)?;
         let bytes = OPEN_FILE_BYTES + path.as_os_str().len() as u64 + map.length_bytes();
         manager.charge_metadata(bytes)?;
         map.set_len(len);
         Ok(Arc::new(Self {
-            owner: manager.owners.enrol(&counters),
+            owner: manager.memory.owners.enrol(&counters),
             manager: Arc::clone(manager),
             table: Arc::clone(table),
             path: path.to_owned(),
@@ -313,10 +313,10 @@ impl FileState {
 
     fn close_by_worker(self: Arc<Self>, group: Arc<GroupHandle>, is_idle: bool) {
         let manager = Arc::clone(&self.manager);
-        if manager.frames.forked() {
+        if manager.memory.frames.forked() {
             return; // The waker has forked after it dropped the handle.
         }
-        let Ok(workers) = manager.workers() else { return self.close() };
+        let Ok(workers) = manager.file_io.workers() else { return self.close() };
         if is_idle {
             let own = self.backing.identity();
             workers.run(Identity { device: own.device ^ IDLE, ..own }, move || {
@@ -344,7 +344,7 @@ impl FileState {
 
     /// Takes the pin that a page's mailbox holds for a future. Returns whether there was one.
     pub(crate) fn take_kept_pin(&self, page: u64) -> bool {
-        self.manager.mailboxes.take_pin(self.owner, page)
+        self.manager.file_io.mailboxes.take_pin(self.owner, page)
     }
 
     pub(crate) fn too_large(&self, bytes: u64) -> Error {
@@ -385,11 +385,11 @@ impl Drop for MakerCount<'_> {
 
 impl Drop for FileState {
     fn drop(&mut self) {
-        if self.manager.frames.forked() {
+        if self.manager.memory.frames.forked() {
             return;
         }
         // Frees pages that wait to be listed now, rather than when their batch is full.
-        self.manager.drain_entries();
+        self.manager.memory.drain_entries();
         // No handle is left, so no page is being loaded. Only a leaked guard can still pin a page.
         // Then the page's frame, and its part of the map, stay forever.
         if self.unclean() > 0 {
@@ -405,10 +405,10 @@ impl Drop for FileState {
         for page in in_use {
             while self.drop_page_if(page, true) == Dropped::InUse && backoff.wait_or(|| ()).is_ok() {}
         }
-        self.manager.owners.remove(self.owner);
+        self.manager.memory.owners.remove(self.owner);
         self.table.remove(self, self.backing.identity());
         self.manager.sweep_groups(SWEPT_GROUPS);
-        self.manager.frames.budget().uncharge(self.bytes);
+        self.manager.memory.frames.budget().uncharge(self.bytes);
     }
 }
 
@@ -442,7 +442,7 @@ mod tests {
         disk.add_bytes("file", vec![1; 4096]);
         let mm = Pagefold::builder().memory("4MiB").backend(disk.clone()).build().unwrap();
         let file = mm.group("tenant").build().unwrap().open_options().write(true).open("file").unwrap();
-        let (workers, gate) = (mm.manager().workers().unwrap(), Arc::new(RwLock::new(())));
+        let (workers, gate) = (mm.manager().file_io.workers().unwrap(), Arc::new(RwLock::new(())));
         let closed = gate.write();
         for _ in 0..100 {
             let gate = Arc::clone(&gate);

@@ -90,7 +90,7 @@ use crate::file::state::FileState;
 use crate::file::watch::{Delay, Pace, Watch};
 use crate::manager::Manager;
 use crate::timers::was_stopped;
-use io::{Workers, unless_it_panics};
+use io::unless_it_panics;
 
 /// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
@@ -103,8 +103,6 @@ const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);
 /// The least time for which a thread sleeps that waits for `extension`.
 const SLICE_MIN: Duration = Duration::from_millis(1);
-/// The most workers for one device. They are started on demand.
-pub(crate) const WORKERS_MAX: usize = 64;
 
 thread_local! {
     /// Whether this thread is a worker, in a call of [`FileState::run_by_worker`].
@@ -168,16 +166,6 @@ impl Wait {
     }
 }
 
-impl Manager {
-    /// Returns the worker threads for errands.
-    ///
-    /// # Errors
-    /// The system's, if the threads can't be started.
-    pub(crate) fn workers(&self) -> Result<&Workers, Error> {
-        self.workers.get_or_try_init(|| Workers::new(WORKERS_MAX)).map_err(Error::no_threads)
-    }
-}
-
 impl Watch<FileState> {
     /// Gives up waiting and marks the device as silent, unless `outcome` shows that the wait is
     /// over.
@@ -187,13 +175,13 @@ impl Watch<FileState> {
 
     /// Returns the rest of a wait that depends on the progress of the thread that `pace` names.
     fn rest(&self, manager: &Manager, pace: Pace, wait: &mut Wait) -> Duration {
-        let now_ms = manager.now_ms();
+        let now_ms = manager.memory.now_ms();
         wait.rest(self.time, self.last_ms(pace, now_ms), now_ms)
     }
 
     /// Returns the rest of a wait for an errand (WATCH-3).
     fn rest_of_errand<T>(&self, manager: &Manager, stage: &Stage<T>, pace: Pace, wait: &mut Wait) -> Duration {
-        let now_ms = manager.now_ms();
+        let now_ms = manager.memory.now_ms();
         let last_ms = match stage {
             Stage::InLine => self.device.workers.get(),
             Stage::Begun(begun_ms) => self.last_ms(pace, now_ms).max(*begun_ms),
@@ -218,7 +206,7 @@ impl Watch<FileState> {
         let its = Arc::clone(&errand);
         let (device, left) = (Arc::clone(&self.device), Arc::clone(&self.left));
         file.run_by_worker(move |its_file| {
-            if its.begin(pace, its_file.manager.now_ms()) {
+            if its.begin(pace, its_file.manager.memory.now_ms()) {
                 let result = unless_it_panics(|| what(&its_file)).unwrap_or_else(|| Err(its_file.device_timeout()));
                 its_file.worker_progresses();
                 its.end(its_file, &device, &left, result);
@@ -268,7 +256,7 @@ impl<T> Errand<T> {
 
     /// Waits for the result, at most for the timeout.
     fn wait(&self, file: &FileState, watch: &Watch<FileState>, pace: Pace) -> Result<T, Error> {
-        let mut wait = Wait::new(file.manager.now_ms());
+        let mut wait = Wait::new(file.manager.memory.now_ms());
         let mut stage = self.stage.lock();
         loop {
             match mem::replace(&mut *stage, Stage::Left) {
@@ -285,7 +273,7 @@ impl<T> Errand<T> {
             let began = Instant::now();
             self.changed.wait_for(&mut stage, rest);
             if was_stopped(rest, began) {
-                wait = Wait::new(file.manager.now_ms()); // WATCH-4
+                wait = Wait::new(file.manager.memory.now_ms()); // WATCH-4
             }
         }
         let was_in_line = matches!(mem::replace(&mut *stage, Stage::Left), Stage::InLine);
@@ -322,8 +310,8 @@ impl FileState {
 
     /// Limits how long calls wait for this file's device, if the Pagefold has a timeout.
     pub(crate) fn begin_watch(self: &Arc<Self>) {
-        if let Some(time) = self.manager.io_timeout.map(|time| time.min(TIME_MAX)) {
-            let device = self.manager.devices.get(self.backing.identity().device);
+        if let Some(time) = self.manager.file_io.io_timeout.map(|time| time.min(TIME_MAX)) {
+            let device = self.manager.file_io.devices.get(self.backing.identity().device);
             let _ = self.watch.set(Box::new(Watch::new(time, device, self))); // Set once.
         }
     }
@@ -351,14 +339,14 @@ impl FileState {
     /// Notes that the calling thread, which `pace` names, makes progress: the device has answered
     /// it, or it waits for a page in use (WATCH-3).
     pub(crate) fn progresses(&self, pace: Pace) {
-        self.watch().into_iter().for_each(|watch| watch.progresses(pace, self.manager.now_ms()));
+        self.watch().into_iter().for_each(|watch| watch.progresses(pace, self.manager.memory.now_ms()));
         self.worker_progresses();
     }
 
     /// If the calling thread is a worker, notes that it makes progress, or is done.
     pub(crate) fn worker_progresses(&self) {
         let watch = self.watch().filter(|_| IS_WORKER.get());
-        watch.into_iter().for_each(|watch| watch.device.workers.is(self.manager.now_ms()));
+        watch.into_iter().for_each(|watch| watch.device.workers.is(self.manager.memory.now_ms()));
     }
 
     /// Notes that the device has answered a request of the calling thread, which `pace` names.
@@ -378,7 +366,7 @@ impl FileState {
     /// doesn't count for the threads that wait for `extension` (WATCH-3).
     pub(crate) fn wait_for_memory<T>(&self, turn: bool, wait: impl FnOnce() -> T) -> T {
         let _delayed =
-            self.watch().filter(|_| turn).map(|watch| watch.delayed(Delay::Memory, || self.manager.now_ms()));
+            self.watch().filter(|_| turn).map(|watch| watch.delayed(Delay::Memory, || self.manager.memory.now_ms()));
         wait()
     }
 
@@ -397,7 +385,7 @@ impl FileState {
                 self.delayed = None;
             }
         }
-        let delayed = self.watch().map(|watch| watch.delayed(Delay::Turn, || self.manager.now_ms()));
+        let delayed = self.watch().map(|watch| watch.delayed(Delay::Turn, || self.manager.memory.now_ms()));
         let paused = Paused { file: self, delayed, _turn: self.writeback.pause() };
         if !self.is_device_silent() {
             self.progresses(Pace::Cycle);
@@ -413,7 +401,7 @@ impl FileState {
     /// The system's, if the workers can't be started.
     pub(crate) fn run_by_worker(self: Arc<Self>, what: impl FnOnce(Arc<Self>) + Send + 'static) -> Result<(), Error> {
         let (manager, identity) = (Arc::clone(&self.manager), self.backing.identity());
-        manager.workers()?.run(identity, move || {
+        manager.file_io.workers()?.run(identity, move || {
             let _working = Working::begin();
             what(self);
         });
@@ -506,7 +494,7 @@ impl FileState {
     /// [`Error::DeviceTimeout`].
     pub(crate) fn lock_extension(&self) -> Result<MutexGuard<'_, ()>, Error> {
         let Some(watch) = self.watch() else { return Ok(self.extension.lock()) };
-        let mut wait = Wait::new(self.manager.now_ms());
+        let mut wait = Wait::new(self.manager.memory.now_ms());
         loop {
             if watch.is_silent() {
                 match self.lock_extension_soon(watch, watch.slice().min(HEARING_MIN))? {

@@ -5,7 +5,7 @@
 //! or is touched for the first time (`space::fault`). A page moves within its space
 //! (`space::relocate`). In each case the caller has the page's word in *loading*, and a charged
 //! frame with the page's bytes. An [`Arrival`] then decides the page's labels and publishes it.
-//! [`Manager::admit`] does that and adds the page to the batch of pages that wait for their lists
+//! [`Memory::admit`] does that and adds the page to the batch of pages that wait for their lists
 //! (`entry_batches`); a run of pages enters the lists together.
 //!
 //! | the page | enters with |
@@ -16,7 +16,7 @@
 //! | is read in sequence, as was advised | no interval |
 //! | moves within its space | its mean interval |
 //!
-//! [`Manager::admit`]: crate::manager::Manager::admit
+//! [`Memory::admit`]: crate::memory::Memory::admit
 
 use frames::{Ahead, IsolatedFrame, KeptPin, Labels, Loading, OwnedFrame, PinnedFrame};
 use swap::SlotId;

@@ -30,7 +30,7 @@ pub(crate) fn divide<K: PartialEq, const N: usize>(
     }
 }
 
-/// What an operation on the lists leaves to its caller, which must pass it to `Manager::settle`.
+/// What an operation on the lists leaves to its caller, which must pass it to `Memory::settle`.
 #[derive(Debug, Default)]
 #[must_use = "frames are still charged, or isolated"]
 pub(crate) struct Leftovers {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use sync::{Arc, Weak};
 
-use crate::group::state::GroupState;
+use crate::group::state::{GROUP_BYTES, GroupState};
 use crate::group::table::SWEPT_GROUPS;
 use crate::manager::Manager;
 
@@ -42,18 +42,32 @@ impl GroupHandle {
 impl Drop for GroupHandle {
     fn drop(&mut self) {
         let manager = &*self.manager;
-        if manager.frames.forked() {
+        if manager.memory.frames.forked() {
             return;
         }
-        manager.groups.abandon(&self.state);
-        manager.drain_charges(Some(self.state.id));
+        manager.memory.groups.abandon(&self.state);
+        manager.memory.drain_charges(Some(self.state.id));
         // The remaining pages are those of files that are still open through other groups.
         if self.state.charged() > 0 {
-            manager.drain_entries();
+            manager.memory.drain_entries();
             self.state.walk.forget();
             manager.reclaim_group(&self.state, self.state.charged() as usize);
         }
         manager.sweep_groups(SWEPT_GROUPS);
+    }
+}
+
+impl Manager {
+    /// Forgets groups that have neither a handle nor a page. Looks at up to `most` groups without a
+    /// handle.
+    pub(crate) fn sweep_groups(&self, most: usize) {
+        let gone = self.memory.groups.sweep(most, |id| {
+            self.memory.drain_charges(Some(id));
+            self.swapping.drain_charges(&self.memory, Some(id));
+        });
+        if gone > 0 {
+            self.memory.frames.budget().uncharge(gone as u64 * GROUP_BYTES);
+        }
     }
 }
 

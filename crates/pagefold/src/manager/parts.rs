@@ -106,7 +106,7 @@ impl Manager {
     }
 
     fn try_charge_part<'a>(&'a self, group: &'a GroupState) -> Option<PartCharge<'a>> {
-        self.charge_part_by(group, |pages| self.try_charge_pages(group, pages).then_some(()).ok_or(())).ok()
+        self.charge_part_by(group, |pages| self.memory.try_charge_pages(group, pages).then_some(()).ok_or(())).ok()
     }
 
     /// Charges a part, with `charge` for the pages that it needs beside those of the other parts.
@@ -156,7 +156,7 @@ impl Manager {
     fn uncharge_pages_of_parts(&self, group: &GroupState, pages: u64) {
         if pages > 0 {
             group.subtract_metadata(pages);
-            self.uncharge_pages(group, pages);
+            self.memory.uncharge_pages(group, pages);
         }
     }
 
@@ -167,7 +167,8 @@ impl Manager {
     }
 
     fn pages_beside(&self, parts: u64, more: u64) -> u64 {
-        let pages = |parts: u64| (parts * self.frames.map_part_bytes()).div_ceil(self.frames.page_size() as u64);
+        let pages =
+            |parts: u64| (parts * self.memory.frames.map_part_bytes()).div_ceil(self.memory.frames.page_size() as u64);
         pages(parts + more) - pages(parts)
     }
 
@@ -189,14 +190,14 @@ impl Manager {
     /// Uncharges a part that was paid for and is being given back. `word` is its first word.
     /// Returns how many pages this uncharges.
     fn part_returned(&self, word: u64) -> u64 {
-        let group = self.spaces.group_of(word).and_then(|id| self.groups.get(id));
+        let group = self.spaces.group_of(word).and_then(|id| self.memory.groups.get(id));
         debug_assert!(group.is_some(), "a group that has a part is forgotten (P1)");
         group.map_or(0, |group| self.uncharge_part(&group))
     }
 
     /// Gives back parts of page maps that have been idle for a while. See [`frames::Frames`].
     pub(crate) fn sweep_maps(&self, wanted: usize) -> usize {
-        self.frames.sweep_maps(wanted, |word| {
+        self.memory.frames.sweep_maps(wanted, |word| {
             self.part_returned(word);
         })
     }
@@ -204,14 +205,14 @@ impl Manager {
     /// Gives back parts of page maps like [`sweep_maps`](Self::sweep_maps), but looks at a bounded
     /// number of maps.
     pub(crate) fn sweep_some_maps(&self, wanted: usize) -> usize {
-        self.frames.sweep_some_maps(wanted, |word| {
+        self.memory.frames.sweep_some_maps(wanted, |word| {
             self.part_returned(word);
         })
     }
 
     /// Gives back a part of a page map if it is idle. Returns whether it has.
     pub(crate) fn give_back_part(&self, part: MapPart) -> bool {
-        self.frames.give_back(part, |word| {
+        self.memory.frames.give_back(part, |word| {
             self.part_returned(word);
         })
     }
@@ -224,9 +225,10 @@ impl Manager {
     /// Gives back idle parts of a space's page map, given the map's first word, until that
     /// uncharges `wanted` pages. Returns the number of pages.
     fn give_back_some_parts(&self, first_word: u64, wanted: u64) -> u64 {
-        let parts = wanted.saturating_mul(self.frames.page_size() as u64).div_ceil(self.frames.map_part_bytes());
+        let parts =
+            wanted.saturating_mul(self.memory.frames.page_size() as u64).div_ceil(self.memory.frames.map_part_bytes());
         let mut pages = 0;
-        self.frames.give_back_idle_parts(first_word, parts as usize, |word| pages += self.part_returned(word));
+        self.memory.frames.give_back_idle_parts(first_word, parts as usize, |word| pages += self.part_returned(word));
         pages
     }
 

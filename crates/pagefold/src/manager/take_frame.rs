@@ -1,17 +1,15 @@
 //! The only way to get a frame: it is charged to a group, after reclaim if there is no free frame.
 
-use std::ops::Deref;
 use std::time::Duration;
 
-use frames::OwnedFrame;
 use sync::thread::sleep;
 
 use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::lru::window::step;
 use crate::manager::Manager;
-use crate::manager::charges::Charge;
-use crate::manager::lowering::MAPS_BATCH;
+use crate::memory::charges::ChargedFrame;
+use crate::memory::lowering::MAPS_BATCH;
 use crate::size::Size;
 
 /// The most pages that a thread frees at a time when it has to reclaim for itself.
@@ -65,7 +63,7 @@ impl Manager {
                 }
             }
             let more_stock_is_due = self.stock_up_swap();
-            let limit = if short == Short::Charge { group.max() } else { self.budget_pages() };
+            let limit = if short == Short::Charge { group.max() } else { self.memory.budget_pages() };
             if self.reclaim_for(group, short, step(limit as usize).min(DIRECT_BATCH)) > 0 {
                 (failed, failed_for_good) = (0, 0);
                 continue;
@@ -76,16 +74,17 @@ impl Manager {
             let has_more = match short {
                 // All of the group's maps are looked at only once each time that nothing is left.
                 Short::Charge => {
-                    self.drain_charges(Some(group.id)) > 0 || (failed == 0 && self.reclaim_all_idle_parts(group, 1) > 0)
+                    self.memory.drain_charges(Some(group.id)) > 0
+                        || (failed == 0 && self.reclaim_all_idle_parts(group, 1) > 0)
                 }
-                Short::Frames => self.frames.gather() > 0 || self.sweep_maps(MAPS_BATCH) > 0,
+                Short::Frames => self.memory.frames.gather() > 0 || self.sweep_maps(MAPS_BATCH) > 0,
                 Short::Share => self.sweep_maps(MAPS_BATCH) > 0,
             };
             if has_more {
                 continue;
             }
             failed += 1;
-            self.drain_entries();
+            self.memory.drain_entries();
             let (soon, isolated) = match otherwise() {
                 Otherwise::Frame(frame) => {
                     group.swapped.skip_reclaims(group.lists.len());
@@ -97,7 +96,7 @@ impl Manager {
             };
             let whose = of_its_own.then_some(group);
             let unclean = self.ask_for_clean(whose);
-            if failed % KEPT_EACH == 0 && self.mailboxes.take_pins(whose.map(|group| group.id)) > 0 {
+            if failed % KEPT_EACH == 0 && self.file_io.mailboxes.take_pins(whose.map(|group| group.id)) > 0 {
                 failed_for_good = 0;
                 continue;
             }
@@ -162,7 +161,7 @@ impl Manager {
         wanted: usize,
         give: impl FnMut(ChargedFrame<'a>),
     ) -> Result<(), Short> {
-        if !self.charges.has(group.id, wanted as u64) {
+        if !self.memory.charges.has(group.id, wanted as u64) {
             // Called before more is charged. The charges of the pages that this frees go to this
             // CPU's stock. So the group's counter, which all CPUs share, may not have to change.
             self.keep_reserves(group);
@@ -180,11 +179,11 @@ impl Manager {
         if self.has_to_give_first(group) {
             return Err(Short::Share);
         }
-        let charged = self.charge(group, wanted as u64);
-        let give = |frame| give(ChargedFrame::new(self, group, frame));
-        let got = self.frames.allocate_each(charged as usize, give) as u64;
+        let charged = self.memory.charge(group, wanted as u64);
+        let give = |frame| give(ChargedFrame::new(&self.memory, group, frame));
+        let got = self.memory.frames.allocate_each(charged as usize, give) as u64;
         if got < charged {
-            self.uncharge(group, charged - got);
+            self.memory.uncharge(group, charged - got);
         }
         match (charged, got) {
             (0, _) => Err(Short::Charge),
@@ -204,7 +203,7 @@ impl Manager {
 
     /// Returns whether a group that can't get a frame may get one without any pin being dropped.
     pub(crate) fn may_find_room(&self, group: &GroupState) -> bool {
-        self.drain_entries();
+        self.memory.drain_entries();
         let whose = (group.charged() >= group.max()).then_some(group);
         self.ask_for_clean(whose) || self.in_flight(None)
     }
@@ -213,25 +212,25 @@ impl Manager {
     /// by reclaim. Such pages may become evictable without further action.
     pub(crate) fn in_flight(&self, group: Option<&GroupState>) -> bool {
         let some = |group: &GroupState| self.has_in_flight(group, 0);
-        group.map_or_else(|| self.groups.any(some), some)
+        group.map_or_else(|| self.memory.groups.any(some), some)
     }
 
     /// Like [`in_flight`](Self::in_flight), but doesn't count the pages that this thread itself has
     /// taken off their lists: `own.1` pages of the group `own.0`.
     fn in_flight_beside(&self, group: Option<&GroupState>, own: (&GroupState, u64)) -> bool {
         let some = |group: &GroupState| self.has_in_flight(group, if group.id == own.0.id { own.1 } else { 0 });
-        group.map_or_else(|| self.groups.any(some), some)
+        group.map_or_else(|| self.memory.groups.any(some), some)
     }
 
     fn has_in_flight(&self, group: &GroupState, beside: u64) -> bool {
-        self.pages_of(group) > group.lists.len() as u64 + group.anonymous() + beside
+        self.memory.pages_of(group) > group.lists.len() as u64 + group.anonymous() + beside
     }
 
     pub(crate) fn limit_reached(&self, group: &GroupState) -> Error {
-        let page_size = self.frames.page_size() as u64;
-        let max = group.max().saturating_mul(page_size).min(self.frames.budget().max());
+        let page_size = self.memory.frames.page_size() as u64;
+        let max = group.max().saturating_mul(page_size).min(self.memory.frames.budget().max());
         let (name, charged) = (group.name.clone(), Size(group.charged() * page_size));
-        Error::LimitReached { group: name, max: Size(max), charged, swap: self.swap_failure(group) }
+        Error::LimitReached { group: name, max: Size(max), charged, swap: self.swapping.failure_of(group) }
     }
 
     /// Charges memory that isn't pages to a group, as if it were `pages` pages. The group counts
@@ -256,30 +255,10 @@ impl Manager {
         let otherwise = || if is_needed() { Otherwise::Nothing { isolated } } else { Otherwise::Over };
         for charged in 0..pages {
             let frame = self.take_frame_or(group, otherwise);
-            let frame = frame.inspect_err(|_| self.uncharge_pages(group, charged))?;
+            let frame = frame.inspect_err(|_| self.memory.uncharge_pages(group, charged))?;
             frame.into_charge();
         }
         Ok(())
-    }
-
-    /// Charges like [`charge_pages`](Self::charge_pages), but without reclaim. Returns false, with
-    /// nothing charged, if that would require reclaim.
-    pub(crate) fn try_charge_pages(&self, group: &GroupState, pages: u64) -> bool {
-        let charged = if pages == 0 { 0 } else { self.charge(group, pages) };
-        if charged < pages {
-            self.uncharge(group, charged);
-            return false;
-        }
-        (0..pages).for_each(|_| group.becomes_anonymous());
-        true
-    }
-
-    /// Uncharges pages that [`charge_pages`](Self::charge_pages) charged.
-    pub(crate) fn uncharge_pages(&self, group: &GroupState, pages: u64) {
-        if pages > 0 {
-            group.anonymous_gone(pages);
-            self.uncharge(group, pages);
-        }
     }
 
     /// Returns whether the caller, which has found no page to evict, should search again. It should
@@ -294,7 +273,7 @@ impl Manager {
 
     /// As [`await_landings`](Self::await_landings), while `are()` returns that pages are in flight.
     pub(crate) fn await_landings_if(&self, landings: &mut Landings, are: impl FnOnce() -> bool) -> bool {
-        self.drain_entries();
+        self.memory.drain_entries();
         let are = landings.turns < LANDING_TURNS && are();
         if are {
             landings.turns += 1;
@@ -322,12 +301,6 @@ impl Default for Landings {
     }
 }
 
-/// A frame that is charged to a group. If it is dropped, it is freed and uncharged.
-pub(crate) struct ChargedFrame<'a> {
-    frame: OwnedFrame<'a>,
-    charge: Charge<'a>,
-}
-
 /// What a caller can offer when nothing can be reclaimed.
 pub(crate) enum Otherwise<'a> {
     Frame(ChargedFrame<'a>),
@@ -351,42 +324,4 @@ pub(crate) enum Short {
     Frames,
     /// The free frames belong to other groups ([`Manager::has_to_give_first`]).
     Share,
-}
-
-impl<'a> ChargedFrame<'a> {
-    /// A frame that is charged to `group` already.
-    pub(crate) fn new(manager: &'a Manager, group: &'a GroupState, frame: OwnedFrame<'a>) -> Self {
-        Self { frame, charge: Charge::new(manager, group) }
-    }
-
-    /// Returns the frame for a page of a space and hands the charge over to the page.
-    pub(crate) fn into_anonymous(self) -> OwnedFrame<'a> {
-        self.charge.group().becomes_anonymous();
-        self.into_frame()
-    }
-
-    /// Frees the frame and returns the charge, for a page that has a frame already.
-    pub(crate) fn into_page_charge(self) -> Charge<'a> {
-        self.charge
-    }
-
-    /// Frees the frame and keeps its page charged, for memory that isn't a page.
-    pub(crate) fn into_charge(self) {
-        self.charge.group().becomes_anonymous();
-        self.charge.hand_over();
-    }
-
-    /// Returns the frame and hands its charge over to the page in it.
-    pub(crate) fn into_frame(self) -> OwnedFrame<'a> {
-        self.charge.hand_over();
-        self.frame
-    }
-}
-
-impl<'a> Deref for ChargedFrame<'a> {
-    type Target = OwnedFrame<'a>;
-
-    fn deref(&self) -> &OwnedFrame<'a> {
-        &self.frame
-    }
 }

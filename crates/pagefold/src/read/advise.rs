@@ -70,20 +70,20 @@ impl FileState {
     /// Makes pages the next to be evicted: moves each to the cold end of its group's LRU list
     /// *window*, and clears its history and its uses.
     fn cool(&self, pages: Range<u64>) {
-        let (manager, frames) = (&*self.manager, &*self.manager.frames);
-        manager.drain_entries();
+        let (manager, frames) = (&*self.manager, &*self.manager.memory.frames);
+        manager.memory.drain_entries();
         for page in self.map.pages_in_memory(pages) {
             let PageState::Resident { frame } = self.map.state(page) else { continue };
             let Some(isolated) = frames.isolate(frame) else { continue };
             // The frame may hold another page by now. At worst, that page is evicted next.
-            let group = manager.groups.get(frames.group(frame)).filter(|_| frames.owner(frame) != ANONYMOUS);
+            let group = manager.memory.groups.get(frames.group(frame)).filter(|_| frames.owner(frame) != ANONYMOUS);
             let Some(group) = group else {
-                manager.return_isolated(isolated);
+                manager.memory.return_isolated(isolated);
                 continue;
             };
             let mut leftovers = Leftovers::default();
             group.lists.cool(frames, isolated, group.now(), &mut leftovers);
-            manager.settle(&group, leftovers);
+            manager.memory.settle(&group, leftovers);
         }
     }
 }

@@ -32,12 +32,12 @@ use crate::file::in_flight::Flying;
 use crate::file::state::FileState;
 use crate::file::watch::Pace;
 use crate::lru::admission::Arrival;
-use crate::manager::charges::ChargedPages;
 use crate::manager::mailbox::{LoadMailbox, Outcome, Reply};
-use crate::manager::take_frame::ChargedFrame;
+use crate::manager::reclaim::unwanted::Looks;
+use crate::memory::charges::ChargedFrame;
+use crate::memory::charges::ChargedPages;
 use crate::read::call::{Launched, Purpose};
 use crate::read::load_error::encode;
-use crate::reclaim::unwanted::Looks;
 use crate::stats::Counters;
 use io::{Batch, IoError, Queue, Request};
 
@@ -96,7 +96,7 @@ impl Handle {
     /// Returns the number of pages that this handle's group may have in memory.
     pub(crate) fn page_limit(&self) -> u64 {
         let manager = &self.file.manager;
-        self.group.state().max().min(manager.frames.budget().max() >> self.file.page_shift())
+        self.group.state().max().min(manager.memory.frames.budget().max() >> self.file.page_shift())
     }
 
     /// Begins to load those of `pages` that aren't in memory. `pages` must be in ascending order.
@@ -123,7 +123,7 @@ impl Handle {
         let is_vacant = |page: &u64| matches!(file.map.state(*page), PageState::Vacant { .. });
         let vacant: Vec<_> = pages.into_iter().filter(is_vacant).take(self.launch_max() as usize).collect();
         // A silent device gets no more requests, which would keep their frames until it answers.
-        if vacant.is_empty() || file.manager.frames.forked() || file.is_device_silent() {
+        if vacant.is_empty() || file.manager.memory.frames.forked() || file.is_device_silent() {
             return Launched::default();
         }
         let mut frames = Vec::with_capacity(vacant.len());
@@ -164,7 +164,7 @@ impl Handle {
             return Err(self.file.too_large(page << self.file.page_shift()));
         }
         let Some(run) = runs.pop() else { return Ok(false) };
-        self.file.manager.mailboxes.add(load);
+        self.file.manager.file_io.mailboxes.add(load);
         let mut requests = Vec::from_iter(self.request(run, Purpose::Future(Reply::to(load))));
         self.submit(&mut requests);
         Ok(true)
@@ -237,7 +237,7 @@ impl Handle {
         }
         // Many frames may be left over, if several readers read the same pages ahead.
         let unused = next.into_iter().chain(frames).map(ChargedFrame::into_frame);
-        file.manager.release(self.group.state(), unused);
+        file.manager.memory.release(self.group.state(), unused);
         (runs, refused)
     }
 
@@ -330,7 +330,7 @@ impl Landing {
                 counters.refaults.add(refaults);
             }
         }
-        file.manager.enter_run(&group, &mut entering);
+        file.manager.memory.enter_run(&group, &mut entering);
         kept
     }
 }

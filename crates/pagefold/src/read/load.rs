@@ -16,10 +16,10 @@ use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::state::FileState;
 use crate::file::watch::{Pace, Watch};
-use crate::manager::take_frame::ChargedFrame;
+use crate::manager::reclaim::room::RoomsMade;
+use crate::memory::charges::ChargedFrame;
 use crate::read::call::{Call, HELPING, Purpose, Want};
 use crate::read::load_error::{decode, encode};
-use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
 use crate::timers::counted_wait;
 use io::{Helping, IoError, read_full};
@@ -81,7 +81,7 @@ impl Handle {
         mut want: Want<'_>,
     ) -> Result<(usize, Option<PinnedFrame<'_>>), Error> {
         let manager = &*self.file.manager;
-        if manager.frames.forked() {
+        if manager.memory.frames.forked() {
             return Err(Error::Forked);
         }
         let (mut rooms_made, mut shortened) = (RoomsMade::default(), 0);
@@ -356,7 +356,7 @@ impl Handle {
         let arrival = group.arrival(file.owner, loading.shadow(), self.is_sequential());
         file.counters.loaded(got, arrival.history.is_refault);
         group.counters.loaded(got, arrival.history.is_refault);
-        file.manager.admit(group, loading, frame.into_frame(), arrival, pin)
+        file.manager.memory.admit(group, loading, frame.into_frame(), arrival, pin)
     }
 
     /// Reads the page at `start` into `frame`, and copies the bytes that `want` requests.
@@ -412,7 +412,7 @@ mod tests {
             file.prefetch(4096..2 * 4096);
             let waiting = state.map.begin_wait(1, None).unwrap();
             assert!(disk.answer_next());
-            while state.manager.now_ms() == 0 {
+            while state.manager.memory.now_ms() == 0 {
                 std::thread::yield_now();
             }
             assert!(handle.await_load(&mut Call::writing(1, turn), 1, waiting).unwrap());

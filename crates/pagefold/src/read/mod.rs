@@ -170,7 +170,7 @@ impl Handle {
     }
 
     pub(crate) fn refreshed_len(&self) -> Result<u64, Error> {
-        if self.file.manager.frames.forked() {
+        if self.file.manager.memory.frames.forked() {
             return Err(Error::Forked);
         }
         self.file.refresh_len()
@@ -339,7 +339,7 @@ mod tests {
             let mm = Pagefold::builder().memory("4MiB").backend(disk).build().unwrap();
             let file = mm.group("a").build().unwrap().open_options().write(true).open("file").unwrap();
             let state = &file.handle().file;
-            state.manager.flusher.stop(); // However long the test takes, the page stays dirty.
+            state.manager.file_io.flusher.stop(); // However long the test takes, the page stays dirty.
             file.write_at(&[1; PAGE], page).unwrap();
             let is_cut = Cell::new(false);
             let cut_once = || {

@@ -40,8 +40,8 @@ use crate::file::state::FileState;
 use crate::file::watch::Watch;
 use crate::group::state::GroupState;
 use crate::manager::mailbox::{LoadMailbox, Mailbox, Outcome};
+use crate::manager::reclaim::room::RoomsMade;
 use crate::read::load_error::decode;
-use crate::reclaim::room::RoomsMade;
 use crate::timers::{Measured, Timer};
 use io::{Identity, IoError, unless_it_panics};
 
@@ -232,7 +232,7 @@ impl<'a> PageFuture<'a> {
             },
             State::Loading(load) => {
                 let outcome = load.read(waker)?;
-                file.manager.mailboxes.remove(load);
+                file.manager.file_io.mailboxes.remove(load);
                 Some(self.loaded(outcome))
             }
             State::Elsewhere(work) => work.mailbox.read(waker).map(|result| result.map(Came::Done)),
@@ -277,7 +277,7 @@ impl<'a> PageFuture<'a> {
                 _ => None,
             };
             if let Some(rest) = rest {
-                self.timer = Some(file.manager.timers.after(rest, waker));
+                self.timer = Some(file.manager.file_io.timers.after(rest, waker));
             }
             if measured == Some(Measured::Whole) && rest.is_none() || watch.is_silent() {
                 came = Some(self.give_up(watch, waker, begun));
@@ -315,7 +315,7 @@ impl<'a> PageFuture<'a> {
             Begun::InLine => watch.device.workers.get(),
             Begun::At(ms) => ms,
         };
-        let waited_ms = self.handle.file.manager.now_ms().saturating_sub(last_ms);
+        let waited_ms = self.handle.file.manager.memory.now_ms().saturating_sub(last_ms);
         watch.time().checked_sub(Duration::from_millis(waited_ms)).filter(|rest| !rest.is_zero())
     }
 
@@ -334,7 +334,7 @@ impl<'a> PageFuture<'a> {
     fn leave_state(&mut self) {
         self.timer = None;
         match std::mem::replace(&mut self.state, State::Idle) {
-            State::Loading(load) => self.handle.file.manager.mailboxes.remove(&load),
+            State::Loading(load) => self.handle.file.manager.file_io.mailboxes.remove(&load),
             State::Elsewhere(work) => work.mailbox.forget(),
             State::Idle | State::Pausing | State::Waiting(_) => {}
         }
@@ -408,7 +408,7 @@ impl<'a> PageFuture<'a> {
         let work = Arc::new(Work { mailbox: Mailbox::new(waker), asks_device, begun_ms: OnceCell::new() });
         let (file, its, page) = (Arc::clone(&self.handle.file), Arc::clone(&work), self.page);
         let does = move |file: Arc<FileState>| {
-            let _ = its.begun_ms.set(file.manager.now_ms()); // Set once.
+            let _ = its.begun_ms.set(file.manager.memory.now_ms()); // Set once.
             let result = unless_it_panics(|| what(&file)).unwrap_or_else(|| Err(file.read_failed(page, IoError::IO)));
             file.worker_progresses();
             let answers = file.answers();
@@ -422,7 +422,7 @@ impl<'a> PageFuture<'a> {
             file.run_by_worker(does)?;
         } else {
             let identity = memory_for(self.handle.group.state());
-            self.handle.file.manager.workers()?.run(identity, move || does(file));
+            self.handle.file.manager.file_io.workers()?.run(identity, move || does(file));
         }
         // `short_since` stays: a worker may find again and again that a page is in use.
         (self.state, self.timer) = (State::Elsewhere(work), None);
@@ -432,19 +432,19 @@ impl<'a> PageFuture<'a> {
     fn come_again_for_frame(&mut self, waker: &Waker) -> Result<Look<'a>, Error> {
         let (manager, group) = (&self.handle.file.manager, self.handle.group.state());
         // Uncharges what CPUs have in stock, so that this group can charge it.
-        manager.drain_charges(Some(group.id));
+        manager.memory.drain_charges(Some(group.id));
         self.tries_pinned += 1;
         let patient = self.short_since.is_none_or(|since| since.elapsed() < PATIENCE_PINNED);
         if !patient && self.tries_pinned >= TRIES_PINNED_MAX {
             let whose = (group.charged() >= group.max()).then_some(group.id);
-            if manager.mailboxes.take_pins(whose) == 0 && !manager.may_find_room(group) {
+            if manager.file_io.mailboxes.take_pins(whose) == 0 && !manager.may_find_room(group) {
                 if std::mem::replace(&mut self.in_earnest, true) {
                     return Err(manager.limit_reached(group));
                 }
                 // The last resort, as in `Manager::take_frame`. It may look at all pages.
                 let group = Arc::clone(group);
                 self.elsewhere(waker, false, move |file| {
-                    let _ = file.manager.frames.gather();
+                    let _ = file.manager.memory.frames.gather();
                     file.manager.reclaim_in_earnest(&group, whose.is_some(), 1);
                     Ok(Done::Room)
                 })?;
@@ -461,7 +461,7 @@ impl<'a> PageFuture<'a> {
         }
         // Pauses half as long as it has waited so far.
         let pause = (waited / 2).clamp(PAUSE_MIN, PAUSE_MAX);
-        self.timer = Some(self.handle.file.manager.timers.after(pause, waker));
+        self.timer = Some(self.handle.file.manager.file_io.timers.after(pause, waker));
         self.state = State::Pausing;
         Ok(Look::Pause)
     }
@@ -553,7 +553,7 @@ impl Drop for PageFuture<'_> {
     fn drop(&mut self) {
         // In a forked child, threads of the parent may hold the locks of the state forever, so the
         // state isn't dropped.
-        if self.handle.file.manager.frames.forked() {
+        if self.handle.file.manager.memory.frames.forked() {
             std::mem::forget((std::mem::replace(&mut self.state, State::Idle), self.timer.take()));
             return;
         }

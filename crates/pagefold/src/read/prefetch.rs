@@ -6,10 +6,10 @@ use frames::PageState;
 
 use crate::error::Error;
 use crate::file::handle::Handle;
+use crate::manager::reclaim::unwanted::Looks;
 use crate::read::call::{Launched, Purpose};
 use crate::read_ahead::shares::Share;
 use crate::read_ahead::{Bounds, Eagerness, Window};
-use crate::reclaim::unwanted::Looks;
 use io::Batch;
 
 /// The largest window, in bytes.
@@ -42,7 +42,7 @@ impl Handle {
     }
 
     fn look_ahead<T>(&self, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
-        self.read_ahead.here(|bytes| self.file.manager.frames.try_charge_beside_maps(bytes), act)
+        self.read_ahead.here(|bytes| self.file.manager.memory.frames.try_charge_beside_maps(bytes), act)
     }
 
     fn read_window(&self, window: Option<Window>) {

@@ -34,12 +34,12 @@ impl Payer<'_> {
     /// If the budget has no room for it.
     pub(super) fn prepare_place(self, first_word: u64) -> Result<(), Error> {
         let manager = self.manager;
-        let uncharge = |bytes| manager.frames.budget().uncharge(bytes);
+        let uncharge = |bytes| manager.memory.frames.budget().uncharge(bytes);
         manager.spaces.prepare(first_word, |bytes| manager.charge_metadata(bytes), uncharge)
     }
 
     fn pages(self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.manager.frames.page_size() as u64)
+        bytes.div_ceil(self.manager.memory.frames.page_size() as u64)
     }
 }
 
@@ -67,14 +67,14 @@ impl Account {
         let (manager, group) = (payer.manager, payer.group);
         let mut pages = 0;
         let paid = self.pay(payer, bytes, &mut pages).and_then(|()| manager.charge_metadata(bytes));
-        paid.inspect_err(|_| manager.uncharge_pages(group, pages))?;
+        paid.inspect_err(|_| manager.memory.uncharge_pages(group, pages))?;
         // The bytes are counted only once they are charged. Otherwise another charge could rely on
         // a page that this thread is still waiting for, and may not get.
         while !self.count(payer, bytes, pages) {
             // Another thread has used the rest of the last page, or uncharged that page.
             self.pay(payer, bytes, &mut pages).inspect_err(|_| {
-                manager.uncharge_pages(group, pages);
-                manager.frames.budget().uncharge(bytes);
+                manager.memory.uncharge_pages(group, pages);
+                manager.memory.frames.budget().uncharge(bytes);
             })?;
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Account {
         }
         charged.add(payer, bytes);
         drop(charged);
-        payer.manager.uncharge_pages(payer.group, pages - needed);
+        payer.manager.memory.uncharge_pages(payer.group, pages - needed);
         true
     }
 
@@ -116,11 +116,11 @@ impl Account {
     pub(super) fn try_charge(&self, payer: Payer<'_>, bytes: u64) -> bool {
         let mut charged = self.charged.lock();
         let pages = charged.pages_for(payer, bytes);
-        if !payer.manager.try_charge_pages(payer.group, pages) {
+        if !payer.manager.memory.try_charge_pages(payer.group, pages) {
             return false;
         }
-        if !payer.manager.frames.try_charge_beside_maps(bytes) {
-            payer.manager.uncharge_pages(payer.group, pages);
+        if !payer.manager.memory.frames.try_charge_beside_maps(bytes) {
+            payer.manager.memory.uncharge_pages(payer.group, pages);
             return false;
         }
         charged.add(payer, bytes);
@@ -137,8 +137,8 @@ impl Account {
             pages
         };
         payer.group.subtract_metadata(pages);
-        payer.manager.uncharge_pages(payer.group, pages);
-        payer.manager.frames.budget().uncharge(bytes);
+        payer.manager.memory.uncharge_pages(payer.group, pages);
+        payer.manager.memory.frames.budget().uncharge(bytes);
     }
 
     /// Returns everything that is charged. Called when the space is dropped.

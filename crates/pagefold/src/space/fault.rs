@@ -35,9 +35,10 @@ use crate::error::Error;
 use crate::lru::admission::Arrival;
 use crate::manager::Manager;
 use crate::manager::parts::PartCharge;
-use crate::manager::take_frame::{ChargedFrame, Otherwise};
+use crate::manager::reclaim::room::RoomsMade;
+use crate::manager::take_frame::Otherwise;
+use crate::memory::charges::ChargedFrame;
 use crate::read::load_error;
-use crate::reclaim::room::RoomsMade;
 
 /// Tells waiting threads that the page came back with a wrong checksum.
 const CORRUPT: LoadFailure = LoadFailure(i32::MIN + 1);
@@ -80,7 +81,7 @@ impl SpaceState {
         // thread's load, or reads from swap. Kept while it waits for memory.
         let mut part = None;
         if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
-            manager.swap.prefetch([slot]);
+            manager.swapping.areas.prefetch([slot]);
         }
         loop {
             let memory = match self.take_memory(manager, region, local, fault) {
@@ -211,12 +212,13 @@ impl SpaceState {
         let frame = manager.take_frame_or(group, || match region.map.state(local) {
             state @ PageState::Swapped { entry } if fault.frees_slot() => match PageEntry::from_bits(entry) {
                 Some(PageEntry::Slot(slot)) => {
-                    match manager.exchange(group, slot, &|| region.map.state(local) == state) {
+                    match manager.swapping.exchange(&manager.memory, group, slot, &|| region.map.state(local) == state)
+                    {
                         Some((frame, begun)) => {
                             exchange.set(Some(begun));
                             Otherwise::Frame(frame)
                         }
-                        None if manager.exchanges.is_any() => Otherwise::Soon,
+                        None if manager.swapping.exchanges.is_any() => Otherwise::Soon,
                         None => nothing(),
                     }
                 }
@@ -231,7 +233,12 @@ impl SpaceState {
             }
         });
         let frame = frame.map_err(|error| NoMemory { error, is_outrun: is_outrun.get() })?;
-        Ok(Memory { frame, is_listed: manager.swaps(), is_warm: manager.spaces.warm.take(), exchange: exchange.take() })
+        Ok(Memory {
+            frame,
+            is_listed: manager.memory.swaps(),
+            is_warm: manager.spaces.warm.take(),
+            exchange: exchange.take(),
+        })
     }
 
     /// Completes a load that this thread has begun. `is_new`: the frame holds the new page already.
@@ -272,7 +279,7 @@ impl SpaceState {
         };
         let exchange = memory.exchange.take();
         self.publish(loading, memory.frame, memory.is_listed, &past, Ahead::No);
-        self.manager().free_slots(self.group.state(), past.unused);
+        self.manager().swapping.free_slots(&self.manager().memory, self.group.state(), past.unused);
         drop(exchange);
         Ok(true)
     }
@@ -294,9 +301,9 @@ impl SpaceState {
                 let owner = Owner::new(loading.word_number()).expect("there are no more page words than owners");
                 let came = along.is_some_and(|along| self.read_along(along, (slot, owner), frame));
                 let note = if came || fault.overwrites(1 << self.page_shift) {
-                    manager.swap.note(slot).ok()
+                    manager.swapping.areas.note(slot).ok()
                 } else {
-                    let note = frame.fill(|bytes| manager.swap.swap_in(slot, owner, bytes))?;
+                    let note = frame.fill(|bytes| manager.swapping.areas.swap_in(slot, owner, bytes))?;
                     group.swapped.read.add(1);
                     Some(note)
                 };
@@ -305,7 +312,7 @@ impl SpaceState {
                 }
                 let keeps = fault.leaves_unchanged()
                     && memory.exchange.is_none()
-                    && manager.swap.keep(slot, frame.id().number());
+                    && manager.swapping.areas.keep(slot, frame.id().number());
                 *(if keeps { &mut past.kept } else { &mut past.unused }) = Some(slot);
             }
         }
@@ -324,14 +331,8 @@ impl SpaceState {
     ) {
         let (manager, group) = (&**self.manager(), self.group.state());
         let arrival = Arrival { ahead, slot: past.kept, ..Arrival::of_space(group.id, past.history) };
-        if is_listed {
-            manager.admit(group, loading, frame.into_frame(), arrival, false);
-        } else {
-            let frame = frame.into_anonymous();
-            let id = frame.id();
-            arrival.publish_unlisted(loading, frame);
-            manager.list_if_swapping(id);
-        }
+        let frame = if is_listed { frame.into_frame() } else { frame.into_anonymous() };
+        manager.memory.admit_anonymous(group, loading, frame, arrival, is_listed);
         if past.history.is_refault {
             group.counters.refaults.add(1);
         }
@@ -359,7 +360,7 @@ impl SpaceState {
     ) -> Result<bool, Error> {
         let address = page << self.page_shift;
         let area = || match entry()? {
-            PageEntry::Slot(slot) => self.manager().swap.area_name(slot.area()),
+            PageEntry::Slot(slot) => self.manager().swapping.areas.area_name(slot.area()),
             PageEntry::SameFilled(_) => None,
         };
         match outcome {
@@ -469,20 +470,20 @@ mod tests {
         let area = SwapArea::path("/swap").overwrite(true);
         let mm = Pagefold::builder().backend(backend.clone()).swap_area(area).compressed_swap("1MiB");
         let it = Tenant::new(mm, 64, 300);
-        it.manager().doorbell.stop(); // No background thread writes pages.
+        it.manager().memory.doorbell.stop(); // No background thread writes pages.
         (0..300).for_each(|page| it.write(page).unwrap()); // The compressed area has no room for any.
-        it.manager().drain_entries();
+        it.manager().memory.drain_entries();
         assert!(it.group_state().lists.len() > 8, "an exchange can try several pages");
         let swapped = Tenant::at(it.swapped(0)) / PAGE;
         let Some(PageEntry::Slot(slot)) = it.region().swapped_to(swapped) else { panic!() };
         backend.set_schedule(Schedule::From(1, DiskFault::Errno(IoError::IO.errno().unwrap())));
         let before = backend.calls_of(Call::Write);
-        assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_none());
+        assert!(it.manager().swapping.exchange(&it.manager().memory, it.group_state(), slot, &|| true).is_none());
         assert_eq!(backend.calls_of(Call::Write) - before, 1);
         assert_eq!(it.group_state().swapped.failure(), Some((0, IoError::IO)));
         // Later, when the disk is well again, the exchange succeeds.
         backend.set_schedule(Schedule::Never);
-        assert!(it.manager().exchange(it.group_state(), slot, &|| true).is_some());
+        assert!(it.manager().swapping.exchange(&it.manager().memory, it.group_state(), slot, &|| true).is_some());
         assert_eq!(it.group_state().swapped.failure(), None);
     }
 
@@ -541,7 +542,7 @@ mod tests {
     #[test]
     fn all_maps_are_looked_at_again_before_a_call_fails() {
         let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 2 * PART);
-        it.manager().doorbell.stop();
+        it.manager().memory.doorbell.stop();
         it.write(0).unwrap();
         let (manager, group, map) = (it.manager(), it.group_state(), &it.region().map);
         let part = Cell::new(Some(manager.charge_part(group, 0, &|| true).unwrap()));

@@ -6,7 +6,7 @@ use sync::SharedBytes;
 use super::entry::Entry;
 use crate::error::Error;
 use crate::lru::admission::History;
-use crate::manager::take_frame::ChargedFrame;
+use crate::memory::charges::ChargedFrame;
 use crate::swapping::exchange::Exchange;
 
 /// What a fault does to a page that isn't in memory.

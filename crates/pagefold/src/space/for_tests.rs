@@ -9,7 +9,7 @@ use super::region::{REGION_PAGES, Region};
 use crate::group::state::GroupState;
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
-use crate::manager::take_frame::ChargedFrame;
+use crate::memory::charges::ChargedFrame;
 use crate::{Builder, Group, Pagefold, Protection, Space};
 
 pub(super) const PAGE: u64 = 4096;
@@ -83,7 +83,7 @@ impl Tenant {
     pub(super) fn check_listed(&self, pages: std::ops::Range<u64>) {
         for page in pages {
             let PageState::Resident { frame } = self.page(page) else { panic!("page {page} isn't in memory") };
-            assert!(!Rank::of(&self.manager().frames, frame).is_unlisted(), "page {page} is on no list");
+            assert!(!Rank::of(&self.manager().memory.frames, frame).is_unlisted(), "page {page} is on no list");
         }
     }
 
@@ -99,8 +99,9 @@ impl Tenant {
         let (manager, group, mut taken) = (self.manager(), self.group_state(), Vec::new());
         loop {
             if manager.frames_of_reserve(group, 1, |frame| taken.push(frame)).is_err() {
-                manager.drain_entries();
-                if manager.drain_charges(Some(group.id)) == 0 && manager.reclaim_in_earnest(group, true, 1) == 0 {
+                manager.memory.drain_entries();
+                if manager.memory.drain_charges(Some(group.id)) == 0 && manager.reclaim_in_earnest(group, true, 1) == 0
+                {
                     return taken;
                 }
             }

@@ -32,7 +32,7 @@ impl Gone<'_> {
 
 impl SpaceState {
     pub(super) fn give_back<'a>(&'a self, frames: impl IntoIterator<Item = OwnedFrame<'a>>) {
-        let count = self.manager().release_anonymous(self.group.state(), frames);
+        let count = self.manager().memory.release_anonymous(self.group.state(), frames);
         self.manager().spaces.warm.freed(count as u64);
     }
 
@@ -75,8 +75,8 @@ impl SpaceState {
         if !gone.unlisted.is_empty() {
             self.give_back(gone.unlisted.drain(..));
         }
-        self.manager().free_gone(gone.listed.drain(..).collect());
-        self.manager().free_slots(self.group.state(), gone.slots.drain(..));
+        self.manager().memory.free_gone(gone.listed.drain(..).collect());
+        self.manager().swapping.free_slots(&self.manager().memory, self.group.state(), gone.slots.drain(..));
     }
 
     /// Takes a page out of memory. Returns false if another thread holds it for longer than
@@ -93,7 +93,7 @@ impl SpaceState {
             match region.map.detach(page, 0, true) {
                 Detach::Listed { frame, slot, .. } => {
                     gone.add_slot(slot);
-                    let is_unlisted = Rank::of(&self.manager().frames, frame.id()).is_unlisted();
+                    let is_unlisted = Rank::of(&self.manager().memory.frames, frame.id()).is_unlisted();
                     if is_unlisted {
                         gone.unlisted.push(frame);
                     } else {

@@ -55,7 +55,7 @@ impl Space {
     /// Those of [`page_at`](Self::page_at).
     pub fn page_at_owned(&self, address: u64) -> Result<PageRef<'static>, Error> {
         let page = self.page_at(address)?;
-        Ok(page.into_owned(&self.state.manager().frames, Arc::clone(&self.known) as _))
+        Ok(page.into_owned(&self.state.manager().memory.frames, Arc::clone(&self.known) as _))
     }
 
     /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
@@ -143,7 +143,7 @@ impl SpaceState {
             let pinned =
                 if waits { handle.page(of_file) } else { handle.try_page(of_file).ok_or_else(|| self.busy(page)) };
             let (frame, len) = pinned?;
-            let frame = self.manager().frames.adopt_pin(frame);
+            let frame = self.manager().memory.frames.adopt_pin(frame);
             // Loading the page may have taken long. A thread that changed the entry meanwhile
             // didn't wait for the load, so the entry is checked again.
             fence(Ordering::SeqCst);
@@ -155,7 +155,7 @@ impl SpaceState {
     }
 
     fn zeros(&self) -> PageRef<'_> {
-        PageRef::zeros(&self.manager().zeros)
+        PageRef::zeros(&self.manager().memory.zeros)
     }
 
     /// Pins a page of own memory (anonymous memory). Returns `None` if the page's entry has
@@ -207,7 +207,7 @@ impl SpaceState {
         self.check_change(page)?;
         let charge = CopyCharge::new(MaybeOwned::Owned(Arc::clone(self.group.handle())))?;
         let (mapping, writing, len) = self.hold_page(page)?;
-        let access = PageAccess::Owned(KeptWriting::of(&self.manager().frames, writing));
+        let access = PageAccess::Owned(KeptWriting::of(&self.manager().memory.frames, writing));
         Ok(PageMut::new(owner(mapping, Some(keeper)), charge, access, len))
     }
 
@@ -229,7 +229,7 @@ impl SpaceState {
         if !self.is_still_files(page, number) {
             return None;
         }
-        let access = PageAccess::Borrowed(self.manager().frames.adopt_writing(writing));
+        let access = PageAccess::Borrowed(self.manager().memory.frames.adopt_writing(writing));
         Some(PageMut::new(owner(Some(mapped), None), charge, access, len))
     }
 
@@ -254,7 +254,7 @@ impl SpaceState {
                     let Some(mapped) = self.mapped(number) else { continue };
                     let (writing, len) = mapped.opening(entry)?.change_page(mapped.page_of(page))?;
                     if self.is_still_files(page, number) {
-                        let writing = self.manager().frames.adopt_writing(writing);
+                        let writing = self.manager().memory.frames.adopt_writing(writing);
                         return Ok((Some(mapped), writing, len));
                     }
                 }

@@ -82,7 +82,7 @@ fn is_whole(pages: Range<u64>) -> bool {
 impl Index {
     /// Creates the empty index of a new space, whose charges are in `account`.
     pub(super) fn new(manager: &Manager, account: Account, space: Weak<SpaceState>) -> Self {
-        let frames = Arc::clone(&manager.frames);
+        let frames = Arc::clone(&manager.memory.frames);
         let maps = PageMaps::new(Arc::clone(&frames));
         Self { tree: Tree::new(), frames, maps, regions: Slots::new(), records: Mutex::default(), account, space }
     }

@@ -136,7 +136,7 @@ impl Space {
     #[must_use]
     pub fn areas(&self) -> Vec<Area> {
         let state = &*self.state;
-        if state.manager().frames.forked() {
+        if state.manager().memory.frames.forked() {
             return Vec::new(); // Another thread may have held the lock at the fork.
         }
         let _guard = state.lock.read(LockRange::FULL);

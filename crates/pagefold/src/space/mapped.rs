@@ -211,7 +211,7 @@ impl MappedFiles {
     }
 
     fn insert(&self, account: &Account, payer: Payer<'_>, openings: Arc<Openings>, delta: u64) -> Result<u64, Error> {
-        let frames = &payer.manager.frames;
+        let frames = &payer.manager.memory.frames;
         let charge_nearby = |bytes| frames.try_charge_beside_maps(bytes);
         self.nearby.prepare(charge_nearby, |bytes| frames.budget().uncharge(bytes));
         let (mut charged, mut hits) = (0, None);

@@ -227,7 +227,7 @@ impl Space {
     fn new(group: &Group) -> Result<Self, Error> {
         let manager = group.manager();
         manager.refuse_child()?;
-        let page_shift = manager.frames.page_size().trailing_zeros();
+        let page_shift = manager.memory.frames.page_size().trailing_zeros();
         let account = Account::default();
         let payer = Payer { manager, group: group.state() };
         account.charge(payer, size_of::<SpaceState>() as u64 + free_addresses::CHARGED_AT_ONCE)?;
@@ -244,7 +244,7 @@ impl Space {
             has_guards: AtomicBool::new(false),
         });
         let known = Arc::new(Known(Some(Arc::clone(&state))));
-        Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.frames)), known })
+        Ok(Self { state, maps: PageMaps::new(Arc::clone(&manager.memory.frames)), known })
     }
 
     /// Maps anonymous memory, all zeros, at addresses that the space chooses. `len` is in bytes,
@@ -475,7 +475,7 @@ impl Drop for Known {
     fn drop(&mut self) {
         let Some(space) = self.0.take() else { return };
         // In a forked child, a lock that another thread held at the fork is never released.
-        if space.manager().frames.forked() {
+        if space.manager().memory.frames.forked() {
             return;
         }
         let manager = Arc::clone(space.manager());
@@ -484,7 +484,7 @@ impl Drop for Known {
             drop(space);
         };
         if tasks::is_waking()
-            && let Ok(workers) = manager.workers()
+            && let Ok(workers) = manager.file_io.workers()
         {
             workers.run(TEARDOWN, tear_down); // This thread keeps no reference to the space.
         } else {
@@ -495,7 +495,7 @@ impl Drop for Known {
 
 impl Drop for SpaceState {
     fn drop(&mut self) {
-        if self.manager().frames.forked() {
+        if self.manager().memory.frames.forked() {
             return;
         }
         // A leaked guard keeps its frame, and the page map of its region, for good.

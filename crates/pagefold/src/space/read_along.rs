@@ -42,7 +42,7 @@ use super::SpaceState;
 use super::fault_types::{Fault, Memory, Past};
 use super::region::{REGION_PAGES, Region};
 use crate::manager::Manager;
-use crate::manager::take_frame::ChargedFrame;
+use crate::memory::charges::ChargedFrame;
 use crate::read_ahead::advice::Advice;
 use crate::read_ahead::shares::Share;
 use crate::read_ahead::{Bounds, Eagerness};
@@ -95,10 +95,10 @@ impl SpaceState {
         let manager = &**self.manager();
         let PageState::Swapped { entry } = region.map.state(local) else { return None };
         let Some(PageEntry::Slot(slot)) = PageEntry::from_bits(entry) else { return None };
-        if !fault.reads_slot(1 << self.page_shift) || memory.is_last() || !manager.swap.may_read_along(slot) {
+        if !fault.reads_slot(1 << self.page_shift) || memory.is_last() || !manager.swapping.areas.may_read_along(slot) {
             return None;
         }
-        if fault.writes() && !manager.swap.may_keep(slot) {
+        if fault.writes() && !manager.swapping.areas.may_keep(slot) {
             return None; // A3
         }
         let eagerness = match region.entry(region.first() + local).advice() {
@@ -127,12 +127,13 @@ impl SpaceState {
         eagerness: Eagerness,
     ) -> ArrayVec<Neighbour, ALONG_MAX> {
         let at = u64::from(slot.area()) << AREA_SHIFT | u64::from(slot.number());
-        let is_used = |position: u64| match manager.swap.neighbour(slot, position.wrapping_sub(at).cast_signed())?.0 {
-            SlotState::Cached { frame } => Some(!manager.frames.is_unused_ahead(FrameId::new(frame))),
-            _ => None,
-        };
+        let is_used =
+            |position: u64| match manager.swapping.areas.neighbour(slot, position.wrapping_sub(at).cast_signed())?.0 {
+                SlotState::Cached { frame } => Some(!manager.memory.frames.is_unused_ahead(FrameId::new(frame))),
+                _ => None,
+            };
         let group = self.group.state();
-        let limit = group.max().min(manager.frames.budget().max() >> self.page_shift);
+        let limit = group.max().min(manager.memory.frames.budget().max() >> self.page_shift);
         // Relaxed: statistics.
         let bounds = Bounds {
             pages: 1 << (2 * AREA_SHIFT - 2),
@@ -144,10 +145,12 @@ impl SpaceState {
             evicted: 0,
             waiting: 0,
         };
-        let Ok(note) = manager.swap.note(slot) else { return ArrayVec::new() };
+        let Ok(note) = manager.swapping.areas.note(slot) else { return ArrayVec::new() };
         let neighbour = |distance: i64| {
-            let (SlotState::Swapped { owner }, slot) = manager.swap.neighbour(slot, distance)? else { return None };
-            if !group.left_together([note, manager.swap.note(slot).ok()?]) {
+            let (SlotState::Swapped { owner }, slot) = manager.swapping.areas.neighbour(slot, distance)? else {
+                return None;
+            };
+            if !group.left_together([note, manager.swapping.areas.note(slot).ok()?]) {
                 return None;
             }
             let local = owner.number().checked_sub(region.map.first_word()).filter(|&local| local < REGION_PAGES)?;
@@ -184,8 +187,9 @@ impl SpaceState {
         let mut frames: Vec<&OwnedFrame<'_>> = coming.iter().map(|page| &*page.frame).collect();
         frames.insert(at, frame);
         let mut good = vec![false; run.len()];
-        let read =
-            OwnedFrame::fill_all(frames, |into| manager.swap.swap_in_run(&run, into, |at, is_good| good[at] = is_good));
+        let read = OwnedFrame::fill_all(frames, |into| {
+            manager.swapping.areas.swap_in_run(&run, into, |at, is_good| good[at] = is_good)
+        });
         let is_there = good.remove(at);
         if read.is_err() {
             return false; // A4
@@ -224,12 +228,13 @@ impl SpaceState {
     fn publish_along(&self, Coming { slot, loading, frame, .. }: Coming<'_>) {
         let (manager, group) = (&**self.manager(), self.group.state());
         // If the area is being removed by now, its slot has to be freed.
-        let may_keep = manager.swap.may_read_along(slot); // A3
-        let keeps = may_keep && manager.swap.set_cached(slot, frame.id().number()).is_ok();
-        let history = manager.swap.note(slot).map_or_else(|_| Default::default(), |note| group.history_of_note(note));
+        let may_keep = manager.swapping.areas.may_read_along(slot); // A3
+        let keeps = may_keep && manager.swapping.areas.set_cached(slot, frame.id().number()).is_ok();
+        let history =
+            manager.swapping.areas.note(slot).map_or_else(|_| Default::default(), |note| group.history_of_note(note));
         let past = Past { unused: (!keeps).then_some(slot), kept: keeps.then_some(slot), history };
         self.publish(loading, frame, true, &past, Ahead::Yes);
-        manager.free_slots(group, past.unused);
+        manager.swapping.free_slots(&manager.memory, group, past.unused);
     }
 }
 
@@ -257,18 +262,18 @@ mod tests {
         };
         (0..3).flat_map(|_| 0..PAGES).find(|&page| comes_along(page)).expect("pages come along with one");
         let (manager, region) = (it.manager(), it.region());
-        manager.drain_entries();
+        manager.memory.drain_entries();
         // The pages that came along are the only ones that can leave.
         let is_used = |&page: &u64| {
             let PageState::Resident { frame } = it.page(page) else { return false };
-            !manager.frames.is_unused_ahead(frame)
+            !manager.memory.frames.is_unused_ahead(frame)
         };
         let _pins: Vec<_> =
             (0..PAGES).filter(is_used).map(|page| it.space.page_at(Tenant::at(page)).unwrap()).collect();
         let swapped = Tenant::at(it.swapped(0)) / PAGE;
         let Some(PageEntry::Slot(slot)) = region.swapped_to(swapped) else { panic!() };
         let before = it.group.stats().swap_read_along_wasted;
-        assert!(manager.exchange(it.group_state(), slot, &|| true).is_some());
+        assert!(manager.swapping.exchange(&manager.memory, it.group_state(), slot, &|| true).is_some());
         assert_eq!(it.group.stats().swap_read_along_wasted, before + 1);
     }
 }

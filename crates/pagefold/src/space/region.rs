@@ -77,9 +77,9 @@ pub(super) struct Region {
 impl Region {
     /// Creates a record that is no region's yet.
     pub(super) fn new(manager: &Manager) -> Result<Self, Error> {
-        let map = PageMap::new(Arc::clone(&manager.frames), REGION_PAGES).map_err(Error::no_memory)?;
-        manager.frames.tables().open_of_map(map.number()).map_err(Error::no_memory)?;
-        let maps = PageMaps::new(Arc::clone(&manager.frames));
+        let map = PageMap::new(Arc::clone(&manager.memory.frames), REGION_PAGES).map_err(Error::no_memory)?;
+        manager.memory.frames.tables().open_of_map(map.number()).map_err(Error::no_memory)?;
+        let maps = PageMaps::new(Arc::clone(&manager.memory.frames));
         Ok(Self { stay: AtomicU64::new(0), in_word: MapInWord(map.number().bits() << NUMBER_SHIFT), map, maps })
     }
 
@@ -179,7 +179,7 @@ mod tests {
         let region = Region::new(manager).unwrap();
         let entry = |number: u64| Entry(number << 6 | 7);
         let fill = |entry: Entry| {
-            let word = |at| manager.frames.tables().word_of_map(region.map_number(), at);
+            let word = |at| manager.memory.frames.tables().word_of_map(region.map_number(), at);
             (0..1 << super::super::tree::GRANULE_SHIFT).for_each(|at| word(at).store(entry.0, Ordering::Release));
         };
         let (number, page) = (5, (5 << REGION_SHIFT) + 77);

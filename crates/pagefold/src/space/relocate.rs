@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::lru::admission::{Arrival, History};
 use crate::lru::rank::Rank;
 use crate::manager::parts::PartCharge;
-use crate::reclaim::room::RoomsMade;
+use crate::manager::reclaim::room::RoomsMade;
 
 /// A page that is about to move: its old place, its frame, and its new word.
 struct Moving<'a> {
@@ -209,7 +209,7 @@ impl SpaceState {
         match reserved {
             Ok(()) => Ok(moving),
             Err(error) => {
-                moving.into_iter().for_each(|page| self.manager().list_again(page.frame));
+                moving.into_iter().for_each(|page| self.manager().memory.list_again(page.frame));
                 // No page has come to the parts that were made for the new words.
                 self.give_back_idle_parts(old.moved(by));
                 Err(error)
@@ -234,11 +234,11 @@ impl SpaceState {
         let mut isolated = 0;
         for (region, page) in self.own_pages(old) {
             let Some(frame) = self.isolate(region, page, isolated)? else { continue };
-            isolated += u64::from(!Rank::of(&self.manager().frames, frame.id()).is_unlisted());
+            isolated += u64::from(!Rank::of(&self.manager().memory.frames, frame.id()).is_unlisted());
             match self.reserve_page((region.first() + page).wrapping_add(by), &mut parts, isolated) {
                 Ok(to) => moving.push(Moving { from: (region, page), frame, to }),
                 Err(error) => {
-                    self.manager().list_again(frame);
+                    self.manager().memory.list_again(frame);
                     return Err(error);
                 }
             }
@@ -266,17 +266,17 @@ impl SpaceState {
                     continue;
                 }
                 PageState::Resident { frame } => {
-                    if let Some(isolated) = manager.frames.isolate(frame) {
+                    if let Some(isolated) = manager.memory.frames.isolate(frame) {
                         if region.map.state(page) == (PageState::Resident { frame }) {
-                            manager.unlist(&isolated);
+                            manager.memory.unlist(&isolated);
                             return Ok(Some(isolated));
                         }
-                        manager.return_isolated(isolated);
+                        manager.memory.return_isolated(isolated);
                     }
                 }
             }
             // Perhaps the page is waiting for its list, or is being swapped out.
-            manager.drain_entries();
+            manager.memory.drain_entries();
             backoff.wait();
         }
     }
@@ -321,7 +321,7 @@ impl SpaceState {
     /// Moves a page's frame to the new word. If the frame can't hold another page, copies its bytes
     /// to another frame.
     fn move_page(&self, Moving { from: (region, page), frame, to }: Moving<'_>) {
-        let rank = Rank::of(&self.manager().frames, frame.id());
+        let rank = Rank::of(&self.manager().memory.frames, frame.id());
         let Some(mut frame) = self.take_away(region, page, frame) else { return };
         let mut left_over = None;
         if !frame.renew() {
@@ -336,13 +336,7 @@ impl SpaceState {
         }
         let group = self.group.state();
         let arrival = Arrival::of_space(group.id, History::of_moved(rank));
-        if rank.is_unlisted() {
-            let id = frame.id();
-            arrival.publish_unlisted(to, frame);
-            self.manager().list_if_swapping(id);
-        } else {
-            self.manager().admit(group, to, frame, arrival, false);
-        }
+        self.manager().memory.admit_anonymous(group, to, frame, arrival, !rank.is_unlisted());
     }
 
     /// Takes a page out of its old word, and returns its frame, which isn't freed because the
@@ -354,8 +348,12 @@ impl SpaceState {
         loop {
             match region.map.detach(page, 0, true) {
                 Detach::Orphaned { slot, .. } => {
-                    manager.free_slots(self.group.state(), SlotId::from_bits(slot).filter(|_| slot != 0));
-                    return manager.frames.put_back(isolated).err();
+                    manager.swapping.free_slots(
+                        &manager.memory,
+                        self.group.state(),
+                        SlotId::from_bits(slot).filter(|_| slot != 0),
+                    );
+                    return manager.memory.frames.put_back(isolated).err();
                 }
                 Detach::Pinned | Detach::Busy | Detach::Loading | Detach::Unclean => backoff.wait(),
                 // Impossible while this thread has the frame isolated.
@@ -371,7 +369,7 @@ impl SpaceState {
     fn another_frame(&self) -> OwnedFrame<'_> {
         let mut backoff = Backoff::new();
         loop {
-            match self.manager().frames.allocate() {
+            match self.manager().memory.frames.allocate() {
                 Some(frame) => return frame,
                 None if self.manager().reclaim_any(self.manager().page_for(self.group.state()), 1) == 0 => {
                     backoff.wait();

@@ -3,16 +3,15 @@
 use std::path::PathBuf;
 
 use frames::Frames;
-use swap::{AreaOptions, NotBack, Owner, Owners, Placement, RemoveError, SlotId, Source};
+use swap::{AreaOptions, Placement, Source};
 use sync::Arc;
 use sync::atomic::Ordering;
 
 use crate::error::Error;
-use crate::manager::Manager;
-use crate::manager::charges::MetadataCharge;
-use crate::manager::page_owners::SwapIn;
+use crate::memory::Memory;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::swap_areas::SwapAreaStats;
+use crate::swapping::Swapping;
 use crate::swapping::compressed::BudgetMemory;
 
 /// A place for anonymous pages that are swapped out because the budget, or a group's limit, is
@@ -36,7 +35,7 @@ use crate::swapping::compressed::BudgetMemory;
 #[derive(Clone, Debug)]
 pub struct SwapArea {
     place: Place,
-    options: AreaOptions,
+    pub(crate) options: AreaOptions,
 }
 
 #[derive(Clone, Debug)]
@@ -175,7 +174,7 @@ impl SwapArea {
         self
     }
 
-    fn source(self, frames: &Arc<Frames>) -> Result<Source, Error> {
+    pub(crate) fn source(self, frames: &Arc<Frames>) -> Result<Source, Error> {
         Ok(match self.place {
             Place::Unlinked { at, size } => Source::Unlinked { at, bytes: size?.0 },
             Place::Path(path) => Source::Path(path),
@@ -191,61 +190,18 @@ impl SwapArea {
 /// The default priority of compressed areas: above that of other areas.
 const COMPRESSED_PRIORITY: i32 = 100;
 
-impl Manager {
-    pub(crate) fn add_swap(&self, area: SwapArea) -> Result<u32, Error> {
-        self.add_swap_and_stock(area, || self.stock_new_area())
-    }
-
-    /// [`add_swap`](Self::add_swap), with the function that fills the stock of a compressed area.
-    fn add_swap_and_stock(&self, area: SwapArea, stock: impl FnOnce() -> Result<(), Error>) -> Result<u32, Error> {
-        self.refuse_child()?;
-        let options = area.options;
-        let source = area.source(&self.frames)?;
-        let is_compressed = matches!(source, Source::Compressed { .. });
-        let mut charge = None;
-        // If the charge is refused, the call's error is the area's (`AddError::NoRoom`), which has
-        // the size of the tables.
-        let mut admit = |bytes| {
-            charge = self.hold_metadata(bytes).ok();
-            charge.is_some()
-        };
-        let added = self.swap.add_admitted(&source, &*self.backend, options, &mut admit)?;
-        charge.into_iter().for_each(MetadataCharge::hand_over); // `remove_area` uncharges it.
-        self.note_areas();
-        self.list_anonymous();
-        let stocked = if is_compressed { stock() } else { Ok(()) };
-        let Err(error) = stocked else { return Ok(added.number()) };
-        // Without a stock, the area is removed again, unless another thread has removed it. If it
-        // can't be removed, pages are in it already. Then it stays, and its stock is filled when
-        // there is room.
-        match self.was_removed(self.swap.remove_added(&added, self)) {
-            Ok(()) | Err(RemoveError::Unknown { .. }) => Err(error),
-            Err(_) => Ok(added.number()),
-        }
-    }
-
-    pub(crate) fn remove_swap(&self, number: u32) -> Result<(), Error> {
-        self.refuse_child()?;
-        self.was_removed(self.swap.remove(number, self)).map_err(Error::from)
-    }
-
-    /// Completes the removal of an area, if it succeeded.
-    fn was_removed(&self, removed: Result<u64, RemoveError>) -> Result<(), RemoveError> {
-        self.note_areas();
-        removed.map(|bytes| self.frames.budget().uncharge(bytes))
-    }
-
+impl Swapping {
     /// Notes whether there are areas, after one was added or removed. The lock orders the threads
     /// that do this, so the last of them sees all changes.
-    fn note_areas(&self) {
+    pub(crate) fn note_areas(&self, memory: &Memory) {
         let _turn = self.area_changes.lock();
         // Relaxed: see `swaps`.
-        self.swapping.store(!self.swap.is_empty(), Ordering::Relaxed);
+        memory.lists_anonymous.store(!self.areas.is_empty(), Ordering::Relaxed);
     }
 
-    pub(crate) fn swap_stats(&self) -> Vec<SwapAreaStats> {
-        self.swap.release_idle();
-        let page_bytes = self.frames.page_size() as u64;
+    pub(crate) fn stats(&self, memory: &Memory) -> Vec<SwapAreaStats> {
+        self.areas.release_idle();
+        let page_bytes = memory.frames.page_size() as u64;
         let stats = |area: swap::AreaInfo| SwapAreaStats {
             number: area.number,
             name: area.name,
@@ -258,59 +214,6 @@ impl Manager {
             is_encrypted: area.is_encrypted,
             compressed: area.compressed.map(Into::into),
         };
-        self.swap.areas().into_iter().map(stats).collect()
-    }
-}
-
-impl Owners for Manager {
-    fn bring_back(&self, owner: Owner, _: SlotId) -> Result<(), NotBack> {
-        match self.spaces.swap_in(owner.number()) {
-            // A space that is being removed frees its slots itself.
-            SwapIn::Back | SwapIn::Gone => Ok(()),
-            SwapIn::Failed(Error::LimitReached { .. }) => Err(NotBack::NoMemory),
-            SwapIn::Failed(Error::SwapReadFailed { error, .. }) => Err(NotBack::Failed(Some(error))),
-            SwapIn::Failed(_) => Err(NotBack::Failed(None)),
-        }
-    }
-
-    fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>) {
-        self.spaces.move_slot(owner.number(), slot, moved);
-    }
-
-    fn give_up_slot(&self, frame: u32, slot: SlotId) {
-        self.take_slot(slot, frame, false);
-    }
-}
-
-#[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
-mod tests {
-    use super::*;
-    use crate::Pagefold;
-    use test_disks::SimulatedDisk;
-
-    /// Regression: while the stock of a new compressed area was being filled, another thread
-    /// removed the area. A third thread then added an area, which got the number of the removed
-    /// one. When the stock couldn't be filled, the third thread's area was removed.
-    #[test]
-    fn an_area_that_cannot_be_stocked_is_removed_and_no_other_that_got_its_number() {
-        let mm = Pagefold::builder().memory("8MiB").backend(SimulatedDisk::default()).build().unwrap();
-        let group = mm.group("tenant").build().unwrap();
-        let manager = group.manager();
-        let refusal = || Err(Error::BudgetBusy { size: Size(0), used: Size(0) });
-        let before = mm.stats().metadata_bytes;
-        let removed = manager.add_swap_and_stock(SwapArea::compressed("1MiB"), refusal);
-        assert!(matches!(removed, Err(Error::BudgetBusy { .. })), "{removed:?}");
-        assert_eq!((mm.stats().metadata_bytes, mm.stats().swap.len()), (before, 0));
-
-        let refused = manager.add_swap_and_stock(SwapArea::compressed("1MiB"), || {
-            mm.remove_swap(0)?;
-            assert_eq!(mm.add_swap(SwapArea::memory("1MiB"))?, 0);
-            refusal()
-        });
-        assert!(matches!(refused, Err(Error::BudgetBusy { .. })), "{refused:?}");
-        let names: Vec<_> = mm.stats().swap.into_iter().map(|area| area.name).collect();
-        assert_eq!(names, ["memory"]);
-        mm.remove_swap(0).unwrap();
-        assert_eq!(mm.stats().metadata_bytes, before);
+        self.areas.areas().into_iter().map(stats).collect()
     }
 }

@@ -18,16 +18,9 @@
 //! (`reclaim::drain`). If the other thread keeps the frame, the next drain is tried after a pause,
 //! and no call fails for want of a frame during that pause.
 
-use std::time::Duration;
-
 use frames::Frames;
 use swap::Memory;
 use sync::Arc;
-use sync::time::Instant;
-
-use crate::error::Error;
-use crate::manager::Manager;
-use crate::manager::lowering::Cost;
 
 /// The budget, as areas see it.
 #[derive(Debug)]
@@ -44,44 +37,5 @@ impl Memory for BudgetMemory {
 
     fn max(&self) -> u64 {
         self.0.budget().goal()
-    }
-}
-
-/// The most extents that are drained in one attempt.
-const DRAINS_MAX: u32 = 4;
-/// After a thread has failed to get memory for a stock, no thread tries again for this long. The
-/// reason: a drain that fails evicts many pages for nothing.
-const PAUSE: Duration = Duration::from_millis(20);
-
-impl Manager {
-    /// Fills the stocks of compressed areas, before pages are reclaimed. The caller must have no
-    /// page isolated. Returns whether a stock isn't full and will be tried again shortly: another
-    /// thread is filling it, or the pause after a failure isn't over.
-    pub(crate) fn stock_up_swap(&self) -> bool {
-        if !self.swaps() || self.swap.stock_up() {
-            return false;
-        }
-        // One thread at a time is enough, and it must not be making room already.
-        let Some(mut failed) = self.stocking_failed.try_lock() else { return true };
-        if failed.is_some_and(|failed| failed.elapsed() < PAUSE) {
-            return true;
-        }
-        let Some(_turn) = self.room_making.try_lock() else { return true };
-        for _ in 0..DRAINS_MAX {
-            if !self.drain_extent(Cost::Any) {
-                break;
-            }
-            if self.swap.stock_up() {
-                *failed = None;
-                return false;
-            }
-        }
-        *failed = Some(Instant::now());
-        false
-    }
-
-    /// Fills the stock of a new area, and evicts as many pages as that takes.
-    pub(crate) fn stock_new_area(&self) -> Result<(), Error> {
-        self.make_room_until(&mut || self.swap.stock_up())
     }
 }

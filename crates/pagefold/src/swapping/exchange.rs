@@ -29,14 +29,16 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use frames::{IsolatedFrame, OwnedFrame};
-use swap::{Owner, PageEntry, SlotId};
+use swap::{Owner, SlotId};
 
 use crate::group::state::GroupState;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::stripe::{Reach, Stripe};
-use crate::manager::Manager;
-use crate::manager::exchange_count::Exchanging;
-use crate::manager::take_frame::ChargedFrame;
+use crate::memory::Memory;
+use crate::memory::charges::ChargedFrame;
+use crate::swapping::Swapping;
+use crate::swapping::exchange_count::Exchanging;
+use crate::swapping::swap_out::Stored;
 
 /// The most pages of a stripe that are looked at for one that can leave.
 const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
@@ -46,6 +48,14 @@ const LOOKED_AT_MAX: usize = 2 * BATCH_MAX;
 pub(crate) struct Exchange<'a> {
     _under_way: Exchanging<'a>,
     gone: Owner,
+}
+
+impl Exchange<'_> {
+    /// Ends the exchange because the incoming page didn't come in. Returns the owner of the page
+    /// that has left memory.
+    pub(crate) fn end(self) -> Owner {
+        self.gone
+    }
 }
 
 /// The frame of a page that has left memory, and the page's owner.
@@ -60,7 +70,7 @@ enum Stays {
     All(IsolatedFrame),
 }
 
-impl Manager {
+impl Swapping {
     /// Swaps out a page of the group so that the page in `slot` can come in. Calls `wanted` once
     /// the outgoing page is written. If `wanted` returns false, no thread needs the incoming page
     /// any more, and the outgoing page stays in memory. Returns the outgoing page's frame, and the
@@ -68,6 +78,7 @@ impl Manager {
     /// swapped out.
     pub(crate) fn exchange<'a>(
         &'a self,
+        memory: &'a Memory,
         group: &'a GroupState,
         slot: SlotId,
         wanted: &dyn Fn() -> bool,
@@ -78,15 +89,17 @@ impl Manager {
         for step in 0..group.lists.stripe_count() {
             let stripe = group.lists.stripe((start + step) % group.lists.stripe_count());
             for _ in 0..stripe.len().min(LOOKED_AT_MAX) {
-                match self.leave_from(group, stripe, &|frame| self.leave_for(group, slot, frame, &in_vain, wanted)) {
+                match self.leave_from(memory, group, stripe, &|frame| {
+                    self.leave_for(memory, group, slot, frame, &in_vain, wanted)
+                }) {
                     ControlFlow::Continue(()) => {}
                     ControlFlow::Break(left) => {
                         let (mut frame, gone) = left?;
                         if frame.renew() {
                             let exchange = Exchange { _under_way: under_way, gone };
-                            return Some((ChargedFrame::new(self, group, frame), exchange));
+                            return Some((ChargedFrame::new(memory, group, frame), exchange));
                         }
-                        self.release(group, [frame]); // The frame has used up its generations.
+                        memory.release(group, [frame]); // The frame has used up its generations.
                     }
                 }
             }
@@ -94,20 +107,12 @@ impl Manager {
         None
     }
 
-    /// Brings the outgoing page back after the incoming page didn't come in, if there is memory for
-    /// it.
-    pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
-        let gone = exchange.gone;
-        drop(exchange); // No thread needs to wait for the rest.
-        // If that fails, the page stays in its slot, which does no harm.
-        let _ = self.spaces.swap_in(gone.number());
-    }
-
     /// Tries to swap out the coldest page of a stripe. Returns `Break` with the frame and the
     /// page's owner if the page was swapped out; `Continue` if it wasn't, but another page might
     /// be; and `Break(None)` if no page can be swapped out.
     fn leave_from<'a>(
         &self,
+        memory: &Memory,
         group: &GroupState,
         stripe: &Stripe,
         leave: &dyn Fn(IsolatedFrame) -> Result<Gone<'a>, Stays>,
@@ -116,7 +121,7 @@ impl Manager {
         let is_stuck = group.walk.insists(|| group.lists.len());
         // An exchange is for a fault of the group itself.
         let reach = if is_stuck { Reach::All } else { Reach::Usual };
-        let cut = stripe.cut(&self.frames, 1, reach, group.now(), &mut leftovers);
+        let cut = stripe.cut(&memory.frames, 1, reach, group.now(), &mut leftovers);
         let away = cut.window.len() + cut.main.len();
         let mut pages = cut.window.into_iter().chain(cut.main);
         let left = pages.next().map(leave);
@@ -125,7 +130,7 @@ impl Manager {
             None => ControlFlow::Continue(()),
             Some(Ok(gone)) => ControlFlow::Break(Some(gone)),
             Some(Err(Stays::This(frame))) => {
-                stripe.put_back(&self.frames, Batch::<1>::from([frame]), &mut leftovers);
+                stripe.put_back(&memory.frames, Batch::<1>::from([frame]), &mut leftovers);
                 ControlFlow::Continue(())
             }
             Some(Err(Stays::All(frame))) => {
@@ -133,55 +138,56 @@ impl Manager {
                 ControlFlow::Break(None)
             }
         };
-        stripe.return_cut(&self.frames, untried, &mut leftovers);
+        stripe.return_cut(&memory.frames, untried, &mut leftovers);
         stripe.returned(away);
-        self.settle(group, leftovers);
+        memory.settle(group, leftovers);
         flow
     }
 
     /// Writes a page to a reserved slot, and removes it from memory. `in_vain` is that of
     /// [`Swap::swap_out_for`](swap::Swap::swap_out_for).
-    fn leave_for(
+    fn leave_for<'a>(
         &self,
+        memory: &'a Memory,
         group: &GroupState,
         slot: SlotId,
         frame: IsolatedFrame,
         in_vain: &Cell<u32>,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<Gone<'_>, Stays> {
-        let page = if self.is_anonymous(&frame) { self.frames.look_unwritten(&frame) } else { None };
+    ) -> Result<Gone<'a>, Stays> {
+        let page = if memory.is_anonymous(&frame) { memory.frames.look_unwritten(&frame) } else { None };
         let Some(page) = page else { return Err(Stays::This(frame)) };
         let is_charged = group.swapped.charge_one_more()
-            || self.drain_swapped(Some(group.id)) > 0 && group.swapped.charge_one_more();
+            || self.drain_charges(memory, Some(group.id)) > 0 && group.swapped.charge_one_more();
         if !is_charged {
             return Err(Stays::All(frame));
         }
         let out = Self::page_out(group, &page);
         let mut areas = in_vain.get();
-        let written = self.swap.swap_out_for(slot, &out, &mut areas);
+        let written = self.areas.swap_out_for(slot, &out, &mut areas);
         in_vain.set(areas);
         group.swapped.was_written(written.map(|_| ()).map_err(|not| not.error));
         let reserved = match written {
             Ok(reserved) => reserved,
             Err(not) => {
-                self.uncharge_swapped(group, 1);
+                self.uncharge(memory, group, 1);
                 // Another page that compresses better may fit.
                 return Err(if not.another_may_fit { Stays::This(frame) } else { Stays::All(frame) });
             }
         };
         group.swapped.written.add(1);
         if !wanted() {
-            self.free_slots(group, [reserved]);
+            self.free_slots(memory, group, [reserved]);
             return Err(Stays::All(frame));
         }
-        let left = self.leave(group, frame, &page, PageEntry::Slot(reserved), false, group.now());
+        let left = self.leave(memory, group, frame, &page, Stored::Written(reserved), group.now());
         match &left {
             Ok(gone) => {
                 group.swapped.outs.add(1);
-                self.count_wasted(std::slice::from_ref(gone), group);
-                self.count_left(group, std::slice::from_ref(gone));
+                memory.count_wasted(std::slice::from_ref(gone), group);
+                memory.count_left(group, std::slice::from_ref(gone));
             }
-            Err(_) => self.free_slots(group, [reserved]),
+            Err(_) => self.free_slots(memory, group, [reserved]),
         }
         left.map(|frame| (frame, out.owner)).map_err(Stays::This)
     }

@@ -23,15 +23,14 @@ use std::ops::ControlFlow;
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, OwnedFrame, Refused, Unwritten};
 use swap::{Fill, Need, Note, Owner, PageEntry, PageOut, SlotId, SwapOutError};
-use sync::atomic::{Ordering, fence, fence_after_update};
 
 use crate::group::state::GroupState;
-use crate::lru::admission::{ANONYMOUS, History};
-use crate::lru::batch::{self, BATCH_MAX, Batch, Leftovers};
+use crate::lru::batch::Batch;
 use crate::lru::clock::Now;
 use crate::lru::cost::Cost;
 use crate::lru::rank::Rank;
-use crate::manager::Manager;
+use crate::memory::Memory;
+use crate::swapping::Swapping;
 
 /// The outcome of swapping out a number of pages.
 #[derive(Default)]
@@ -50,55 +49,56 @@ impl<'a, const N: usize> SwappedOut<'a, N> {
     }
 }
 
-impl Manager {
-    /// Returns whether anonymous pages can leave memory: whether there are swap areas.
-    pub(crate) fn swaps(&self) -> bool {
-        // Relaxed: the value changes only when areas are added or removed. At worst, a stale value
-        // keeps a page in memory that could leave.
-        self.swapping.load(Ordering::Relaxed)
-    }
+/// Where the bytes of a page are that leaves memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stored {
+    /// In the slot that the page has kept since it was read back.
+    Kept(SlotId),
+    /// In a slot to which they were just written.
+    Written(SlotId),
+    /// In the page word itself: the page is one word again and again.
+    SameFilled(Fill),
+}
 
-    /// Returns whether an isolated page is anonymous.
-    pub(crate) fn is_anonymous(&self, frame: &IsolatedFrame) -> bool {
-        self.frames.owner(frame.id()) == ANONYMOUS
-    }
-
+impl Swapping {
     /// Swaps out isolated anonymous pages of a group. `now` is the group's time.
     pub(crate) fn swap_out<'a, const N: usize>(
-        &'a self,
+        &self,
+        memory: &'a Memory,
         group: &GroupState,
         pages: Batch<N>,
         need: Need,
         now: Now,
     ) -> SwappedOut<'a, N> {
         let mut result = SwappedOut::default();
-        if !self.swaps() {
+        if !memory.swaps() {
             result.stay.extend(pages.into_iter().map(|frame| Refused { frame, unclean: true }));
             return result;
         }
-        let kept = pages.iter().filter_map(|frame| SlotId::from_bits(self.frames.kept_slot(frame.id())?));
-        self.swap.prefetch(kept);
+        let kept = pages.iter().filter_map(|frame| SlotId::from_bits(memory.frames.kept_slot(frame.id())?));
+        self.areas.prefetch(kept);
         let mut writes = ArrayVec::<(IsolatedFrame, Unwritten<'a>), N>::new();
         let (mut same_filled, mut kept) = (0, None);
         for frame in pages {
-            let Some(page) = self.frames.look_unwritten(&frame) else {
+            let Some(page) = memory.frames.look_unwritten(&frame) else {
                 result.stay.push(Refused { frame, unclean: false });
                 continue;
             };
             if let Some(slot) = page.slot().and_then(SlotId::from_bits) {
                 kept = Some(slot);
-                result.add(self.leave(group, frame, &page, PageEntry::Slot(slot), true, now));
+                result.add(self.leave(memory, group, frame, &page, Stored::Kept(slot), now));
             } else if let Some(fill) = Fill::of(page.bytes()) {
                 same_filled += 1;
-                result.add(self.leave(group, frame, &page, PageEntry::SameFilled(fill), false, now));
+                result.add(self.leave(memory, group, frame, &page, Stored::SameFilled(fill), now));
             } else {
                 writes.push((frame, page));
             }
         }
-        let written = if writes.is_empty() { None } else { self.write_out(group, writes, need, now, &mut result) };
+        let written =
+            if writes.is_empty() { None } else { self.write_out(memory, group, writes, need, now, &mut result) };
         if let Some(slot) = written.or(kept) {
             let on_device = if written.is_some() { Cost::WRITTEN } else { Cost::READ };
-            group.swapped.set_cost(if self.swap.is_on_device(slot) { on_device } else { Cost::COPIED });
+            group.swapped.set_cost(if self.areas.is_on_device(slot) { on_device } else { Cost::COPIED });
         }
         group.swapped.outs.add(result.gone.len() as u64);
         if same_filled > 0 {
@@ -109,18 +109,18 @@ impl Manager {
 
     /// Writes pages to slots, and removes them from memory. Returns one of the slots.
     fn write_out<'a, const N: usize>(
-        &'a self,
+        &self,
+        memory: &'a Memory,
         group: &GroupState,
         mut writes: ArrayVec<(IsolatedFrame, Unwritten<'a>), N>,
         need: Need,
         now: Now,
         result: &mut SwappedOut<'a, N>,
     ) -> Option<SlotId> {
-        self.swap.spill(self);
         let wanted = writes.len() as u64;
-        let mut charged = self.charge_swapped(group, wanted);
-        if charged < wanted && self.take_slots_of(&writes) {
-            charged += self.charge_swapped(group, wanted - charged);
+        let mut charged = self.charge(memory, group, wanted);
+        if charged < wanted && self.take_slots_of(memory, &writes) {
+            charged += self.charge(memory, group, wanted - charged);
         }
         let charged = charged as usize;
         result.stay.extend(writes.drain(charged..).map(|(frame, _)| Refused { frame, unclean: true }));
@@ -128,7 +128,7 @@ impl Manager {
         let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
             outs.iter().map(|_| Err(SwapOutError::Full)).collect();
         // The closure does nothing else: it runs under a lock.
-        self.swap.swap_out(&outs, need, |at, slot| slots[at] = slot);
+        self.areas.swap_out(&outs, need, |at, slot| slots[at] = slot);
         group.swapped.written.add(slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let written = slots.iter().find_map(|slot| slot.ok());
         let (mut unused, mut full) = (0, false);
@@ -136,9 +136,9 @@ impl Manager {
             group.swapped.was_written(slot.map(|_| ()));
             match slot {
                 Ok(slot) => {
-                    let left = self.leave(group, frame, &page, PageEntry::Slot(slot), false, now);
+                    let left = self.leave(memory, group, frame, &page, Stored::Written(slot), now);
                     if left.is_err() {
-                        let _ = self.swap.free(slot); // We own the slot, so it isn't stale.
+                        let _ = self.areas.free(slot); // We own the slot, so it isn't stale.
                         unused += 1;
                     }
                     result.add(left);
@@ -150,9 +150,9 @@ impl Manager {
                 }
             }
         }
-        self.uncharge_swapped(group, unused);
+        self.uncharge(memory, group, unused);
         if full {
-            self.take_slots_in_vain();
+            self.take_slots_in_vain(memory);
         }
         written
     }
@@ -167,37 +167,41 @@ impl Manager {
         }
     }
 
-    /// Removes a page from memory, if it hasn't changed since it was checked. Its page word then
-    /// holds `entry`.
-    pub(crate) fn leave<'a>(
-        &'a self,
+    /// Removes a page from memory, if it hasn't changed since it was checked.
+    pub(super) fn leave<'a>(
+        &self,
+        memory: &'a Memory,
         group: &GroupState,
         frame: IsolatedFrame,
         page: &Unwritten<'_>,
-        entry: PageEntry,
-        keeps: bool,
+        stored: Stored,
         now: Now,
     ) -> Result<OwnedFrame<'a>, IsolatedFrame> {
-        let note = group.note(Rank::of(&self.frames, frame.id()), now);
+        let note = group.note(Rank::of(&memory.frames, frame.id()), now);
+        let (entry, keeps) = match stored {
+            Stored::Kept(slot) => (PageEntry::Slot(slot), true),
+            Stored::Written(slot) => (PageEntry::Slot(slot), false),
+            Stored::SameFilled(fill) => (PageEntry::SameFilled(fill), false),
+        };
         let ready = || {
             if let PageEntry::Slot(slot) = entry {
-                let _ = self.swap.set_swapped(slot, owner(page), note); // We own the slot.
+                let _ = self.areas.set_swapped(slot, owner(page), note); // We own the slot.
             }
         };
-        let (frame, in_vain) = self.frames.swap_out(frame, page, entry.bits(), keeps, ready)?;
-        self.free_slots(group, SlotId::from_bits(in_vain).filter(|_| in_vain != 0));
+        let (frame, in_vain) = memory.frames.swap_out(frame, page, entry.bits(), keeps, ready)?;
+        self.free_slots(memory, group, SlotId::from_bits(in_vain).filter(|_| in_vain != 0));
         Ok(frame)
     }
 
     /// Frees slots of the group's pages, and uncharges them.
-    pub(crate) fn free_slots(&self, group: &GroupState, slots: impl IntoIterator<Item = SlotId>) {
+    pub(crate) fn free_slots(&self, memory: &Memory, group: &GroupState, slots: impl IntoIterator<Item = SlotId>) {
         let free = |slot: &SlotId| {
-            let freed = self.swap.free(*slot);
+            let freed = self.areas.free(*slot);
             debug_assert!(freed.is_ok(), "{freed:?}");
             freed.is_ok()
         };
         let freed = slots.into_iter().filter(free).count();
-        self.uncharge_swapped(group, freed as u64);
+        self.uncharge(memory, group, freed as u64);
     }
 
     /// Frees the outdated slots of the given pages. A page that is read back from swap keeps its
@@ -205,15 +209,15 @@ impl Manager {
     /// again, the page needs a new slot. Called if the group is so close to its limit that the page
     /// can't have the old slot and the new one at once. Returns whether any of the pages had a
     /// slot.
-    fn take_slots_of(&self, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
+    fn take_slots_of(&self, memory: &Memory, pages: &[(IsolatedFrame, Unwritten<'_>)]) -> bool {
         let frames = pages.iter().map(|(frame, _)| frame.id());
-        let kept = frames.filter_map(|frame| Some((SlotId::from_bits(self.frames.kept_slot(frame)?)?, frame)));
-        kept.inspect(|&(slot, frame)| self.take_slot(slot, frame.number(), true)).count() > 0
+        let kept = frames.filter_map(|frame| Some((SlotId::from_bits(memory.frames.kept_slot(frame)?)?, frame)));
+        kept.inspect(|&(slot, frame)| self.take_slot(memory, slot, frame.number(), true)).count() > 0
     }
 
     /// Frees outdated slots: those whose pages were written to since they were read back. A fault
     /// waits for this, so only a few slots are freed at a time.
-    fn take_slots_in_vain(&self) {
+    fn take_slots_in_vain(&self, memory: &Memory) {
         // One thread at a time is enough, and only now and then.
         let Some(mut search) = self.slot_search.try_lock() else { return };
         if search.last.is_some_and(|last| last.elapsed() < TAKING_INTERVAL) {
@@ -221,89 +225,17 @@ impl Manager {
         }
         search.last = Some(sync::time::Instant::now());
         let mut tried = 0;
-        self.swap.look_for_cached(&mut search.position, LOOKS_MAX, |slot, frame| {
-            self.take_slot(slot, frame, true);
+        self.areas.look_for_cached(&mut search.position, LOOKS_MAX, |slot, frame| {
+            self.take_slot(memory, slot, frame, true);
             tried += 1;
             if tried < TAKEN_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
     }
 
-    pub(crate) fn take_slot(&self, slot: SlotId, frame: u32, only_in_vain: bool) {
-        let Some(group) = self.frames.take_slot(FrameId::new(frame), slot.bits(), only_in_vain) else { return };
-        if let Some(group) = self.groups.get(group) {
-            self.free_slots(&group, [slot]);
-        }
-    }
-
-    /// Swaps out pages from memory that is to be given back, whether or not reclaim would choose
-    /// these pages.
-    pub(crate) fn evict_anonymous(&self, pages: Batch<BATCH_MAX>) {
-        let kind_of =
-            |frame: &IsolatedFrame| (self.frames.group(frame.id()), Rank::of(&self.frames, frame.id()).is_unlisted());
-        batch::divide(pages, kind_of, |(number, is_unlisted), own| {
-            let Some(group) = self.groups.get(number) else { return };
-            if !is_unlisted {
-                let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
-                group.lists.unlink(&self.frames, &ids);
-            }
-            let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain, group.now());
-            self.count_wasted(&gone, &group);
-            self.count_left(&group, &gone);
-            if is_unlisted {
-                self.release_anonymous(&group, gone);
-                stay.into_iter().for_each(|refused| self.return_isolated(refused.frame));
-            } else {
-                self.release(&group, gone);
-                let mut leftovers = Leftovers::default();
-                for refused in stay {
-                    group.lists.put_back(&self.frames, refused.frame, &mut leftovers);
-                }
-                self.settle(&group, leftovers);
-            }
-        });
-    }
-
-    /// Puts anonymous pages that are on no list on their groups' lists, so that reclaim can find
-    /// them. These are the pages that were touched before there was a swap area. The caller has
-    /// noted that there is one ([`swaps`](Self::swaps)).
-    ///
-    /// Another thread may be about to publish such a page, or may have the page isolated. This
-    /// function doesn't find the page then. But once the page can be found, that thread checks
-    /// whether there is a swap area ([`list_if_swapping`](Self::list_if_swapping)).
-    pub(crate) fn list_anonymous(&self) {
-        fence(Ordering::SeqCst); // Pairs with the fence in `list_if_swapping`.
-        self.frames.populated().for_each(|frame| self.list_page(frame));
-    }
-
-    /// Puts an anonymous page on a list if there are swap areas by now. Just before, the caller has
-    /// published the page without listing it, or has ended the isolation of an unlisted page.
-    /// Either was an atomic update.
-    #[inline]
-    pub(crate) fn list_if_swapping(&self, frame: FrameId) {
-        // Pairs with the fence in `list_anonymous`: either this thread sees that there is a swap
-        // area, or `list_anonymous` finds the page.
-        fence_after_update();
-        if self.swaps() {
-            self.list_page(frame);
-        }
-    }
-
-    /// Puts a page on a list if the page is anonymous, is on no list, and isn't isolated by another
-    /// thread.
-    #[cold]
-    fn list_page(&self, frame: FrameId) {
-        let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
-        if !is_one() {
-            return;
-        }
-        let Some(isolated) = self.frames.isolate(frame) else { return };
-        match self.groups.get(self.frames.group(frame)).filter(|_| is_one()) {
-            Some(group) => {
-                group.becomes_listed();
-                History::default().rank().give(&self.frames, &isolated);
-                self.enter(&group, isolated);
-            }
-            None => self.return_isolated(isolated),
+    pub(crate) fn take_slot(&self, memory: &Memory, slot: SlotId, frame: u32, only_in_vain: bool) {
+        let Some(group) = memory.frames.take_slot(FrameId::new(frame), slot.bits(), only_in_vain) else { return };
+        if let Some(group) = memory.groups.get(group) {
+            self.free_slots(memory, &group, [slot]);
         }
     }
 }

@@ -32,7 +32,6 @@ use std::time::Duration;
 use sync::atomic::Ordering;
 use sync::thread::sleep;
 
-use crate::dirty::device::DirtyPart;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::group::state::GroupState;
@@ -114,121 +113,92 @@ impl Pressure {
     }
 }
 
-impl Manager {
-    /// Returns the pressure on a group if `dirty` of its pages are dirty.
-    fn pressure(&self, group: &GroupState, dirty: u64) -> Pressure {
-        Pressure::of(dirty, group.max(), self.unclean.get(), self.frames.capacity() as u64)
-    }
+/// Returns the pressure on a group if `dirty` of its pages are dirty.
+fn pressure(manager: &Manager, group: &GroupState, dirty: u64) -> Pressure {
+    Pressure::of(dirty, group.max(), manager.file_io.unclean.get(), manager.memory.frames.capacity() as u64)
+}
 
-    /// Returns whether a group has so few dirty pages that its writers needn't
-    /// [wait](Self::wait_for_clean) or be [throttled](Self::pace), and the flusher needn't write.
-    pub(crate) fn has_few_dirty(&self, group: &GroupState) -> bool {
-        let pressure = self.pressure(group, group.unclean.get());
-        pressure.is_low_of_its_own() && pressure.is_low_of_all()
-    }
+/// Returns whether a group has so few dirty pages that its writers needn't
+/// [wait](wait_for_clean) or be [throttled](pace), and the flusher needn't write.
+pub(crate) fn has_few_dirty(manager: &Manager, group: &GroupState) -> bool {
+    let pressure = pressure(manager, group, group.unclean.get());
+    pressure.is_low_of_its_own() && pressure.is_low_of_all()
+}
 
-    /// Returns whether a group has so many dirty pages that its writers have to
-    /// [wait](Self::wait_for_clean).
-    pub(crate) fn has_too_many_dirty(&self, group: &GroupState) -> bool {
-        self.pressure(group, group.unclean.get()).slowed() >= 1.0
-    }
+/// Returns whether a group has so many dirty pages that its writers have to
+/// [wait](wait_for_clean).
+pub(crate) fn has_too_many_dirty(manager: &Manager, group: &GroupState) -> bool {
+    pressure(manager, group, group.unclean.get()).slowed() >= 1.0
+}
 
-    /// Waits while the writer's group has too many dirty pages. Called before a page is made dirty.
-    /// Pages that can't be written now don't count, unless the device of the writer's own file is
-    /// stalled.
-    ///
-    /// # Errors
-    /// [`Error::WriteFailed`] if there are too many dirty pages, and this file can't be written;
-    /// [`Error::DeviceTimeout`].
-    pub(crate) fn wait_for_clean(&self, handle: &Handle) -> Result<(), Error> {
-        let group = handle.group.state();
-        for _ in 0..WAITS_MAX {
-            let dirty = group.unclean.get();
-            if self.pressure(group, dirty).slowed() < 1.0 {
-                return Ok(());
-            }
-            if let Some(error) = handle.file.latch.failing() {
-                return Err(Error::WriteFailed { path: handle.file.path.clone(), error });
-            }
-            let live = dirty.saturating_sub(group.dirt.count_stuck());
-            if self.pressure(group, live).slowed() < 1.0 && !handle.file.is_stalled() {
-                return Ok(());
-            }
-            handle.file.check_write_back()?;
-            group.dirt.ring();
-            sleep(PAUSE_MAX / 4);
+/// Waits while the writer's group has too many dirty pages. Called before a page is made dirty.
+/// Pages that can't be written now don't count, unless the device of the writer's own file is
+/// stalled.
+///
+/// # Errors
+/// [`Error::WriteFailed`] if there are too many dirty pages, and this file can't be written;
+/// [`Error::DeviceTimeout`].
+pub(crate) fn wait_for_clean(manager: &Manager, handle: &Handle) -> Result<(), Error> {
+    let group = handle.group.state();
+    for _ in 0..WAITS_MAX {
+        let dirty = group.unclean.get();
+        if pressure(manager, group, dirty).slowed() < 1.0 {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Throttles the writer, after it made a page dirty, if its group has many dirty pages.
-    pub(crate) fn pace(&self, handle: &Handle) {
-        let group = handle.group.state();
-        // The cheap half of `wants_writing`. The flusher checks again.
-        if self.has_few_dirty(group) {
-            return;
+        if let Some(error) = handle.file.latch.failing() {
+            return Err(Error::WriteFailed { path: handle.file.path.clone(), error });
         }
-        let pressure = self.pressure(group, group.unclean.get());
-        let Some(device) = handle.file.device() else { return };
-        if self.wants_writing(group).is_some() {
-            self.flusher.ring(device);
+        let live = dirty.saturating_sub(group.dirt.count_stuck());
+        if pressure(manager, group, live).slowed() < 1.0 && !handle.file.is_stalled() {
+            return Ok(());
         }
-        let slowed = pressure.slowed();
-        if slowed <= 0.0 {
-            return;
-        }
-        // The cost of a page rises linearly with the pressure. Where throttling begins, the cost is
-        // zero. Where writers are stopped, it is twice the time in which the disk writes a page.
-        // Halfway, the cost equals the disk's time, so a single writer settles there.
-        let ns = (device.rate.page_ns() * slowed * 2.0).min(PAUSE_MAX.as_nanos() as f64) as u64;
-        let debt = handle.debt_ns.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
-        if debt >= DEBT_MIN.as_nanos() as u64 {
-            // Several threads may find that the handle's debt has reached the minimum. One of them
-            // takes the whole debt, and sleeps that time. Each of the others takes only what was
-            // added since.
-            let taken = handle.debt_ns.swap(0, Ordering::Relaxed);
-            sleep(Duration::from_nanos(taken).min(PAUSE_MAX));
-        }
+        handle.file.check_write_back()?;
+        group.dirt.ring();
+        sleep(PAUSE_MAX / 4);
     }
+    Ok(())
+}
 
-    /// Returns how urgently the flusher should write dirty pages of the group, or `None` if the
-    /// group doesn't have many. Pages that can't be written now don't count.
-    pub(crate) fn wants_writing(&self, group: &GroupState) -> Option<f64> {
-        let live = group.unclean.get().saturating_sub(group.dirt.stuck());
-        let pressure = self.pressure(group, live);
-        let many_in_all =
-            || self.unclean.get().saturating_mul(WRITTEN_FROM) >= dirty_max(self.frames.capacity() as u64);
-        let wants = !pressure.is_low_of_its_own() || !pressure.is_low_of_all() && many_in_all();
-        wants.then(|| pressure.own().max(pressure.parts() / PARTS_MAX))
+/// Throttles the writer, after it made a page dirty, if its group has many dirty pages.
+pub(crate) fn pace(manager: &Manager, handle: &Handle) {
+    let group = handle.group.state();
+    // The cheap half of `wants_writing`. The flusher checks again.
+    if has_few_dirty(manager, group) {
+        return;
     }
+    let pressure = pressure(manager, group, group.unclean.get());
+    let Some(device) = handle.file.device() else { return };
+    if wants_writing(manager, group).is_some() {
+        manager.file_io.flusher.ring(device);
+    }
+    let slowed = pressure.slowed();
+    if slowed <= 0.0 {
+        return;
+    }
+    // The cost of a page rises linearly with the pressure. Where throttling begins, the cost is
+    // zero. Where writers are stopped, it is twice the time in which the disk writes a page.
+    // Halfway, the cost equals the disk's time, so a single writer settles there.
+    let ns = (device.rate.page_ns() * slowed * 2.0).min(PAUSE_MAX.as_nanos() as f64) as u64;
+    let debt = handle.debt_ns.fetch_add(ns, Ordering::Relaxed).saturating_add(ns);
+    if debt >= DEBT_MIN.as_nanos() as u64 {
+        // Several threads may find that the handle's debt has reached the minimum. One of them
+        // takes the whole debt, and sleeps that time. Each of the others takes only what was
+        // added since.
+        let taken = handle.debt_ns.swap(0, Ordering::Relaxed);
+        sleep(Duration::from_nanos(taken).min(PAUSE_MAX));
+    }
+}
 
-    /// Asks the flusher to write dirty pages because memory is needed: those of `group`, or of any
-    /// group. Returns whether there are any.
-    pub(crate) fn ask_for_clean(&self, group: Option<&GroupState>) -> bool {
-        match group {
-            Some(group) if group.unclean.get() > 0 => {
-                group.dirt.short(self.now_ms());
-                group.dirt.ring();
-                true
-            }
-            None if self.unclean.get() > 0 => {
-                self.flusher.ring_for_frames(self.now_ms());
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Counts pages of a part that have become clean.
-    pub(crate) fn became_clean(&self, part: &DirtyPart, pages: u64) {
-        self.cleaned.fetch_add(pages, Ordering::Relaxed); // First, as in `DirtyPart::became_clean`.
-        part.became_clean(&self.unclean, pages);
-    }
-
-    /// Returns the milliseconds since the manager was created.
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.clock.elapsed().as_millis() as u64
-    }
+/// Returns how urgently the flusher should write dirty pages of the group, or `None` if the
+/// group doesn't have many. Pages that can't be written now don't count.
+pub(crate) fn wants_writing(manager: &Manager, group: &GroupState) -> Option<f64> {
+    let live = group.unclean.get().saturating_sub(group.dirt.stuck());
+    let pressure = pressure(manager, group, live);
+    let many_in_all = || {
+        manager.file_io.unclean.get().saturating_mul(WRITTEN_FROM) >= dirty_max(manager.memory.frames.capacity() as u64)
+    };
+    let wants = !pressure.is_low_of_its_own() || !pressure.is_low_of_all() && many_in_all();
+    wants.then(|| pressure.own().max(pressure.parts() / PARTS_MAX))
 }
 
 /// Returns the most pages that should be dirty of a limit of `pages`.

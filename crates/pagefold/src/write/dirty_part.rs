@@ -57,7 +57,7 @@ impl FileState {
             return Some(Arc::clone(part));
         }
         parts.retain(|part| !part.is_idle());
-        let failed_ms = self.latch.failing().map_or(0, |_| self.manager.now_ms().max(1));
+        let failed_ms = self.latch.failing().map_or(0, |_| self.manager.memory.now_ms().max(1));
         let part = DirtyPart::new(file, group, device, failed_ms);
         let of_group: Arc<dyn Part> = Arc::clone(&part) as _;
         group.dirt.add(&of_group);
@@ -67,7 +67,7 @@ impl FileState {
 
     /// Returns the part in which dirty pages charged to the group with this number are counted.
     pub(crate) fn part_of_number(&self, group: u32) -> Option<Arc<DirtyPart>> {
-        match self.manager.groups.get(group) {
+        match self.manager.memory.groups.get(group) {
             Some(group) => self.part_of(&group),
             // Another thread has just given up the group's last page.
             None => self.dirt.parts.lock().iter().find(|part| part.group.id == group).cloned(),
@@ -77,7 +77,7 @@ impl FileState {
     /// Counts a page charged to the group with this number that has just become dirty.
     pub(crate) fn became_dirty(&self, group: u32) {
         if let Some(part) = self.part_of_number(group) {
-            part.became_dirty(&self.manager.unclean, || self.manager.now_ms());
+            part.became_dirty(&self.manager.file_io.unclean, || self.manager.memory.now_ms());
         }
     }
 
@@ -89,7 +89,7 @@ impl FileState {
     /// Notes that the flusher has written the file. If `tried` names a visit, the flusher doesn't
     /// try the file again in that visit.
     pub(crate) fn swept(&self, tried: Option<u64>) {
-        let now_ms = self.manager.now_ms();
+        let now_ms = self.manager.memory.now_ms();
         self.each_part(|part| part.swept(now_ms, tried));
     }
 
@@ -97,7 +97,7 @@ impl FileState {
     pub(crate) fn note_outcome(&self, failure: Option<IoError>) {
         if let Some(error) = failure {
             self.latch.fail(error);
-            self.fails_since(self.manager.now_ms().max(1));
+            self.fails_since(self.manager.memory.now_ms().max(1));
         } else if self.latch.failing().is_some() {
             self.latch.heal();
             self.can_be_written_again();
@@ -136,6 +136,6 @@ impl Handle {
                 None => return,
             },
         };
-        part.became_dirty(&self.file.manager.unclean, || self.file.manager.now_ms());
+        part.became_dirty(&self.file.manager.file_io.unclean, || self.file.manager.memory.now_ms());
     }
 }

@@ -24,7 +24,7 @@
 //! - Its dirty pages are old.
 //! - A thread can't get a frame.
 //! - It has dirty pages of a group that has many dirty pages
-//!   ([`wants_writing`](Manager::wants_writing)), or whose threads wait for pages to become clean.
+//!   ([`wants_writing`]), or whose threads wait for pages to become clean.
 //!
 //! A file's need grows while the file waits, so no file starves. A file that couldn't be written is
 //! left alone for a second.
@@ -41,12 +41,12 @@ use sync::Arc;
 use sync::atomic::Ordering;
 use sync::tasks::survive;
 use sync::thread::{JoinHandle, is_current, spawn};
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
-use sync::time::Duration;
 
 use crate::dirty::device::{Device, DirtyPart};
 use crate::error::Error;
 use crate::manager::Manager;
+use crate::write::at_exit;
+use crate::write::dirty::wants_writing;
 
 /// How old dirty pages get before they are written.
 const AGE_MAX_MS: u64 = 5_000;
@@ -54,51 +54,6 @@ const AGE_MAX_MS: u64 = 5_000;
 const RETRY_MS: u64 = 1_000;
 /// The shortest time between two writes of one file because a thread waits for a frame.
 const SHORT_PAUSE_MS: u64 = 100;
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
-impl sync::exit::Leaving for Manager {
-    fn begin(&self) {
-        // A forked child has none of the threads, and nothing to write.
-        if !self.frames.forked() {
-            self.flusher.begin_leaving();
-        }
-    }
-
-    fn wait(&self, at_most: Duration) {
-        if !self.frames.forked() {
-            self.flusher.wait_for_leaving(at_most);
-        }
-    }
-}
-
-#[cfg(not(any(pagefold_loom, pagefold_manycore)))]
-impl Manager {
-    fn as_leaving(self: &Arc<Self>) -> sync::Weak<dyn sync::exit::Leaving> {
-        let leaving: sync::Weak<Self> = Arc::downgrade(self);
-        leaving
-    }
-
-    /// Registers this manager, so that its dirty pages are written when the process ends.
-    fn write_at_exit(self: &Arc<Self>) {
-        if !sync::exit::register(&self.as_leaving()) {
-            tracing::warn!(
-                "what is unwritten when the process ends will be lost: there is no memory for an exit function, \
-                 or the process was forked at a bad moment"
-            );
-        }
-    }
-
-    fn write_at_exit_no_more(self: &Arc<Self>) {
-        sync::exit::forget(&self.as_leaving());
-    }
-}
-
-/// A model's process doesn't end.
-#[cfg(any(pagefold_loom, pagefold_manycore))]
-impl Manager {
-    fn write_at_exit(&self) {}
-
-    fn write_at_exit_no_more(&self) {}
-}
 
 /// Ends the flusher when dropped.
 pub(crate) struct FlusherThread(pub(crate) Arc<Manager>);
@@ -107,15 +62,15 @@ impl Drop for FlusherThread {
     fn drop(&mut self) {
         // A forked child has no flusher threads to join, and perhaps locks that no thread will
         // release.
-        if self.0.frames.forked() {
+        if self.0.memory.frames.forked() {
             return;
         }
-        let flusher = &self.0.flusher;
+        let flusher = &self.0.file_io.flusher;
         if !flusher.threads().is_empty() {
-            self.0.write_at_exit_no_more();
+            at_exit::write_no_more(&self.0);
         }
         flusher.stop();
-        let all_end = self.0.io_timeout.is_none_or(|time| flusher.wait_for_ends(time));
+        let all_end = self.0.file_io.io_timeout.is_none_or(|time| flusher.wait_for_ends(time));
         loop {
             let Some(thread) = flusher.threads().pop() else { break };
             if all_end && !is_current(&thread) {
@@ -128,91 +83,89 @@ impl Drop for FlusherThread {
     }
 }
 
-impl Manager {
-    /// Starts the flusher, if it doesn't run yet.
-    pub(crate) fn start_flusher(self: &Arc<Self>) -> Result<(), Error> {
-        let mut threads = self.flusher.threads();
-        if threads.is_empty() {
-            self.flusher.first_thread();
-            threads.push(self.flusher_thread().inspect_err(|_| self.flusher.not_started())?);
-            self.write_at_exit();
-        }
-        Ok(())
+/// Starts the flusher, if it doesn't run yet.
+pub(crate) fn start(manager: &Arc<Manager>) -> Result<(), Error> {
+    let mut threads = manager.file_io.flusher.threads();
+    if threads.is_empty() {
+        manager.file_io.flusher.first_thread();
+        threads.push(start_thread(manager).inspect_err(|_| manager.file_io.flusher.not_started())?);
+        at_exit::write(manager);
     }
+    Ok(())
+}
 
-    fn flusher_thread(self: &Arc<Self>) -> Result<JoinHandle<()>, Error> {
-        let its = Arc::clone(self);
-        spawn("pagefold-flush", move || its.run_flusher()).map_err(Error::no_thread)
-    }
+fn start_thread(manager: &Arc<Manager>) -> Result<JoinHandle<()>, Error> {
+    let its = Arc::clone(manager);
+    spawn("pagefold-flush", move || run(&its)).map_err(Error::no_thread)
+}
 
-    fn run_flusher(self: &Arc<Self>) {
-        while let Some(device) = self.flusher.next_device() {
-            if self.flusher.lacks_thread() {
-                let mut threads = self.flusher.threads();
-                match self.flusher_thread() {
-                    Ok(thread) => threads.push(thread),
-                    // The next thread that takes a device tries again. Until then the existing
-                    // threads do the work.
-                    Err(_) => self.flusher.not_started(),
-                }
-            }
-            let was_leaving = self.flusher.is_leaving();
-            self.visit(&device);
-            self.flusher.visited(&device, was_leaving);
-        }
-        self.flusher.ended();
-    }
-
-    /// Writes files of a device until none needs it.
-    fn visit(&self, device: &Arc<Device>) {
-        let visit = 1 + device.visits.fetch_add(1, Ordering::Relaxed);
-        let mut stuck = Vec::new();
-        device.each_part(|part| {
-            if part.group.dirt.stuck() > 0 {
-                stuck.push(Arc::clone(&part.group));
-            }
-        });
-        stuck.sort_unstable_by_key(|group| group.id);
-        stuck.dedup_by_key(|group| group.id);
-        stuck.iter().for_each(|group| _ = group.dirt.count_stuck());
-        while !self.flusher.is_stopping() {
-            let now_ms = self.now_ms();
-            let is_leaving = self.flusher.is_leaving();
-            let need = |part: &DirtyPart| match part.tried(visit) {
-                true => None,
-                false if is_leaving => (part.pages() > 0).then_some(1.0),
-                false => self.need(part, now_ms),
-            };
-            let Some(part) = device.neediest(need) else { break };
-            let Some(file) = part.file.upgrade() else {
-                part.try_no_more(visit); // The file is being closed, which writes its pages.
-                continue;
-            };
-            // A backend's file may panic when it is dropped, and this may be its last user. The
-            // thread serves other files, too.
-            let flushed = survive(|| file.flush(is_leaving, visit));
-            let dropped = survive(|| drop(file));
-            if !flushed || !dropped {
-                part.try_no_more(visit);
+fn run(manager: &Arc<Manager>) {
+    while let Some(device) = manager.file_io.flusher.next_device() {
+        if manager.file_io.flusher.lacks_thread() {
+            let mut threads = manager.file_io.flusher.threads();
+            match start_thread(manager) {
+                Ok(thread) => threads.push(thread),
+                // The next thread that takes a device tries again. Until then the existing
+                // threads do the work.
+                Err(_) => manager.file_io.flusher.not_started(),
             }
         }
+        let was_leaving = manager.file_io.flusher.is_leaving();
+        visit(manager, &device);
+        manager.file_io.flusher.visited(&device, was_leaving);
     }
+    manager.file_io.flusher.ended();
+}
 
-    /// Returns how urgently the file of a part should be written; `None` if it needn't be.
-    pub(crate) fn need(&self, part: &DirtyPart, now_ms: u64) -> Option<f64> {
-        if part.pages() == 0 {
-            return None;
+/// Writes files of a device until none needs it.
+fn visit(manager: &Manager, device: &Arc<Device>) {
+    let visit = 1 + device.visits.fetch_add(1, Ordering::Relaxed);
+    let mut stuck = Vec::new();
+    device.each_part(|part| {
+        if part.group.dirt.stuck() > 0 {
+            stuck.push(Arc::clone(&part.group));
         }
-        let waited_ms = part.waited_ms(now_ms);
-        let is_old = part.age_ms(now_ms) >= AGE_MAX_MS;
-        let is_short = || now_ms < self.flusher.short_until_ms() && waited_ms >= SHORT_PAUSE_MS;
-        let urgency = match part.failed_ms() {
-            Some(failed_ms) => (now_ms >= failed_ms + RETRY_MS).then_some(1.0),
-            None if part.group.dirt.is_short(now_ms) || is_short() => Some(2.0),
-            None => self.wants_writing(&part.group).or_else(|| is_old.then_some(1.0)),
+    });
+    stuck.sort_unstable_by_key(|group| group.id);
+    stuck.dedup_by_key(|group| group.id);
+    stuck.iter().for_each(|group| _ = group.dirt.count_stuck());
+    while !manager.file_io.flusher.is_stopping() {
+        let now_ms = manager.memory.now_ms();
+        let is_leaving = manager.file_io.flusher.is_leaving();
+        let needs = |part: &DirtyPart| match part.tried(visit) {
+            true => None,
+            false if is_leaving => (part.pages() > 0).then_some(1.0),
+            false => need(manager, part, now_ms),
         };
-        Some(urgency? + waited_ms as f64 / 1_000.0)
+        let Some(part) = device.neediest(needs) else { break };
+        let Some(file) = part.file.upgrade() else {
+            part.try_no_more(visit); // The file is being closed, which writes its pages.
+            continue;
+        };
+        // A backend's file may panic when it is dropped, and this may be its last user. The
+        // thread serves other files, too.
+        let flushed = survive(|| file.flush(is_leaving, visit));
+        let dropped = survive(|| drop(file));
+        if !flushed || !dropped {
+            part.try_no_more(visit);
+        }
     }
+}
+
+/// Returns how urgently the file of a part should be written; `None` if it needn't be.
+pub(crate) fn need(manager: &Manager, part: &DirtyPart, now_ms: u64) -> Option<f64> {
+    if part.pages() == 0 {
+        return None;
+    }
+    let waited_ms = part.waited_ms(now_ms);
+    let is_old = part.age_ms(now_ms) >= AGE_MAX_MS;
+    let is_short = || now_ms < manager.file_io.flusher.short_until_ms() && waited_ms >= SHORT_PAUSE_MS;
+    let urgency = match part.failed_ms() {
+        Some(failed_ms) => (now_ms >= failed_ms + RETRY_MS).then_some(1.0),
+        None if part.group.dirt.is_short(now_ms) || is_short() => Some(2.0),
+        None => wants_writing(manager, &part.group).or_else(|| is_old.then_some(1.0)),
+    };
+    Some(urgency? + waited_ms as f64 / 1_000.0)
 }
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
@@ -237,7 +190,7 @@ mod tests {
         let manager = mm.manager();
         manager.begin();
         manager.wait(WATCHDOG);
-        assert!(!manager.flusher.is_awaited());
+        assert!(!manager.file_io.flusher.is_awaited());
         assert_eq!(mm.stats().groups[0].unclean_bytes, 0);
     }
 }

@@ -51,7 +51,7 @@
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
-pub(crate) mod clean_wait;
+mod at_exit;
 pub(crate) mod cycle;
 pub(crate) mod dirty;
 pub(crate) mod dirty_part;
@@ -69,11 +69,11 @@ use sync::lock::MutexGuard;
 use crate::error::Error;
 use crate::file::handle::Handle;
 use crate::file::length::LEN_MAX;
-use crate::file::recharge::Recharge;
+use crate::file::recharge::{self, Recharge};
 use crate::file::watch::Pace;
 use crate::lru::admission::Arrival;
+use crate::manager::reclaim::room::RoomsMade;
 use crate::read::call::Call;
-use crate::reclaim::room::RoomsMade;
 use crate::stats::Counters;
 use io::IoError;
 
@@ -138,13 +138,13 @@ impl Handle {
     fn at_its_pace<T>(&self, write: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let manager = &*self.file.manager;
         // Most often the group has few dirty pages. Then this one check saves both waits.
-        let few_are_dirty = manager.has_few_dirty(self.group.state());
+        let few_are_dirty = dirty::has_few_dirty(manager, self.group.state());
         if !few_are_dirty {
-            manager.wait_for_clean(self)?;
+            dirty::wait_for_clean(manager, self)?;
         }
         let written = write()?;
         if !few_are_dirty {
-            manager.pace(self);
+            dirty::pace(manager, self);
         }
         Ok(written)
     }
@@ -208,7 +208,7 @@ impl Handle {
         change: impl FnOnce(&mut Writing<'_>) -> bool,
     ) -> Result<Written, Error> {
         self.check_writable()?;
-        self.file.manager.wait_for_clean(self)?;
+        dirty::wait_for_clean(&self.file.manager, self)?;
         let Some((mut writing, _)) = self.hold_page(page, Some(within))? else { return Ok(Written::PastEnd) };
         if !permitted() {
             return Ok(Written::Refused);
@@ -397,7 +397,7 @@ impl Handle {
         if grows {
             file.grow_to(at + piece.len() as u64); // L1; readers wait for the page.
         }
-        file.manager.admit(group, loading, frame.into_frame(), Arrival { is_dirty: true, ..arrival }, false);
+        file.manager.memory.admit(group, loading, frame.into_frame(), Arrival { is_dirty: true, ..arrival }, false);
         self.became_dirty(group.id);
         // If another process has truncated the file, the thread that adopted the new length may
         // have assumed that this page is being read, and has no changes. If so, this thread finds
@@ -412,7 +412,7 @@ impl Handle {
     pub(crate) fn change_page(&self, page: u64) -> Result<(Writing<'_>, usize), Error> {
         let file = &*self.file;
         self.check_writable()?;
-        file.manager.wait_for_clean(self)?;
+        dirty::wait_for_clean(&file.manager, self)?;
         let past_end = || self.past_end(u64::MAX, 1);
         let end = page.checked_add(1).and_then(|end| end.checked_mul(file.page_bytes())).ok_or_else(past_end)?;
         // `set_len` may have lowered the length for a moment, and may restore the old one (L3). If
@@ -432,7 +432,7 @@ impl Handle {
     /// possible at once.
     pub(crate) fn try_change_page(&self, page: u64) -> Option<(Writing<'_>, usize)> {
         let file = &*self.file;
-        if self.check_writable().is_err() || file.manager.has_too_many_dirty(self.group.state()) {
+        if self.check_writable().is_err() || dirty::has_too_many_dirty(&file.manager, self.group.state()) {
             return None;
         }
         let end = page.checked_add(1)?.checked_mul(file.page_bytes())?;
@@ -517,9 +517,9 @@ impl Handle {
         // loaded: it reclaims, and waits for the group's own dirty pages to become clean. The page
         // needs only the charge of the frame, not the frame itself.
         let charge = file.wait_for_memory(turn, || manager.take_frame(group))?.into_page_charge();
-        manager.drain_entries(); // Only pages on lists can change their group.
+        manager.memory.drain_entries(); // Only pages on lists can change their group.
         let PageState::Resident { frame } = file.map.state(page) else { return Ok(()) };
-        if manager.recharge_page(file, page, frame, group) == Recharge::Moved {
+        if recharge::recharge_page(manager, file, page, frame, group) == Recharge::Moved {
             charge.hand_over();
             return Ok(());
         }

@@ -84,19 +84,19 @@ impl<'a> CopyCharge<'a> {
     pub(crate) fn new(group: MaybeOwned<'a, GroupHandle>) -> Result<Self, Error> {
         let manager = &group.manager;
         manager.charge_pages(&group.state, 1)?;
-        let bytes = manager.frames.page_size() as u64;
-        manager.charge_metadata(bytes).inspect_err(|_| manager.uncharge_pages(&group.state, 1))?;
+        let bytes = manager.memory.frames.page_size() as u64;
+        manager.charge_metadata(bytes).inspect_err(|_| manager.memory.uncharge_pages(&group.state, 1))?;
         Ok(Self { group })
     }
 
     /// Charges a copy like [`new`](Self::new), but only if that needs no reclaim.
     pub(crate) fn try_new(group: MaybeOwned<'a, GroupHandle>) -> Option<Self> {
         let manager = &group.manager;
-        if !manager.try_charge_pages(&group.state, 1) {
+        if !manager.memory.try_charge_pages(&group.state, 1) {
             return None;
         }
-        if !manager.frames.budget().try_charge(manager.frames.page_size() as u64) {
-            manager.uncharge_pages(&group.state, 1);
+        if !manager.memory.frames.budget().try_charge(manager.memory.frames.page_size() as u64) {
+            manager.memory.uncharge_pages(&group.state, 1);
             return None;
         }
         Some(Self { group })
@@ -106,9 +106,9 @@ impl<'a> CopyCharge<'a> {
 impl Drop for CopyCharge<'_> {
     fn drop(&mut self) {
         let manager = &self.group.manager;
-        if !manager.frames.forked() {
-            manager.frames.budget().uncharge(manager.frames.page_size() as u64);
-            manager.uncharge_pages(&self.group.state, 1);
+        if !manager.memory.frames.forked() {
+            manager.memory.frames.budget().uncharge(manager.memory.frames.page_size() as u64);
+            manager.memory.uncharge_pages(&self.group.state, 1);
         }
     }
 }

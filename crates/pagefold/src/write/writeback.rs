@@ -88,6 +88,7 @@ use crate::file::state::FileState;
 use crate::file::watch::Pace;
 use crate::stats::Counters;
 use crate::write::cycle::{Cycle, Kind};
+use crate::write::flusher;
 use io::IoError;
 
 /// The longest time that a sweep takes: other files may have to be written as well.
@@ -116,7 +117,7 @@ impl FileState {
             fence(SeqCst);
             // `started_ms` is read before the cycle: a page that is still dirty after the cycle may
             // have become dirty just when the cycle began.
-            let started_ms = self.manager.now_ms();
+            let started_ms = self.manager.memory.now_ms();
             turn.error = self.cycle(Course::round(turn.hand), Kind::Full).2.err();
             if turn.error.is_none() {
                 self.came_round(started_ms);
@@ -165,7 +166,7 @@ impl FileState {
         if self.unclean() == 0 {
             return Ok(()); // Another thread has written it.
         }
-        let started_ms = self.manager.now_ms();
+        let started_ms = self.manager.memory.now_ms();
         let (rest, _, result) = self.cycle(Course::round(turn.hand), Kind::Farewell);
         if result.is_ok() && rest.first().is_none() {
             self.came_round(started_ms);
@@ -176,7 +177,7 @@ impl FileState {
     /// Returns whether writes have to last: there is a handle, and the process doesn't end.
     pub(crate) fn is_wanted(&self) -> bool {
         // Acquire, as in all loads of the number of handles.
-        self.handles.load(Acquire) > 0 && !self.manager.flusher.is_leaving()
+        self.handles.load(Acquire) > 0 && !self.manager.file_io.flusher.is_leaving()
     }
 
     /// Runs a sweep: writes for a while, starting where the last sweep ended. Returns whether pages
@@ -184,7 +185,7 @@ impl FileState {
     fn sweep(&self) -> bool {
         let Some(mut turn) = self.writeback.turn.try_lock() else { return false };
         let hand = turn.hand;
-        let new = || Round { rest: Course::round(hand), started_ms: self.manager.now_ms() };
+        let new = || Round { rest: Course::round(hand), started_ms: self.manager.memory.now_ms() };
         let Round { rest, started_ms } = turn.round.take().unwrap_or_else(new);
         let (rest, settled, result) = self.cycle(rest, Kind::Sweep);
         // Failures are recorded in the file's latch. After a failure, the next round begins after
@@ -235,8 +236,8 @@ impl FileState {
 
     /// Returns whether the flusher should write the file now.
     fn needs_writing(&self) -> bool {
-        let now_ms = self.manager.now_ms();
-        self.any_part(|part| self.manager.need(part, now_ms).is_some())
+        let now_ms = self.manager.memory.now_ms();
+        self.any_part(|part| flusher::need(&self.manager, part, now_ms).is_some())
     }
 
     /// Returns whether a sweep that began at `start` has to end.
@@ -324,7 +325,7 @@ impl Cleaned<'_> {
         if let Some((_, Some(part))) = self.part.as_ref().filter(|_| pages > 0) {
             Counters::add(&part.group.counters.bytes_out, pages * self.file.page_bytes());
             part.device.under_way.progressed();
-            self.file.manager.became_clean(part, pages);
+            self.file.manager.file_io.became_clean(part, pages);
         }
     }
 }
@@ -345,7 +346,7 @@ mod tests {
     fn dirty_file(disk: SimulatedDisk) -> File {
         let mm = Pagefold::builder().memory("4MiB").backend(disk).build().unwrap();
         let file = mm.group("a").build().unwrap().open_options().write(true).create(true).open("file").unwrap();
-        mm.manager().flusher.stop(); // However long a test takes, it decides when pages are written.
+        mm.manager().file_io.flusher.stop(); // However long a test takes, it decides when pages are written.
         (0..3).for_each(|page| file.write_at(&[1; 4096], page * 4096).unwrap());
         file
     }

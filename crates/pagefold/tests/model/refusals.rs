@@ -20,7 +20,7 @@ const OPENING: u64 = 6 << 10;
 /// What the copy of a page that is being changed needs.
 const COPY: u64 = 4 << 10;
 /// A group with fewer pages than this may get pages of any group. Two shares count as equal if they
-/// differ by no more pages than this (R1 in `manager/ranking.rs`).
+/// differ by no more pages than this (R1 in `memory/ranking.rs`).
 const FEW_PAGES: u64 = 32;
 
 impl World {

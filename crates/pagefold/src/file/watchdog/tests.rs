@@ -35,7 +35,7 @@ fn world_on(disk: &SimulatedDisk, backend: impl Backend) -> (Pagefold, Group) {
 fn open(group: &Group, path: &str) -> File {
     let file = group.open_options().write(true).open(path).unwrap();
     file.advise(0..u64::MAX, Advice::Random).unwrap();
-    eventually(|| file.handle().file.manager.now_ms() > 0);
+    eventually(|| file.handle().file.manager.memory.now_ms() > 0);
     file
 }
 
@@ -351,7 +351,7 @@ fn a_closing_in_line_makes_no_device_silent() {
     let file = open(&group, "f0");
     let (state, _) = state_of(&file);
     let errand = |stage| Errand { stage: Mutex::new(stage), changed: Condvar::new() };
-    let watch = Watch::new(Duration::ZERO, state.manager.devices.get(state.backing.identity().device), &state);
+    let watch = Watch::new(Duration::ZERO, state.manager.file_io.devices.get(state.backing.identity().device), &state);
     assert!(errand(Stage::<()>::InLine).wait(&state, &watch, Pace::Closing).is_err());
     assert!(!watch.is_silent() && watch.left.load(Ordering::Relaxed) == 1, "it is done later");
     assert!(errand(Stage::<()>::Begun(0)).wait(&state, &watch, Pace::Closing).is_err());
@@ -366,7 +366,7 @@ fn an_errand_that_is_begun_has_its_full_time() {
     let file = open(&group, "f0");
     let (state, watch) = state_of(&file);
     let errand = Errand::<()> { stage: Mutex::new(Stage::InLine), changed: Condvar::new() };
-    let now_ms = state.manager.now_ms();
+    let now_ms = state.manager.memory.now_ms();
     assert!(errand.begin(Pace::Answer, now_ms));
     let mut wait = Wait::new(0);
     watch.rest_of_errand(&state.manager, &errand.stage.lock(), Pace::Answer, &mut wait);

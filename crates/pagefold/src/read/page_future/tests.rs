@@ -1,5 +1,5 @@
 use super::*;
-use crate::file::watchdog::WORKERS_MAX;
+use crate::manager::file_io::WORKERS_MAX;
 use crate::patience::{eventually, wait_for};
 use crate::{Advice, File, Pagefold};
 use sync::lock::{Mutex, RwLock};
@@ -57,7 +57,7 @@ fn a_wait_for_memory_is_no_wait_for_the_device() {
 fn work_that_no_worker_has_begun_makes_no_device_silent() {
     let file = file(Duration::from_millis(1));
     let state = &file.handle().file;
-    let (workers, gate) = (state.manager.workers().unwrap(), Arc::new(RwLock::new(())));
+    let (workers, gate) = (state.manager.file_io.workers().unwrap(), Arc::new(RwLock::new(())));
     let closed = gate.write();
     for _ in 0..100 {
         let gate = Arc::clone(&gate);
@@ -111,7 +111,7 @@ fn the_time_of_work_counts_from_its_beginning() {
     let file = file(time);
     let state = &file.handle().file;
     let watch = state.watch().unwrap();
-    while state.manager.now_ms() == 0 {
+    while state.manager.memory.now_ms() == 0 {
         std::thread::yield_now();
     }
     let rest = |begun_ms| {
@@ -160,7 +160,7 @@ fn a_future_that_waited_long_for_a_frame_still_makes_room_for_its_word() {
     file.advise(0..1, Advice::Random).unwrap();
     // So that there are frames, in more than one extent.
     (0..100).for_each(|page| file.read_exact_at(&mut [0], page * PAGE).unwrap());
-    let budget = mm.manager().frames.budget();
+    let budget = mm.manager().memory.frames.budget();
     assert!(budget.try_charge(budget.room()));
     let mut future = PageFuture::new(file.handle(), 1999);
     future.tries_pinned = LOST_MAX;

@@ -29,7 +29,7 @@ impl SpaceState {
     pub(super) fn charge_parts(&self, old: Pages, by: u64) -> Result<Vec<PartCharge<'_>>, Error> {
         let (manager, group) = (&**self.manager(), self.group.state());
         let beyond = |need: &Need| {
-            let room = group.room_for_pages(manager.budget_pages());
+            let room = group.room_for_pages(manager.memory.budget_pages());
             (need.pages + manager.pages_for_parts(group, need.parts)).saturating_sub(room)
         };
         let mut need = self.need(old, by);
@@ -48,7 +48,7 @@ impl SpaceState {
 
     /// Returns what must be in memory at once if the pages `old` move `by` pages up.
     fn need(&self, old: Pages, by: u64) -> Need {
-        let part_pages = self.manager().frames.map_part_bytes() / size_of::<u64>() as u64;
+        let part_pages = self.manager().memory.frames.map_part_bytes() / size_of::<u64>() as u64;
         let (mut need, mut last_part) = (Need::default(), None);
         for (region, page) in self.own_pages(old) {
             let (state, to) = (region.map.state(page), (region.first() + page).wrapping_add(by));

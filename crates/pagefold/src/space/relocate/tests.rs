@@ -65,7 +65,7 @@ fn pages_that_move_while_the_first_swap_area_is_added_are_listed() {
             drop(state.forget_pages(old));
             by
         } else {
-            moving.into_iter().for_each(|page| it.manager().list_again(page.frame));
+            moving.into_iter().for_each(|page| it.manager().memory.list_again(page.frame));
             drop(state.forget_pages(new));
             state.restore(old);
             0
@@ -102,7 +102,7 @@ fn fails_soon(it: &Tenant, pages: u64) {
 fn a_move_of_more_pages_than_may_be_in_memory_fails_at_once() {
     let it = swapping();
     fails_soon(&it, 200);
-    let room = || it.group_state().room_for_pages(it.manager().budget_pages());
+    let room = || it.group_state().room_for_pages(it.manager().memory.budget_pages());
     let before = room();
     let there = (Tenant::at(0) + 2 * GIB)..(Tenant::at(200) + 2 * GIB);
     assert!(it.space.move_to(Tenant::at(0)..Tenant::at(200), there.start).is_err());
@@ -117,7 +117,7 @@ fn a_move_to_another_region_makes_its_record_before_it_takes_pages_off_the_lists
         let mm = Pagefold::builder().backend(SimulatedDisk::default()).swap_area(SwapArea::memory(801 * PAGE));
         let it = Tenant::new(mm, 64, 2 * REGION_PAGES);
         [0, REGION_PAGES].into_iter().for_each(|page| it.write(page).unwrap());
-        let room = it.group_state().room_for_pages(it.manager().budget_pages());
+        let room = it.group_state().room_for_pages(it.manager().memory.budget_pages());
         (0..room - less).for_each(|page| it.write(page).unwrap());
         let before = it.direct_reclaims();
         // When the page of the second region is moved, all others have been taken off the
@@ -164,7 +164,7 @@ fn a_move_that_fits_once_idle_parts_are_given_back_succeeds() {
     drop(it.take_all());
     (1..27).for_each(|part| it.write(part * PART).unwrap());
     it.space.discard(Tenant::at(PART)..Tenant::at(40 * PART)).unwrap();
-    assert!(it.group_state().room_for_pages(it.manager().budget_pages()) < pages);
+    assert!(it.group_state().room_for_pages(it.manager().memory.budget_pages()) < pages);
     assert!((0..pages).all(|page| matches!(it.page(page), PageState::Swapped { .. })));
     it.space.move_to(Tenant::at(0)..Tenant::at(pages), beside(pages).first * PAGE).unwrap();
     let by = beside(pages).first - Tenant::at(0) / PAGE;
@@ -226,7 +226,7 @@ fn a_move_that_fails_keeps_no_parts_at_the_new_place() {
     let backend = FaultyBackend::new(disk, Schedule::default());
     let area = SwapArea::path("/swap").overwrite(true);
     let it = Tenant::new(Pagefold::builder().backend(backend.clone()).swap_area(area), 64, 3 * PART);
-    it.manager().doorbell.stop();
+    it.manager().memory.doorbell.stop();
     it.write(2 * PART).unwrap();
     drop(it.take_all());
     [0, PART].into_iter().for_each(|page| it.write(page).unwrap());

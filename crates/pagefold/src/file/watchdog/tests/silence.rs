@@ -189,10 +189,10 @@ fn a_worker_survives_a_file_that_panics_when_it_is_unlocked_and_when_it_is_dropp
     let (state, watch) = state_of(&file);
     let left = Arc::clone(&watch.left);
     // All workers but one hang. So further work is done only once that worker is through.
-    let (workers, identity) = (mm.manager().workers().unwrap(), state.backing.identity());
+    let (workers, identity) = (mm.manager().file_io.workers().unwrap(), state.backing.identity());
     let (gate, is_through) = (Arc::new(RwLock::new(())), Arc::new(OnceCell::new()));
     let closed = gate.write();
-    for _ in 1..WORKERS_MAX {
+    for _ in 1..crate::manager::file_io::WORKERS_MAX {
         let gate = Arc::clone(&gate);
         workers.run(identity, move || drop(gate.read()));
     }

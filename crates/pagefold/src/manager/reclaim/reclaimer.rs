@@ -12,7 +12,7 @@ use sync::thread::{JoinHandle, is_current, spawn};
 use crate::error::Error;
 use crate::group::reserve::Shortage;
 use crate::manager::Manager;
-use crate::manager::ranking::For;
+use crate::memory::ranking::For;
 
 /// The running thread. Stops when this is dropped.
 pub(crate) struct Reclaimer {
@@ -25,7 +25,7 @@ impl Reclaimer {
         let manager = Arc::clone(manager);
         let its = Arc::clone(&manager);
         let thread = spawn("pagefold-reclaim", move || {
-            while its.doorbell.wait() {
+            while its.memory.doorbell.wait() {
                 its.restore_reserves();
             }
         });
@@ -37,10 +37,10 @@ impl Drop for Reclaimer {
     fn drop(&mut self) {
         // A forked child has no reclaimer thread to join, and perhaps locks that no thread will
         // release.
-        if self.manager.frames.forked() {
+        if self.manager.memory.frames.forked() {
             return;
         }
-        self.manager.doorbell.stop();
+        self.manager.memory.doorbell.stop();
         // If the reclaimer's own thread drops the last reference, it runs this. A thread can't join
         // itself, so the join is left out; the reclaimer ends when it returns from here.
         if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
@@ -56,12 +56,12 @@ impl Manager {
     /// the reclaimer, and that of the whole budget.
     fn restore_reserves(&self) {
         self.stock_up_swap();
-        if let Some(group) = self.groups.get(self.doorbell.last())
+        if let Some(group) = self.memory.groups.get(self.memory.doorbell.last())
             && let Shortage::Deep(pages) = group.shortage()
         {
             self.reclaim_group(&group, pages);
         }
-        if let Shortage::Deep(pages) = self.shortage() {
+        if let Shortage::Deep(pages) = self.memory.shortage() {
             self.reclaim_any(For::All, pages);
         }
     }

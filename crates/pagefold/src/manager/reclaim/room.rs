@@ -15,9 +15,9 @@ use sync::wait::Backoff;
 use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-use crate::manager::charges::MetadataCharge;
-use crate::manager::lowering::{Cost, MAPS_BATCH};
 use crate::manager::take_frame::Landings;
+use crate::memory::charges::MetadataCharge;
+use crate::memory::lowering::{Cost, MAPS_BATCH};
 use crate::size::Size;
 
 /// While page maps take less than 1/`MAPS_SHARE` of the budget, the shadows in them (traces of
@@ -95,11 +95,12 @@ impl Manager {
     pub(crate) fn make_room(&self, group: &GroupState) -> Result<(), Error> {
         let (mut clean, mut awaited) = (self.clean_wait(None), Landings::default());
         loop {
-            let mut is_made = || self.frames.budget().room() >= frames::map_room();
+            let mut is_made = || self.memory.frames.budget().room() >= frames::map_room();
             if self.await_lowering(&mut is_made) || self.try_make_room(group, is_made) {
                 return Ok(());
             }
-            if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !self.await_landings(None, &mut awaited) {
+            if !clean.wait() && self.file_io.mailboxes.take_pins(None) == 0 && !self.await_landings(None, &mut awaited)
+            {
                 return Err(self.limit_reached(group));
             }
         }
@@ -108,15 +109,15 @@ impl Manager {
     /// Tries once to make room for another part of a page map, without waiting for write-back. See
     /// also [`make_room`](Self::make_room).
     fn try_make_room(&self, group: &GroupState, is_made: impl Fn() -> bool) -> bool {
-        let _turn = self.room_making.lock();
+        let _turn = self.memory.room_making.lock();
         if is_made() {
             // Sometimes: another thread has made room.
             return true; // Another thread was faster.
         }
         let mut evicted = 0;
-        let maps_are_large = self.frames.stats().map_bytes > self.frames.budget().max() / MAPS_SHARE;
+        let maps_are_large = self.memory.frames.stats().map_bytes > self.memory.frames.budget().max() / MAPS_SHARE;
         // Idle parts of the group's own maps go before its pages.
-        let parts = frames::map_room().div_ceil(self.frames.page_size() as u64);
+        let parts = frames::map_room().div_ceil(self.memory.frames.page_size() as u64);
         let own_parts = || self.reclaim_idle_parts(group, parts) > 0 || is_made();
         (maps_are_large && (self.sweep_some_maps(MAPS_BATCH) > 0 || own_parts() || self.idle_maps(group)))
             || self.drain_extent(Cost::Unused)
@@ -136,14 +137,17 @@ impl Manager {
     /// pages. Evicts only pages that may be evicted for this group and that reclaim would evict
     /// next.
     fn idle_maps(&self, group: &GroupState) -> bool {
-        let (need, budget) = (self.page_for(group), self.budget_pages());
+        let (need, budget) = (self.page_for(group), self.memory.budget_pages());
         let may_take = |frame| {
-            self.groups.with(self.frames.group(frame), |owner| need.may_take_of(owner, budget)).unwrap_or(false)
+            self.memory
+                .groups
+                .with(self.memory.frames.group(frame), |owner| need.may_take_of(owner, budget))
+                .unwrap_or(false)
         };
         let (mut pages, mut parts) =
             (ArrayVec::<FrameId, IDLING_PAGES>::new(), ArrayVec::<MapPart, IDLING_PAGES>::new());
         let mut looks = 0;
-        self.frames.visit_sparse_pages(|frame, part| {
+        self.memory.frames.visit_sparse_pages(|frame, part| {
             looks += 1;
             if !self.is_worth_moving(frame) && may_take(frame) {
                 pages.push(frame);
@@ -170,7 +174,7 @@ impl Manager {
     /// Charges Pagefold's own metadata to the budget. Makes room for it if need be. A charge that
     /// exceeds the budget fails at once: no page is evicted for it.
     pub(crate) fn charge_metadata(&self, bytes: u64) -> Result<(), Error> {
-        let budget = self.frames.budget();
+        let budget = self.memory.frames.budget();
         if bytes > budget.max() {
             return Err(Error::BudgetBusy { size: Size(budget.max()), used: Size(budget.used()) });
         }
@@ -186,7 +190,7 @@ impl Manager {
     /// still fail, or that calls a backend before the metadata exists.
     pub(crate) fn hold_metadata(&self, bytes: u64) -> Result<MetadataCharge<'_>, Error> {
         self.charge_metadata(bytes)?;
-        Ok(MetadataCharge::new(self.frames.budget(), bytes))
+        Ok(MetadataCharge::new(self.memory.frames.budget(), bytes))
     }
 
     /// Makes room in the budget until `is_charged` succeeds in charging.
@@ -199,7 +203,7 @@ impl Manager {
         loop {
             let mut is_lowered = false;
             {
-                let _turn = self.room_making.lock();
+                let _turn = self.memory.room_making.lock();
                 loop {
                     if is_charged() {
                         return Ok(());
@@ -217,7 +221,7 @@ impl Manager {
             }
             // Waits without the lock, which other tenants need.
             let may_go_on =
-                clean.wait() || self.mailboxes.take_pins(None) > 0 || self.await_landings(None, &mut awaited);
+                clean.wait() || self.file_io.mailboxes.take_pins(None) > 0 || self.await_landings(None, &mut awaited);
             if may_go_on {
                 continue;
             }
@@ -229,8 +233,8 @@ impl Manager {
                 lowerings += 1;
                 continue;
             }
-            let used = Size(self.frames.budget().used());
-            return Err(Error::BudgetBusy { size: Size(self.frames.budget().max()), used });
+            let used = Size(self.memory.frames.budget().used());
+            return Err(Error::BudgetBusy { size: Size(self.memory.frames.budget().max()), used });
         }
     }
 
@@ -247,18 +251,18 @@ impl Manager {
     /// again.
     fn resize_pausing(&self, size: Size, pause: &mut dyn FnMut(bool) -> bool) -> Result<(), Error> {
         self.refuse_child()?;
-        let _turn = self.lowering.turn.lock();
-        let budget = self.frames.budget();
+        let _turn = self.memory.lowering.turn.lock();
+        let budget = self.memory.frames.budget();
         let before = budget.max();
         let (mut clean, mut busy) = (self.clean_wait(None), Backoff::new());
         loop {
             if budget.used() <= size.0 {
-                self.frames.set_budget(size.0);
+                self.memory.frames.set_budget(size.0);
                 if budget.used() <= size.0 {
                     break; // No thread charged anything in between.
                 }
             }
-            self.frames.lower_budget(size.0);
+            self.memory.frames.lower_budget(size.0);
             let beyond = budget.used().saturating_sub(size.0);
             if beyond == 0 {
                 continue; // Other threads have uncharged the excess meanwhile.
@@ -270,11 +274,11 @@ impl Manager {
             let drained = self.drain_for_good(beyond);
             if drained.given > 0 || self.sweep_maps(MAPS_BATCH) > 0 {
                 clean.progressed();
-            } else if !clean.wait() && self.mailboxes.take_pins(None) == 0 && !pause(drained.is_held) {
+            } else if !clean.wait() && self.file_io.mailboxes.take_pins(None) == 0 && !pause(drained.is_held) {
                 let used = Size(budget.used());
                 // Sometimes: a budget cannot be lowered.
-                self.frames.set_budget(before);
-                self.groups.budget_changed(before / self.frames.page_size() as u64);
+                self.memory.frames.set_budget(before);
+                self.memory.groups.budget_changed(before / self.memory.frames.page_size() as u64);
                 return Err(Error::BudgetBusy { size, used });
             }
         }
@@ -282,9 +286,9 @@ impl Manager {
         // now, so pages are moved out of the areas that exceed their share. The loop ends because
         // such an area accepts no new pages.
         while self.give_way(&mut busy) {}
-        self.groups.budget_changed(size.0 / self.frames.page_size() as u64);
+        self.memory.groups.budget_changed(size.0 / self.memory.frames.page_size() as u64);
         // Charges that CPUs have in stock are used before a page has to go.
-        self.drain_charges(None);
+        self.memory.drain_charges(None);
         Ok(())
     }
 
@@ -293,7 +297,7 @@ impl Manager {
     /// once, as long as `busy` says. If calls have waited for long and no page was moved, returns
     /// false, because the other thread may be writing to a device that doesn't answer.
     fn give_way(&self, busy: &mut Backoff) -> bool {
-        match self.swap.give_way(self) {
+        match self.swapping.areas.give_way(self) {
             GaveWay::Some => {
                 *busy = Backoff::new();
                 true
@@ -327,7 +331,7 @@ impl Manager {
 mod tests {
     use super::*;
     use crate::Pagefold;
-    use crate::reclaim::drain::tests::{group_with_pages, isolate_one};
+    use crate::manager::reclaim::drain::tests::{group_with_pages, isolate_one};
     use std::cell::Cell;
     use sync::atomic::Ordering;
     use test_disks::SimulatedDisk;
@@ -340,7 +344,7 @@ mod tests {
     fn a_charge_beyond_the_budget_evicts_nothing() {
         let (group, _file) = group_with_pages();
         let manager = group.manager();
-        let max = manager.frames.budget().max();
+        let max = manager.memory.frames.budget().max();
         let error = manager.charge_metadata(max + 1).unwrap_err();
         assert!(matches!(error, Error::BudgetBusy { .. }));
         assert!(error.to_string().starts_with("no room in a budget of 16 MiB: "), "it isn't lowered: {error}");
@@ -353,7 +357,7 @@ mod tests {
     #[test]
     fn a_large_charge_is_made_beside_a_tenant_that_takes_all_room() {
         let (group, _file) = group_with_pages();
-        let frames = &group.manager().frames;
+        let frames = &group.manager().memory.frames;
         let take_all = || drop(std::iter::from_fn(|| frames.allocate()).collect::<Vec<_>>());
         take_all();
         let before = frames.budget().used();
@@ -406,7 +410,7 @@ mod tests {
     #[test]
     fn a_call_waits_for_the_end_of_a_lowering() {
         let (made, charges) = make_room_in_vain(|manager, call| {
-            manager.lowering.drains.store((2..8).contains(&call), Ordering::Relaxed);
+            manager.memory.lowering.drains.store((2..8).contains(&call), Ordering::Relaxed);
             call >= 8
         });
         assert!(made.is_ok() && charges == 1, "{made:?}");
@@ -419,13 +423,13 @@ mod tests {
         let (group, _file) = group_with_pages();
         let manager = group.manager();
         let mut held = Some(isolate_one(manager));
-        let used = manager.frames.budget().used();
+        let used = manager.memory.frames.budget().used();
         let (mut pauses, mut asked) = (0, 0);
         let made = manager.resize_pausing(Size(used - 1), &mut |is_held| {
             pauses += 1;
             asked += u32::from(is_held);
             if let Some(frame) = held.take_if(|_| pauses == 3) {
-                manager.frames.put_back(frame).unwrap();
+                manager.memory.frames.put_back(frame).unwrap();
             }
             pauses < 10
         });
@@ -439,8 +443,8 @@ mod tests {
         let looks = Cell::new(0);
         let (made, charges) = make_room_in_vain(|manager, _| {
             // True while the call drains extents, false while it looks whether to wait.
-            let drains = manager.room_making.try_lock().is_none();
-            manager.lowering.drains.store(drains, Ordering::Relaxed);
+            let drains = manager.memory.room_making.try_lock().is_none();
+            manager.memory.lowering.drains.store(drains, Ordering::Relaxed);
             looks.set(looks.get() + u32::from(!drains));
             drains && looks.get() > 1 // The first look comes before it drains.
         });

@@ -6,14 +6,16 @@
 //! changes only once for a batch of charges. For a group without stocks, each charge changes the
 //! counter.
 
-use frames::Budget;
+use std::ops::Deref;
+
+use frames::{Budget, OwnedFrame};
 use sync::Arc;
 
-use crate::group::state::{GROUP_BYTES, GroupState};
+use crate::group::state::GroupState;
 use crate::group::stocks::Stock;
-use crate::manager::Manager;
+use crate::memory::Memory;
 
-impl Manager {
+impl Memory {
     /// Charges up to `wanted` pages to `group`, as far as the limit allows it. Returns how many.
     pub(crate) fn charge(&self, group: &GroupState, wanted: u64) -> u64 {
         let pages = self.charges.take(group.id, wanted);
@@ -86,29 +88,37 @@ impl Manager {
         group.charged().saturating_sub(self.charges.of(group.id))
     }
 
-    /// Forgets groups that have neither a handle nor a page. Looks at up to `most` groups without a
-    /// handle.
-    pub(crate) fn sweep_groups(&self, most: usize) {
-        let gone = self.groups.sweep(most, |id| {
-            self.drain_charges(Some(id));
-            self.drain_swapped(Some(id));
-        });
-        if gone > 0 {
-            self.frames.budget().uncharge(gone as u64 * GROUP_BYTES);
+    /// Charges like [`charge_pages`](Self::charge_pages), but without reclaim. Returns false, with
+    /// nothing charged, if that would require reclaim.
+    pub(crate) fn try_charge_pages(&self, group: &GroupState, pages: u64) -> bool {
+        let charged = if pages == 0 { 0 } else { self.charge(group, pages) };
+        if charged < pages {
+            self.uncharge(group, charged);
+            return false;
+        }
+        (0..pages).for_each(|_| group.becomes_anonymous());
+        true
+    }
+
+    /// Uncharges pages that [`charge_pages`](Self::charge_pages) charged.
+    pub(crate) fn uncharge_pages(&self, group: &GroupState, pages: u64) {
+        if pages > 0 {
+            group.anonymous_gone(pages);
+            self.uncharge(group, pages);
         }
     }
 }
 
 /// The charge of one page. If it is dropped, the page is uncharged.
 pub(crate) struct Charge<'a> {
-    manager: &'a Manager,
+    memory: &'a Memory,
     group: &'a GroupState,
 }
 
 impl<'a> Charge<'a> {
     /// Takes over the charge of a page that was charged to `group`.
-    pub(crate) fn new(manager: &'a Manager, group: &'a GroupState) -> Self {
-        Self { manager, group }
+    pub(crate) fn new(memory: &'a Memory, group: &'a GroupState) -> Self {
+        Self { memory, group }
     }
 
     pub(crate) fn group(&self) -> &'a GroupState {
@@ -123,7 +133,51 @@ impl<'a> Charge<'a> {
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        self.manager.uncharge(self.group, 1);
+        self.memory.uncharge(self.group, 1);
+    }
+}
+
+/// A frame that is charged to a group. If it is dropped, it is freed and uncharged.
+pub(crate) struct ChargedFrame<'a> {
+    frame: OwnedFrame<'a>,
+    charge: Charge<'a>,
+}
+
+impl<'a> ChargedFrame<'a> {
+    /// A frame that is charged to `group` already.
+    pub(crate) fn new(memory: &'a Memory, group: &'a GroupState, frame: OwnedFrame<'a>) -> Self {
+        Self { frame, charge: Charge::new(memory, group) }
+    }
+
+    /// Returns the frame for a page of a space and hands the charge over to the page.
+    pub(crate) fn into_anonymous(self) -> OwnedFrame<'a> {
+        self.charge.group().becomes_anonymous();
+        self.into_frame()
+    }
+
+    /// Frees the frame and returns the charge, for a page that has a frame already.
+    pub(crate) fn into_page_charge(self) -> Charge<'a> {
+        self.charge
+    }
+
+    /// Frees the frame and keeps its page charged, for memory that isn't a page.
+    pub(crate) fn into_charge(self) {
+        self.charge.group().becomes_anonymous();
+        self.charge.hand_over();
+    }
+
+    /// Returns the frame and hands its charge over to the page in it.
+    pub(crate) fn into_frame(self) -> OwnedFrame<'a> {
+        self.charge.hand_over();
+        self.frame
+    }
+}
+
+impl<'a> Deref for ChargedFrame<'a> {
+    type Target = OwnedFrame<'a>;
+
+    fn deref(&self) -> &OwnedFrame<'a> {
+        &self.frame
     }
 }
 

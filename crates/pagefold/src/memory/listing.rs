@@ -3,15 +3,16 @@
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame, Loading, OwnedFrame, PinnedFrame};
+use sync::atomic::{Ordering, fence, fence_after_update};
 
 use crate::group::state::GroupState;
-use crate::lru::admission::Arrival;
+use crate::lru::admission::{ANONYMOUS, Arrival, History};
 use crate::lru::batch::{self, Gone, Leftovers};
 use crate::lru::entry_batches::{BATCH_MAX, Batch, Patience};
 use crate::lru::rank::Rank;
-use crate::manager::Manager;
+use crate::memory::Memory;
 
-impl Manager {
+impl Memory {
     /// Admits a page to memory (`admission`): publishes the page, and queues its frame to be
     /// listed. The frame must be charged to the group and hold the page's bytes.
     #[inline]
@@ -26,6 +27,26 @@ impl Manager {
         let (isolated, pin) = arrival.publish(loading, frame, pin);
         self.enter(group, isolated);
         pin
+    }
+
+    /// Admits a page of a space. If there is no swap area, the page needn't be listed, because it
+    /// can't leave memory.
+    #[inline]
+    pub(crate) fn admit_anonymous<'a>(
+        &self,
+        group: &GroupState,
+        loading: Loading<'a>,
+        frame: OwnedFrame<'a>,
+        arrival: Arrival,
+        is_listed: bool,
+    ) {
+        if is_listed {
+            self.admit(group, loading, frame, arrival, false);
+        } else {
+            let id = frame.id();
+            arrival.publish_unlisted(loading, frame);
+            self.list_if_swapping(id);
+        }
     }
 
     /// Adds a published page to the CPU's entry batch, which is listed when it is full.
@@ -161,5 +182,49 @@ impl Manager {
             self.uncharge(group, count as u64);
         }
         count
+    }
+
+    /// Puts anonymous pages that are on no list on their groups' lists, so that reclaim can find
+    /// them. These are the pages that were touched before there was a swap area. The caller has
+    /// noted that there is one ([`swaps`](Self::swaps)).
+    ///
+    /// Another thread may be about to publish such a page, or may have the page isolated. This
+    /// function doesn't find the page then. But once the page can be found, that thread checks
+    /// whether there is a swap area ([`list_if_swapping`](Self::list_if_swapping)).
+    pub(crate) fn list_anonymous(&self) {
+        fence(Ordering::SeqCst); // Pairs with the fence in `list_if_swapping`.
+        self.frames.populated().for_each(|frame| self.list_page(frame));
+    }
+
+    /// Puts an anonymous page on a list if there are swap areas by now. Just before, the caller has
+    /// published the page without listing it, or has ended the isolation of an unlisted page.
+    /// Either was an atomic update.
+    #[inline]
+    pub(crate) fn list_if_swapping(&self, frame: FrameId) {
+        // Pairs with the fence in `list_anonymous`: either this thread sees that there is a swap
+        // area, or `list_anonymous` finds the page.
+        fence_after_update();
+        if self.swaps() {
+            self.list_page(frame);
+        }
+    }
+
+    /// Puts a page on a list if the page is anonymous, is on no list, and isn't isolated by another
+    /// thread.
+    #[cold]
+    fn list_page(&self, frame: FrameId) {
+        let is_one = || self.frames.owner(frame) == ANONYMOUS && Rank::of(&self.frames, frame).is_unlisted();
+        if !is_one() {
+            return;
+        }
+        let Some(isolated) = self.frames.isolate(frame) else { return };
+        match self.groups.get(self.frames.group(frame)).filter(|_| is_one()) {
+            Some(group) => {
+                group.becomes_listed();
+                History::default().rank().give(&self.frames, &isolated);
+                self.enter(&group, isolated);
+            }
+            None => self.return_isolated(isolated),
+        }
     }
 }

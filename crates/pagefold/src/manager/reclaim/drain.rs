@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, IsolatedFrame};
+use swap::Need;
 use sync::atomic::Ordering;
 use sync::thread::sleep;
 
@@ -18,8 +19,9 @@ use crate::lru::batch::{self, BATCH_MAX, Batch, Leftovers};
 use crate::lru::interval::Interval;
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
-use crate::manager::lowering::Cost;
-use crate::manager::ranking::For;
+use crate::memory::lowering::Cost;
+use crate::memory::ranking::For;
+use crate::swapping::swap_out::SwappedOut;
 
 /// The number of extents that are looked at to find one that can be drained.
 const EXTENTS_LOOKED_AT: usize = 16;
@@ -49,17 +51,17 @@ pub(super) struct Drained {
 impl Manager {
     /// Gives back enough extents to free `bytes`, at least one, as far as extents can be drained.
     pub(super) fn drain_for_good(&self, bytes: u64) -> Drained {
-        let wanted = bytes.div_ceil(self.frames.extent_bytes()).max(1) as usize;
-        self.lowering.drains.store(true, Ordering::Relaxed);
+        let wanted = bytes.div_ceil(self.memory.frames.extent_bytes()).max(1) as usize;
+        self.memory.lowering.drains.store(true, Ordering::Relaxed);
         let (mut drained, mut candidates) = (Drained::default(), wanted);
         // An extent can't be drained while one of its pages is being loaded, and the candidates are
         // chosen without a check for such pages. So if no candidate can be drained, twice as many
         // candidates are tried, and so on until one of them is an extent without such a page.
-        while drained.given == 0 && candidates < 2 * self.frames.extents() {
+        while drained.given == 0 && candidates < 2 * self.memory.frames.extents() {
             drained = self.drain(wanted, candidates, usize::MAX, Cost::Any);
             candidates *= 2;
         }
-        self.lowering.drains.store(false, Ordering::Relaxed);
+        self.memory.lowering.drains.store(false, Ordering::Relaxed);
         drained
     }
 
@@ -72,7 +74,7 @@ impl Manager {
 
     /// Returns whether a thread that lowers the budget is giving extents back now. Relaxed: a hint.
     pub(super) fn lowers(&self) -> bool {
-        self.lowering.drains.load(Ordering::Relaxed)
+        self.memory.lowering.drains.load(Ordering::Relaxed)
     }
 
     /// Gives up to `wanted` extents back to the system. Looks at the next `looks` extents, chooses
@@ -100,10 +102,10 @@ impl Manager {
         cost: Cost,
         pause: &mut dyn FnMut(Duration),
     ) -> Drained {
-        let slots_are_free = self.swaps() && self.swap.may_have_free_slots();
+        let slots_are_free = self.memory.swaps() && self.swapping.areas.may_have_free_slots();
         let may_leave = |frame| self.may_leave(frame, slots_are_free);
-        self.drain_entries();
-        let Some(drain) = self.frames.begin_drain(candidates, looks, may_leave) else {
+        self.memory.drain_entries();
+        let Some(drain) = self.memory.frames.begin_drain(candidates, looks, may_leave) else {
             return Drained::default();
         };
         let mut drained = Drained::default();
@@ -121,13 +123,13 @@ impl Manager {
                     continue;
                 }
                 let kept = drain.frames(at).filter(|&frame| self.is_worth_moving(frame)).count();
-                let missing = kept.saturating_sub(self.frames.available());
+                let missing = kept.saturating_sub(self.memory.frames.available());
                 if missing > 0 {
                     // Frees frames that this extent's pages can move to. Reclaim takes the coldest
                     // pages of any group, and some of them may lie in the extent itself.
                     self.reclaim_any(For::All, missing);
                 }
-                if cost == Cost::Unused && self.frames.available() < kept {
+                if cost == Cost::Unused && self.memory.frames.available() < kept {
                     is_refused = true;
                     continue;
                 }
@@ -157,7 +159,7 @@ impl Manager {
             pause(next);
             waited += next;
             drain.sift();
-            self.drain_entries();
+            self.memory.drain_entries();
         }
     }
 
@@ -165,8 +167,8 @@ impl Manager {
     /// pinned.
     pub(super) fn evict_all(&self, frames: impl Iterator<Item = FrameId>) {
         let (mut of_files, mut anonymous) = (Batch::<BATCH_MAX>::new(), Batch::<BATCH_MAX>::new());
-        for isolated in frames.filter_map(|frame| self.frames.isolate(frame)) {
-            let pages = if self.is_anonymous(&isolated) { &mut anonymous } else { &mut of_files };
+        for isolated in frames.filter_map(|frame| self.memory.frames.isolate(frame)) {
+            let pages = if self.memory.is_anonymous(&isolated) { &mut anonymous } else { &mut of_files };
             pages.push(isolated);
             if anonymous.is_full() {
                 self.evict_anonymous(std::mem::take(&mut anonymous));
@@ -182,45 +184,74 @@ impl Manager {
     /// Returns whether the page in a frame, if there is one, seems able to leave memory now. A
     /// hint: the page isn't isolated.
     fn may_leave(&self, frame: FrameId, slots_are_free: bool) -> bool {
-        if !self.frames.is_in_use(frame) {
+        if !self.memory.frames.is_in_use(frame) {
             return true;
         }
-        let has_somewhere = match self.frames.owner(frame) {
+        let has_somewhere = match self.memory.frames.owner(frame) {
             // An anonymous page with a kept slot counts as clean until it is written to.
-            ANONYMOUS => slots_are_free || self.swaps() && self.frames.kept_slot(frame).is_some(),
-            _ => !self.frames.has_unclean(frame),
+            ANONYMOUS => slots_are_free || self.memory.swaps() && self.memory.frames.kept_slot(frame).is_some(),
+            _ => !self.memory.frames.has_unclean(frame),
         };
-        has_somewhere && !self.frames.has_pinned(frame)
+        has_somewhere && !self.memory.frames.has_pinned(frame)
+    }
+
+    /// Swaps out pages from memory that is to be given back, whether or not reclaim would choose
+    /// these pages.
+    pub(crate) fn evict_anonymous(&self, pages: Batch<BATCH_MAX>) {
+        let kind_of = |frame: &IsolatedFrame| {
+            (self.memory.frames.group(frame.id()), Rank::of(&self.memory.frames, frame.id()).is_unlisted())
+        };
+        batch::divide(pages, kind_of, |(number, is_unlisted), own| {
+            let Some(group) = self.memory.groups.get(number) else { return };
+            if !is_unlisted {
+                let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
+                group.lists.unlink(&self.memory.frames, &ids);
+            }
+            let SwappedOut { gone, stay } = self.swap_out(&group, own, Need::Drain, group.now());
+            self.memory.count_wasted(&gone, &group);
+            self.memory.count_left(&group, &gone);
+            if is_unlisted {
+                self.memory.release_anonymous(&group, gone);
+                stay.into_iter().for_each(|refused| self.memory.return_isolated(refused.frame));
+            } else {
+                self.memory.release(&group, gone);
+                let mut leftovers = Leftovers::default();
+                for refused in stay {
+                    group.lists.put_back(&self.memory.frames, refused.frame, &mut leftovers);
+                }
+                self.memory.settle(&group, leftovers);
+            }
+        });
     }
 
     /// Evicts pages of files from memory that is to be given back, group by group.
     fn evict_of_files(&self, pages: Batch<BATCH_MAX>) {
-        let group_of = |page: &IsolatedFrame| self.frames.group(page.id());
+        let group_of = |page: &IsolatedFrame| self.memory.frames.group(page.id());
         batch::divide(pages, group_of, |number, own| {
-            let Some(group) = self.groups.get(number) else { return };
+            let Some(group) = self.memory.groups.get(number) else { return };
             let own: Batch<BATCH_MAX> = own.into_iter().filter_map(|page| self.move_listed(&group, page)).collect();
             let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
-            group.lists.unlink(&self.frames, &ids);
+            group.lists.unlink(&self.memory.frames, &ids);
             let (mut evicted, mut leftovers) = (ArrayVec::<_, BATCH_MAX>::new(), Leftovers::default());
             let now = group.now();
             for page in own {
-                match self.evict(&group, page, now) {
+                match self.memory.evict(&group, page, now) {
                     Ok(frame) => evicted.push(frame),
-                    Err(refused) => group.lists.put_back(&self.frames, refused.frame, &mut leftovers),
+                    Err(refused) => group.lists.put_back(&self.memory.frames, refused.frame, &mut leftovers),
                 }
             }
-            self.count_evictions(&group, &evicted);
-            self.release(&group, evicted);
-            self.settle(&group, leftovers);
+            self.memory.count_evictions(&group, &evicted);
+            self.memory.release(&group, evicted);
+            self.memory.settle(&group, leftovers);
         });
     }
 
     /// Returns whether the frame has a page that reclaim wouldn't evict next.
     pub(super) fn is_worth_moving(&self, frame: FrameId) -> bool {
-        let rank = Rank::of(&self.frames, frame);
+        let rank = Rank::of(&self.memory.frames, frame);
         !rank.is_unlisted()
-            && self.frames.is_in_use(frame)
-            && (rank.interval() != Interval::UNKNOWN || self.frames.is_referenced(frame))
+            && self.memory.frames.is_in_use(frame)
+            && (rank.interval() != Interval::UNKNOWN || self.memory.frames.is_referenced(frame))
     }
 
     /// Moves a page into a free frame, unless the page is one that reclaim would evict next. So a
@@ -230,19 +261,19 @@ impl Manager {
         if !self.is_worth_moving(page.id()) {
             return Some(page);
         }
-        let Some(to) = self.frames.allocate() else { return Some(page) };
+        let Some(to) = self.memory.frames.allocate() else { return Some(page) };
         let id = page.id();
-        group.lists.unlink(&self.frames, &[id]);
+        group.lists.unlink(&self.memory.frames, &[id]);
         // Sometimes: a page moves to another frame.
         let mut leftovers = Leftovers::default();
-        let moved = match self.frames.move_page(page, to) {
+        let moved = match self.memory.frames.move_page(page, to) {
             Ok((page, _free)) => Ok(page),
             Err((page, _free)) => Err(page),
         };
         let (Ok(page) | Err(page)) = moved;
         // A page that couldn't be moved is in use, so it can't be evicted either.
-        group.lists.put_back(&self.frames, page, &mut leftovers);
-        self.settle(group, leftovers);
+        group.lists.put_back(&self.memory.frames, page, &mut leftovers);
+        self.memory.settle(group, leftovers);
         None
     }
 }
@@ -287,16 +318,16 @@ pub(super) mod tests {
     }
 
     /// A group with [`PAGES`] pages of a file in memory, all in one extent.
-    pub(in crate::reclaim) fn group_with_pages() -> (Group, File) {
+    pub(in crate::manager::reclaim) fn group_with_pages() -> (Group, File) {
         loop {
             let group = group(builder());
             let file = group.open("file").unwrap();
             file.advise(0..1, Advice::Random).unwrap();
             (0..PAGES).for_each(|page| file.read_at(&mut [0; 8], page * PAGE).map(drop).unwrap());
-            group.manager().drain_entries();
+            group.manager().memory.drain_entries();
             // If this thread moved to another CPU meanwhile, that CPU may have taken a frame of
             // another extent.
-            if group.manager().frames.extents() == 1 {
+            if group.manager().memory.frames.extents() == 1 {
                 return (group, file);
             }
         }
@@ -315,8 +346,13 @@ pub(super) mod tests {
     }
 
     /// Isolates a page, as any thread does that is about to evict or move it.
-    pub(in crate::reclaim) fn isolate_one(manager: &Manager) -> IsolatedFrame {
-        manager.frames.populated().find_map(|frame| manager.frames.isolate(frame)).expect("a page on a list")
+    pub(in crate::manager::reclaim) fn isolate_one(manager: &Manager) -> IsolatedFrame {
+        manager
+            .memory
+            .frames
+            .populated()
+            .find_map(|frame| manager.memory.frames.isolate(frame))
+            .expect("a page on a list")
     }
 
     /// A regression: another thread had isolated one page of an extent. A drain evicted all other
@@ -325,7 +361,7 @@ pub(super) mod tests {
     #[test]
     fn a_drain_evicts_nothing_while_another_thread_has_a_frame_of_the_extent() {
         let (group, _file) = group_with_pages();
-        let frames = &group.manager().frames;
+        let frames = &group.manager().memory.frames;
         let mut isolated = Some(isolate_one(group.manager()));
         let mut pauses = 0;
         assert_eq!(drain_with(&group, |number| pauses = number), (0, 0), "it stays isolated");
@@ -343,7 +379,7 @@ pub(super) mod tests {
     #[test]
     fn a_drain_that_has_begun_waits_for_a_page_that_another_thread_isolates() {
         let (group, file) = group_with_pages();
-        let frames = &group.manager().frames;
+        let frames = &group.manager().memory.frames;
         let in_use = || frames.populated().filter(|&frame| frames.is_in_use(frame)).count();
         let mut isolated = Some(isolate_one(group.manager()));
         let (mut pinned, mut last) = (None, 0);
@@ -423,7 +459,7 @@ pub(super) mod tests {
         let filler = mm.group("filler").max("64KiB").build().unwrap().space().unwrap();
         let area = filler.map(1 << 20, Protection::ReadWrite).unwrap();
         let is_refused = (0..256).any(|page| filler.write_at(&[1], area.start + page * PAGE).is_err());
-        assert!(is_refused && !mm.manager().swap.may_have_free_slots());
+        assert!(is_refused && !mm.manager().swapping.areas.may_have_free_slots());
         assert_eq!(beside_anonymous(&mm.group("tenant").build().unwrap()), (false, 0), "swap is full");
     }
 }

@@ -41,6 +41,23 @@ pub(crate) struct CleanWait<'a> {
 }
 
 impl Manager {
+    /// Asks the flusher to write dirty pages because memory is needed: those of `group`, or of any
+    /// group. Returns whether there are any.
+    pub(crate) fn ask_for_clean(&self, group: Option<&GroupState>) -> bool {
+        match group {
+            Some(group) if group.unclean.get() > 0 => {
+                group.dirt.short(self.memory.now_ms());
+                group.dirt.ring();
+                true
+            }
+            None if self.file_io.unclean.get() > 0 => {
+                self.file_io.flusher.ring_for_frames(self.memory.now_ms());
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Prepares a caller to wait for pages to become clean: those of `group`, or of any group.
     pub(crate) fn clean_wait<'a>(&'a self, group: Option<&'a GroupState>) -> CleanWait<'a> {
         let now = Instant::now();
@@ -107,7 +124,7 @@ impl CleanWait<'_> {
 
     fn cleaned_so_far(&self) -> u64 {
         // Relaxed: ordered by the Release and the Acquire of `UncleanCount`.
-        self.group.map_or(&self.manager.cleaned, |group| &group.dirt.cleaned).load(Ordering::Relaxed)
+        self.group.map_or(&self.manager.file_io.cleaned, |group| &group.dirt.cleaned).load(Ordering::Relaxed)
     }
 }
 
@@ -128,7 +145,7 @@ mod tests {
         assert!(clean.wait(), "the first call");
         assert!(!clean.wait(), "no page is dirty");
         let becomes_clean = || {
-            manager.cleaned.fetch_add(1, Ordering::Relaxed);
+            manager.file_io.cleaned.fetch_add(1, Ordering::Relaxed);
             false
         };
         assert!(clean.wait_asking(becomes_clean));

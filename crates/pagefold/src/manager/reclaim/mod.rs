@@ -33,20 +33,18 @@ pub(crate) mod room;
 pub(crate) mod unwanted;
 
 use arrayvec::ArrayVec;
-use frames::{Frames, IsolatedFrame, OwnedFrame, Refused, Use};
+use frames::{Frames, IsolatedFrame, Refused, Use};
 use swap::Need;
 
 use crate::group::reserve::Shortage;
 use crate::group::state::GroupState;
-use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::clock::{Left, Now};
 use crate::lru::cost::Cost;
 use crate::lru::rank::{Kind, Origin, Rank};
 use crate::lru::stripe::{Cut, Look, Outcome, Reach, Stripe};
 use crate::manager::Manager;
-use crate::manager::ranking::{Candidate, For};
-use crate::stats::Counters;
+use crate::memory::ranking::{Candidate, For};
 use crate::swapping::swap_out::SwappedOut;
 
 /// The most frames that a pass may put back: all that it cut off.
@@ -170,11 +168,11 @@ impl Manager {
             return of_parts;
         }
         // Charges in stock count in the group's share (R1), too, but no page uses them.
-        self.drain_charges(Some(group.id));
+        self.memory.drain_charges(Some(group.id));
         let need = self.page_for(group);
-        let candidates = self.ranking.all_candidates(&self.groups, need, self.budget_pages());
+        let candidates = self.memory.ranking.all_candidates(&self.memory.groups, need, self.memory.budget_pages());
         let whose = |it: &GroupState| if matches!(need, For::First(_)) { Whose::Own } else { Whose::of(need, it) };
-        let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
+        let mut groups = candidates.iter().filter_map(|it| self.memory.groups.get(it.group));
         let freed = groups.find_map(|it| Some(look_through(&it, wanted, whose(&it))).filter(|&freed| freed > 0));
         of_parts + freed.unwrap_or(0)
     }
@@ -185,12 +183,12 @@ impl Manager {
     /// group that needs the pages gives one page itself (R6).
     fn reclaim_batch(&self, need: For<'_>, wanted: usize) -> Pass {
         let mut result = Pass::default();
-        let mut candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
+        let mut candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
         let has_others = candidates.len() > 1;
         while !candidates.is_empty() {
             let mut kept = 0;
             for turn in 0..candidates.len() {
-                let Some(group) = self.groups.get(candidates[turn].group) else { continue };
+                let Some(group) = self.memory.groups.get(candidates[turn].group) else { continue };
                 let is_last_resort = has_others && need.is_of(&group);
                 let wanted = if is_last_resort { 1 } else { wanted };
                 let pass = self.look_through(&group, wanted, Whose::of(need, &group));
@@ -238,7 +236,7 @@ impl Manager {
 
     #[cold]
     fn has_to_give_in_shortage(&self, group: &GroupState) -> bool {
-        if self.groups.len() == 1 || self.shortage() == Shortage::None {
+        if self.memory.groups.len() == 1 || self.memory.shortage() == Shortage::None {
             return false;
         }
         let need = self.page_for(group);
@@ -246,13 +244,18 @@ impl Manager {
             // Sometimes: a group that has next to nothing needs a page in a shortage.
             return false; // It may take pages of any group.
         }
-        let candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
+        let candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
         let gives = |it: &Candidate| {
-            it.group != group.id && self.groups.with(it.group, |other| !is_stuck(other)).unwrap_or(false)
+            it.group != group.id && self.memory.groups.with(it.group, |other| !is_stuck(other)).unwrap_or(false)
         };
         // If there are many groups, `candidates` has looked at only some of them.
         !candidates.iter().any(gives)
-            && !self.ranking.all_candidates(&self.groups, need, self.budget_pages()).iter().any(gives)
+            && !self
+                .memory
+                .ranking
+                .all_candidates(&self.memory.groups, need, self.memory.budget_pages())
+                .iter()
+                .any(gives)
     }
 
     /// Returns the need for a page of this group.
@@ -260,7 +263,9 @@ impl Manager {
         let few = |pages: u64| pages < PAGES_MIN;
         // Most often the group has enough pages on its lists. If not, the number of pages charged
         // to the group is checked as well, because pages that can't be evicted are on no list.
-        if few(group.lists.len() as u64) && few(group.charged_for_pages().saturating_sub(self.charges.of(group.id))) {
+        if few(group.lists.len() as u64)
+            && few(group.charged_for_pages().saturating_sub(self.memory.charges.of(group.id)))
+        {
             return For::First(group);
         }
         For::Group(group)
@@ -269,13 +274,13 @@ impl Manager {
     /// Returns whether the group rests: moments ago, all of its pages were looked at and none could
     /// be evicted.
     fn rests(&self, group: &GroupState) -> bool {
-        group.walk.rests(|| group.lists.len(), || self.now_us())
+        group.walk.rests(|| group.lists.len(), || self.memory.now_us())
     }
 
     /// Runs one pass over one stripe of the group that should give pages for `need` first.
     pub(crate) fn pass_for(&self, need: For<'_>, wanted: usize) -> Pass {
-        let candidates = self.ranking.candidates(&self.groups, need, self.budget_pages());
-        let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
+        let candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
+        let mut groups = candidates.iter().filter_map(|it| self.memory.groups.get(it.group));
         groups.find(|group| !self.rests(group)).map_or(Pass::default(), |group| self.pass_here(&group, wanted))
     }
 
@@ -302,19 +307,11 @@ impl Manager {
         Pass::default()
     }
 
-    pub(crate) fn budget_pages(&self) -> u64 {
-        self.frames.budget().max() >> self.frames.page_size().trailing_zeros()
-    }
-
-    fn now_us(&self) -> u64 {
-        self.clock.elapsed().as_micros() as u64
-    }
-
     /// Runs one pass over a stripe's lists that frees up to about `wanted` pages. If all of the
     /// group's pages were looked at before and none could be freed, the pass also evicts pages that
     /// are in use.
     fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize, need: Whose) -> Pass {
-        let frames = &*self.frames;
+        let frames = &*self.memory.frames;
         let insist = group.walk.insists(|| group.lists.len());
         let mut leftovers = Leftovers::default();
         let mut sorting = Sorting::default();
@@ -359,7 +356,7 @@ impl Manager {
         stripe.returned(away);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
-        self.settle(group, leftovers);
+        self.memory.settle(group, leftovers);
         group.walk.looked(looked_at, freed, insist, || group.lists.len());
         Pass { freed, looked_at, is_last_resort: false }
     }
@@ -369,74 +366,34 @@ impl Manager {
     fn evict_victims(&self, group: &GroupState, now: Now, sorting: &mut Sorting) -> (usize, usize) {
         let mut unclean_victims = 0;
         let victims = std::mem::take(&mut sorting.victims).into_iter();
-        let (anonymous, of_files) = victims.partition::<Batch<VICTIMS_MAX>, _>(|frame| self.is_anonymous(frame));
+        let (anonymous, of_files) = victims.partition::<Batch<VICTIMS_MAX>, _>(|frame| self.memory.is_anonymous(frame));
         let SwappedOut { gone: mut evicted, stay: mut refused } = if anonymous.is_empty() {
             SwappedOut::default()
         } else {
             self.swap_out(group, anonymous, Need::Usual, now)
         };
         for frame in of_files {
-            match self.evict(group, frame, now) {
+            match self.memory.evict(group, frame, now) {
                 Ok(frame) => evicted.push(frame),
                 Err(refusal) => refused.push(refusal),
             }
         }
         for Refused { frame, unclean } in refused {
-            let rank = Rank::of(&self.frames, frame.id());
+            let rank = Rank::of(&self.memory.frames, frame.id());
             unclean_victims += usize::from(unclean);
             // A dirty page can't be evicted until it has been written, so it is put back in the
             // window and is looked at again in the next round. A pinned page is in use, so it gets
             // a place in main. If it stayed in the window, passes would keep finding the same few
             // pages and never reach the others.
             let rank = if unclean { rank.on(Kind::Window) } else { rank.settled(Kind::Main).used_at(now) };
-            sorting.stay(&self.frames, frame, rank);
+            sorting.stay(&self.memory.frames, frame, rank);
         }
-        self.count_evictions(group, &evicted);
-        (self.release(group, evicted), unclean_victims)
-    }
-
-    /// Evicts an isolated page, and leaves its shadow in the page map.
-    pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame, now: Now) -> Result<OwnedFrame<'_>, Refused> {
-        let rank = Rank::of(&self.frames, frame.id());
-        self.frames.evict(frame, group.shadow(rank, now))
-    }
-
-    /// Counts evictions for the group, and for the files that the pages belonged to.
-    pub(crate) fn count_evictions(&self, group: &GroupState, evicted: &[OwnedFrame<'_>]) {
-        for run in evicted.chunk_by(|a, b| self.frames.owner(a.id()) == self.frames.owner(b.id())) {
-            self.owners.count(self.frames.owner(run[0].id()), |file| {
-                file.evictions.add(run.len() as u64);
-            });
-        }
-        self.count_wasted(evicted, group);
-        self.count_left(group, evicted);
-    }
-
-    /// Counts evictions for the group alone.
-    pub(crate) fn count_left(&self, group: &GroupState, evicted: &[OwnedFrame<'_>]) {
-        let of_main = evicted.iter().filter(|it| Rank::of(&self.frames, it.id()).leaves() == Left::Main).count();
-        group.evicted((evicted.len() - of_main) as u64, of_main as u64);
+        self.memory.count_evictions(group, &evicted);
+        (self.memory.release(group, evicted), unclean_victims)
     }
 }
 
-impl Manager {
-    /// Counts the pages that were read ahead and never used, among pages that have just left
-    /// memory.
-    pub(crate) fn count_wasted(&self, gone: &[OwnedFrame<'_>], group: &GroupState) {
-        for frame in gone.iter().filter(|frame| self.frames.is_unused_ahead(frame.id())) {
-            self.count_wasted_of(&[self.frames.owner(frame.id())], group);
-        }
-    }
-
-    /// Counts wasted readahead by the pages' owners: the numbers of files, or `ANONYMOUS`.
-    pub(crate) fn count_wasted_of(&self, owners: &[u32], group: &GroupState) {
-        for &owner in owners {
-            self.owners.count(owner, |file| Counters::add(&file.read_ahead_wasted, 1));
-            let along = &group.swapped.along_wasted;
-            Counters::add(if owner == ANONYMOUS { along } else { &group.counters.read_ahead_wasted }, 1);
-        }
-    }
-}
+impl Manager {}
 
 /// A hot page of the window wins a challenge only against a page that is expected to stay unused at
 /// least `HOT_MARGIN` times as long as the hot page. The reason: it isn't recorded when the hot
@@ -557,7 +514,7 @@ mod tests {
         for page in PINNED..PINNED + 1_500 {
             ours.read_at(&mut [0; 8], page * 4096).unwrap();
         }
-        mm.manager().drain_entries();
+        mm.manager().memory.drain_entries();
         for batch in 0..20 {
             let pass = mm.manager().reclaim_batch(For::Group(quiet.state()), 32);
             assert!(pass.freed > 0 && pass.looked_at < 800, "batch {batch}: {pass:?}");
@@ -580,10 +537,10 @@ mod tests {
         let _pins: Vec<_> = (0..PINNED).map(|page| ours.page_at(page * 4096).unwrap()).collect();
         (PINNED..2 * PINNED).for_each(|page| theirs.read_exact_at(&mut [0; 8], page * 4096).unwrap());
         let manager = mm.manager();
-        manager.drain_entries();
-        manager.drain_charges(None);
+        manager.memory.drain_entries();
+        manager.memory.drain_charges(None);
         assert_eq!(large.state().try_charge(PINNED, 0), PINNED);
-        assert_eq!(manager.charges.put(large.state().id, PINNED, PINNED), (0, None));
+        assert_eq!(manager.memory.charges.put(large.state().id, PINNED, PINNED), (0, None));
         assert!(manager.reclaim_in_earnest(large.state(), false, 1) > 0);
     }
 
@@ -625,7 +582,7 @@ mod tests {
         let tenant = group("tenant".to_owned());
         let ours = open(&tenant);
         let _ours: Vec<_> = (0..OURS).map(|_| ours.page_at(next() * 4096).unwrap()).collect();
-        mm.manager().drain_entries();
+        mm.manager().memory.drain_entries();
 
         let mut freed = 0;
         while let more @ 1.. = mm.manager().reclaim_in_earnest(tenant.state(), false, 8) {

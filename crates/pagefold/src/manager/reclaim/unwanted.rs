@@ -26,7 +26,8 @@ use crate::lru::clock::Now;
 use crate::lru::rank::{Kind, Rank};
 use crate::lru::stripe::Stripe;
 use crate::manager::Manager;
-use crate::manager::take_frame::{ChargedFrame, Short};
+use crate::manager::take_frame::Short;
+use crate::memory::charges::ChargedFrame;
 
 /// How many pages of each group may still be looked at for one advice.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Manager {
         let end = into.len() + wanted;
         while into.len() < end {
             let missing = end - into.len();
-            let short = match self.beside_reserves(group) {
+            let short = match self.memory.beside_reserves(group) {
                 [0, _] => Short::Charge,
                 [_, 0] => Short::Frames,
                 [of_limit, of_budget] => {
@@ -84,8 +85,9 @@ impl Manager {
         if short == Short::Charge {
             return self.unwanted_of(group, wanted, looks);
         }
-        let candidates = self.ranking.candidates(&self.groups, self.page_for(group), self.budget_pages());
-        let mut groups = candidates.iter().filter_map(|it| self.groups.get(it.group));
+        let candidates =
+            self.memory.ranking.candidates(&self.memory.groups, self.page_for(group), self.memory.budget_pages());
+        let mut groups = candidates.iter().filter_map(|it| self.memory.groups.get(it.group));
         groups.find_map(|group| Some(self.unwanted_of(&group, wanted, looks)).filter(|&freed| freed > 0)).unwrap_or(0)
     }
 
@@ -105,7 +107,7 @@ impl Manager {
 
     /// Looks at up to `wanted` pages of a stripe.
     fn unwanted_pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
-        let frames = &*self.frames;
+        let frames = &*self.memory.frames;
         let (mut leftovers, mut sorting) = (Leftovers::default(), Sorting::default());
         let now = group.now();
         let mut cut = stripe.cut_unwanted(frames, wanted, &mut leftovers);
@@ -119,7 +121,7 @@ impl Manager {
         let (mut freed, _) = self.evict_victims(group, now, &mut sorting);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
-        self.settle(group, leftovers);
+        self.memory.settle(group, leftovers);
         Pass { freed, looked_at, is_last_resort: false }
     }
 }

@@ -15,10 +15,10 @@
 
 use sync::atomic::Ordering;
 
-use crate::group::reserve::{Shortage, beside_reserve};
+use crate::group::reserve::Shortage;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-use crate::manager::ranking::For;
+use crate::memory::ranking::For;
 
 /// While a reserve is short, a thread helps each time its CPU's stock of charges is empty. It then
 /// tries to free `min(HELP_BATCHES * batch, HELP_BATCH_MAX)` pages, where `batch` is the number of
@@ -32,7 +32,7 @@ const HELP_BATCH_MAX: usize = 64;
 impl Manager {
     /// Refills the reserves that a frame is about to be taken from.
     pub(crate) fn keep_reserves(&self, group: &GroupState) {
-        let shortages = [group.shortage(), self.shortage()];
+        let shortages = [group.shortage(), self.memory.shortage()];
         if shortages == [Shortage::None; 2] {
             return;
         }
@@ -43,12 +43,12 @@ impl Manager {
         let deep = shortages.into_iter().any(is_deep);
         if deep {
             if !self.help(group, shortages[0]) {
-                self.doorbell.ring(group.id);
+                self.memory.doorbell.ring(group.id);
             }
-        } else if !self.helping.load(Ordering::Relaxed) && !self.helping.swap(true, Ordering::Relaxed) {
+        } else if !self.memory.helping.load(Ordering::Relaxed) && !self.memory.helping.swap(true, Ordering::Relaxed) {
             self.help(group, shortages[0]);
             // Relaxed: a second helper would do no harm.
-            self.helping.store(false, Ordering::Relaxed);
+            self.memory.helping.store(false, Ordering::Relaxed);
         }
     }
 
@@ -68,17 +68,6 @@ impl Manager {
             },
         };
         freed > 0 && freed >= batch
-    }
-
-    /// Returns how short of free frames the whole budget is.
-    pub(crate) fn shortage(&self) -> Shortage {
-        Shortage::of(self.budget_pages(), self.frames.available() as u64)
-    }
-
-    /// Returns two numbers: how many pages a group may take before the reserve of its limit becomes
-    /// short, and how many before the reserve of the whole budget does.
-    pub(crate) fn beside_reserves(&self, group: &GroupState) -> [u64; 2] {
-        [group.beside_reserve(), beside_reserve(self.budget_pages(), self.frames.available() as u64)]
     }
 }
 
@@ -102,7 +91,7 @@ mod tests {
         (0..100).for_each(|page| space.write_at(&[1], base + page * PAGE).unwrap());
         (1..6).for_each(|part| space.write_at(&[1], base + part * PART).unwrap());
         let (manager, state) = (group.manager(), group.state());
-        manager.drain_entries();
+        manager.memory.drain_entries();
         space.discard(base + PART..base + 8 * PART).unwrap();
         assert_eq!(state.parts.charged(), 6);
         manager.help(state, Shortage::Slight);
