@@ -266,7 +266,11 @@ fn mistakes_are_told_apart_from_failures() {
 /// option.
 #[test]
 fn documented_commands_are_known() {
-    let pages = concat!(include_str!("../../../README.md"), include_str!("../../../BENCHMARKS.md"));
+    let pages = concat!(
+        include_str!("../../../README.md"),
+        include_str!("../../../BENCHMARKS.md"),
+        include_str!("../../../CONTRIBUTING.md")
+    );
     let line = |line: &'static str| {
         let peers = line.strip_prefix("cargo run --release -p bench -- ").map(|rest| ("", rest));
         let (name, rest) = peers.or_else(|| Some(("real ", line.strip_prefix("cargo bench-real ")?)))?;

@@ -24,6 +24,23 @@ fn printed(arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
+/// Runs each command in the documentation with `--help`. This fails if it has an unknown name or
+/// option.
+#[test]
+fn documented_commands_are_known() {
+    let pages = concat!(
+        include_str!("../../../README.md"),
+        include_str!("../../../BENCHMARKS.md"),
+        include_str!("../../../CONTRIBUTING.md")
+    );
+    let lines: Vec<&str> = pages.lines().filter_map(|line| line.strip_prefix("cargo bench-virtual ")).collect();
+    assert!(lines.len() >= 3, "{lines:?}");
+    for line in lines {
+        let arguments = line.split('#').next().unwrap_or_default().split_whitespace();
+        printed(&["virtual"].into_iter().chain(arguments).chain(["--help"]).collect::<Vec<_>>());
+    }
+}
+
 /// The gate's claims of an experiment hold, and there are so many.
 fn gate(experiment: &str, claims: u32) {
     let passed = printed(&["virtual", "gate", "--only", experiment]);

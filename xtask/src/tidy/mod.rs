@@ -6,6 +6,7 @@
 //! | product code takes its atomics, locks, threads and time from crate `sync` | [`seam`] |
 //! | a test sleeps only to look again, to simulate time that something takes, or to let something go wrong | [`sleeps`] |
 //! | a link in a page leads somewhere | [`links`] |
+//! | a command that a page shows is one that a check tries | [`commands`] |
 //! | a label of an invariant is defined once in its crate | [`labels`] |
 //! | a file that orders memory accesses says in a comment what pairs with what | [`orderings`] |
 //! | a source that a comment or a page names exists | [`file_names`] |
@@ -16,6 +17,7 @@
 //!
 //! Sources are parsed. Each rule has a test that plants a violation.
 
+mod commands;
 mod file_names;
 mod ignored;
 mod lab;
@@ -94,6 +96,7 @@ pub(crate) fn run(gate: &[&str]) -> ExitCode {
         .chain(ignored.violations)
         .chain(sleeps::check(&sources))
         .chain(links::check(&pages, &root()))
+        .chain(commands::check(&pages, &sources))
         .chain(labels::check(&sources))
         .chain(rows::check(page("CONTRIBUTING.md"), gate))
         .chain(prose.violations)

@@ -1,31 +1,32 @@
-//! Runs the commands of `pagefold` that the README shows, as a reader would type them, but with
-//! smaller sizes.
+//! Runs the commands of `pagefold` that README and CONTRIBUTING show, as a reader would type them,
+//! but with smaller sizes.
 
 use std::process::Command;
 
 use crate::place::Place;
 
 const README: &str = include_str!("../../../../README.md");
+const CONTRIBUTING: &str = include_str!("../../../../CONTRIBUTING.md");
 
-/// The lines of the blocks of shell commands, without comments.
-fn commands() -> Vec<&'static str> {
-    let blocks = README.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n"));
+/// The lines of a page's blocks of shell commands, without comments.
+fn commands(page: &'static str) -> Vec<&'static str> {
+    let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n"));
     let lines = blocks.flat_map(str::lines).map(|line| line.split(" #").next().unwrap_or_default().trim());
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// Whether the line is another program's: those of `bench` are in its own tests.
+/// Whether the line is another program's. `bench` and `xtask` have tests for theirs.
 fn is_of_another_program(line: &str) -> bool {
-    ["cargo run --release -p bench -- ", "cargo bench-virtual ", "cargo xtask test"]
+    ["cargo run --release -p bench -- ", "cargo bench-", "cargo xtask ", ".ci/run"]
         .iter()
         .any(|program| line.starts_with(program))
 }
 
 #[test]
-fn the_readmes_commands_work() {
+fn documented_commands_work() {
     let place = Place::new();
     let mut runs = 0;
-    for line in commands() {
+    for line in [README, CONTRIBUTING].into_iter().flat_map(commands) {
         if let Some(arguments) = line.strip_prefix("cargo run --release -- ") {
             // As much as the reader sees, in less time and room.
             let is_of_a_file = arguments.contains("data.bin") || arguments.contains("--help");
@@ -38,7 +39,7 @@ fn the_readmes_commands_work() {
             let status = Command::new("sh").args(["-c", &line]).current_dir(place.path("")).status().unwrap();
             assert!(status.success(), "{line}");
         } else {
-            assert!(is_of_another_program(line), "nothing is known of the README's `{line}`");
+            assert!(is_of_another_program(line), "nothing is known of `{line}`");
         }
     }
     assert!(runs >= 5, "{runs} commands were run");
