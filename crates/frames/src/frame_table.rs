@@ -382,8 +382,10 @@ impl FrameTable {
         next != RETIRED
     }
 
-    /// Begins another stay of the page in its frame, which the caller has frozen. Returns false,
-    /// and changes nothing, if the frame's generations are nearly used up.
+    /// Raises the generation of a frame that the caller has frozen, without freeing the frame (I4).
+    /// The next stay is that of the same page, which is being settled, or that of another page
+    /// (`OwnedFrame::renew`). Returns false, and changes nothing, if the frame's generations are
+    /// nearly used up.
     pub(crate) fn begin_next_stay(&self, frame: FrameId) -> bool {
         let next = self.generation(frame) + 1;
         let possible = next < RETIRED - 1;

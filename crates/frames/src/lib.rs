@@ -13,10 +13,15 @@
 //! `write_state`, `writeback`, `swapping`, `chunks`, `extents` and `wait_table`, and are modelled
 //! in `tests/loom_*.rs`.
 //!
-//! Lock order, outermost first: the drain lock (`drain_turn` of `extents`) → list of caught frames
-//! → CPU's stock. Four more locks are leaves: the lock of the set of extents that have memory
-//! (`population`), the lock of the free segments (`segments`), the lock of the free batches that a
-//! drain hasn't examined yet (`free_frames`), and the lock of the budget's limit (`budget`).
+//! Lock order, outermost first:
+//! 1. the drain lock (`drain_turn` of `extents`);
+//! 2. the lock of the frames that the drain has collected (`caught` of `extents`);
+//! 3. the lock of a CPU's stock of free frames (`free_frames`).
+//!
+//! Four more locks are leaves: the lock of the set of extents that have memory (`population`), the
+//! lock of the free segments (`segments`), the lock of the free batches that a drain hasn't
+//! examined yet (`free_frames`), and the lock of the budget's limit (`budget`). `far_words` and
+//! `wait_table` describe their own locks.
 
 mod budget;
 mod chunks;

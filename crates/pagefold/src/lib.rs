@@ -48,7 +48,7 @@
 //! | `uring` | on | [`io::Uring`], and its use by [`io::automatic`]; without it, a pool of threads performs requests | the crate `io-uring` |
 //! | `prometheus` | off | [`Stats::to_prometheus`] | `prometheus-client`, 7 crates in all |
 //! | `serde` | off | `Serialize` for [`Stats`] and the structs in it | `serde` with its macro |
-//! | `zstd` | off | [compressed swap](SwapArea::compressed) recompresses pages that have been in it for long | Zstandard's library, and a C compiler |
+//! | `zstd` | off | [compressed swap](SwapArea::compressed) recompresses pages that have been in it for a long time | Zstandard's library, and a C compiler |
 //! | `encrypted-swap` | off | [`SwapArea::encrypted`] | `ring`, and a C compiler |
 //!
 //! A build without `zstd` and `encrypted-swap` needs no C compiler.

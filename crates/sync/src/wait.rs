@@ -44,8 +44,8 @@ pub fn spin_hint() {
     loom::thread::yield_now();
 }
 
-/// How long [`Backoff::wait_or`] waits before it gives up. A call may contain two such waits, and
-/// returns within 5 s.
+/// How long a thread waits with [`Backoff::wait_or`] before it gives up. A call of the library may
+/// contain two such waits, one after the other. Together they usually end within 5 s.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The number of spinning turns; 2^6 − 1 hints in total.

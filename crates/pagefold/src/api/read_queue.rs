@@ -11,8 +11,8 @@
 //! | under way | some of its pages are being loaded, perhaps by other threads | there, when a check finds none loading |
 //! | there | its pages were loaded | returned, after its bytes were copied |
 //!
-//! Reads in flight are checked only when no read is ready: one check for all reads that the device
-//! has answered meanwhile.
+//! The queue checks the reads that are under way only when no read is there. So one check finds all
+//! reads whose pages have arrived since the previous check.
 //!
 //! The queue doesn't own the loads that it launched. It may be dropped at any time, and its loads
 //! still complete. If a load failed, or the loaded page was evicted before its read is returned,

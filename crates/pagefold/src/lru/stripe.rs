@@ -434,9 +434,12 @@ impl Stripe {
         self.publish(frames, [frame], leftovers);
     }
 
-    /// Returns how many pages a pass should free for a thread that wants `wanted`. If `writes` is
-    /// set, the pages are written to a device, and each batch is a request. For a thread that wants
-    /// one page, this is 1 (R6).
+    /// Returns how many pages a pass should free for a thread that wants `wanted` pages. For a
+    /// thread that wants one page, the result is 1 (R6 of `ranking`).
+    ///
+    /// `writes`: the pages are written to a device when they leave, those of a pass together. So if
+    /// the thread wants more than one page, a pass frees at least `WRITE_BATCH` pages. In a small
+    /// stripe, the minimum is 1/`WRITE_SHARE` of its pages.
     ///
     /// A thread frees all pages that it wants from one stripe. The more stripes a group has, the
     /// fewer pages are in a stripe, and the larger is the part of them that the thread frees. So

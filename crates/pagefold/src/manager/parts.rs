@@ -308,8 +308,9 @@ mod tests {
         assert_eq!(group.charged(), 0);
     }
 
-    /// Regression: while a thread waited for room in the last charged page, another thread made
-    /// room there, but the first one failed.
+    /// Regression: a thread tried to charge a page for a part of a page map. Meanwhile another
+    /// thread charged a page that had room for both threads' parts. When the first thread's charge
+    /// was refused, its call failed, although its part fitted into the other thread's page.
     #[test]
     fn a_part_is_charged_if_it_fits_into_a_page_that_another_thread_has_charged() {
         let mm = Pagefold::builder().memory("16MiB").page_size(PAGE).backend(SimulatedDisk::default()).build().unwrap();

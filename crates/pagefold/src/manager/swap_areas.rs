@@ -1,5 +1,5 @@
-//! What of swapping needs all parts of a Pagefold: areas that are added and removed, the memory of
-//! compressed areas, and pages that are brought back.
+//! The work of swapping that needs more than one part of [`Manager`]. It adds and removes swap
+//! areas, gets memory for compressed areas, swaps pages out, and brings pages back into memory.
 
 use std::time::Duration;
 

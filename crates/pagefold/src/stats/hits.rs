@@ -112,8 +112,9 @@ impl HitCount {
         counters.into_iter().for_each(|counters| Counters::add(&counters.hits, more));
     }
 
-    /// Takes the hits off the group's list, at the end. Not in `drop`, because a forked child must
-    /// not take locks.
+    /// Takes the hits off the group's list. The owner calls this last, when its handle or its space
+    /// is dropped. A `Drop` of this type can't do it: it would also run in a forked child, which
+    /// must not take locks.
     pub(crate) fn leave(&self, group: &HitsList) {
         group.remove(self.in_group);
     }
