@@ -73,8 +73,8 @@ impl Config {
     }
 }
 
-/// The minimum number of tables to reserve address space for. A large budget gets more: twice as
-/// many tables as its largest size could pay for.
+/// The minimum number of index tables (`tables`) to reserve address space for. For a large budget,
+/// more address space is reserved: enough for twice as many tables as would fill `memory_max`.
 const TABLES_MIN: u64 = 1 << 14;
 
 /// The part of the budget that isn't used for new frames, so that page maps can still be charged.

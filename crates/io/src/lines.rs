@@ -149,8 +149,10 @@ impl State {
         None
     }
 
-    /// Returns a helper's own work: the first found of its batch, or without a batch the oldest of
-    /// the file.
+    /// Removes a piece of a helper's own work from the file's queue, and returns it. If the helper
+    /// has a batch, this is work of the batch: the function searches up to `SEARCHED_MAX` entries
+    /// at the front of the queue, and then as many at its end. Without a batch, this is the file's
+    /// oldest work.
     fn take_own(&mut self, file: Identity, batch: Option<&Batch>) -> Option<Work> {
         let line = &mut self.lines.get_mut(&file)?.work;
         let at = match batch {

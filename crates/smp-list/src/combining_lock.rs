@@ -17,9 +17,10 @@
 //! locks it first, B sees that A has left exclusive mode, so B's attempt to enter can't fail
 //! because of A. No other ordering is needed.
 //!
-//! **A panic.** If `make` panics, the change that it was called with is lost, and the call of
-//! [`change`](CombiningLock::change) that was making the changes unwinds. The changes after it are
-//! put back into the list; a later call makes them.
+//! **A panic.** A call of [`change`](CombiningLock::change) passes a function, `make`, which makes
+//! one change. The thread in exclusive mode calls its own `make` for each change in the list. If
+//! `make` panics for a change, that change is lost, and the thread's call of `change` unwinds. The
+//! changes that were still to be made are put back into the list; a later call makes them.
 //!
 //! **A bound.** A call enters exclusive mode at most [`ROUNDS`] times, so that it doesn't work for
 //! other threads for ever. Changes that arrive during its last round may be left over; the next

@@ -13,8 +13,9 @@ use crate::group::dirt::SHORT_MS;
 
 /// How often devices with dirty pages are put into the queue.
 const TICK: Duration = Duration::from_millis(500);
-/// How long an exiting thread waits for the queue's lock. No thread holds this lock for longer than
-/// it takes to change the queue.
+/// How long the thread that ends the process waits for the queue's lock. Other threads hold the
+/// lock only while they change the queue, so the wait is usually short. The limit is a precaution:
+/// in a forked child, the lock may stay locked forever (`sync::exit`).
 #[cfg(not(any(pagefold_loom, pagefold_manycore)))]
 const LINE_MAX: Duration = Duration::from_secs(1);
 /// Threads, at most.

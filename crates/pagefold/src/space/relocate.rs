@@ -138,8 +138,8 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Stores the entries of the vacated pages `old` at the new place, with new numbers. They are
-    /// *vacated* there, too: they permit no access.
+    /// Copies the entries of the vacated pages `old` to the new place, with new mapping numbers.
+    /// The copies are *vacated*, too: they permit no access.
     fn enter_new(&self, old: Pages, by: u64) -> Result<(), Error> {
         let own = self.manager().spaces.numbers.fresh();
         // The last run's mapping: its old number and its new number. Successive runs of one
